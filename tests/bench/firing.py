@@ -50,7 +50,7 @@ def measure(table: Table, shop: Workshop) -> None:
 
 
 @dataclass
-class Site:
+class BenchStores:
     """A state directory that is open, and the rules that fire there."""
 
     memory: SQLiteMemoryStore
@@ -114,13 +114,13 @@ async def _opened(
     state: Path,
     rules: Sequence[ConsolidationRule],
     ids: Callable[[], Iterator[str]] = _in_order,
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[BenchStores]:
     home = shop.home(state)
     settings = settings_of(home.config, None)
     with logs(settings, CLOCK) as log:
         async with writing(settings, CLOCK) as stores:
             runner = rule_runner_of(settings, stores, log, CLOCK)
-            yield Site(stores.memory, runner, rules, ids())
+            yield BenchStores(stores.memory, runner, rules, ids())
     shutil.rmtree(home.folder)
 
 
@@ -169,7 +169,7 @@ def _rules(number: int) -> list[ConsolidationRule]:
     ]
 
 
-async def _in_turns(sites: Sequence[Site], times: int, passes: Sequence[int]) -> None:
+async def _in_turns(sites: Sequence[BenchStores], times: int, passes: Sequence[int]) -> None:
     for site in sites:
         await site.pass_over(1)  # the first one opens files and fills caches
     for _ in range(times):
@@ -177,7 +177,7 @@ async def _in_turns(sites: Sequence[Site], times: int, passes: Sequence[int]) ->
             site.costs.append(await site.pass_over(number))
 
 
-def _ratios(table: Table, name: str, sites: tuple[Site, Site]) -> None:
+def _ratios(table: Table, name: str, sites: tuple[BenchStores, BenchStores]) -> None:
     """Say how many times the second's the first takes, in processor time and in wall time."""
     first, second = ([cost._asdict() for cost in site.costs] for site in sites)
     for axis in ("processor", "wall"):

@@ -64,7 +64,7 @@ class Took(NamedTuple):
     rows: float
 
 
-class World(NamedTuple):
+class History(NamedTuple):
     """Two stores that are open, and how many episodes they were filled from."""
 
     memory: SQLiteMemoryStore
@@ -112,7 +112,7 @@ def _level(
 @asynccontextmanager
 async def _opened(
     shop: Workshop, state: Path, size: int, *, spoken: int = 0
-) -> AsyncIterator[World]:
+) -> AsyncIterator[History]:
     home = shop.home(state)
     async with (
         SQLiteMemoryStore(home.state / "memory.db") as memory,
@@ -122,7 +122,7 @@ async def _opened(
         await facts.bootstrap()
         if spoken:
             _let_talk(home.state / "memory.db", spoken)
-        yield World(memory, facts, size)
+        yield History(memory, facts, size)
     shutil.rmtree(home.folder)
 
 
@@ -148,11 +148,11 @@ def _row(number: int) -> tuple[object, ...]:
     return tuple(encode(told, scope, operation="put"))
 
 
-def _reads(world: World) -> dict[str, Read]:
+def _reads(world: History) -> dict[str, Read]:
     return {**_recents(world), **_queries(world)}
 
 
-def _recents(world: World) -> dict[str, Read]:
+def _recents(world: History) -> dict[str, Read]:
     recent = world.memory.recent
     found: dict[str, Read] = {}
     for limit in LIMITS:
@@ -174,7 +174,7 @@ def _recents(world: World) -> dict[str, Read]:
     return found
 
 
-def _queries(world: World) -> dict[str, Read]:
+def _queries(world: History) -> dict[str, Read]:
     query = world.facts.query
     return {
         "facts of a user": lambda n: query(FactPattern(user=f"user-{n * 7 % USERS}")),
@@ -186,11 +186,11 @@ def _queries(world: World) -> dict[str, Read]:
     }
 
 
-def _thing(n: int, world: World) -> str:
+def _thing(n: int, world: History) -> str:
     return f"thing {n * 97 % world.size}"
 
 
-def _reads_of_a_talker(world: World) -> dict[str, Read]:
+def _reads_of_a_talker(world: History) -> dict[str, Read]:
     found: dict[str, Read] = {}
     for limit in LIMITS:
         scopes = {

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at, triple
+from tests.support.installation import Installation
 from tests.support.patience import PATIENCE_SECONDS, wait_until
-from tests.support.site import Site
 
 pytestmark = pytest.mark.integration
 
@@ -23,9 +23,9 @@ TEA = triple("e2", "alice", "likes", "tea", timestamp=at(1))
 BRAGA = triple("e3", "alice", "lives_in", "Braga", timestamp=at(60))
 
 
-def fired(directory: Path) -> Site:
+def fired(directory: Path) -> Installation:
     """Return a site whose log has one checkpoint after each of two firings."""
-    site = Site(directory)
+    site = Installation(directory)
     for episode in (PORTO, BRAGA):
         site.put(TEA, episode)
         assert site.call("fire", "profile").returncode == 0
@@ -33,32 +33,32 @@ def fired(directory: Path) -> Site:
 
 
 @pytest.fixture(scope="module")
-def settled(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """A site that has fired twice; for looking at only."""
     return fired(tmp_path_factory.mktemp("settled"))
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> Installation:
     return fired(tmp_path)
 
 
-def log_of(site: Site) -> Path:
+def log_of(site: Installation) -> Path:
     return site.state / "slumberd.log"
 
 
-def checkpoints_of(site: Site) -> list[dict[str, Any]]:
+def checkpoints_of(site: Installation) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in log_of(site).read_bytes().splitlines()]
     return [line for line in lines if line["event"] == "ledger.checkpoint"]
 
 
-def change(site: Site, *statements: str) -> None:
+def change(site: Installation, *statements: str) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         for statement in statements:
             connection.execute(statement)
 
 
-def test_each_command_that_writes_ends_with_a_checkpoint(settled: Site) -> None:
+def test_each_command_that_writes_ends_with_a_checkpoint(settled: Installation) -> None:
     (verified,) = settled.lines("audit", "verify")
 
     rows = [checkpoint["rows"] for checkpoint in checkpoints_of(settled)]
@@ -67,7 +67,7 @@ def test_each_command_that_writes_ends_with_a_checkpoint(settled: Site) -> None:
     assert checkpoints_of(settled)[-1]["head"] == verified["head"]
 
 
-def test_daemon_writes_a_checkpoint_when_it_starts_and_when_it_stops(site: Site) -> None:
+def test_daemon_writes_a_checkpoint_when_it_starts_and_when_it_stops(site: Installation) -> None:
     before = checkpoints_of(site)
     with site.daemon() as process:
         started = checkpoints_of(site)
@@ -84,7 +84,7 @@ def test_daemon_writes_a_checkpoint_when_it_starts_and_when_it_stops(site: Site)
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_verify_against_the_log_says_how_many_checkpoints_agree(
-    settled: Site, tmp_path: Path, packed: bool
+    settled: Installation, tmp_path: Path, packed: bool
 ) -> None:
     log = tmp_path / "a.log"
     text = b"garbage\n" + log_of(settled).read_bytes()
@@ -98,7 +98,7 @@ def test_verify_against_the_log_says_how_many_checkpoints_agree(
     assert (verified["ok"], verified["checkpoints"]) == (True, 2)
 
 
-def test_verify_against_standard_input(settled: Site) -> None:
+def test_verify_against_standard_input(settled: Installation) -> None:
     log = log_of(settled).read_bytes()
 
     done = settled.run("audit", "verify", "--against", "-", stdin=log)
@@ -106,7 +106,7 @@ def test_verify_against_standard_input(settled: Site) -> None:
     assert "2 checkpoints agree" in done.stdout
 
 
-def test_verify_against_the_log_finds_an_older_copy(site: Site, tmp_path: Path) -> None:
+def test_verify_against_the_log_finds_an_older_copy(site: Installation, tmp_path: Path) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as facts:
         facts.execute("VACUUM INTO ?", (str(tmp_path / "old.db"),))
     site.put(triple("e4", "alice", "likes", "cake", timestamp=at(90)))
@@ -128,7 +128,7 @@ def test_verify_against_the_log_finds_an_older_copy(site: Site, tmp_path: Path) 
 
 
 def test_verify_against_the_log_of_another_ledger_names_the_row(
-    settled: Site, tmp_path: Path
+    settled: Installation, tmp_path: Path
 ) -> None:
     other = fired(tmp_path)
     first = checkpoints_of(other)[0]
@@ -156,7 +156,7 @@ def test_verify_against_the_log_of_another_ledger_names_the_row(
     ],
 )
 def test_a_log_that_vouches_for_nothing_is_no_agreement(
-    settled: Site, tmp_path: Path, content: bytes | None, code: int, problem: str
+    settled: Installation, tmp_path: Path, content: bytes | None, code: int, problem: str
 ) -> None:
     log = tmp_path / "no log of ours"
     if content is not None:
@@ -170,9 +170,9 @@ def test_a_log_that_vouches_for_nothing_is_no_agreement(
 
 
 @pytest.fixture
-def keyed(tmp_path: Path) -> Site:
+def keyed(tmp_path: Path) -> Installation:
     """A site whose ledger has a key, in the file ``ledger.key`` beside the configuration."""
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
     key.write_bytes(bytes(range(32)))
     key.chmod(0o600)
@@ -183,7 +183,7 @@ def keyed(tmp_path: Path) -> Site:
     return site
 
 
-def test_a_keyed_ledger_verifies_and_goes_on_with_its_key(keyed: Site) -> None:
+def test_a_keyed_ledger_verifies_and_goes_on_with_its_key(keyed: Installation) -> None:
     keyed.put(BRAGA)
 
     assert keyed.run("fire", "profile").returncode == 0
@@ -191,7 +191,7 @@ def test_a_keyed_ledger_verifies_and_goes_on_with_its_key(keyed: Site) -> None:
 
 
 @pytest.mark.parametrize("command", [["audit", "verify"], ["fire", "profile"], ["run"]])
-def test_another_key_is_78_and_nothing_is_written(keyed: Site, command: list[str]) -> None:
+def test_another_key_is_78_and_nothing_is_written(keyed: Installation, command: list[str]) -> None:
     keyed.put(BRAGA)
     rows = len(keyed.lines("audit", "ls"))
     keyed.config.with_name("ledger.key").write_bytes(bytes(32))
@@ -203,7 +203,7 @@ def test_another_key_is_78_and_nothing_is_written(keyed: Site, command: list[str
     assert len(keyed.lines("audit", "ls")) == rows
 
 
-def test_a_keyed_ledger_without_its_key_is_78(keyed: Site) -> None:
+def test_a_keyed_ledger_without_its_key_is_78(keyed: Installation) -> None:
     text = keyed.config.read_text().splitlines(keepends=True)
     keyed.config.write_text("".join(line for line in text if "key_file" not in line))
 
@@ -214,7 +214,7 @@ def test_a_keyed_ledger_without_its_key_is_78(keyed: Site) -> None:
         assert "name the file of its key in facts.key_file" in done.stderr
 
 
-def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Site) -> None:
+def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Installation) -> None:
     keyed.config.with_name("ledger.key").chmod(0o644)
 
     done = keyed.run("audit", "verify")
@@ -224,7 +224,7 @@ def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Site) ->
     assert keyed.look("facts").returncode == keyed.look("audit", "ls").returncode == 0
 
 
-def test_a_key_that_the_service_manager_gives_is_taken(keyed: Site, tmp_path: Path) -> None:
+def test_a_key_that_the_service_manager_gives_is_taken(keyed: Installation, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     keyed.config.with_name("ledger.key").rename(given / "ledger.key")
@@ -240,7 +240,7 @@ def test_a_key_that_the_service_manager_gives_is_taken(keyed: Site, tmp_path: Pa
     assert "$CREDENTIALS_DIRECTORY, which is not set" in done.stderr
 
 
-def test_replay_makes_the_same_facts_in_a_new_file(settled: Site, tmp_path: Path) -> None:
+def test_replay_makes_the_same_facts_in_a_new_file(settled: Installation, tmp_path: Path) -> None:
     again = tmp_path / "again.db"
 
     done = settled.look("audit", "replay", str(again))
@@ -259,7 +259,7 @@ def facts_of(path: Path) -> list[tuple[Any, ...]]:
         return connection.execute("SELECT * FROM facts ORDER BY fact_id").fetchall()
 
 
-def test_replay_in_json_counts_what_it_did(settled: Site, tmp_path: Path) -> None:
+def test_replay_in_json_counts_what_it_did(settled: Installation, tmp_path: Path) -> None:
     (replayed,) = settled.lines("audit", "replay", str(tmp_path / "again.db"))
 
     assert replayed["ok"]
@@ -267,7 +267,9 @@ def test_replay_in_json_counts_what_it_did(settled: Site, tmp_path: Path) -> Non
     assert (replayed["differing"], replayed["first"]) == (0, None)
 
 
-def test_replay_names_a_fact_that_is_another_and_ends_with_1(site: Site, tmp_path: Path) -> None:
+def test_replay_names_a_fact_that_is_another_and_ends_with_1(
+    site: Installation, tmp_path: Path
+) -> None:
     change(
         site,
         "UPDATE facts SET confidence = 0.1 WHERE fact_id = 'e2'",
@@ -280,7 +282,7 @@ def test_replay_names_a_fact_that_is_another_and_ends_with_1(site: Site, tmp_pat
     assert done.stdout.endswith("1 difference, the first: fact 'e2' is not what the ledger says\n")
 
 
-def test_replay_of_a_broken_chain_makes_no_file(site: Site, tmp_path: Path) -> None:
+def test_replay_of_a_broken_chain_makes_no_file(site: Installation, tmp_path: Path) -> None:
     change(site, "UPDATE slumberd_ledger SET version = 9 WHERE seq = 3")
 
     done = site.look("audit", "replay", str(tmp_path / "again.db"))
@@ -290,7 +292,7 @@ def test_replay_of_a_broken_chain_makes_no_file(site: Site, tmp_path: Path) -> N
     assert not (tmp_path / "again.db").exists()
 
 
-def test_replay_onto_a_file_that_is_there_is_73(settled: Site, tmp_path: Path) -> None:
+def test_replay_onto_a_file_that_is_there_is_73(settled: Installation, tmp_path: Path) -> None:
     (tmp_path / "again.db").touch()
 
     done = settled.look("audit", "replay", str(tmp_path / "again.db"))
@@ -299,7 +301,9 @@ def test_replay_onto_a_file_that_is_there_is_73(settled: Site, tmp_path: Path) -
     assert done.stderr.endswith("again.db' exists already: name a new file\n")
 
 
-def test_replay_into_a_directory_that_is_not_there_is_74(settled: Site, tmp_path: Path) -> None:
+def test_replay_into_a_directory_that_is_not_there_is_74(
+    settled: Installation, tmp_path: Path
+) -> None:
     done = settled.look("audit", "replay", str(tmp_path / "none" / "again.db"))
 
     assert done.returncode == 74
@@ -307,7 +311,7 @@ def test_replay_into_a_directory_that_is_not_there_is_74(settled: Site, tmp_path
 
 
 @pytest.mark.parametrize("name", ["-", "ledger.jsonl", "ledger.jsonl.gz"])
-def test_export_has_one_line_for_each_row(settled: Site, tmp_path: Path, name: str) -> None:
+def test_export_has_one_line_for_each_row(settled: Installation, tmp_path: Path, name: str) -> None:
     file = name if name == "-" else str(tmp_path / name)
 
     done = settled.look("audit", "export", file)
@@ -320,14 +324,14 @@ def test_export_has_one_line_for_each_row(settled: Site, tmp_path: Path, name: s
     assert json.loads(lines[-1])["chain"] == verified["head"]
 
 
-def test_export_begins_above_a_number(settled: Site) -> None:
+def test_export_begins_above_a_number(settled: Installation) -> None:
     done = settled.look("audit", "export", "--after", "4")
 
     assert json.loads(done.stdout.splitlines()[0])["seq"] == 5
 
 
 def test_exported_file_is_whole_or_not_there_and_for_the_group_at_most(
-    settled: Site, tmp_path: Path
+    settled: Installation, tmp_path: Path
 ) -> None:
     file = tmp_path / "ledger.jsonl"
     file.write_text("older\n")
@@ -340,7 +344,7 @@ def test_exported_file_is_whole_or_not_there_and_for_the_group_at_most(
     assert b"older" not in file.read_bytes()
 
 
-def test_export_that_fails_leaves_what_was_there(site: Site, tmp_path: Path) -> None:
+def test_export_that_fails_leaves_what_was_there(site: Installation, tmp_path: Path) -> None:
     file = tmp_path / "ledger.jsonl"
     file.write_text("older\n")
     change(site, "ALTER TABLE slumberd_ledger RENAME TO gone")
@@ -352,7 +356,7 @@ def test_export_that_fails_leaves_what_was_there(site: Site, tmp_path: Path) -> 
     assert not list(tmp_path.glob(".ledger*"))
 
 
-def test_the_same_rows_make_the_same_compressed_file(settled: Site, tmp_path: Path) -> None:
+def test_the_same_rows_make_the_same_compressed_file(settled: Installation, tmp_path: Path) -> None:
     for name in ("a.gz", "b.gz"):
         settled.look("audit", "export", str(tmp_path / name))
 
@@ -364,7 +368,7 @@ def test_auditing_an_empty_site_is_66_and_creates_nothing(
     tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
 
     done = site.look("audit", *command)
 
@@ -373,12 +377,12 @@ def test_auditing_an_empty_site_is_66_and_creates_nothing(
     assert not site.state.exists()
 
 
-def told_of(site: Site) -> list[dict[str, Any]]:
+def told_of(site: Installation) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in log_of(site).read_bytes().splitlines()]
     return [line for line in lines if line["event"] in ("ledger.verified", "ledger.broken")]
 
 
-def test_verify_logs_its_result_only_with_the_option_log(site: Site) -> None:
+def test_verify_logs_its_result_only_with_the_option_log(site: Installation) -> None:
     assert site.call("audit", "verify").returncode == 0
     assert told_of(site) == []
 
@@ -389,7 +393,7 @@ def test_verify_logs_its_result_only_with_the_option_log(site: Site) -> None:
     assert told["head"] == checkpoints_of(site)[-1]["head"]
 
 
-def test_verify_logs_that_a_ledger_is_broken(site: Site) -> None:
+def test_verify_logs_that_a_ledger_is_broken(site: Installation) -> None:
     change(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 
     assert site.call("audit", "verify", "--log").returncode == 1
@@ -398,7 +402,7 @@ def test_verify_logs_that_a_ledger_is_broken(site: Site) -> None:
     assert (told["event"], told["level"], told["seq"]) == ("ledger.broken", "error", 2)
 
 
-def test_verifying_the_chain_only_says_so(settled: Site) -> None:
+def test_verifying_the_chain_only_says_so(settled: Installation) -> None:
     (whole,) = settled.lines("audit", "verify")
     (chain,) = settled.lines("audit", "verify", "--chain-only")
     said = settled.look("audit", "verify", "--chain-only").stdout
@@ -410,7 +414,7 @@ def test_verifying_the_chain_only_says_so(settled: Site) -> None:
     )
 
 
-def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Site) -> None:
+def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Installation) -> None:
     change(site, "DELETE FROM slumberd_ledger WHERE seq = 2")
 
     done = site.call("audit", "verify", "--chain-only")
@@ -419,7 +423,7 @@ def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Site) -> Non
     assert done.stdout == "broken at row 3: follows row 1: a row is missing or out of order\n"
 
 
-def test_verify_does_not_log_a_check_of_the_chain_only(site: Site) -> None:
+def test_verify_does_not_log_a_check_of_the_chain_only(site: Installation) -> None:
     done = site.call("audit", "verify", "--chain-only", "--log")
 
     assert done.returncode == 64

@@ -21,7 +21,7 @@ from slumberd.service.state_lock import StateLock
 from slumberd.storage.sqlite.file_exchange import JOURNAL, begin, finish
 from tests.support.builders import at, triple
 from tests.support.commands import furnished
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
@@ -36,7 +36,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> Installation:
     """Return a site with facts in two channels, and a backup of it."""
     site = furnished(tmp_path)
     assert site.call("pause", "quiet").returncode == 0
@@ -44,15 +44,15 @@ def site(tmp_path: Path) -> Site:
     return site
 
 
-def backup_of(site: Site) -> Path:
+def backup_of(site: Installation) -> Path:
     return site.config.parent / "backup"
 
 
-def fact_ids(site: Site, *words: str) -> set[str]:
+def fact_ids(site: Installation, *words: str) -> set[str]:
     return {fact["id"] for fact in site.lines("facts", *words)}
 
 
-def go_on(site: Site) -> None:
+def go_on(site: Installation) -> None:
     site.put(triple("e9", "alice", "likes", "gin", timestamp=at(9)))
     assert site.call("fire", "--all").returncode == 0
     assert site.call("resume", "quiet").returncode == 0
@@ -70,7 +70,7 @@ def host(path: Path) -> Iterator[None]:
 
 
 def test_restore_puts_back_both_databases_and_what_was_paused_and_keeps_what_was_there(
-    site: Site,
+    site: Installation,
 ) -> None:
     before = fact_ids(site)
     go_on(site)
@@ -85,7 +85,7 @@ def test_restore_puts_back_both_databases_and_what_was_paused_and_keeps_what_was
     assert done.stdout.count("kept: ") == 3
 
 
-def test_newer_episodes_are_taken_over_as_the_page_says(site: Site) -> None:
+def test_newer_episodes_are_taken_over_as_the_page_says(site: Installation) -> None:
     go_on(site)
     assert site.call("restore", str(backup_of(site))).returncode == 0
     before = fact_ids(site)
@@ -99,7 +99,7 @@ def test_newer_episodes_are_taken_over_as_the_page_says(site: Site) -> None:
     assert fact_ids(site) - before == {"e9", "@notes/e9"}
 
 
-def test_what_the_backup_does_not_know_is_kept_aside(site: Site) -> None:
+def test_what_the_backup_does_not_know_is_kept_aside(site: Installation) -> None:
     (site.state / "paused.json").unlink()
     bare = backup_of(site).with_name("bare")
     assert site.call("backup", str(bare)).returncode == 0
@@ -111,7 +111,7 @@ def test_what_the_backup_does_not_know_is_kept_aside(site: Site) -> None:
     assert [*site.state.glob("paused.json.replaced-*")]
 
 
-def test_a_write_ahead_log_of_before_is_taken_away_with_its_database(site: Site) -> None:
+def test_a_write_ahead_log_of_before_is_taken_away_with_its_database(site: Installation) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute("UPDATE facts SET confidence = 0.5")
         files = {end: (site.state / f"facts.db{end}").read_bytes() for end in ("-wal", "-shm")}
@@ -126,7 +126,7 @@ def test_a_write_ahead_log_of_before_is_taken_away_with_its_database(site: Site)
     assert site.call("audit", "verify").returncode == 0
 
 
-def test_restore_is_refused_while_a_daemon_or_a_host_is_there(site: Site) -> None:
+def test_restore_is_refused_while_a_daemon_or_a_host_is_there(site: Installation) -> None:
     go_on(site)
     before = fact_ids(site)
 
@@ -142,7 +142,9 @@ def test_restore_is_refused_while_a_daemon_or_a_host_is_there(site: Site) -> Non
 
 
 @pytest.mark.parametrize("name", ["memory.db", "facts.db", "paused.json"])
-def test_a_backup_that_was_changed_is_refused_and_changes_nothing(site: Site, name: str) -> None:
+def test_a_backup_that_was_changed_is_refused_and_changes_nothing(
+    site: Installation, name: str
+) -> None:
     go_on(site)
     before = fact_ids(site)
     content = bytearray((backup_of(site) / name).read_bytes())
@@ -171,7 +173,9 @@ def test_a_backup_that_was_changed_is_refused_and_changes_nothing(site: Site, na
         ),
     ],
 )  # fmt: skip
-def test_a_backup_that_is_not_whole_is_refused(site: Site, change: object, problem: str) -> None:
+def test_a_backup_that_is_not_whole_is_refused(
+    site: Installation, change: object, problem: str
+) -> None:
     change(backup_of(site))  # type: ignore[operator]
 
     done = site.call("restore", str(backup_of(site)))
@@ -180,7 +184,7 @@ def test_a_backup_that_is_not_whole_is_refused(site: Site, change: object, probl
     assert problem in done.stderr
 
 
-def test_what_is_there_is_not_overwritten_by_a_backup(site: Site, tmp_path: Path) -> None:
+def test_what_is_there_is_not_overwritten_by_a_backup(site: Installation, tmp_path: Path) -> None:
     manifest = (backup_of(site) / "backup.json").read_bytes()
     (tmp_path / "empty").mkdir()
 
@@ -189,7 +193,7 @@ def test_what_is_there_is_not_overwritten_by_a_backup(site: Site, tmp_path: Path
     assert site.call("backup", str(tmp_path / "empty")).returncode == 0
 
 
-def test_two_backups_to_one_place_do_not_meet(site: Site, tmp_path: Path) -> None:
+def test_two_backups_to_one_place_do_not_meet(site: Installation, tmp_path: Path) -> None:
     place = tmp_path / "another.incomplete"
     place.mkdir()
     (place / "half").touch()
@@ -206,14 +210,14 @@ def test_two_backups_to_one_place_do_not_meet(site: Site, tmp_path: Path) -> Non
 
 
 def test_without_episodes_there_is_no_backup(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
 
     assert site.call("backup", str(tmp_path / "backup")).returncode == 66
     assert site.call("restore", str(tmp_path / "backup")).returncode == 66
     assert [*tmp_path.glob("backup*")] == []
 
 
-def test_a_damaged_database_is_not_backed_up(site: Site, tmp_path: Path) -> None:
+def test_a_damaged_database_is_not_backed_up(site: Installation, tmp_path: Path) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute("UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 
@@ -224,7 +228,7 @@ def test_a_damaged_database_is_not_backed_up(site: Site, tmp_path: Path) -> None
     assert [*tmp_path.glob("another*")] == []
 
 
-def test_restore_reports_erasures_after_the_backup(site: Site) -> None:
+def test_restore_reports_erasures_after_the_backup(site: Installation) -> None:
     assert site.call("forget", "--user", "alice", "--yes").returncode == 0
 
     done = site.call("restore", str(backup_of(site)))
@@ -234,7 +238,7 @@ def test_restore_reports_erasures_after_the_backup(site: Site) -> None:
 
 
 def test_the_key_is_in_a_backup_only_when_it_is_asked_for(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
     key.touch(0o600)
     key.write_bytes(b"k" * 32)
@@ -255,7 +259,7 @@ def test_the_key_is_in_a_backup_only_when_it_is_asked_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_owners_and_modes_are_kept(site: Site, tmp_path: Path) -> None:
+def test_owners_and_modes_are_kept(site: Installation, tmp_path: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     for name, mode in (("memory.db", 0o660), ("facts.db", 0o640)):
         os.chown(site.state / name, nobody.pw_uid, nobody.pw_gid)
@@ -275,7 +279,7 @@ def test_owners_and_modes_are_kept(site: Site, tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_pipe_in_the_place_of_a_file_holds_no_backup(site: Site, tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_file_holds_no_backup(site: Installation, tmp_path: Path) -> None:
     (site.state / "paused.json").unlink()
     os.mkfifo(site.state / "paused.json")
 
@@ -285,7 +289,7 @@ def test_a_pipe_in_the_place_of_a_file_holds_no_backup(site: Site, tmp_path: Pat
     assert "is no regular file" in done.stderr
 
 
-def test_a_database_that_is_a_link_is_not_replaced(site: Site) -> None:
+def test_a_database_that_is_a_link_is_not_replaced(site: Installation) -> None:
     (site.state / "memory.db").rename(site.state / "real.db")
     (site.state / "memory.db").symlink_to("real.db")
 
@@ -295,7 +299,7 @@ def test_a_database_that_is_a_link_is_not_replaced(site: Site) -> None:
     assert "is a link" in done.stderr
 
 
-def test_doctor_finds_a_restore_that_was_begun_and_not_finished(site: Site) -> None:
+def test_doctor_finds_a_restore_that_was_begun_and_not_finished(site: Installation) -> None:
     begin(site.state, "20260101T000000Z", {})
 
     found = json.loads(site.look("doctor", "--json").stdout)["findings"]
@@ -306,7 +310,7 @@ def test_doctor_finds_a_restore_that_was_begun_and_not_finished(site: Site) -> N
     assert "run `slumberd restore DIR` again" in check.stdout
 
 
-def test_a_state_that_is_half_restored_is_not_backed_up(site: Site, tmp_path: Path) -> None:
+def test_a_state_that_is_half_restored_is_not_backed_up(site: Installation, tmp_path: Path) -> None:
     begin(site.state, "20260101T000000Z", {})
 
     refused = site.call("backup", str(tmp_path / "another"))
@@ -317,7 +321,7 @@ def test_a_state_that_is_half_restored_is_not_backed_up(site: Site, tmp_path: Pa
     assert "a restore that is not finished" in refused.stderr
 
 
-def test_a_damaged_database_leads_to_restore(site: Site) -> None:
+def test_a_damaged_database_leads_to_restore(site: Installation) -> None:
     with (site.state / "facts.db").open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 9999)
@@ -337,7 +341,7 @@ def test_a_damaged_database_leads_to_restore(site: Site) -> None:
         '{"version": 1, "stamp": "20260101T000000Z", "changes": {"/etc/passwd": true}}',
     ],
 )
-def test_a_forged_journal_moves_no_file(site: Site, text: str) -> None:
+def test_a_forged_journal_moves_no_file(site: Installation, text: str) -> None:
     (site.state / JOURNAL).write_text(text)
 
     done = site.call("fire", "--all")
@@ -360,7 +364,7 @@ def test_an_exchange_that_the_configuration_does_not_fit_is_not_finished(tmp_pat
         finish(tmp_path, {})
 
 
-def test_json_says_what_is_in_a_backup(site: Site, tmp_path: Path) -> None:
+def test_json_says_what_is_in_a_backup(site: Installation, tmp_path: Path) -> None:
     (made,) = site.lines("backup", str(tmp_path / "more"))
     (verified,) = site.lines("restore", str(tmp_path / "more"), "--check")
 

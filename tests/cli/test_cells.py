@@ -11,7 +11,7 @@ import pytest
 from tests.support.builders import at, triple
 from tests.support.calling import called
 from tests.support.tables import labels, table
-from tests.support.trying import Trial, rule, rules
+from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration
 
@@ -22,14 +22,14 @@ CAUTIOUS = rule("cautious", "", limits="{max_deletes: 0}")
 
 
 @pytest.fixture
-def trial(tmp_path: Path) -> Trial:
+def trial(tmp_path: Path) -> TrialInstallation:
     """Return a site with two episodes, one of which its rule selects for two channels."""
-    found = Trial(tmp_path, rules(LIKES))
+    found = TrialInstallation(tmp_path, rules(LIKES))
     found.put(TEA, RUM)
     return found
 
 
-def hold(trial: Trial) -> None:
+def hold(trial: TrialInstallation) -> None:
     """Let a batch of the rule ``cautious`` wait for approval."""
     trial.rules.write_text(rules(LIKES, CAUTIOUS))
     trial.fire()
@@ -38,7 +38,9 @@ def hold(trial: Trial) -> None:
     trial.call("fire", "cautious")
 
 
-def test_check_against_data_says_how_many_episodes_each_rule_selects(trial: Trial) -> None:
+def test_check_against_data_says_how_many_episodes_each_rule_selects(
+    trial: TrialInstallation,
+) -> None:
     printed = trial.look("check", "--against-data").stdout
 
     rows = table(printed, "rule", "matches", "of", "pending", "channel", "added")
@@ -48,7 +50,7 @@ def test_check_against_data_says_how_many_episodes_each_rule_selects(trial: Tria
     assert {row["channel"]: row["added"] for row in rows} == {"facts": "1", "notes": "1"}
 
 
-def test_audit_shows_the_id_of_each_fact(trial: Trial) -> None:
+def test_audit_shows_the_id_of_each_fact(trial: TrialInstallation) -> None:
     trial.fire()
 
     rows = table(trial.look("audit", "ls").stdout, "seq", "kind", "fact")
@@ -60,7 +62,7 @@ def test_audit_shows_the_id_of_each_fact(trial: Trial) -> None:
     ]
 
 
-def test_status_shows_how_much_there_is(trial: Trial) -> None:
+def test_status_shows_how_much_there_is(trial: TrialInstallation) -> None:
     trial.fire()
 
     shown = labels(trial.look("status").stdout)
@@ -69,7 +71,7 @@ def test_status_shows_how_much_there_is(trial: Trial) -> None:
     assert shown["ledger"].split()[0] == "3"
 
 
-def test_facts_are_shown_as_a_table_unless_json_is_asked_for(trial: Trial) -> None:
+def test_facts_are_shown_as_a_table_unless_json_is_asked_for(trial: TrialInstallation) -> None:
     trial.fire()
 
     rows = table(trial.look("facts").stdout, "user", "subject", "object", "confidence", "id")
@@ -80,7 +82,7 @@ def test_facts_are_shown_as_a_table_unless_json_is_asked_for(trial: Trial) -> No
     ]
 
 
-def test_why_shows_the_content_hash_of_the_rule_that_promotes(trial: Trial) -> None:
+def test_why_shows_the_content_hash_of_the_rule_that_promotes(trial: TrialInstallation) -> None:
     trial.fire()
     (document,) = trial.lines("why", "e1")
 
@@ -93,14 +95,14 @@ def test_why_shows_the_content_hash_of_the_rule_that_promotes(trial: Trial) -> N
     )  # fmt: skip
 
 
-def test_doctor_lists_what_it_looks_at_with_its_severity(trial: Trial) -> None:
+def test_doctor_lists_what_it_looks_at_with_its_severity(trial: TrialInstallation) -> None:
     rows = table(trial.look("doctor", "--list").stdout, "id", "severity")
 
     assert {row["severity"] for row in rows} == {"error", "warning"}
     assert {row["id"]: row["severity"] for row in rows}["rule.held"] == "error"
 
 
-def test_check_against_data_shows_no_counts_of_a_disabled_rule(trial: Trial) -> None:
+def test_check_against_data_shows_no_counts_of_a_disabled_rule(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("idle", "", enabled="false")))
 
     (row,) = table(trial.look("check", "--against-data").stdout, "rule", "channel", "added")
@@ -108,13 +110,13 @@ def test_check_against_data_shows_no_counts_of_a_disabled_rule(trial: Trial) -> 
     assert (row["rule"], row["channel"], row["added"]) == ("idle", "(disabled)", "-")
 
 
-def test_why_not_lists_channels_in_order_before_any_firing(trial: Trial) -> None:
+def test_why_not_lists_channels_in_order_before_any_firing(trial: TrialInstallation) -> None:
     lines = trial.look("why-not", "e1", "--json").stdout.splitlines()
 
     assert [json.loads(line)["channel"] for line in lines] == ["facts", "notes"]
 
 
-def test_status_shows_a_dash_where_no_batch_is_held(trial: Trial) -> None:
+def test_status_shows_a_dash_where_no_batch_is_held(trial: TrialInstallation) -> None:
     trial.fire()
 
     (row,) = table(trial.look("status").stdout, "rule", "held")
@@ -122,7 +124,7 @@ def test_status_shows_a_dash_where_no_batch_is_held(trial: Trial) -> None:
     assert (row["rule"], row["held"]) == ("likes", "-")
 
 
-def test_status_shows_why_a_batch_is_held(trial: Trial) -> None:
+def test_status_shows_why_a_batch_is_held(trial: TrialInstallation) -> None:
     hold(trial)
 
     rows = table(trial.look("status").stdout, "rule", "held")
@@ -130,7 +132,9 @@ def test_status_shows_why_a_batch_is_held(trial: Trial) -> None:
     assert {row["rule"]: row["held"] != "-" for row in rows} == {"cautious": True, "likes": False}
 
 
-def test_why_shows_the_fact_with_its_owner_and_the_instant_of_its_promotion(trial: Trial) -> None:
+def test_why_shows_the_fact_with_its_owner_and_the_instant_of_its_promotion(
+    trial: TrialInstallation,
+) -> None:
     trial.fire()
     (fact,) = trial.lines("facts", "--user", "alice", "--subject", "ada")[:1]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at, triple
+from tests.support.installation import Installation
 from tests.support.patience import wait_until
-from tests.support.site import Site
 
 pytestmark = pytest.mark.integration
 
@@ -22,30 +22,30 @@ ODD = triple("e4", "alice", "likes", "x", timestamp=at(3), metadata={"intent": "
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path)
+def site(tmp_path: Path) -> Installation:
+    site = Installation(tmp_path)
     site.put(PORTO, TEA)
     assert site.call("fire", "profile").returncode == 0
     return site
 
 
-def ids(site: Site) -> list[str]:
+def ids(site: Installation) -> list[str]:
     return [fact["id"] for fact in site.lines("facts")]
 
 
-def last_firing(site: Site) -> str:
+def last_firing(site: Installation) -> str:
     rows = site.lines("audit", "ls", "--kind", "firing")
     return str(rows[-1]["firing_id"])
 
 
-def answered(site: Site, *arguments: str) -> dict[str, Any]:
+def answered(site: Installation, *arguments: str) -> dict[str, Any]:
     done = site.call(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
-def files(site: Site) -> dict[str, str]:
+def files(site: Installation) -> dict[str, str]:
     return {
         name: hashlib.sha256((site.state / name).read_bytes()).hexdigest()
         for name in ("memory.db", "facts.db")
@@ -65,7 +65,7 @@ def files(site: Site) -> dict[str, str]:
     ],
 )
 def test_a_dry_run_leaves_every_byte_as_it_was(
-    site: Site, arguments: list[str], would: str
+    site: Installation, arguments: list[str], would: str
 ) -> None:
     before = files(site)
 
@@ -76,7 +76,7 @@ def test_a_dry_run_leaves_every_byte_as_it_was(
     assert files(site) == before
 
 
-def test_a_firing_is_undone_and_a_backfill_brings_it_back(site: Site) -> None:
+def test_a_firing_is_undone_and_a_backfill_brings_it_back(site: Installation) -> None:
     answer = answered(site, "undo", last_firing(site))
 
     assert answer["counts"] == {"delete": 2}
@@ -87,14 +87,14 @@ def test_a_firing_is_undone_and_a_backfill_brings_it_back(site: Site) -> None:
 
 
 @pytest.mark.parametrize("firing", ["profile@1", "other@2", "@undo", "x", "profile@99999999999999"])
-def test_what_is_no_firing_is_said_to_be_none(site: Site, firing: str) -> None:
+def test_what_is_no_firing_is_said_to_be_none(site: Installation, firing: str) -> None:
     done = site.call("undo", firing)
 
     assert done.returncode == 64
     assert f"no firing {firing!r}" in done.stderr
 
 
-def test_a_dry_run_lists_the_deltas_that_the_next_firing_makes(site: Site) -> None:
+def test_a_dry_run_lists_the_deltas_that_the_next_firing_makes(site: Installation) -> None:
     site.put(GONE)
 
     dry = answered(site, "fire", "profile", "--dry-run")
@@ -105,7 +105,7 @@ def test_a_dry_run_lists_the_deltas_that_the_next_firing_makes(site: Site) -> No
     assert ids(site) == ["e1"]
 
 
-def test_quarantine_is_listed_retried_and_dropped(site: Site) -> None:
+def test_quarantine_is_listed_retried_and_dropped(site: Installation) -> None:
     site.put(ODD)
     site.call("fire", "profile")
     (entry,) = site.lines("quarantine", "ls")
@@ -120,7 +120,7 @@ def test_quarantine_is_listed_retried_and_dropped(site: Site) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_a_held_batch_waits_for_a_person(site: Site, *, running: bool) -> None:
+def test_a_held_batch_waits_for_a_person(site: Installation, *, running: bool) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
     done = site.call("fire", "profile")
@@ -140,7 +140,7 @@ def test_a_held_batch_waits_for_a_person(site: Site, *, running: bool) -> None:
     assert site.call("approve", waiting).returncode == 64
 
 
-def test_a_rejected_batch_is_passed_over(site: Site) -> None:
+def test_a_rejected_batch_is_passed_over(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
     site.call("fire", "profile")
@@ -156,7 +156,7 @@ def test_a_rejected_batch_is_passed_over(site: Site) -> None:
     assert ids(site) == ["e1", "e2"]
 
 
-def test_what_came_after_a_rejected_batch_is_consolidated_at_once(site: Site) -> None:
+def test_what_came_after_a_rejected_batch_is_consolidated_at_once(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     with site.daemon():
         site.put(GONE)
@@ -168,7 +168,7 @@ def test_what_came_after_a_rejected_batch_is_consolidated_at_once(site: Site) ->
         wait_until(lambda: "late" in ids(site))
 
 
-def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Site) -> None:
+def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
     site.call("fire", "profile")
@@ -183,5 +183,5 @@ def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Site) -> None:
     assert held(site) == firing
 
 
-def held(site: Site) -> Any:
+def held(site: Installation) -> Any:
     return site.lines("status")[0]["rules"][0]["held"]

@@ -12,7 +12,7 @@ from slumberd.model.episode import Episode
 from slumberd.service.state_lock import StateLock
 from tests.support import builders
 from tests.support.builders import at, triple
-from tests.support.trying import Trial, rule, rules
+from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration
 
@@ -28,13 +28,15 @@ ALL = rule("all", "", "notes", "facts")
 
 
 @pytest.fixture
-def trial(tmp_path: Path) -> Trial:
-    trial = Trial(tmp_path, rules(LIKES))
+def trial(tmp_path: Path) -> TrialInstallation:
+    trial = TrialInstallation(tmp_path, rules(LIKES))
     trial.put(TEA, COFFEE)
     return trial
 
 
-def test_check_prints_what_a_rule_selects_and_what_its_firing_would_do(trial: Trial) -> None:
+def test_check_prints_what_a_rule_selects_and_what_its_firing_would_do(
+    trial: TrialInstallation,
+) -> None:
     trial.fire()
     trial.put(PORTO, ODD, LATE, GONE)
 
@@ -48,7 +50,7 @@ def test_check_prints_what_a_rule_selects_and_what_its_firing_would_do(trial: Tr
     }  # fmt: skip
 
 
-def test_people_see_the_reasons_beside_the_counts(trial: Trial) -> None:
+def test_people_see_the_reasons_beside_the_counts(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(ODD, LATE)
 
@@ -58,7 +60,7 @@ def test_people_see_the_reasons_beside_the_counts(trial: Trial) -> None:
     assert "1 (intent_unknown 1)" in shown
 
 
-def test_matches_are_episodes_and_pending_are_their_versions(trial: Trial) -> None:
+def test_matches_are_episodes_and_pending_are_their_versions(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(TEA.model_copy(update={"content": "Tea again."}))
     trial.put(TEA.model_copy(update={"content": "Tea once more."}))
@@ -68,7 +70,7 @@ def test_matches_are_episodes_and_pending_are_their_versions(trial: Trial) -> No
     assert (told["episodes"], told["matches"], told["pending"]) == (2, 2, 2)
 
 
-def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: Trial) -> None:
+def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("b", "predicate = 'likes'"), rule("a", "object = 'tea'")))
 
     told = trial.against_data()
@@ -78,7 +80,7 @@ def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: Trial) -> 
     assert (counts["a"]["added"], counts["b"]["added"], counts["b"]["updated"]) == (1, 0, 2)
 
 
-def test_reasons_are_printed_by_channel(trial: Trial) -> None:
+def test_reasons_are_printed_by_channel(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(ALL))
     trial.fire()
     trial.put(GONE)
@@ -90,7 +92,7 @@ def test_reasons_are_printed_by_channel(trial: Trial) -> None:
     assert sum(told["notes"]["reasons"]["noop"].values()) == told["notes"]["noop"] == 1
 
 
-def test_a_disabled_rule_is_counted_and_not_fired(trial: Trial) -> None:
+def test_a_disabled_rule_is_counted_and_not_fired(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", enabled="false")))
 
     told = trial.against_data()["likes"]
@@ -99,7 +101,7 @@ def test_a_disabled_rule_is_counted_and_not_fired(trial: Trial) -> None:
     assert "(disabled)" in trial.look("check", "--against-data").stdout
 
 
-def test_a_rule_that_starts_now_has_nothing_pending(trial: Trial) -> None:
+def test_a_rule_that_starts_now_has_nothing_pending(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", start="now")))
 
     told = trial.against_data()["likes"]
@@ -107,7 +109,7 @@ def test_a_rule_that_starts_now_has_nothing_pending(trial: Trial) -> None:
     assert (told["matches"], told["pending"]) == (2, 0)
 
 
-def test_check_reports_a_rule_whose_batch_would_await_approval(trial: Trial) -> None:
+def test_check_reports_a_rule_whose_batch_would_await_approval(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(GONE)
     trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
@@ -118,7 +120,9 @@ def test_check_reports_a_rule_whose_batch_would_await_approval(trial: Trial) -> 
     assert trial.against_data()["likes"]["channels"]["facts"]["read"] == 0
 
 
-def test_a_rule_that_selects_nothing_is_warned_of_and_the_slip_is_named(trial: Trial) -> None:
+def test_a_rule_that_selects_nothing_is_warned_of_and_the_slip_is_named(
+    trial: TrialInstallation,
+) -> None:
     trial.rules.write_text(rules(rule("likes", "intent = 'add'")))
 
     lines = trial.look("check", "--against-data").stdout.splitlines()
@@ -146,7 +150,7 @@ def test_a_slip_in_a_filter_is_known(filter: str, meant: str) -> None:
     assert bool(meant) == bool(slip)
 
 
-def test_check_reports_episodes_that_a_filter_fails_on(trial: Trial) -> None:
+def test_check_reports_episodes_that_a_filter_fails_on(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "json_extract(object, '$.x') IS NULL")))
 
     told = trial.against_data()["likes"]
@@ -157,7 +161,7 @@ def test_check_reports_episodes_that_a_filter_fails_on(trial: Trial) -> None:
     assert "likes fails on 2 episodes" in trial.look("check", "--against-data").stdout
 
 
-def test_rule_files_are_tried_in_place_of_the_configured_ones(trial: Trial) -> None:
+def test_rule_files_are_tried_in_place_of_the_configured_ones(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("other", "object = 'tea'")))
 
     told = trial.against_data(str(trial.candidate))
@@ -165,7 +169,7 @@ def test_rule_files_are_tried_in_place_of_the_configured_ones(trial: Trial) -> N
     assert {name: one["matches"] for name, one in told.items()} == {"other": 1}
 
 
-def test_some_rule_files_leave_the_channels_as_they_are(trial: Trial) -> None:
+def test_some_rule_files_leave_the_channels_as_they_are(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(LIKES, multi_valued="likes"))
     trial.fire()
     trial.candidate.write_text(rules(rule("other", "predicate = 'likes'")))
@@ -177,7 +181,7 @@ def test_some_rule_files_leave_the_channels_as_they_are(trial: Trial) -> None:
 
 
 def test_files_alone_are_checked_without_configuration_and_data(tmp_path: Path) -> None:
-    trial = Trial(tmp_path, rules(LIKES))
+    trial = TrialInstallation(tmp_path, rules(LIKES))
     trial.config.write_text("no configuration")
 
     assert trial.look("check", str(trial.candidate)).returncode == 0
@@ -186,7 +190,7 @@ def test_files_alone_are_checked_without_configuration_and_data(tmp_path: Path) 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["no database", "no episodes in it"])
 def test_without_episodes_there_is_nothing_to_try_rules_on(tmp_path: Path, *, empty: bool) -> None:
-    trial = Trial(tmp_path, rules(LIKES))
+    trial = TrialInstallation(tmp_path, rules(LIKES))
     if empty:
         trial.put()
 
@@ -195,7 +199,7 @@ def test_without_episodes_there_is_nothing_to_try_rules_on(tmp_path: Path, *, em
     assert (done.returncode, "`slumberd import` puts some" in done.stderr) == (66, True)
 
 
-def test_mistakes_come_before_data(trial: Trial) -> None:
+def test_mistakes_come_before_data(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate == ")))
 
     done = trial.look("check", "--against-data", "--json")
@@ -204,7 +208,7 @@ def test_mistakes_come_before_data(trial: Trial) -> None:
     assert "data" not in json.loads(done.stdout)
 
 
-def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: Trial) -> None:
+def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(PORTO, ODD)
     with StateLock(trial.state):
@@ -215,7 +219,7 @@ def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: Trial) ->
         assert trial.files() == before
 
 
-def test_a_keyed_ledger_is_tried_with_its_key(trial: Trial, tmp_path: Path) -> None:
+def test_a_keyed_ledger_is_tried_with_its_key(trial: TrialInstallation, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"k" * 32)
     key.chmod(0o600)
@@ -241,7 +245,7 @@ def many(predicate: str, count: int, *, user: str = "ada", objects: int = 100) -
 
 
 def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: Path) -> None:
-    trial = Trial(tmp_path, rules(rule("all", "")))
+    trial = TrialInstallation(tmp_path, rules(rule("all", "")))
     trial.put(*many("likes", 5), *many("likes", 4, user="bob"), *many("lives_in", 2))
     trial.fire()
     trial.put(*many("likes", 3, user="eve"), *many("works_at", 9, objects=2))
@@ -259,7 +263,7 @@ def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: 
 
 
 def test_a_multi_valued_predicate_is_not_named(tmp_path: Path) -> None:
-    trial = Trial(tmp_path, rules(rule("all", "")))
+    trial = TrialInstallation(tmp_path, rules(rule("all", "")))
     trial.put(*many("likes", 5))
     trial.fire()
     trial.rules.write_text("channels: {facts: {multi_valued: [likes]}}\n" + rules(rule("all", "")))

@@ -18,21 +18,21 @@ import pytest
 
 from slumberd.cli.commands.facts import COLUMNS
 from tests.support.builders import at, triple
+from tests.support.installation import CONFIG, RULES, Installation, environment, jsonl
 from tests.support.patience import PATIENCE_SECONDS, wait_until
-from tests.support.site import CONFIG, RULES, Site, environment, jsonl
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def settled(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """A site that has fired twice; for looking at only."""
-    site = Site(tmp_path_factory.mktemp("settled"))
+    site = Installation(tmp_path_factory.mktemp("settled"))
     site.put(PORTO, TEA, ODD)
     site.call("fire", "profile")
     site.put(BRAGA)
@@ -47,7 +47,7 @@ BRAGA = triple("e4", "alice", "lives_in", "Braga", timestamp=at(60))
 ODD = triple("e5", "alice", "owns", "a pan", timestamp=at(61), metadata={"intent": "remember"})
 
 
-def test_import_keeps_good_lines_and_lists_bad_ones(site: Site) -> None:
+def test_import_keeps_good_lines_and_lists_bad_ones(site: Installation) -> None:
     foreign = TEA.model_copy(update={"user": "mallory"})
     story = [jsonl(PORTO), b"{oops}\n", b"\n", jsonl(TEA), jsonl(foreign), b'{"id": "e9"}\n']
 
@@ -63,7 +63,7 @@ def test_import_keeps_good_lines_and_lists_bad_ones(site: Site) -> None:
     assert [one["id"] for one in site.lines("recent", "alice")] == ["e2", "e1"]
 
 
-def test_import_in_json_lists_every_bad_line(site: Site) -> None:
+def test_import_in_json_lists_every_bad_line(site: Installation) -> None:
     done = site.run("import", "-", "--json", stdin=b"[]\n" * 1200 + jsonl(PORTO))
 
     told = json.loads(done.stdout)
@@ -72,7 +72,7 @@ def test_import_in_json_lists_every_bad_line(site: Site) -> None:
     assert told["rejected"][0] == {"line": 1, "reason": "the line is not a JSON object"}
 
 
-def test_import_again_changes_nothing_and_an_edit_one(site: Site, tmp_path: Path) -> None:
+def test_import_again_changes_nothing_and_an_edit_one(site: Installation, tmp_path: Path) -> None:
     file = tmp_path / "story.jsonl.gz"
     file.write_bytes(gzip.compress(jsonl(PORTO, TEA)))
     site.call("import", str(file))
@@ -84,7 +84,7 @@ def test_import_again_changes_nothing_and_an_edit_one(site: Site, tmp_path: Path
     assert done.stdout == "imported 2 (new 0, changed 1, unchanged 1), rejected 0\n"
 
 
-def test_what_recent_prints_can_be_imported(site: Site, tmp_path: Path) -> None:
+def test_what_recent_prints_can_be_imported(site: Installation, tmp_path: Path) -> None:
     site.put(PORTO, ODD)
     printed = site.call("recent", "alice", "--json").stdout
 
@@ -105,7 +105,7 @@ def test_what_recent_prints_can_be_imported(site: Site, tmp_path: Path) -> None:
     ],
 )
 def test_missing_input_is_66_with_a_remedy_and_creates_nothing(
-    site: Site, arguments: list[str]
+    site: Installation, arguments: list[str]
 ) -> None:
     done = site.look(*arguments)
 
@@ -114,7 +114,7 @@ def test_missing_input_is_66_with_a_remedy_and_creates_nothing(
     assert not site.state.exists()
 
 
-def test_looking_at_an_empty_site_creates_nothing(site: Site) -> None:
+def test_looking_at_an_empty_site_creates_nothing(site: Installation) -> None:
     rules, status = site.look("rules"), site.look("status")
 
     assert (rules.returncode, status.returncode) == (0, 0)
@@ -123,7 +123,9 @@ def test_looking_at_an_empty_site_creates_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "rules", "status", "facts", "fire"])
-def test_mistake_in_the_configuration_is_78_with_file_and_key(site: Site, command: str) -> None:
+def test_mistake_in_the_configuration_is_78_with_file_and_key(
+    site: Installation, command: str
+) -> None:
     site.config.write_text(CONFIG + "fact: {batch: 3}\ntimezone: Mars\n")
     arguments = [command, "--all"] if command == "fire" else [command]
 
@@ -136,7 +138,7 @@ def test_mistake_in_the_configuration_is_78_with_file_and_key(site: Site, comman
     assert second.startswith(f"slumberd: {site.config}:5:11: timezone: ")
 
 
-def test_mistake_in_a_rule_is_78_with_file_and_key(site: Site) -> None:
+def test_mistake_in_a_rule_is_78_with_file_and_key(site: Installation) -> None:
     site.rules.write_text(RULES.replace("every: 1", "every: 0"))
 
     done = site.look("run")
@@ -146,7 +148,7 @@ def test_mistake_in_a_rule_is_78_with_file_and_key(site: Site) -> None:
     assert "rules[0].cadence" in done.stderr
 
 
-def test_a_daemon_that_cannot_start_logs_every_mistake(site: Site) -> None:
+def test_a_daemon_that_cannot_start_logs_every_mistake(site: Installation) -> None:
     site.rules.write_text(RULES.replace("every: 1", "every: 0"))
 
     done = site.look("run")
@@ -159,7 +161,9 @@ def test_a_daemon_that_cannot_start_logs_every_mistake(site: Site) -> None:
         assert f"{site.rules}:5:" in told["message"]
 
 
-def test_a_daemon_whose_log_cannot_be_opened_logs_that_to_standard_error(site: Site) -> None:
+def test_a_daemon_whose_log_cannot_be_opened_logs_that_to_standard_error(
+    site: Installation,
+) -> None:
     site.config.write_text(CONFIG.replace("slumberd.log", "none/slumberd.log"))
 
     done = site.look("run")
@@ -171,7 +175,7 @@ def test_a_daemon_whose_log_cannot_be_opened_logs_that_to_standard_error(site: S
 
 
 def test_check_prints_every_mistake_of_every_file_on_standard_output(
-    site: Site, tmp_path: Path
+    site: Installation, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.yaml"
     other.write_text("rules:\n  - id: BIG\n    when_filter: 'x ='\n")
@@ -185,7 +189,7 @@ def test_check_prints_every_mistake_of_every_file_on_standard_output(
     assert {place.split(":")[0] for place, _ in places} == {str(site.rules), str(other)}
 
 
-def test_check_says_what_is_valid(site: Site) -> None:
+def test_check_says_what_is_valid(site: Installation) -> None:
     done = site.look("check")
 
     assert done.returncode == 0
@@ -193,7 +197,7 @@ def test_check_says_what_is_valid(site: Site) -> None:
     assert site.lines("check") == [{"ok": True, "mistakes": [], "rules": ["profile", "quiet"]}]
 
 
-def test_check_in_json_reports_a_file_whose_name_is_not_unicode(site: Site) -> None:
+def test_check_in_json_reports_a_file_whose_name_is_not_unicode(site: Installation) -> None:
     odd = os.fsencode(site.rules.parent) + b"/caf\xe9.yaml"
     Path(os.fsdecode(odd)).write_text("rules: [{id: x}]")
 
@@ -203,7 +207,7 @@ def test_check_in_json_reports_a_file_whose_name_is_not_unicode(site: Site) -> N
     assert {one["file"][-11:] for one in json.loads(done.stdout)["mistakes"]} == {r"\udce9.yaml"}
 
 
-def test_check_in_json_prints_file_line_column_path_and_problem(site: Site) -> None:
+def test_check_in_json_prints_file_line_column_path_and_problem(site: Installation) -> None:
     site.config.write_text(CONFIG + "fact: 1\n")
 
     done = site.look("check", "--json")
@@ -214,7 +218,9 @@ def test_check_in_json_prints_file_line_column_path_and_problem(site: Site) -> N
     assert (mistake["line"], mistake["column"], mistake["path"]) == (4, 1, "fact")
 
 
-def test_fire_consolidates_without_a_daemon_and_accounts_for_what_it_read(site: Site) -> None:
+def test_fire_consolidates_without_a_daemon_and_accounts_for_what_it_read(
+    site: Installation,
+) -> None:
     site.put(PORTO, TEA, CAKE, BRAGA, ODD)
 
     done = site.call("fire", "--all", "--json")
@@ -230,21 +236,21 @@ def test_fire_consolidates_without_a_daemon_and_accounts_for_what_it_read(site: 
     assert [line["event"] for line in logged].count("delta.applied") == 5
 
 
-def test_fire_of_an_unknown_rule_is_wrong_use(site: Site) -> None:
+def test_fire_of_an_unknown_rule_is_wrong_use(site: Installation) -> None:
     done = site.call("fire", "profil")
 
     assert done.returncode == 64
     assert done.stderr == "slumberd: no rule 'profil'; there are profile, quiet\n"
 
 
-def test_fire_says_when_nothing_was_pending(site: Site) -> None:
+def test_fire_says_when_nothing_was_pending(site: Installation) -> None:
     done = site.call("fire", "--all")
 
     assert done.returncode == 0
     assert done.stdout.endswith("nothing was pending\n")
 
 
-def test_dry_run_prints_deltas_and_writes_nothing(site: Site) -> None:
+def test_dry_run_prints_deltas_and_writes_nothing(site: Installation) -> None:
     site.put(PORTO, TEA)
 
     done = site.call("fire", "profile", "--dry-run")
@@ -255,7 +261,7 @@ def test_dry_run_prints_deltas_and_writes_nothing(site: Site) -> None:
     assert site.lines("rules")[0]["pending"] == 2
 
 
-def test_facts_print_one_a_line_with_their_keys_in_order(settled: Site) -> None:
+def test_facts_print_one_a_line_with_their_keys_in_order(settled: Installation) -> None:
     done = settled.look("facts", "--user", "alice", "--object", "tea", "--json")
 
     (line,) = done.stdout.splitlines()
@@ -267,7 +273,7 @@ def test_facts_print_one_a_line_with_their_keys_in_order(settled: Site) -> None:
     )
 
 
-def test_facts_are_a_table_for_people(settled: Site) -> None:
+def test_facts_are_a_table_for_people(settled: Installation) -> None:
     heading, row = settled.look("facts", "--predicate", "lives_in").stdout.splitlines()
 
     assert tuple(re.split(" {2,}", heading)) == COLUMNS
@@ -276,7 +282,7 @@ def test_facts_are_a_table_for_people(settled: Site) -> None:
     ]  # fmt: skip
 
 
-def test_facts_answer_what_was_valid_and_what_was_believed(settled: Site) -> None:
+def test_facts_answer_what_was_valid_and_what_was_believed(settled: Installation) -> None:
     firings = settled.lines("audit", "ls", "--kind", "firing", "--rule", "profile")
     first, second = (firing["at"] for firing in firings)
 
@@ -293,7 +299,7 @@ def test_facts_answer_what_was_valid_and_what_was_believed(settled: Site) -> Non
     assert homes("--valid-at", at(60).isoformat(), "--believed-at", first) == ["Porto"]
 
 
-def test_audit_lists_the_rows_that_are_wanted(settled: Site) -> None:
+def test_audit_lists_the_rows_that_are_wanted(settled: Installation) -> None:
     rows = settled.lines("audit", "ls")
 
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
@@ -306,7 +312,7 @@ def test_audit_lists_the_rows_that_are_wanted(settled: Site) -> None:
     assert (moved["kind"], moved["replaces"]) == ("update", ["e1"])
 
 
-def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Site) -> None:
+def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Installation) -> None:
     heading, newest, *_ = settled.look("recent", "alice").stdout.splitlines()
     *_, last = settled.look("audit", "ls").stdout.splitlines()
 
@@ -316,7 +322,7 @@ def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Site) ->
     assert last.split()[-3:-1] == ["e4", "e1"]
 
 
-def test_audit_verify_prints_rows_and_head(settled: Site) -> None:
+def test_audit_verify_prints_rows_and_head(settled: Installation) -> None:
     (verified,) = settled.lines("audit", "verify")
 
     rows = settled.lines("audit", "ls")
@@ -325,7 +331,7 @@ def test_audit_verify_prints_rows_and_head(settled: Site) -> None:
     assert settled.look("audit", "verify").stdout == expected
 
 
-def test_rules_and_status_show_how_far_each_rule_has_read(settled: Site) -> None:
+def test_rules_and_status_show_how_far_each_rule_has_read(settled: Installation) -> None:
     profile, quiet = settled.lines("rules")
     (status,) = settled.lines("status")
 
@@ -340,7 +346,7 @@ def test_rules_and_status_show_how_far_each_rule_has_read(settled: Site) -> None
     assert "every 1" in settled.look("status").stdout
 
 
-def test_audit_verify_names_the_row_that_was_tampered_with(site: Site) -> None:
+def test_audit_verify_names_the_row_that_was_tampered_with(site: Installation) -> None:
     site.put(PORTO, TEA)
     site.call("fire", "profile")
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
@@ -359,7 +365,7 @@ def test_audit_verify_names_the_row_that_was_tampered_with(site: Site) -> None:
     assert done.stdout.startswith(f"broken at row {seq}: ")
 
 
-def test_audit_verify_finds_a_fact_that_was_edited(site: Site) -> None:
+def test_audit_verify_finds_a_fact_that_was_edited(site: Installation) -> None:
     site.put(PORTO)
     site.call("fire", "profile")
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
@@ -372,7 +378,7 @@ def test_audit_verify_finds_a_fact_that_was_edited(site: Site) -> None:
     assert json.loads(done.stdout)["broken"]["problem"].startswith("fact 'e1' is not what")
 
 
-def test_reading_a_database_of_another_program_does_not_touch_it(site: Site) -> None:
+def test_reading_a_database_of_another_program_does_not_touch_it(site: Installation) -> None:
     site.state.mkdir()
     with closing(sqlite3.connect(site.state / "memory.db")) as connection, connection:
         connection.execute("CREATE TABLE episodes (id TEXT PRIMARY KEY)")
@@ -385,7 +391,7 @@ def test_reading_a_database_of_another_program_does_not_touch_it(site: Site) -> 
     assert (site.state / "memory.db").read_bytes() == before
 
 
-def test_file_that_is_not_a_database_is_reported_as_such(site: Site) -> None:
+def test_file_that_is_not_a_database_is_reported_as_such(site: Installation) -> None:
     site.state.mkdir()
     (site.state / "facts.db").write_bytes(b"no database at all " * 99)
 
@@ -395,7 +401,9 @@ def test_file_that_is_not_a_database_is_reported_as_such(site: Site) -> None:
     assert "is no SQLite database" in done.stderr
 
 
-def test_daemon_fires_what_is_imported_answers_commands_and_stops_on_sigterm(site: Site) -> None:
+def test_daemon_fires_what_is_imported_answers_commands_and_stops_on_sigterm(
+    site: Installation,
+) -> None:
     with site.daemon() as daemon:
         site.put(PORTO, BRAGA)
         wait_until(lambda: "Braga" in site.look("facts").stdout)
@@ -418,7 +426,9 @@ def test_daemon_fires_what_is_imported_answers_commands_and_stops_on_sigterm(sit
     assert '"event":"daemon.stopped"' in log
 
 
-def test_daemon_notifies_the_service_manager_that_it_is_ready(site: Site, tmp_path: Path) -> None:
+def test_daemon_notifies_the_service_manager_that_it_is_ready(
+    site: Installation, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(PATIENCE_SECONDS)
@@ -432,7 +442,7 @@ def test_daemon_notifies_the_service_manager_that_it_is_ready(site: Site, tmp_pa
     assert daemon.returncode == 0
 
 
-def test_mistakes_of_the_configuration_hide_none_of_the_rules(site: Site) -> None:
+def test_mistakes_of_the_configuration_hide_none_of_the_rules(site: Installation) -> None:
     site.config.write_text(f"{CONFIG}stop_seconds: soon\n")
     site.rules.write_text(RULES.replace("cadence", "cadance"))
 
@@ -445,7 +455,7 @@ def test_mistakes_of_the_configuration_hide_none_of_the_rules(site: Site) -> Non
     ]  # fmt: skip
 
 
-def test_options_may_stand_before_the_command(site: Site, tmp_path: Path) -> None:
+def test_options_may_stand_before_the_command(site: Installation, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
     command = [sys.executable, "-m", "slumberd", "-c", str(site.config), "--state-dir", str(other)]
 
@@ -456,14 +466,14 @@ def test_options_may_stand_before_the_command(site: Site, tmp_path: Path) -> Non
     assert json.loads(done.stdout)["state_dir"] == str(other)
 
 
-def test_unknown_variable_of_ours_is_a_mistake(site: Site) -> None:
+def test_unknown_variable_of_ours_is_a_mistake(site: Installation) -> None:
     done = site.run("status", SLUMBERD_STATEDIR="/s")
 
     assert done.returncode == 78
     assert "SLUMBERD_STATEDIR: unknown variable" in done.stderr
 
 
-def test_reader_that_goes_away_is_no_failure_to_tell(site: Site) -> None:
+def test_reader_that_goes_away_is_no_failure_to_tell(site: Installation) -> None:
     site.put(*(triple(f"e{n}", f"s{n}", "is", "x" * 999, timestamp=at(n)) for n in range(200)))
     command = site.command("recent", "alice", "--limit", "200", "--json")
 
@@ -479,7 +489,7 @@ def test_reader_that_goes_away_is_no_failure_to_tell(site: Site) -> None:
     assert (process.returncode, err) == (141, b"")
 
 
-def test_output_that_cannot_be_written_is_74(site: Site) -> None:
+def test_output_that_cannot_be_written_is_74(site: Installation) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             site.command("status"), stdout=full, stderr=subprocess.PIPE, env=environment({})

@@ -12,7 +12,7 @@ import pytest
 
 from slumberd.service.state_lock import StateLock
 from tests.support.builders import at, triple
-from tests.support.trying import Trial, rule, rules
+from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration
 
@@ -29,9 +29,9 @@ LIVES = rule("lives", "predicate = 'lives_in'")
 
 
 @pytest.fixture
-def trial(tmp_path: Path) -> Trial:
+def trial(tmp_path: Path) -> TrialInstallation:
     """Return a site where coffee and rum are liked; the candidate is the same."""
-    trial = Trial(tmp_path, rules(LIKES))
+    trial = TrialInstallation(tmp_path, rules(LIKES))
     trial.put(TEA, COFFEE, PORTO, BOB)
     trial.fire()
     return trial
@@ -46,7 +46,7 @@ def totals(summary: dict[str, Any]) -> tuple[int, ...]:
     return tuple(summary[name] for name in ("appear", "change", "disappear", "stay", "support"))
 
 
-def test_the_same_rules_change_nothing(trial: Trial) -> None:
+def test_the_same_rules_change_nothing(trial: TrialInstallation) -> None:
     told, summary = trial.diff()
 
     assert told == []
@@ -54,7 +54,7 @@ def test_the_same_rules_change_nothing(trial: Trial) -> None:
     assert only(summary)["change"] == "unchanged"
 
 
-def test_a_changed_filter_is_backfilled(trial: Trial) -> None:
+def test_a_changed_filter_is_backfilled(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(NO_COFFEE))
 
     told, summary = trial.diff()
@@ -65,7 +65,7 @@ def test_a_changed_filter_is_backfilled(trial: Trial) -> None:
 
 
 def test_an_added_rule_fires_and_what_another_promotes_too_only_changes_its_support(
-    trial: Trial,
+    trial: TrialInstallation,
 ) -> None:
     trial.candidate.write_text(rules(LIKES, LIVES, rule("rum", "object = 'rum'")))
 
@@ -75,7 +75,7 @@ def test_an_added_rule_fires_and_what_another_promotes_too_only_changes_its_supp
     assert totals(summary) == (1, 0, 0, 2, 1)
 
 
-def test_what_is_pending_is_on_both_sides(trial: Trial) -> None:
+def test_what_is_pending_is_on_both_sides(trial: TrialInstallation) -> None:
     trial.put(triple("e9", "ada", "likes", "milk", timestamp=at(9)))
     trial.candidate.write_text(rules(LIKES, LIVES))
 
@@ -84,7 +84,7 @@ def test_what_is_pending_is_on_both_sides(trial: Trial) -> None:
     assert told == [("appears", None, "e3")]
 
 
-def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: Trial) -> None:
+def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(LIKES, rule("rum", "object = 'rum'"), LIVES))
     trial.candidate.write_text(rules(LIKES))
 
@@ -97,7 +97,7 @@ def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: Trial) -> 
     assert "1 fact comes from it alone, and stays" in shown
 
 
-def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: Trial) -> None:
+def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", "facts", "notes")))
 
     told, _ = trial.diff()
@@ -114,7 +114,9 @@ def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: Trial) 
         pytest.param({"enabled": "false"}, "enabled", id="disabled"),
     ],
 )
-def test_what_decides_no_fact_changes_none(trial: Trial, keys: dict[str, str], field: str) -> None:
+def test_what_decides_no_fact_changes_none(
+    trial: TrialInstallation, keys: dict[str, str], field: str
+) -> None:
     trial.candidate.write_text(rules(rule("likes", "predicate = 'likes'", **keys)))
 
     told, summary = trial.diff()
@@ -124,13 +126,13 @@ def test_what_decides_no_fact_changes_none(trial: Trial, keys: dict[str, str], f
     assert "changes no fact" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
-def test_a_changed_rule_that_is_disabled_does_nothing(trial: Trial) -> None:
+def test_a_changed_rule_that_is_disabled_does_nothing(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("likes", "", enabled="false")))
 
     assert trial.diff()[0] == []
 
 
-def test_a_rule_that_is_enabled_fires(trial: Trial) -> None:
+def test_a_rule_that_is_enabled_fires(trial: TrialInstallation) -> None:
     off = rule("lives", "predicate = 'lives_in'", enabled="false")
     trial.rules.write_text(rules(LIKES, off))
     trial.candidate.write_text(rules(LIKES, LIVES))
@@ -138,7 +140,9 @@ def test_a_rule_that_is_enabled_fires(trial: Trial) -> None:
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(trial: Trial) -> None:
+def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(
+    trial: TrialInstallation,
+) -> None:
     trial.candidate.write_text(rules(LIKES, multi_valued="likes"))
 
     told, summary = trial.diff()
@@ -149,7 +153,7 @@ def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(trial:
     assert "channel facts: multi_valued none -> likes" in shown
 
 
-def test_what_a_hand_took_out_does_not_appear(trial: Trial) -> None:
+def test_what_a_hand_took_out_does_not_appear(trial: TrialInstallation) -> None:
     trial.do("unpin", facts=["e4"], reason="he never said that")
     said = {"subject": "ada", "predicate": "lives_in", "object": "Rome"}
     trial.do("pin", user="alice", agent="rag", reason="she told me", **said)
@@ -161,7 +165,9 @@ def test_what_a_hand_took_out_does_not_appear(trial: Trial) -> None:
     assert totals(summary)[3] == 2
 
 
-def test_what_was_undone_appears_only_where_its_rule_is_backfilled(trial: Trial) -> None:
+def test_what_was_undone_appears_only_where_its_rule_is_backfilled(
+    trial: TrialInstallation,
+) -> None:
     (last,) = [row["firing_id"] for row in trial.lines("audit", "ls", "--kind", "firing")]
     trial.do("undo", firing=last)
     trial.candidate.write_text(rules(LIKES, LIVES))
@@ -172,14 +178,14 @@ def test_what_was_undone_appears_only_where_its_rule_is_backfilled(trial: Trial)
     assert trial.diff()[0] == [("appears", None, "e2"), ("appears", None, "e4")]
 
 
-def test_what_cannot_be_read_becomes_no_fact(trial: Trial) -> None:
+def test_what_cannot_be_read_becomes_no_fact(trial: TrialInstallation) -> None:
     trial.put(ODD)
     trial.candidate.write_text(rules(LIKES, LIVES))
 
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_rows_of_another_program_are_evaluated_on_both_sides(trial: Trial) -> None:
+def test_rows_of_another_program_are_evaluated_on_both_sides(trial: TrialInstallation) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("DELETE FROM facts WHERE fact_id = 'e4'")
         # Once it is noticed, it takes the place of e2.
@@ -194,7 +200,7 @@ def test_rows_of_another_program_are_evaluated_on_both_sides(trial: Trial) -> No
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_unreadable_values_are_compared_too(trial: Trial) -> None:
+def test_unreadable_values_are_compared_too(trial: TrialInstallation) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("UPDATE facts SET payload = x'ff00', lineage = x'00'")
         connection.commit()
@@ -203,7 +209,7 @@ def test_unreadable_values_are_compared_too(trial: Trial) -> None:
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_a_fact_that_says_something_else_under_its_id_changes(trial: Trial) -> None:
+def test_a_fact_that_says_something_else_under_its_id_changes(trial: TrialInstallation) -> None:
     said = {"subject": "ada", "predicate": "plays", "object": "go"}
     trial.do("pin", user="alice", agent="rag", reason="she told me", id="e7", **said)
     trial.put(triple("e7", "ada", "plays", "chess", timestamp=at(10**9)))
@@ -213,7 +219,7 @@ def test_a_fact_that_says_something_else_under_its_id_changes(trial: Trial) -> N
     assert "go -> chess" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
-def test_a_fact_does_not_replace_one_of_another_user_or_channel(trial: Trial) -> None:
+def test_a_fact_does_not_replace_one_of_another_user_or_channel(trial: TrialInstallation) -> None:
     eve = triple("e8", "ada", "likes", "coffee", timestamp=at(8), user="eve")
     trial.put(eve)
     trial.rules.write_text(rules(rule("likes", "user = 'alice' AND object = 'coffee'")))
@@ -225,7 +231,9 @@ def test_a_fact_does_not_replace_one_of_another_user_or_channel(trial: Trial) ->
     assert ("appears", None, "e8") in trial.diff()[0]
 
 
-def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(trial: Trial) -> None:
+def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(
+    trial: TrialInstallation,
+) -> None:
     gone = [
         triple(f"d{n}", "ada", "x", n, timestamp=at(20 + n),
                metadata={"intent": "delete", "replaces": eid})
@@ -243,7 +251,9 @@ def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(trial: Trial
     assert "takes would await approval: 1 fact would go; max_deletes is 0" in shown
 
 
-def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Trial) -> None:
+def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(
+    trial: TrialInstallation,
+) -> None:
     trial.put(triple("d1", "ada", "likes", "coffee", timestamp=at(20),
                      metadata={"intent": "delete"}))  # fmt: skip
     trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
@@ -256,14 +266,16 @@ def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Tria
     assert "here it counts as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
-def test_a_rule_that_is_known_from_before_is_backfilled_when_it_is_added(trial: Trial) -> None:
+def test_a_rule_that_is_known_from_before_is_backfilled_when_it_is_added(
+    trial: TrialInstallation,
+) -> None:
     trial.rules.write_text(rules())
     trial.candidate.write_text(rules(NO_COFFEE))
 
     assert trial.diff()[0] == [("changes", "e2", "e1")]
 
 
-def test_only_one_for_one_is_a_change(trial: Trial) -> None:
+def test_only_one_for_one_is_a_change(trial: TrialInstallation) -> None:
     trial.put(triple("e6", "ada", "likes", "milk", timestamp=at(6)))
     trial.rules.write_text(
         rules(rule("likes", "object IN ('tea', 'coffee')"), multi_valued="likes")
@@ -278,7 +290,7 @@ def test_only_one_for_one_is_a_change(trial: Trial) -> None:
     ]  # fmt: skip
 
 
-def test_but_some_rules_are_taken_from_the_candidate(trial: Trial) -> None:
+def test_but_some_rules_are_taken_from_the_candidate(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(NO_COFFEE, LIVES, multi_valued="likes"))
 
     assert trial.diff("--rule", "lives")[0] == [("appears", None, "e3")]
@@ -299,7 +311,9 @@ GRAPH = """\
 
 
 @pytest.mark.parametrize("side", ["in force", "candidate", "both"])
-def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(trial: Trial, side: str) -> None:
+def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(
+    trial: TrialInstallation, side: str
+) -> None:
     if side != "candidate":
         trial.rules.write_text(rules(LIKES, GRAPH))
     if side != "in force":
@@ -311,14 +325,14 @@ def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(trial: Trial, sid
     assert "rule 'team' is of kind graph and reads no episodes" in refused.stderr
 
 
-def test_but_one_users_facts_are_compared(trial: Trial) -> None:
+def test_but_one_users_facts_are_compared(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("likes", "object = 'tea'")))
     assert totals(trial.diff()[1]) == (0, 1, 1, 0, 0)
 
     assert totals(trial.diff("--user", "bob")[1]) == (0, 0, 1, 0, 0)
 
 
-def test_people_see_what_differs_and_how_much(trial: Trial) -> None:
+def test_people_see_what_differs_and_how_much(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("likes", "object = 'tea'"), LIVES))
 
     done = trial.look("diff", str(trial.candidate.parent))
@@ -334,7 +348,7 @@ def test_people_see_what_differs_and_how_much(trial: Trial) -> None:
     ]
 
 
-def test_people_see_some_and_programs_all(trial: Trial) -> None:
+def test_people_see_some_and_programs_all(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("likes", "object = 'tea'"), LIVES))
 
     shown = trial.look("diff", str(trial.candidate.parent), "--limit", "1").stdout
@@ -352,7 +366,7 @@ def test_people_see_some_and_programs_all(trial: Trial) -> None:
     ],
 )
 def test_mistakes_in_the_candidate_come_before_data(
-    trial: Trial, candidate: str | None, problem: str
+    trial: TrialInstallation, candidate: str | None, problem: str
 ) -> None:
     if candidate is None:
         trial.candidate.unlink()
@@ -367,12 +381,12 @@ def test_mistakes_in_the_candidate_come_before_data(
 
 
 def test_without_episodes_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    trial = Trial(tmp_path, rules(LIKES))
+    trial = TrialInstallation(tmp_path, rules(LIKES))
 
     assert trial.look("diff", str(trial.candidate.parent)).returncode == 66
 
 
-def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: Trial) -> None:
+def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(ALL, multi_valued="likes"))
     with StateLock(trial.state):
         before = trial.files()
@@ -382,7 +396,7 @@ def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: Trial) ->
         assert trial.files() == before
 
 
-def test_nothing_is_written_while_the_databases_are_open(trial: Trial) -> None:
+def test_nothing_is_written_while_the_databases_are_open(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(ALL))
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("UPDATE slumberd_numbers SET value = value + 1 WHERE name = 'epoch'")
@@ -399,7 +413,7 @@ def test_nothing_is_written_while_the_databases_are_open(trial: Trial) -> None:
 
 
 def test_a_host_that_never_saw_slumberd_can_try_it(tmp_path: Path) -> None:
-    trial = Trial(tmp_path, rules())
+    trial = TrialInstallation(tmp_path, rules())
     trial.candidate.write_text(rules(LIKES))
     trial.state.mkdir()
     with closing(sqlite3.connect(trial.state / "memory.db")) as connection:
@@ -428,7 +442,7 @@ def stored(id: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def test_a_daemon_goes_on_while_rules_are_tried(trial: Trial) -> None:
+def test_a_daemon_goes_on_while_rules_are_tried(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(LIKES, LIVES))
     with trial.daemon():
         for number in range(5):

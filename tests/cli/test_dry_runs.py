@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at, triple
-from tests.support.site import Site, environment, wait_until
+from tests.support.installation import Installation, environment, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -32,15 +32,15 @@ MANY = 10_050
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
 
 
-def put_many(site: Site, count: int) -> None:
+def put_many(site: Installation, count: int) -> None:
     site.put(*(triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(count)))
 
 
-def answered(site: Site, *arguments: str, code: int = 0) -> dict[str, Any]:
+def answered(site: Installation, *arguments: str, code: int = 0) -> dict[str, Any]:
     done = site.call(*arguments, "--json")
     assert done.returncode == code, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -48,7 +48,7 @@ def answered(site: Site, *arguments: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_dry_run_of_many_deltas_says_that_its_json_is_cut_and_how_many_there_are(
-    site: Site,
+    site: Installation,
 ) -> None:
     put_many(site, MANY)
 
@@ -59,7 +59,7 @@ def test_dry_run_of_many_deltas_says_that_its_json_is_cut_and_how_many_there_are
     )  # fmt: skip
 
 
-def test_dry_run_lists_as_many_deltas_as_it_is_asked_for(site: Site) -> None:
+def test_dry_run_lists_as_many_deltas_as_it_is_asked_for(site: Installation) -> None:
     put_many(site, 60)
 
     (cut,) = answered(site, "fire", "profile", "--dry-run", "--limit", "3")["reports"]
@@ -69,7 +69,7 @@ def test_dry_run_lists_as_many_deltas_as_it_is_asked_for(site: Site) -> None:
     assert (len(whole["deltas"]), whole["deltas_total"], whole["deltas_cut"]) == (60, 60, False)
 
 
-def test_dry_run_prints_how_many_deltas_there_are(site: Site) -> None:
+def test_dry_run_prints_how_many_deltas_there_are(site: Installation) -> None:
     put_many(site, 1_060)
 
     done = site.call("fire", "profile", "--dry-run")
@@ -77,7 +77,7 @@ def test_dry_run_prints_how_many_deltas_there_are(site: Site) -> None:
     assert "50 of 1,060 deltas are listed; --limit 1060 lists all" in done.stdout
 
 
-def test_dry_run_of_an_undo_and_a_backfill_count_and_cut_alike(site: Site) -> None:
+def test_dry_run_of_an_undo_and_a_backfill_count_and_cut_alike(site: Installation) -> None:
     put_many(site, 60)
     assert site.call("fire", "profile").returncode == 0
 
@@ -91,7 +91,9 @@ def test_dry_run_of_an_undo_and_a_backfill_count_and_cut_alike(site: Site) -> No
     assert "50 of 60 deltas are listed; --limit 60 lists all" in told
 
 
-def test_dry_run_says_what_it_did_not_look_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run_says_what_it_did_not_look_at(
+    site: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("slumberd.consolidation.consolidator.MAX_PREVIEWED_ROWS", 10)
     put_many(site, 1_012)
 
@@ -104,7 +106,9 @@ def test_dry_run_says_what_it_did_not_look_at(site: Site, monkeypatch: pytest.Mo
     assert (report["unread"], filled["unread"]) == (1_002, 1_002)
 
 
-def asked_on_a_terminal(site: Site, react: Callable[[subprocess.Popen[bytes], int], None]) -> Any:
+def asked_on_a_terminal(
+    site: Installation, react: Callable[[subprocess.Popen[bytes], int], None]
+) -> Any:
     """Run `forget` on a terminal of its own, react to its question, and return how it ended."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -159,7 +163,7 @@ def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
     ],
 )
 def test_person_who_does_not_confirm_an_erasure_reads_that_nothing_was_erased(
-    site: Site, react: Callable[[subprocess.Popen[bytes], int], None], code: int
+    site: Installation, react: Callable[[subprocess.Popen[bytes], int], None], code: int
 ) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
 
@@ -172,7 +176,7 @@ def test_person_who_does_not_confirm_an_erasure_reads_that_nothing_was_erased(
     assert site.lines("recent", "alice") != []
 
 
-def test_person_who_confirms_an_erasure_gets_a_certificate(site: Site) -> None:
+def test_person_who_confirms_an_erasure_gets_a_certificate(site: Installation) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
 
     returncode, out, _ = asked_on_a_terminal(site, answer_yes)
@@ -182,7 +186,9 @@ def test_person_who_confirms_an_erasure_gets_a_certificate(site: Site) -> None:
 
 
 @pytest.mark.parametrize("option", ["--yes", "--dry-run"])
-def test_erasure_of_a_user_of_whom_nothing_is_kept_ends_with_66(site: Site, option: str) -> None:
+def test_erasure_of_a_user_of_whom_nothing_is_kept_ends_with_66(
+    site: Installation, option: str
+) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
     assert site.call("fire", "--all").returncode == 0
 
@@ -193,7 +199,7 @@ def test_erasure_of_a_user_of_whom_nothing_is_kept_ends_with_66(site: Site, opti
     assert done.stdout == ""
 
 
-def test_erasure_that_may_have_been_cut_short_can_be_repeated(site: Site) -> None:
+def test_erasure_that_may_have_been_cut_short_can_be_repeated(site: Installation) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
     assert site.call("forget", "--user", "alice", "--yes").returncode == 0
 
@@ -203,7 +209,7 @@ def test_erasure_that_may_have_been_cut_short_can_be_repeated(site: Site) -> Non
     assert json.loads(again.stdout)["rows"]["memory.db"]["episodes"] == 0
 
 
-def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Site) -> None:
+def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Installation) -> None:
     pinned = ("--subject", "x", "--predicate", "is", "--object", "y", "--reason", "so")
     assert site.call("pin", "--user", "bob", "--agent", "a", *pinned).returncode == 0
 
@@ -213,18 +219,18 @@ def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Sit
     assert json.loads(done.stdout)["rows"]["facts.db"]["facts"] == 1
 
 
-def put_unreadable(site: Site, *ids: str) -> None:
+def put_unreadable(site: Installation, *ids: str) -> None:
     wish = {"intent": "wish"}
     site.put(*(triple(one, one, "likes", "rum", metadata=wish) for one in ids))
     assert site.call("fire", "profile").returncode == 0
 
 
-def quarantined(site: Site) -> list[str]:
+def quarantined(site: Installation) -> list[str]:
     return [entry["episode_id"] for entry in site.lines("quarantine", "ls")]
 
 
 @pytest.mark.parametrize("words", [[], ["e1", "--all"], ["--rule", "profile"]], ids=" ".join)
-def test_drop_wants_ids_or_all(site: Site, words: list[str]) -> None:
+def test_drop_wants_ids_or_all(site: Installation, words: list[str]) -> None:
     put_unreadable(site, "e1", "e2")
 
     done = site.call("quarantine", "drop", *words)
@@ -234,7 +240,7 @@ def test_drop_wants_ids_or_all(site: Site, words: list[str]) -> None:
     assert quarantined(site) == ["e1", "e2"]
 
 
-def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Site) -> None:
+def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Installation) -> None:
     put_unreadable(site, "e1", "e2")
 
     done = site.call("quarantine", "drop", "e1", "e9")
@@ -244,7 +250,7 @@ def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Site) -> No
     assert quarantined(site) == ["e1", "e2"]
 
 
-def test_drop_takes_what_it_names_or_all(site: Site) -> None:
+def test_drop_takes_what_it_names_or_all(site: Installation) -> None:
     put_unreadable(site, "e1", "e2", "e3")
 
     one = site.call("quarantine", "drop", "e1")
@@ -256,7 +262,7 @@ def test_drop_takes_what_it_names_or_all(site: Site) -> None:
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["retry", "dry run"])
-def test_retry_says_what_is_still_unreadable(site: Site, option: list[str]) -> None:
+def test_retry_says_what_is_still_unreadable(site: Installation, option: list[str]) -> None:
     put_unreadable(site, "e1", "e2")
 
     told = site.call("quarantine", "retry", "e2", *option).stdout
@@ -271,7 +277,7 @@ def test_retry_says_what_is_still_unreadable(site: Site, option: list[str]) -> N
     assert answer["still_quarantined_total"] == 2
 
 
-def held_site(site: Site) -> Site:
+def held_site(site: Installation) -> Installation:
     """Let a batch that takes out two facts wait for approval."""
     site.rules.write_text(LIMITED)
     site.put(triple("e1", "a", "is", 1), triple("e2", "b", "is", 1))
@@ -286,7 +292,7 @@ def held_site(site: Site) -> Site:
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
 def test_fire_of_a_batch_that_waits_for_approval_fails_and_says_what_to_do(
-    site: Site, options: list[str]
+    site: Installation, options: list[str]
 ) -> None:
     held_site(site)
 
@@ -302,7 +308,7 @@ def test_fire_of_a_batch_that_waits_for_approval_fails_and_says_what_to_do(
         assert "`slumberd reject profile@" in told
 
 
-def test_fire_through_the_daemon_of_a_batch_that_waits_fails_too(site: Site) -> None:
+def test_fire_through_the_daemon_of_a_batch_that_waits_fails_too(site: Installation) -> None:
     held_site(site)
     with site.daemon():
         wait_until(lambda: any(rule["held"] for rule in site.lines("status")[0]["rules"]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import at, triple
-from tests.support.site import RULES, Site
+from tests.support.installation import RULES, Installation
 
 pytestmark = pytest.mark.integration
 
@@ -22,9 +22,9 @@ TOLD = [
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """A site with five facts in one channel, and two of them in another one, too."""
-    site = Site(tmp_path_factory.mktemp("site"))
+    site = Installation(tmp_path_factory.mktemp("site"))
     notes = RULES.replace('cron: "0 3 * * *"', "every: 1").replace("'never'", "'likes'")
     site.rules.write_text(notes)
     site.put(*TOLD)
@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return site
 
 
-def ids(site: Site, *arguments: str) -> list[str]:
+def ids(site: Installation, *arguments: str) -> list[str]:
     return [fact["id"] for fact in site.lines("facts", "--channel", "facts", *arguments)]
 
 
@@ -62,11 +62,11 @@ def ids(site: Site, *arguments: str) -> list[str]:
         ("--prefix id=e --believed-at now --order confidence --limit 1", "e1"),
     ],
 )
-def test_facts_are_found_by_every_form(site: Site, words: str, expected: str) -> None:
+def test_facts_are_found_by_every_form(site: Installation, words: str, expected: str) -> None:
     assert ids(site, *words.split()) == expected.split()
 
 
-def test_every_page_of_facts_is_printed_in_turn(site: Site) -> None:
+def test_every_page_of_facts_is_printed_in_turn(site: Installation) -> None:
     seen: list[str] = []
     after: list[str] = []
     for _ in range(9):
@@ -80,7 +80,7 @@ def test_every_page_of_facts_is_printed_in_turn(site: Site) -> None:
     assert seen == ["x5", "e4", "e3", "e2", "e1", "@notes/e4", "@notes/e1"]
 
 
-def test_a_table_shows_how_to_get_the_next_page(site: Site) -> None:
+def test_a_table_shows_how_to_get_the_next_page(site: Installation) -> None:
     first = site.look("facts", "--limit", "6")
     *_, cursor = first.stderr.split()
 
@@ -114,7 +114,7 @@ def test_a_table_shows_how_to_get_the_next_page(site: Site) -> None:
     ),
 )
 def test_wrong_options_are_reported_by_name(
-    site: Site, words: list[str], code: int, told: str
+    site: Installation, words: list[str], code: int, told: str
 ) -> None:
     done = site.look("facts", *words)
 
@@ -124,7 +124,7 @@ def test_wrong_options_are_reported_by_name(
 
 
 def test_pages_are_of_a_moment_of_their_own(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.put(*TOLD[:3])
     assert site.run("fire", "profile").returncode == 0
     first = site.look("facts", "--json", "--limit", "1")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at, triple
-from tests.support.trying import Trial, rule, rules
+from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration
 
@@ -28,9 +28,11 @@ GONE = {"intent": "delete"}
 
 
 @pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> TrialInstallation:
     """Return a site with a held batch, a removed rule, and two episodes that wait."""
-    found = Trial(tmp_path_factory.mktemp("site"), rules(LIKES, CAUTIOUS, REMOVED, NIGHT))
+    found = TrialInstallation(
+        tmp_path_factory.mktemp("site"), rules(LIKES, CAUTIOUS, REMOVED, NIGHT)
+    )
     found.put(
         triple("e1", "ada", "likes", "tea", timestamp=at(1)),
         triple("odd", "ada", "likes", "ink", timestamp=at(2), metadata={"intent": "shout"}),
@@ -67,7 +69,7 @@ def check(found: list[dict[str, Any]], *expected: dict[str, Any]) -> None:
         assert includes(one, other), (one, other)
 
 
-def looked(trial: Trial, *words: str, code: int = 0) -> list[dict[str, Any]]:
+def looked(trial: TrialInstallation, *words: str, code: int = 0) -> list[dict[str, Any]]:
     done = trial.look(*words, "--json")
     assert done.returncode == code, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -99,11 +101,11 @@ STATES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_rules_shows_how_far_each_rule_has_read(trial: Trial) -> None:
+def test_rules_shows_how_far_each_rule_has_read(trial: TrialInstallation) -> None:
     check(looked(trial, "rules"), *STATES)
 
 
-def test_status_shows_sizes_and_how_far_each_rule_has_read(trial: Trial) -> None:
+def test_status_shows_sizes_and_how_far_each_rule_has_read(trial: TrialInstallation) -> None:
     (status,) = looked(trial, "status")
 
     expected: dict[str, Any] = {
@@ -118,7 +120,7 @@ def test_status_shows_sizes_and_how_far_each_rule_has_read(trial: Trial) -> None
     ]
 
 
-def test_rules_shows_removed_rules_and_what_they_left(trial: Trial) -> None:
+def test_rules_shows_removed_rules_and_what_they_left(trial: TrialInstallation) -> None:
     check(
         looked(trial, "rules", "--removed"),
         {
@@ -128,7 +130,7 @@ def test_rules_shows_removed_rules_and_what_they_left(trial: Trial) -> None:
     )  # fmt: skip
 
 
-def test_next_prints_words_and_instants_in_both_zones(trial: Trial) -> None:
+def test_next_prints_words_and_instants_in_both_zones(trial: TrialInstallation) -> None:
     every: dict[str, Any] = {
         "enabled": True,
         "paused": False,
@@ -159,7 +161,7 @@ def promoted(seq: int, firing_id: str, kind: str, *replaces: str) -> dict[str, A
     }  # fmt: skip
 
 
-def test_why_prints_the_fact_its_sources_and_its_promotions(trial: Trial) -> None:
+def test_why_prints_the_fact_its_sources_and_its_promotions(trial: TrialInstallation) -> None:
     check(
         looked(trial, "why", "e1"),
         {
@@ -191,7 +193,9 @@ def test_why_prints_the_fact_its_sources_and_its_promotions(trial: Trial) -> Non
     )  # fmt: skip
 
 
-def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(trial: Trial) -> None:
+def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(
+    trial: TrialInstallation,
+) -> None:
     odd = {
         "became": "quarantined", "reason": "intent_unknown", "went": None,
         "detail": "intent is 'shout'; write one of add, update, delete, noop",
@@ -211,7 +215,7 @@ def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(tria
     assert [one["row"] and one["row"]["seq"] for one in found] == [3, 9, 7, None, 12]
 
 
-def test_why_not_of_an_episode_that_waits_says_what_to_do(trial: Trial) -> None:
+def test_why_not_of_an_episode_that_waits_says_what_to_do(trial: TrialInstallation) -> None:
     found = looked(trial, "why-not", "e2")
 
     assert {(one["rule_id"], one["channel"]) for one in found} == {
@@ -226,7 +230,7 @@ def test_why_not_of_an_episode_that_waits_says_what_to_do(trial: Trial) -> None:
     assert remedies["likes"] == "`slumberd fire likes`"
 
 
-def test_quarantine_prints_each_rule_channel_and_row(trial: Trial) -> None:
+def test_quarantine_prints_each_rule_channel_and_row(trial: TrialInstallation) -> None:
     found = looked(trial, "quarantine", "ls")
 
     assert [(one["rule_id"], one["channel"], one["seq"]) for one in found] == [
@@ -238,7 +242,7 @@ def test_quarantine_prints_each_rule_channel_and_row(trial: Trial) -> None:
     assert {(one["episode_id"], one["reason"]) for one in found} == {("odd", "intent_unknown")}
 
 
-def test_audit_prints_every_row(trial: Trial) -> None:
+def test_audit_prints_every_row(trial: TrialInstallation) -> None:
     found = looked(trial, "audit", "ls")
 
     assert [(one["seq"], one["firing_id"], one["kind"], one["fact_id"]) for one in found] == [
@@ -258,7 +262,7 @@ def test_audit_prints_every_row(trial: Trial) -> None:
     ]
 
 
-def test_doctor_prints_each_problem_with_its_subject(trial: Trial) -> None:
+def test_doctor_prints_each_problem_with_its_subject(trial: TrialInstallation) -> None:
     (found,) = looked(trial, "doctor", code=1)
 
     assert found["ok"] is False
@@ -271,7 +275,7 @@ def test_doctor_prints_each_problem_with_its_subject(trial: Trial) -> None:
     }
 
 
-def test_recent_prints_the_newest_episodes_first(trial: Trial) -> None:
+def test_recent_prints_the_newest_episodes_first(trial: TrialInstallation) -> None:
     found = looked(trial, "recent", "alice", "--limit", "3")
 
     assert [one["id"] for one in found] == ["e3", "e2", "x"]

@@ -21,7 +21,7 @@ from slumberd.observability.line_format import json_line, readable_line
 from tests.support.builders import triple
 from tests.support.calling import called
 from tests.support.daemons import Home
-from tests.support.site import Site, environment
+from tests.support.installation import Installation, environment
 
 pytestmark = pytest.mark.integration
 
@@ -30,8 +30,8 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\u202e\x9b"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path)
+def site(tmp_path: Path) -> Installation:
+    site = Installation(tmp_path)
     site.put(triple("e1", "alice", "likes", "tea"))
     assert site.call("fire", "--all").returncode == 0
     return site
@@ -41,14 +41,14 @@ def line(**said: Any) -> bytes:
     return json_line({"ts": "2026-01-01T00:00:00.000000Z", "level": "info", **said})
 
 
-def test_logs_show_the_file_of_the_configuration_as_a_terminal_would(site: Site) -> None:
+def test_logs_show_the_file_of_the_configuration_as_a_terminal_would(site: Installation) -> None:
     shown = site.look("logs").stdout.splitlines()
 
     assert [text for text in shown if "delta.applied       add  e1  by profile@" in text]
     assert len(shown) == len((site.state / "slumberd.log").read_bytes().splitlines())
 
 
-def test_logs_of_a_rule_are_the_lines_about_it(site: Site) -> None:
+def test_logs_of_a_rule_are_the_lines_about_it(site: Installation) -> None:
     shown = site.look("logs", "--rule", "quiet").stdout.splitlines()
     none = site.look("logs", "--rule", "nobody")
 
@@ -58,7 +58,7 @@ def test_logs_of_a_rule_are_the_lines_about_it(site: Site) -> None:
     assert none.stderr == "slumberd: no line is about rule 'nobody'\n"
 
 
-def test_logs_read_gzip_and_standard_input(site: Site, tmp_path: Path) -> None:
+def test_logs_read_gzip_and_standard_input(site: Installation, tmp_path: Path) -> None:
     content = (site.state / "slumberd.log").read_bytes()
     (tmp_path / "old.gz").write_bytes(gzip.compress(content))
     expected = site.look("logs").stdout
@@ -69,7 +69,7 @@ def test_logs_read_gzip_and_standard_input(site: Site, tmp_path: Path) -> None:
 
 
 def test_lines_that_are_no_json_are_shown_and_counted_when_a_rule_is_asked_for(
-    site: Site, tmp_path: Path
+    site: Installation, tmp_path: Path
 ) -> None:
     file = tmp_path / "mixed"
     file.write_bytes(b"Traceback (most recent call last):\n" + line(event="a", rule_id="r1"))
@@ -82,7 +82,7 @@ def test_lines_that_are_no_json_are_shown_and_counted_when_a_rule_is_asked_for(
     assert "left out: 1 lines that are not JSON" in of_a_rule.stderr
 
 
-def test_a_log_that_is_not_there_is_66(site: Site, tmp_path: Path) -> None:
+def test_a_log_that_is_not_there_is_66(site: Installation, tmp_path: Path) -> None:
     for words in (["logs"], ["logs", "-f"]):
         done = site.look(*words, str(tmp_path / "none"))
         assert done.returncode == 66
@@ -90,7 +90,7 @@ def test_a_log_that_is_not_there_is_66(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_configuration_with_mistakes_leads_to_the_journal(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journalctl = tmp_path / "bin" / "journalctl"
     journalctl.parent.mkdir()
@@ -159,7 +159,7 @@ class Follower:
 
 
 @contextmanager
-def following(site: Site, *words: str) -> Iterator[Follower]:
+def following(site: Installation, *words: str) -> Iterator[Follower]:
     command = site.command("logs", "--follow", *words)
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment({})) as process:
         try:
@@ -174,7 +174,7 @@ def append(path: Path, *events: str) -> None:
 
 
 def test_following_survives_renaming_replacing_and_truncating(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     log = tmp_path / "followed"
     append(log, *(f"before.{number}" for number in range(30)))
     with following(site, str(log)) as follower:
@@ -208,7 +208,7 @@ def test_following_survives_renaming_replacing_and_truncating(tmp_path: Path) ->
 def test_following_a_daemon_shows_its_rule_over_a_rotation(tmp_path: Path) -> None:
     home = Home(tmp_path, {"logging": {"format": "json", "file": "slumberd.log"}})
     home.rule("good", cadence={"every": 1})
-    site = Site.__new__(Site)
+    site = Installation.__new__(Installation)
     site.config, site.state = home.config, home.state
     site.put(triple("e1", "alice", "likes", "tea"))
     assert home.call("fire", "good").returncode == 0

@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from tests.support.builders import episode
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
 
 def test_a_firing_logs_what_a_host_misspelled(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.put(
         episode("e1", metadata={"subject": "alice", "predicat": "likes", "object": "tea"}),
         episode("e2", metadata={"subject": "alice", "predicat": "likes", "object": "milk"}),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at, triple
-from tests.support.trying import Trial, rule, rules
+from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration
 
@@ -18,14 +18,14 @@ SHOUT = {"intent": "shout"}
 GONE = {"intent": "delete"}
 
 
-def ids(trial: Trial) -> list[str]:
+def ids(trial: TrialInstallation) -> list[str]:
     return [fact["id"] for fact in trial.lines("facts")]
 
 
 @pytest.fixture
-def passed(tmp_path: Path) -> Trial:
+def passed(tmp_path: Path) -> TrialInstallation:
     """Return a site whose rule has passed four episodes without promoting any."""
-    trial = Trial(tmp_path, rules(rule("all", "0"), rule("other", "0")))
+    trial = TrialInstallation(tmp_path, rules(rule("all", "0"), rule("other", "0")))
     trial.put(*STREAM)
     trial.fire()
     trial.rules.write_text(rules(rule("all", ""), rule("other", "0")))
@@ -46,7 +46,7 @@ def passed(tmp_path: Path) -> Trial:
     ],
 )
 def test_backfill_takes_the_episodes_of_its_range(
-    passed: Trial, words: list[str], expected: list[str]
+    passed: TrialInstallation, words: list[str], expected: list[str]
 ) -> None:
     done = passed.call("backfill", "all", *words)
 
@@ -54,7 +54,7 @@ def test_backfill_takes_the_episodes_of_its_range(
     assert ids(passed) == expected
 
 
-def test_backfill_is_of_the_rule_that_is_named(passed: Trial) -> None:
+def test_backfill_is_of_the_rule_that_is_named(passed: TrialInstallation) -> None:
     done = passed.call("backfill", "other", "--json")
 
     assert json.loads(done.stdout)["dry_run"] is False
@@ -62,15 +62,15 @@ def test_backfill_is_of_the_rule_that_is_named(passed: Trial) -> None:
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Trial:
+def odd(tmp_path: Path) -> TrialInstallation:
     """Return a site with two quarantined episodes of each of two rules."""
-    trial = Trial(tmp_path, rules(rule("one"), rule("two")))
+    trial = TrialInstallation(tmp_path, rules(rule("one"), rule("two")))
     trial.put(*(triple(id, "ada", "is", 1, timestamp=at(1), metadata=SHOUT) for id in ("a", "b")))
     trial.fire()
     return trial
 
 
-def quarantined(trial: Trial, *words: str) -> list[tuple[str, str]]:
+def quarantined(trial: TrialInstallation, *words: str) -> list[tuple[str, str]]:
     found = trial.lines("quarantine", "ls", *words)
     return sorted((one["rule_id"], one["episode_id"]) for one in found)
 
@@ -78,7 +78,7 @@ def quarantined(trial: Trial, *words: str) -> list[tuple[str, str]]:
 EVERY = [("one", "a"), ("one", "b"), ("two", "a"), ("two", "b")]
 
 
-def test_quarantine_is_listed_by_rule(odd: Trial) -> None:
+def test_quarantine_is_listed_by_rule(odd: TrialInstallation) -> None:
     assert quarantined(odd) == EVERY
     assert quarantined(odd, "--rule", "one") == EVERY[:2]
     assert quarantined(odd, "--rule", "one", "--rule", "two") == EVERY
@@ -95,7 +95,7 @@ def test_quarantine_is_listed_by_rule(odd: Trial) -> None:
     ],
 )
 def test_dropped_episodes_leave_the_quarantine(
-    odd: Trial, words: list[str], left: list[tuple[str, str]]
+    odd: TrialInstallation, words: list[str], left: list[tuple[str, str]]
 ) -> None:
     done = odd.call("quarantine", "drop", *words, "--json")
 
@@ -103,7 +103,7 @@ def test_dropped_episodes_leave_the_quarantine(
     assert quarantined(odd) == left
 
 
-def test_drop_says_how_many_entries_go_and_whether_it_was_a_dry_run(odd: Trial) -> None:
+def test_drop_says_how_many_entries_go_and_whether_it_was_a_dry_run(odd: TrialInstallation) -> None:
     dry = json.loads(odd.call("quarantine", "drop", "a", "--dry-run", "--json").stdout)
     wet = json.loads(odd.call("quarantine", "drop", "a", "--json").stdout)
 
@@ -111,13 +111,13 @@ def test_drop_says_how_many_entries_go_and_whether_it_was_a_dry_run(odd: Trial) 
     assert (wet["dropped"], wet["dry_run"]) == (2, False)
 
 
-def test_retry_keeps_what_still_cannot_be_read(odd: Trial) -> None:
+def test_retry_keeps_what_still_cannot_be_read(odd: TrialInstallation) -> None:
     odd.call("quarantine", "retry", "a")
 
     assert quarantined(odd) == EVERY
 
 
-def test_retry_takes_the_episodes_and_rules_that_are_named(odd: Trial) -> None:
+def test_retry_takes_the_episodes_and_rules_that_are_named(odd: TrialInstallation) -> None:
     named = answer(odd, "quarantine", "retry", "a", "--rule", "one", "--dry-run")
     every = answer(odd, "quarantine", "retry", "--dry-run")
 
@@ -133,9 +133,9 @@ def read_by(answered: dict[str, Any]) -> dict[str, int]:
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Trial:
+def held(tmp_path: Path) -> TrialInstallation:
     """Return a site where a batch that would delete two facts waits for approval."""
-    trial = Trial(tmp_path, rules(rule("all", "", limits="{max_deletes: 1}")))
+    trial = TrialInstallation(tmp_path, rules(rule("all", "", limits="{max_deletes: 1}")))
     trial.put(*STREAM)
     trial.fire()
     gone = [
@@ -146,30 +146,30 @@ def held(tmp_path: Path) -> Trial:
     return trial
 
 
-def batch(trial: Trial) -> str:
+def batch(trial: TrialInstallation) -> str:
     (state,) = trial.lines("rules")
     return str(state["held"])
 
 
-def answer(trial: Trial, *words: str) -> dict[str, Any]:
+def answer(trial: TrialInstallation, *words: str) -> dict[str, Any]:
     done = trial.call(*words, "--json")
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
-def test_held_batch_changes_nothing_until_a_person_decides(held: Trial) -> None:
+def test_held_batch_changes_nothing_until_a_person_decides(held: TrialInstallation) -> None:
     assert ids(held) == ["e0", "e1", "e2", "e3"]
     assert batch(held).startswith("all@")
 
 
-def test_approved_batch_goes_on(held: Trial) -> None:
+def test_approved_batch_goes_on(held: TrialInstallation) -> None:
     assert answer(held, "approve", batch(held))["dry_run"] is False
 
     assert ids(held) == ["e2", "e3", "late"]
     assert held.lines("rules")[0]["held"] is None
 
 
-def test_rejected_batch_is_passed_over(held: Trial) -> None:
+def test_rejected_batch_is_passed_over(held: TrialInstallation) -> None:
     assert answer(held, "reject", batch(held))["dry_run"] is False
 
     assert ids(held) == ["e0", "e1", "e2", "e3"]
@@ -178,7 +178,7 @@ def test_rejected_batch_is_passed_over(held: Trial) -> None:
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])
-def test_dry_run_of_a_decision_decides_nothing(held: Trial, word: str) -> None:
+def test_dry_run_of_a_decision_decides_nothing(held: TrialInstallation, word: str) -> None:
     waiting = batch(held)
 
     assert answer(held, word, waiting, "--dry-run")["dry_run"] is True
@@ -187,7 +187,7 @@ def test_dry_run_of_a_decision_decides_nothing(held: Trial, word: str) -> None:
     assert batch(held) == waiting
 
 
-def test_batch_that_waits_nowhere_cannot_be_decided(held: Trial) -> None:
+def test_batch_that_waits_nowhere_cannot_be_decided(held: TrialInstallation) -> None:
     refused = held.call("approve", "all@1")
 
     assert refused.returncode == 64

@@ -12,7 +12,7 @@ import pytest
 
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, triple
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
@@ -40,25 +40,27 @@ tests:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path)
+def site(tmp_path: Path) -> Installation:
+    site = Installation(tmp_path)
     site.rules.write_text(GATED)
     site.put(*(triple(f"e{n}", "ada", f"p{n}", n, timestamp=at(n)) for n in range(3)))
     return site
 
 
-def footprint(site: Site) -> dict[str, str]:
+def footprint(site: Installation) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in site.state.iterdir()
     }
 
 
-async def _read(site: Site, limit: int) -> None:
+async def _read(site: Installation, limit: int) -> None:
     async with SQLiteMemoryStore(site.state / "memory.db") as memory:
         await memory.recent("alice", limit=limit)
 
 
-def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(site: Site) -> None:
+def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(
+    site: Installation,
+) -> None:
     assert site.call("fire", "--all").returncode == 0
     assert site.lines("facts") == []
     asyncio.run(_read(site, 1))
@@ -87,7 +89,7 @@ def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(site:
     ],
     ids=lambda words: words[0],
 )
-def test_what_only_looks_marks_nothing_as_held_back(site: Site, words: list[str]) -> None:
+def test_what_only_looks_marks_nothing_as_held_back(site: Installation, words: list[str]) -> None:
     assert site.call("fire", "--all").returncode == 0
     site.put(triple("e3", "ada", "p3", 3))
     before = footprint(site)
@@ -98,14 +100,14 @@ def test_what_only_looks_marks_nothing_as_held_back(site: Site, words: list[str]
     assert footprint(site) == before
 
 
-def test_a_check_against_the_data_counts_the_episodes_below_the_gate(site: Site) -> None:
+def test_a_check_against_the_data_counts_the_episodes_below_the_gate(site: Installation) -> None:
     done = site.call("check", "--against-data", "--json")
 
     assert "below_salience" in done.stdout
     assert "memory.db-wal" not in footprint(site)
 
 
-def differing(site: Site, rules: str) -> dict[str, Any]:
+def differing(site: Installation, rules: str) -> dict[str, Any]:
     candidate = site.config.parent / "candidate"
     candidate.mkdir()
     (candidate / "rules.yaml").write_text(rules)
@@ -114,7 +116,7 @@ def differing(site: Site, rules: str) -> dict[str, Any]:
     return summary
 
 
-def test_a_diff_shows_the_facts_that_a_lower_gate_would_add(site: Site) -> None:
+def test_a_diff_shows_the_facts_that_a_lower_gate_would_add(site: Installation) -> None:
     assert site.call("fire", "--all").returncode == 0
 
     summary = differing(site, UNGATED)
@@ -123,7 +125,7 @@ def test_a_diff_shows_the_facts_that_a_lower_gate_would_add(site: Site) -> None:
     assert (summary["appear"], summary["disappear"]) == (3, 0)
 
 
-def test_a_diff_shows_that_a_gate_removes_no_fact(site: Site) -> None:
+def test_a_diff_shows_that_a_gate_removes_no_fact(site: Installation) -> None:
     site.rules.write_text(UNGATED)
     assert site.call("fire", "--all").returncode == 0
 
@@ -132,7 +134,7 @@ def test_a_diff_shows_that_a_gate_removes_no_fact(site: Site) -> None:
     assert (summary["stay"], summary["disappear"]) == (3, 0)
 
 
-def test_tests_of_rules_know_of_gates(site: Site) -> None:
+def test_tests_of_rules_know_of_gates(site: Installation) -> None:
     site.rules.with_name("rules.test.yaml").write_text(TESTS)
 
     done = site.call("test", str(site.rules.parent))
@@ -145,7 +147,7 @@ def test_tests_of_rules_know_of_gates(site: Site) -> None:
     ) in done.stdout
 
 
-def test_a_rule_that_measures_relevance_does_so_from_the_command_line(site: Site) -> None:
+def test_a_rule_that_measures_relevance_does_so_from_the_command_line(site: Installation) -> None:
     gate = '{min: 0.01, weights: {recency: 0, relevance: 1}, about: "green tea"}'
     site.rules.write_text(GATED.replace("{min: 0.03, tau: 2d}", gate))
     site.put(

@@ -20,7 +20,7 @@ from slumberd.cli.registry import NAME, program
 from slumberd.service.state_lock import StateLock
 from tests.support.calling import called
 from tests.support.commands import every_command, furnished, moved, words_of
-from tests.support.site import Site, environment
+from tests.support.installation import Installation, environment
 from tests.support.terminals import shown_on_terminal
 
 pytestmark = pytest.mark.integration
@@ -62,12 +62,12 @@ def test_shell_completes_the_names_of_commands(shell: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return furnished(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
-def site(furnishings: Site, tmp_path: Path) -> Site:
+def site(furnishings: Installation, tmp_path: Path) -> Installation:
     """Return a site of one's own, whose log goes to standard error."""
     site = moved(furnishings, tmp_path / "site")
     site.config.write_text(site.config.read_text().replace("logging: {file: slumberd.log}\n", ""))
@@ -75,7 +75,7 @@ def site(furnishings: Site, tmp_path: Path) -> Site:
 
 
 @contextmanager
-def not_for_long(command: str, site: Site) -> Iterator[None]:
+def not_for_long(command: str, site: Installation) -> Iterator[None]:
     """Let a daemon find its directory taken, for no test would come to its end."""
     with StateLock(site.state) if command == "run" else nullcontext():
         yield
@@ -83,7 +83,7 @@ def not_for_long(command: str, site: Site) -> Iterator[None]:
 
 @pytest.mark.parametrize("command", ALL)
 def test_terminal_that_wants_no_colours_gets_no_escape_codes(
-    site: Site, command: str, monkeypatch: pytest.MonkeyPatch
+    site: Installation, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -99,7 +99,7 @@ def test_terminal_that_wants_no_colours_gets_no_escape_codes(
 
 @pytest.mark.parametrize("words", [["facts"], ["fire", "--all"]], ids=" ".join)
 def test_terminal_that_says_nothing_of_colours_gets_some(
-    site: Site, words: list[str], monkeypatch: pytest.MonkeyPatch
+    site: Installation, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -110,7 +110,7 @@ def test_terminal_that_says_nothing_of_colours_gets_some(
 
 @pytest.mark.parametrize("command", ALL)
 def test_output_without_a_terminal_has_no_escape_codes(
-    site: Site, command: str, monkeypatch: pytest.MonkeyPatch
+    site: Installation, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -12,7 +12,7 @@ import pytest
 from slumberd.cli.commands import status
 from tests.support.builders import at, triple
 from tests.support.tables import labels, table
-from tests.support.trying import Trial, rule, rules
+from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration
 
@@ -20,9 +20,9 @@ GONE = {"intent": "delete"}
 
 
 @pytest.fixture
-def moved(tmp_path: Path) -> Trial:
+def moved(tmp_path: Path) -> TrialInstallation:
     """Return a site where ada has moved twice, and left; one statement came late."""
-    trial = Trial(tmp_path, rules(rule("homes")))
+    trial = TrialInstallation(tmp_path, rules(rule("homes")))
     trial.put(
         triple("e1", "ada", "lives_in", "Porto", timestamp=at(1)),
         triple("e2", "ada", "lives_in", "Braga", timestamp=at(2)),
@@ -36,13 +36,13 @@ def moved(tmp_path: Path) -> Trial:
     return trial
 
 
-def why(trial: Trial, fact_id: str) -> str:
+def why(trial: TrialInstallation, fact_id: str) -> str:
     done = trial.look("why", fact_id)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_why_lists_the_rows_that_replaced_a_fact(moved: Trial) -> None:
+def test_why_lists_the_rows_that_replaced_a_fact(moved: TrialInstallation) -> None:
     (row,) = table(why(moved, "e1"), "row", "firing", "did", "how")
 
     assert (row["row"], row["firing"], row["did"], row["how"]) == (
@@ -50,7 +50,7 @@ def test_why_lists_the_rows_that_replaced_a_fact(moved: Trial) -> None:
     )  # fmt: skip
 
 
-def test_why_says_what_a_fact_replaced_and_who_took_it_out(moved: Trial) -> None:
+def test_why_says_what_a_fact_replaced_and_who_took_it_out(moved: TrialInstallation) -> None:
     text = why(moved, "e2")
 
     assert labels(text)["replaced"] == "e1"
@@ -61,18 +61,18 @@ def test_why_says_what_a_fact_replaced_and_who_took_it_out(moved: Trial) -> None
 
 
 def test_why_of_a_current_fact_lists_nothing_that_replaced_it(tmp_path: Path) -> None:
-    trial = Trial(tmp_path, rules(rule("homes")))
+    trial = TrialInstallation(tmp_path, rules(rule("homes")))
     trial.put(triple("e1", "ada", "lives_in", "Porto"))
     trial.fire()
 
     assert "replaced" not in why(trial, "e1")
 
 
-def test_why_of_a_late_statement_says_that_it_never_was_current(moved: Trial) -> None:
+def test_why_of_a_late_statement_says_that_it_never_was_current(moved: TrialInstallation) -> None:
     assert "why-not late" in why(moved, "late")
 
 
-def test_why_knows_the_source_of_a_fact_that_its_host_has_pruned(moved: Trial) -> None:
+def test_why_knows_the_source_of_a_fact_that_its_host_has_pruned(moved: TrialInstallation) -> None:
     with closing(sqlite3.connect(moved.state / "memory.db")) as host, host:
         host.execute("DELETE FROM episodes WHERE id = 'e1'")
 
@@ -85,7 +85,7 @@ def test_why_knows_the_source_of_a_fact_that_its_host_has_pruned(moved: Trial) -
     assert row["in memory"] == "no longer in memory.db"
 
 
-def test_why_shows_content_only_on_request(moved: Trial) -> None:
+def test_why_shows_content_only_on_request(moved: TrialInstallation) -> None:
     (bare,) = moved.lines("why", "e1")
     (whole,) = moved.lines("why", "e1", "--content")
 
@@ -102,7 +102,7 @@ def test_status_shows_the_most_urgent_rules_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "SHOWN", 2)
-    trial = Trial(tmp_path, rules(rule("a", "0"), rule("b", "0"), rule("c", "0")))
+    trial = TrialInstallation(tmp_path, rules(rule("a", "0"), rule("b", "0"), rule("c", "0")))
     trial.put(triple("e1", "ada", "lives_in", "Porto"))
     trial.fire()
     trial.put(triple("e2", "ada", "lives_in", "Braga"))
@@ -116,7 +116,7 @@ def test_status_shows_the_most_urgent_rules_first(
     assert "`slumberd rules`" in printed
 
 
-def test_audit_shows_each_row_with_its_fact(moved: Trial) -> None:
+def test_audit_shows_each_row_with_its_fact(moved: TrialInstallation) -> None:
     rows = table(moved.look("audit", "ls").stdout, "seq", "firing", "kind", "fact", "reason")
 
     assert [
@@ -143,6 +143,6 @@ def test_audit_shows_each_row_with_its_fact(moved: Trial) -> None:
     ],
 )
 def test_audit_shows_the_rows_that_are_asked_for(
-    moved: Trial, words: list[str], seqs: list[int]
+    moved: TrialInstallation, words: list[str], seqs: list[int]
 ) -> None:
     assert [row["seq"] for row in moved.lines("audit", "ls", *words)] == seqs

@@ -14,7 +14,7 @@ import slumberd
 from tests.support.builders import at, triple
 from tests.support.calling import called
 from tests.support.commands import every_command, furnished, moved
-from tests.support.site import Site
+from tests.support.installation import Installation
 from tests.support.terminals import lines_on_terminal, shown_on_terminal
 
 pytestmark = pytest.mark.integration
@@ -47,9 +47,9 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Return a site with long ids, wide texts, and something in quarantine."""
-    site = Site(tmp_path_factory.mktemp("terminals"))
+    site = Installation(tmp_path_factory.mktemp("terminals"))
     site.rules.write_text(RULES)
     named = {"user": "ada", "agent": "waiter"}
     site.put(
@@ -66,7 +66,7 @@ def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_id_is_broken_and_no_line_is_too_long(
-    furnishings: Site, words: list[str], width: int, monkeypatch: pytest.MonkeyPatch
+    furnishings: Installation, words: list[str], width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     site = furnishings
@@ -82,12 +82,12 @@ def test_no_id_is_broken_and_no_line_is_too_long(
     assert [one for one in long if not any(part in one for part in unbreakable)] == []
 
 
-def _firings(site: Site) -> set[str]:
+def _firings(site: Installation) -> set[str]:
     return {row["firing_id"] for row in site.lines("audit", "ls", "--limit", "1000")}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_time_has_one_form_with_its_zone(furnishings: Site, words: list[str]) -> None:
+def test_every_time_has_one_form_with_its_zone(furnishings: Installation, words: list[str]) -> None:
     told = re.sub(r"(?m)^lineage .*", "", furnishings.look(*words).stdout)  # its times are JSON
 
     times = TIME.findall(told)
@@ -95,7 +95,7 @@ def test_every_time_has_one_form_with_its_zone(furnishings: Site, words: list[st
 
 
 def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.put(*(triple(f"e{n}", f"s{n}", "is", "so " * (n % 30), timestamp=at(n))
                for n in range(2_000)))  # fmt: skip
     assert site.call("fire", "profile").returncode == 0
@@ -110,7 +110,7 @@ def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def site(furnishings: Site, tmp_path: Path) -> Site:
+def site(furnishings: Installation, tmp_path: Path) -> Installation:
     return moved(furnishings, tmp_path / "site")
 
 
@@ -139,7 +139,7 @@ def site(furnishings: Site, tmp_path: Path) -> Site:
     ],
 )  # fmt: skip
 def test_command_that_finds_nothing_says_what_exists_instead(
-    site: Site, words: list[str], told: str
+    site: Installation, words: list[str], told: str
 ) -> None:
     done = site.look(*words)
     quiet = site.look(*words, "--json")
@@ -150,7 +150,7 @@ def test_command_that_finds_nothing_says_what_exists_instead(
 
 
 def test_list_of_users_is_bounded(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.put(*(triple(f"e{n}", "it", "is", n, user=f"user{n:03}") for n in range(40)))
     assert site.call("fire", "profile").returncode == 0
 
@@ -161,7 +161,7 @@ def test_list_of_users_is_bounded(tmp_path: Path) -> None:
 
 
 def test_directory_without_anything_says_what_to_do(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.rules.write_text("rules: []\n")
 
     rules = site.look("rules").stderr
@@ -183,7 +183,7 @@ def test_every_command_has_short_help_and_the_version(command: str) -> None:
 
 
 @pytest.fixture
-def logging_site(tmp_path: Path) -> Site:
+def logging_site(tmp_path: Path) -> Installation:
     """Return a site whose log goes to standard error, with episodes to read."""
     site = furnished(tmp_path)
     site.config.write_text(site.config.read_text().replace("logging: {file: slumberd.log}\n", ""))
@@ -191,14 +191,16 @@ def logging_site(tmp_path: Path) -> Site:
     return site
 
 
-def on_colourful_terminal(site: Site, monkeypatch: pytest.MonkeyPatch, *words: str) -> bytes:
+def on_colourful_terminal(
+    site: Installation, monkeypatch: pytest.MonkeyPatch, *words: str
+) -> bytes:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     return shown_on_terminal([*words, "--config", str(site.config)])
 
 
 def test_terminal_gets_a_bar_and_no_line_a_delta(
-    logging_site: Site, monkeypatch: pytest.MonkeyPatch
+    logging_site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = on_colourful_terminal(logging_site, monkeypatch, "fire", "--all")
 
@@ -210,7 +212,7 @@ def test_terminal_gets_a_bar_and_no_line_a_delta(
 
 
 def test_terminal_gets_a_line_a_delta_when_it_asks(
-    logging_site: Site, monkeypatch: pytest.MonkeyPatch
+    logging_site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = on_colourful_terminal(logging_site, monkeypatch, "fire", "--all", "--verbose")
 
@@ -218,7 +220,7 @@ def test_terminal_gets_a_line_a_delta_when_it_asks(
     assert b"\x1b[?25l" not in shown
 
 
-def test_output_without_a_terminal_has_a_line_for_each_delta(logging_site: Site) -> None:
+def test_output_without_a_terminal_has_a_line_for_each_delta(logging_site: Installation) -> None:
     done = logging_site.call("fire", "--all")
 
     assert "delta.applied" in done.stderr
@@ -244,7 +246,11 @@ def test_new_directory_is_for_its_owner_alone_under_any_umask(tmp_path: Path) ->
     home.mkdir(0o777)
 
     subprocess.run(
-        ["/bin/sh", "-ec", f"umask 000; {Site(tmp_path).command()[0]} -m slumberd init {home}"],
+        [
+            "/bin/sh",
+            "-ec",
+            f"umask 000; {Installation(tmp_path).command()[0]} -m slumberd init {home}",
+        ],
         check=True,
         capture_output=True,
     )

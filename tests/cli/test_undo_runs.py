@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
-from tests.support.site import Site, environment, wait_until
+from tests.support.installation import Installation, environment, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -29,15 +29,15 @@ rules:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> Installation:
     """Return a site whose batches are small, and whose rules emit into two channels."""
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.config.write_text(site.config.read_text() + BATCHED)
     site.rules.write_text(RULES)
     return site
 
 
-def put(site: Site, first: int, end: int) -> None:
+def put(site: Installation, first: int, end: int) -> None:
     predicates = ("is", "has")
     site.put(
         *(
@@ -47,22 +47,22 @@ def put(site: Site, first: int, end: int) -> None:
     )
 
 
-def answered(site: Site, *arguments: str) -> dict[str, Any]:
+def answered(site: Installation, *arguments: str) -> dict[str, Any]:
     done = site.call(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
-def facts(site: Site) -> list[dict[str, Any]]:
+def facts(site: Installation) -> list[dict[str, Any]]:
     return sorted(site.lines("facts"), key=lambda fact: str(fact["id"]))
 
 
-def ledger_is_whole(site: Site) -> bool:
+def ledger_is_whole(site: Installation) -> bool:
     return site.call("audit", "verify").returncode == 0
 
 
-def test_fire_prints_its_run_and_its_firings(site: Site) -> None:
+def test_fire_prints_its_run_and_its_firings(site: Installation) -> None:
     put(site, 0, 12)
 
     done = site.call("fire", "--all")
@@ -74,7 +74,7 @@ def test_fire_prints_its_run_and_its_firings(site: Site) -> None:
     assert told.endswith(f"`slumberd undo --run {run}` undoes it")
 
 
-def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Site) -> None:
+def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Installation) -> None:
     put(site, 0, 20)
     answered(site, "fire", "--all")
     before = facts(site)
@@ -93,7 +93,7 @@ def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Site) -> None:
     assert ledger_is_whole(site)
 
 
-def test_undo_of_a_run_again_does_nothing(site: Site) -> None:
+def test_undo_of_a_run_again_does_nothing(site: Installation) -> None:
     put(site, 0, 12)
     run = answered(site, "fire", "--all")["run"]
     answered(site, "undo", "--run", run)
@@ -106,7 +106,7 @@ def test_undo_of_a_run_again_does_nothing(site: Site) -> None:
     assert len(site.lines("audit", "ls", "--limit", "1000")) == rows
 
 
-def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Site) -> None:
+def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Installation) -> None:
     put(site, 0, 12)
     fired = answered(site, "fire", "kept")
     first, *others = [one for report in fired["reports"] for one in report["firing_ids"]][:3]
@@ -119,7 +119,7 @@ def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Si
 
 
 @pytest.mark.slow  # waits for a lock as long as a command does
-def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Site) -> None:
+def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Installation) -> None:
     put(site, 0, 12)
     run = answered(site, "fire", "--all")["run"]
     before = facts(site)
@@ -137,7 +137,7 @@ def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Site
     assert answer["undone"]
 
 
-def killed(site: Site, point: str, *words: str) -> int:
+def killed(site: Installation, point: str, *words: str) -> int:
     """Run a command that dies at a boundary of a statement; return its exit code."""
     command = [sys.executable, "-m", "tests.support.failing", *words, "--config", str(site.config)]
     env = environment({"SLUMBERD_FAILPOINT": point})
@@ -145,7 +145,7 @@ def killed(site: Site, point: str, *words: str) -> int:
 
 
 @pytest.mark.slow  # waits for a lock as long as a command does
-def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all(site: Site) -> None:
+def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all(site: Installation) -> None:
     put(site, 0, 40)
     run = answered(site, "fire", "--all")["run"]
     before = facts(site)
@@ -163,7 +163,7 @@ def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all(site: Site) ->
     assert ledger_is_whole(site)
 
 
-def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Site) -> None:
+def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Installation) -> None:
     put(site, 0, 12)
     run = answered(site, "fire", "--all")["run"]
     before = facts(site)
@@ -179,7 +179,9 @@ def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Site) -> None:
     assert "would undo 6 firings (kept@" in told
 
 
-def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(site: Site) -> None:
+def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(
+    site: Installation,
+) -> None:
     put(site, 0, 12)
     answered(site, "fire", "--all")
     before = facts(site)
@@ -207,7 +209,9 @@ def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(site: 
         pytest.param(["--since", "now"], "one of the three", id="since without a rule"),
     ],
 )
-def test_undo_of_what_is_not_there_is_refused(site: Site, words: list[str], problem: str) -> None:
+def test_undo_of_what_is_not_there_is_refused(
+    site: Installation, words: list[str], problem: str
+) -> None:
     put(site, 0, 2)
     answered(site, "fire", "--all")
 
@@ -220,7 +224,7 @@ def test_undo_of_what_is_not_there_is_refused(site: Site, words: list[str], prob
 def test_everything_that_one_due_cadence_does_is_one_run(tmp_path: Path) -> None:
     home = Home(tmp_path, settings={"facts": {"batch": 10}})
     home.rule("all", cadence={"every": 40})
-    site = Site.__new__(Site)
+    site = Installation.__new__(Installation)
     site.config, site.state = home.config, home.state
     put(site, 0, 39)
     with home.daemon():

@@ -17,7 +17,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.record import Record
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import without_firings
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -44,8 +44,8 @@ DRINKS = rule("drinks", when_filter="predicate = 'drinks'")
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path) as opened:
+async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
+    async with open_stores(tmp_path) as opened:
         yield opened
         assert (await opened.facts.verify())[2] is None
 
@@ -62,20 +62,20 @@ def shown(record: Record) -> Row:
     )
 
 
-async def last_rows(home: House) -> list[Row]:
+async def last_rows(home: OpenStores) -> list[Row]:
     """Return the rows of the newest firing, its own left out."""
     records = await home.facts.records()
     newest = records[-1].firing_id
     return [shown(one) for one in records if one.firing_id == newest and one.kind != "firing"]
 
 
-def select(home: House, sql: str) -> list[tuple[Any, ...]]:
+def select(home: OpenStores, sql: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(home.facts.path)) as connection:
         return connection.execute(sql).fetchall()
 
 
 async def test_each_episode_leaves_the_row_of_its_delta_in_the_order_of_instants(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await home.put(*MORNING)
 
@@ -94,7 +94,7 @@ async def test_each_episode_leaves_the_row_of_its_delta_in_the_order_of_instants
     assert await home.objects() == {}
 
 
-async def test_counts_of_a_firing_add_up_to_what_it_read(home: House) -> None:
+async def test_counts_of_a_firing_add_up_to_what_it_read(home: OpenStores) -> None:
     await home.put(*MORNING)
 
     report = await home.fire(DRINKS)
@@ -107,7 +107,7 @@ async def test_counts_of_a_firing_add_up_to_what_it_read(home: House) -> None:
     assert outcome.channels == {"facts": counts}
 
 
-async def test_own_row_of_a_firing_says_how_it_came_about(home: House) -> None:
+async def test_own_row_of_a_firing_says_how_it_came_about(home: OpenStores) -> None:
     await home.put(*MORNING)
     stamped = rule("drinks", when_filter="predicate = 'drinks'", then_emits=["facts", "notes"])
 
@@ -139,7 +139,7 @@ async def test_own_row_of_a_firing_says_how_it_came_about(home: House) -> None:
     assert orjson.loads(counted) == {"facts": counts, "notes": counts}
 
 
-async def test_rows_are_numbered_without_gaps_over_channels_and_firings(home: House) -> None:
+async def test_rows_are_numbered_without_gaps_over_channels_and_firings(home: OpenStores) -> None:
     await home.put(*MORNING[:2])
     await home.fire(rule("both", then_emits=["facts", "notes"]))
     await home.put(MORNING[2])
@@ -159,7 +159,7 @@ async def test_rows_are_numbered_without_gaps_over_channels_and_firings(home: Ho
     ]
 
 
-async def test_quarantined_episode_is_listed_with_what_is_wrong_with_it(home: House) -> None:
+async def test_quarantined_episode_is_listed_with_what_is_wrong_with_it(home: OpenStores) -> None:
     await home.put(says("odd", "ink", 60, intent="shout"))
 
     await home.fire(rule("all", then_emits=["notes"]))
@@ -173,7 +173,7 @@ async def test_quarantined_episode_is_listed_with_what_is_wrong_with_it(home: Ho
 
 
 async def test_late_episode_is_stale_and_one_older_than_its_retraction_retracted(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await home.put(says("coffee", "coffee", 20), says("gone", "coffee", 40, intent="delete"))
     await home.fire()
@@ -189,7 +189,7 @@ async def test_late_episode_is_stale_and_one_older_than_its_retraction_retracted
 
 
 async def test_edit_that_moves_a_fact_to_another_key_restores_what_it_had_replaced(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await home.put(says("tea", "tea", 10), says("wine", "wine", 20))
     await home.fire()
@@ -204,7 +204,7 @@ async def test_edit_that_moves_a_fact_to_another_key_restores_what_it_had_replac
     assert report.channels["facts"] == Counts(read=1, updated=1, restored=1)
 
 
-async def test_each_fact_that_comes_back_is_counted_as_restored(home: House) -> None:
+async def test_each_fact_that_comes_back_is_counted_as_restored(home: OpenStores) -> None:
     await home.put(
         says("tea", "tea", 10),
         triple("porto", "alice", "lives_in", "Porto", timestamp=at(11)),
@@ -222,7 +222,7 @@ async def test_each_fact_that_comes_back_is_counted_as_restored(home: House) -> 
 
 
 async def test_batches_of_a_firing_are_added_up(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*MORNING)
 
         report = await home.fire(DRINKS)
@@ -233,7 +233,7 @@ async def test_batches_of_a_firing_are_added_up(tmp_path: Path) -> None:
         assert counts.added + counts.updated + counts.deleted + counts.noop == 7
 
 
-async def test_undo_records_what_it_takes_back_and_what_returns(home: House) -> None:
+async def test_undo_records_what_it_takes_back_and_what_returns(home: OpenStores) -> None:
     await home.put(says("tea", "tea", 10))
     await home.fire()
     await home.put(says("gone", None, 20, intent="delete"))
@@ -253,7 +253,7 @@ async def test_undo_records_what_it_takes_back_and_what_returns(home: House) -> 
 
 
 async def test_lines_that_are_written_at_once_equal_those_that_a_crash_repeats(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await home.put(*MORNING)
     await home.fire(DRINKS)
@@ -264,7 +264,7 @@ async def test_lines_that_are_written_at_once_equal_those_that_a_crash_repeats(
     assert home.log.lines == without_firings(await home.facts.records())
 
 
-async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: House) -> None:
+async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: OpenStores) -> None:
     await home.put(*MORNING)
 
     rehearsed = await home.consolidator.preview(DRINKS, START)
@@ -276,7 +276,7 @@ async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: House) -
     assert rehearsed.unread == 0
 
 
-async def test_dry_retry_reports_and_keeps_the_quarantine(home: House) -> None:
+async def test_dry_retry_reports_and_keeps_the_quarantine(home: OpenStores) -> None:
     await home.put(says("odd", "ink", 60, intent="shout"), says("bad", "x", 61, intent=5))
     await home.fire()
     rows = await home.facts.records()
@@ -290,7 +290,7 @@ async def test_dry_retry_reports_and_keeps_the_quarantine(home: House) -> None:
     assert sorted(one["episode_id"] for one in await home.facts.quarantine()) == ["bad", "odd"]
 
 
-async def test_recorded_instants_never_decrease(home: House) -> None:
+async def test_recorded_instants_never_decrease(home: OpenStores) -> None:
     await home.put(says("tea", "tea", 10))
     await home.consolidator.fire(FireRequest(rule("all"), "manual", at(500)))
     await home.put(says("coffee", "coffee", 20))
@@ -300,7 +300,7 @@ async def test_recorded_instants_never_decrease(home: House) -> None:
     assert {record.at for record in await home.facts.records()} == {at(500)}
 
 
-async def test_claims_that_name_others_are_listed_by_name(home: House) -> None:
+async def test_claims_that_name_others_are_listed_by_name(home: OpenStores) -> None:
     await home.put(
         says("b", "tea", 10, intent="update", replaces=["x", "y"]),
         says("c", "milk", 20, intent="delete", replaces="b"),
@@ -319,7 +319,7 @@ async def test_claims_that_name_others_are_listed_by_name(home: House) -> None:
 
 
 async def test_edit_that_leaves_the_claim_as_it_was_is_recorded_as_a_new_version(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await home.put(says("tea", "tea", 10))
     await home.fire()
@@ -333,7 +333,7 @@ async def test_edit_that_leaves_the_claim_as_it_was_is_recorded_as_a_new_version
     assert version == 2
 
 
-async def test_every_column_of_the_ledger_is_as_the_story_makes_it(home: House) -> None:
+async def test_every_column_of_the_ledger_is_as_the_story_makes_it(home: OpenStores) -> None:
     await home.put(*MORNING[:3], *MORNING[6:8])
 
     await home.fire(DRINKS)
@@ -350,7 +350,7 @@ async def test_every_column_of_the_ledger_is_as_the_story_makes_it(home: House) 
     ]
 
 
-async def test_payload_of_a_row_holds_the_whole_claim(home: House) -> None:
+async def test_payload_of_a_row_holds_the_whole_claim(home: OpenStores) -> None:
     await home.put(
         says("a", "tea", 1, confidence=0.5),
         says("b", None, 2, intent="delete"),
@@ -404,7 +404,7 @@ async def test_payload_of_a_row_holds_the_whole_claim(home: House) -> None:
     }  # fmt: skip
 
 
-async def test_what_another_rule_waits_for_is_counted_in_no_channel(home: House) -> None:
+async def test_what_another_rule_waits_for_is_counted_in_no_channel(home: OpenStores) -> None:
     both = rule("both", then_emits=["facts", "notes"])
     await home.put(says("tea", "tea", 1))
     await home.fire(rule("gated", salience={"min": 0.03}))

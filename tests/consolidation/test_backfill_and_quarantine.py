@@ -14,7 +14,7 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import DeletionImpact, Limits
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, at, rule, triple
-from tests.support.house import House, house, stream
+from tests.support.open_stores import OpenStores, open_stores, stream
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ def only(predicate: str) -> ConsolidationRule:
 
 
 async def backfill(
-    home: House, fired: ConsolidationRule | None = None, *, dry_run: bool = False
+    home: OpenStores, fired: ConsolidationRule | None = None, *, dry_run: bool = False
 ) -> Report:
     return await home.consolidator.backfill(
         fired or rule("all"), at(60), by="uid 7", dry_run=dry_run
@@ -37,7 +37,7 @@ async def backfill(
 async def test_a_backfill_makes_what_was_promoted_equal_to_what_the_rule_says_today(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
 
@@ -48,7 +48,7 @@ async def test_a_backfill_makes_what_was_promoted_equal_to_what_the_rule_says_to
 
 
 async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire()
         before = await home.facts.ledger_rows()
@@ -60,7 +60,7 @@ async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(tmp_path: 
 
 
 async def test_a_backfill_says_who_asked_for_it(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire()
         await backfill(home)
@@ -71,7 +71,7 @@ async def test_a_backfill_says_who_asked_for_it(tmp_path: Path) -> None:
 
 
 async def test_backfill_restores_what_was_undone(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         fired = await home.fire()
         await home.facts.undo(fired.firing_ids[0], at=START, by="me", dry_run=False)
@@ -85,7 +85,7 @@ async def test_backfill_restores_what_was_undone(tmp_path: Path) -> None:
 async def test_undo_of_the_first_evaluation_withdraws_what_a_backfill_evaluated_later(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         fired = await home.fire()
         await backfill(home, only("lives_in"))
@@ -97,7 +97,7 @@ async def test_undo_of_the_first_evaluation_withdraws_what_a_backfill_evaluated_
 
 
 async def test_undoing_a_backfill_gives_each_episode_its_earlier_word(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
         filled = await backfill(home, only("lives_in"))
@@ -110,7 +110,7 @@ async def test_undoing_a_backfill_gives_each_episode_its_earlier_word(tmp_path: 
 async def test_a_backfill_keeps_to_its_range_and_to_what_the_rule_has_passed(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
         await home.fire(only("nothing"))
         await home.put(triple("new", "s9", "is", 9, timestamp=at(3)))
@@ -122,7 +122,7 @@ async def test_a_backfill_keeps_to_its_range_and_to_what_the_rule_has_passed(
 
 
 async def test_a_backfill_that_is_rehearsed_writes_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
         before = await home.facts.records()
@@ -134,7 +134,7 @@ async def test_a_backfill_that_is_rehearsed_writes_nothing(tmp_path: Path) -> No
 
 
 async def test_versions_keep_their_numbers_when_the_log_went_back(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=1) as home:
+    async with open_stores(tmp_path, batch=1) as home:
         await home.put(TEA, PORTO)
         await home.fire()
         mark = (await home.facts.batch_ends("all"))[-1]
@@ -152,7 +152,7 @@ POISONED = triple("poisoned", "alice", "drinks", "ink", metadata={"intent": "sho
 
 
 async def test_retry_leaves_unreadable_episodes_in_quarantine(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA, POISONED)
         await home.fire()
 
@@ -164,7 +164,7 @@ async def test_retry_leaves_unreadable_episodes_in_quarantine(tmp_path: Path) ->
 async def test_retry_resolves_readable_episodes_as_if_they_had_come_in_order(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(triple("older", "alice", "drinks", "milk"), TEA)
         with closing(sqlite3.connect(tmp_path / "memory.db")) as foreign:
             foreign.execute(
@@ -185,7 +185,7 @@ async def test_retry_resolves_readable_episodes_as_if_they_had_come_in_order(
 
 
 async def test_row_that_leaves_quarantine_stays_in_the_ledger(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(POISONED)
         await home.fire()
 
@@ -211,7 +211,7 @@ def deletes(count: int) -> list[Episode]:
     ]
 
 
-async def held(tmp_path: Path, home: House) -> Report:
+async def held(tmp_path: Path, home: OpenStores) -> Report:
     """Consolidate a stream, then hold a batch that would delete three facts of it."""
     await home.put(*stream(6))
     await home.fire()
@@ -223,7 +223,7 @@ BRAKE = Limits(max_deletes=2)
 
 
 async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) -> None:
-    async with house(tmp_path, limits=BRAKE) as home:
+    async with open_stores(tmp_path, limits=BRAKE) as home:
         report = await held(tmp_path, home)
 
         assert report.held is not None
@@ -236,7 +236,7 @@ async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) ->
 
 
 async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=3, limits=BRAKE) as home:
+    async with open_stores(tmp_path, batch=3, limits=BRAKE) as home:
         report = await held(tmp_path, home)
         assert report.held is not None
 
@@ -248,7 +248,7 @@ async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_p
 
 
 async def test_a_batch_that_is_rejected_is_passed_over(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=3, limits=BRAKE) as home:
+    async with open_stores(tmp_path, batch=3, limits=BRAKE) as home:
         report = await held(tmp_path, home)
         assert report.held is not None
 
@@ -262,7 +262,7 @@ async def test_a_batch_that_is_rejected_is_passed_over(tmp_path: Path) -> None:
 
 async def test_a_rule_with_limits_of_its_own_keeps_to_them(tmp_path: Path) -> None:
     generous = rule("all", limits={"max_deletes": 3})
-    async with house(tmp_path, limits=BRAKE) as home:
+    async with open_stores(tmp_path, limits=BRAKE) as home:
         await home.put(*stream(6))
         await home.fire(generous)
         await home.put(*deletes(3))
@@ -274,7 +274,7 @@ async def test_a_rule_with_limits_of_its_own_keeps_to_them(tmp_path: Path) -> No
 
 
 async def test_a_fact_that_a_batch_says_again_and_then_takes_out_is_lost(tmp_path: Path) -> None:
-    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+    async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await home.put(*stream(1))
         await home.fire(rule("earlier"))
         await home.put(*deletes(1))
@@ -289,7 +289,7 @@ async def test_a_fact_that_a_batch_says_again_and_then_takes_out_is_lost(tmp_pat
 async def test_a_fact_is_lost_when_its_place_is_emptied_and_not_when_it_is_taken(
     tmp_path: Path, *, emptied: bool
 ) -> None:
-    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+    async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await home.put(triple("e", "alice", "lives_in", "Porto"))
         await home.fire()
         moves = [triple(f"n{n}", "alice", "lives_in", n, timestamp=at(n + 1)) for n in range(3)]
@@ -305,7 +305,7 @@ async def test_a_fact_is_lost_when_its_place_is_emptied_and_not_when_it_is_taken
 
 
 async def test_first_backlog_is_not_held(tmp_path: Path) -> None:
-    async with house(tmp_path, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
+    async with open_stores(tmp_path, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
         await home.put(*stream(6), *deletes(6))
 
         report = await home.fire()
@@ -338,7 +338,7 @@ def test_added_facts_count_against_deleted_ones() -> None:
 
 
 async def test_batch_that_replaces_facts_by_others_is_not_held(tmp_path: Path) -> None:
-    async with house(tmp_path, limits=Limits(max_delete_fraction=0.5)) as home:
+    async with open_stores(tmp_path, limits=Limits(max_delete_fraction=0.5)) as home:
         await home.put(*stream(200))
         await home.fire()
         others = [triple(f"n{n}", f"new{n}", "is", n, timestamp=at(n + 500)) for n in range(150)]

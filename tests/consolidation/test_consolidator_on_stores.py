@@ -27,14 +27,14 @@ from slumberd.storage.facts.lifecycle import head_of
 from slumberd.storage.sqlite.database import Database
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
-from tests.support.house import house, stream
+from tests.support.open_stores import open_stores, stream
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
 
 async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=4) as home:
+    async with open_stores(tmp_path, batch=4) as home:
         await home.put(*stream(10))
 
         report = await home.fire()
@@ -44,7 +44,7 @@ async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) 
 
 
 async def test_a_second_firing_finds_nothing_to_do(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
         await home.fire()
 
@@ -54,7 +54,7 @@ async def test_a_second_firing_finds_nothing_to_do(tmp_path: Path) -> None:
 
 
 async def test_rehearsal_reports_and_writes_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
 
         report = await home.consolidator.preview(rule("all"), START)
@@ -65,7 +65,7 @@ async def test_rehearsal_reports_and_writes_nothing(tmp_path: Path) -> None:
 
 
 async def test_every_ledger_row_is_logged_once_after_its_commit(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(5))
         await home.fire()
 
@@ -78,12 +78,12 @@ async def test_every_ledger_row_is_logged_once_after_its_commit(tmp_path: Path) 
 async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
         home.log.applied = _die  # type: ignore[assignment,method-assign]
         with pytest.raises(OSError, match="no space"):
             await home.fire()
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         repeated = await home.consolidator.log_pending_records()
 
         assert repeated == 4
@@ -91,7 +91,7 @@ async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
 
 
 async def test_lines_that_could_not_be_written_come_before_the_next_ones(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         write, home.log.applied = home.log.applied, _die  # type: ignore[assignment,method-assign]
         await home.put(*stream(1))
         with pytest.raises(OSError, match="no space"):
@@ -108,7 +108,7 @@ async def test_lines_that_could_not_be_written_come_before_the_next_ones(tmp_pat
 async def test_misspelled_keys_are_logged_once_for_each_batch_whichever_rule_reads_first(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, batch=4) as home:
+    async with open_stores(tmp_path, batch=4) as home:
         await home.put(
             triple("e1", "alice", "likes", "tea"),
             episode("e2", metadata={"subject": "alice", "predicat": "likes", "object": "milk"}),
@@ -131,7 +131,7 @@ def _die(_: object) -> None:
 
 
 async def test_a_stopped_firing_keeps_what_it_has_committed(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
         stop = asyncio.Event()
         stop.set()
@@ -156,7 +156,7 @@ class Soon(asyncio.Event):
 
 @pytest.mark.parametrize("asked", [2, 8, 40, 70], ids=lambda n: f"question {n}")
 async def test_stop_rolls_back_the_current_batch(tmp_path: Path, asked: int) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(1_000))
 
         report = await home.consolidator.fire(
@@ -174,7 +174,7 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
     tmp_path: Path,
 ) -> None:
     log, stop = tmp_path / "facts.db-wal", asyncio.Event()
-    async with house(tmp_path, batch=10) as home:
+    async with open_stores(tmp_path, batch=10) as home:
         await home.put(*stream(40))
         home.log.completed = lambda _: stop.set()  # type: ignore[assignment,method-assign]
         assert (
@@ -182,7 +182,7 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
         ).cut_short
     assert log.stat().st_size > 0
 
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         assert len(await home.objects()) == 10
         assert (await home.fire()).channels["facts"].added == 30
 
@@ -194,7 +194,7 @@ async def test_single_batch_of_a_backlog_checkpoints_the_file(
 ) -> None:
     monkeypatch.setattr(store, "_BACKLOG_ROWS", 5)
     log = tmp_path / "facts.db-wal"
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(5))
         await home.fire()
         after_a_backlog = log.stat().st_size
@@ -211,7 +211,7 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     monkeypatch.setattr(store, "_BACKLOG_ROWS", 1)
     monkeypatch.setattr(store, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(Database, "interrupt", lambda _: interrupted.set())
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(4))
 
         def while_it_commits(connection: sqlite3.Connection) -> Checkpoint:
@@ -228,7 +228,7 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
 
 
 async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
         reads: list[tuple[int, int]] = []
         select = home.memory.select
@@ -247,7 +247,7 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
 
 
 async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
         home.facts.commit = _decide_and_die  # type: ignore[assignment,method-assign]
 
@@ -273,7 +273,7 @@ async def test_a_rule_that_starts_now_does_so_where_the_log_ends_after_a_power_c
 
 
 async def test_a_rule_that_starts_now_leaves_the_past_alone(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
         late = rule("late", start="now")
         await home.fire(late)
@@ -287,16 +287,16 @@ async def test_a_rule_that_starts_now_leaves_the_past_alone(tmp_path: Path) -> N
 async def test_a_store_restored_from_a_backup_is_read_again_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(4))
         await home.fire()
     shutil.copy(tmp_path / "memory.db", tmp_path / "backup.db")
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(triple("lost", "s9", "is", 9, timestamp=at(9)))
         await home.fire()
     shutil.copy(tmp_path / "backup.db", tmp_path / "memory.db")
 
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(
             triple("other", "s8", "is", 8, timestamp=at(8)),
             triple("e1", "s1", "is", "edited", timestamp=at(1)),
@@ -310,14 +310,14 @@ async def test_a_store_restored_from_a_backup_is_read_again_and_nothing_is_lost(
 
 async def test_two_rules_read_a_restored_store_as_one_generation(tmp_path: Path) -> None:
     rules = [rule("one"), rule("two")]
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(2))
         for fired in rules:
             await home.fire(fired)
     for file in tmp_path.glob("memory.db*"):
         file.unlink()
 
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(triple("e1", "s1", "is", "again", timestamp=at(1)))
         for fired in rules:
             await home.fire(fired)
@@ -328,13 +328,13 @@ async def test_two_rules_read_a_restored_store_as_one_generation(tmp_path: Path)
 
 
 async def test_a_memory_that_lost_everything_is_read_from_its_beginning(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(2))
         await home.fire()
     for file in tmp_path.glob("memory.db*"):
         file.unlink()
 
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(triple("e1", "s1", "is", "again", timestamp=at(1)))
         await home.fire()
 
@@ -342,7 +342,7 @@ async def test_a_memory_that_lost_everything_is_read_from_its_beginning(tmp_path
 
 
 async def test_a_daemon_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
-    async with house(tmp_path) as stale, house(tmp_path) as home:
+    async with open_stores(tmp_path) as stale, open_stores(tmp_path) as home:
         await stale.facts.take_over()
         await home.facts.take_over()
         await stale.put(*stream(2))
@@ -355,7 +355,7 @@ async def test_a_daemon_that_was_taken_over_writes_nothing_more(tmp_path: Path) 
 
 
 async def test_a_version_is_read_only_at_its_newest_place_in_the_log(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=1) as home:
+    async with open_stores(tmp_path, batch=1) as home:
         await home.put(triple("e1", "s", "is", "first"))
         await home.put(triple("e2", "t", "is", "other"))
         await home.put(triple("e1", "s", "is", "last"))
@@ -382,7 +382,7 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
     tmp_path: Path,
 ) -> None:
     clock, slow = FakeClock(), rule("all", timeout=60)
-    async with house(tmp_path, batch=4, clock=clock) as home:
+    async with open_stores(tmp_path, batch=4, clock=clock) as home:
         await home.put(*stream(10))
         home.log.completed = lambda _: clock.advance(40)  # type: ignore[assignment,method-assign]
 
@@ -400,7 +400,7 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
 async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
     tmp_path: Path, asked: int
 ) -> None:
-    async with house(tmp_path, clock=Impatient(asked)) as home:
+    async with open_stores(tmp_path, clock=Impatient(asked)) as home:
         await home.put(*stream(3_000))
 
         with pytest.raises(FiringTimeoutError):
@@ -415,7 +415,7 @@ async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
 @pytest.mark.timing
 async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> None:
     overdue = []
-    async with house(tmp_path, batch=24_000, clock=SystemClock()) as home:
+    async with open_stores(tmp_path, batch=24_000, clock=SystemClock()) as home:
         await home.put(*stream(24_000))
         for timeout in (0.05, 0.2, 0.3, 0.4, 0.5):
             began = monotonic()
@@ -428,11 +428,11 @@ async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> 
 
 
 async def test_last_success_is_remembered_over_a_restart(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
         await home.fire()
         await home.consolidator.backfill(rule("all", when_filter="0"), at(60), by="me")
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         assert await home.facts.successes() == {"all": START}
 
         await home.facts.serve("all", at(90), succeeded_at=at(91))

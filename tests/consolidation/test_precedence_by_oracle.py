@@ -84,7 +84,7 @@ class Heard:
 
 
 @dataclass
-class World:
+class StoreAndOracle:
     """A memory, its log and what each rule has met: the story that both sides are told."""
 
     store: SQLiteFactStore
@@ -204,7 +204,7 @@ class World:
         return [*found, *(claim for claim in hands.values() if claim is not None)]
 
 
-async def check_equals_oracle(world: World) -> None:
+async def check_equals_oracle(world: StoreAndOracle) -> None:
     claims = world.claims()
     expected = stands(claims, world.multi)
     facts = await world.store.query(FactPattern())
@@ -293,7 +293,7 @@ STEPS = st.lists(
 )
 
 
-async def tell(world: World, step: tuple[Any, ...]) -> None:
+async def tell(world: StoreAndOracle, step: tuple[Any, ...]) -> None:
     what, *rest = step
     if what == "put":
         world.put(*rest)
@@ -310,7 +310,7 @@ async def tell(world: World, step: tuple[Any, ...]) -> None:
         await DIRECT[what](world, *rest)
 
 
-async def change_channels(world: World, *, several: bool) -> None:
+async def change_channels(world: StoreAndOracle, *, several: bool) -> None:
     world.multi = set(MULTI) if several else set()
     await world.store.set_channels(CHANNELS if several else {}, at=START)
 
@@ -327,21 +327,21 @@ def fact_of(id_: str, what: str, at: int = 0) -> Fact:
     )
 
 
-async def firing_of_a_hand(world: World, rule_id: str = "@manual") -> str:
+async def firing_of_a_hand(world: StoreAndOracle, rule_id: str = "@manual") -> str:
     """Return the id that the next firing will have."""
     return f"{rule_id}@{await world.store.ledger_rows() + 1}"
 
 
-def remember(world: World, firing: str, name: str, claim: Told | None) -> None:
+def remember(world: StoreAndOracle, firing: str, name: str, claim: Told | None) -> None:
     world.hands.append((firing, name, claim))
     world.firings.append(firing)
 
 
-def asserted(world: World, id_: str, what: str) -> Told:
+def asserted(world: StoreAndOracle, id_: str, what: str) -> Told:
     return Told(id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), "")
 
 
-async def correct(world: World, id_: str, what: str) -> None:
+async def correct(world: StoreAndOracle, id_: str, what: str) -> None:
     """State a fact as a person; what is there by the same words is not recorded again."""
     claim = asserted(world, id_, what)
     rows = await world.store.ledger_rows()
@@ -350,11 +350,11 @@ async def correct(world: World, id_: str, what: str) -> None:
         remember(world, f"@manual@{rows + 1}", id_, claim)
 
 
-def current(world: World, id_: str) -> Told | None:
+def current(world: StoreAndOracle, id_: str) -> Told | None:
     return stands(world.claims(), world.multi).get(id_)
 
 
-async def retract(world: World, id_: str) -> None:
+async def retract(world: StoreAndOracle, id_: str) -> None:
     """Retract a fact as a person."""
     target = current(world, id_)
     firing = await firing_of_a_hand(world)
@@ -364,7 +364,7 @@ async def retract(world: World, id_: str) -> None:
         remember(world, firing, claim.fact_id, claim)
 
 
-def retraction(world: World, id_: str, target: Told) -> Told:
+def retraction(world: StoreAndOracle, id_: str, target: Told) -> Told:
     precedence = hand_stamp(world)
     return Told(
         f"manual {precedence}", target.user, target.agent, target.channel, precedence, False,
@@ -373,7 +373,7 @@ def retraction(world: World, id_: str, target: Told) -> Told:
     )  # fmt: skip
 
 
-def declared(world: World, id_: str, what: str, at: int) -> Told:
+def declared(world: StoreAndOracle, id_: str, what: str, at: int) -> Told:
     """Return what a program that pins a row says: a manual edit of a promoted fact, else a fact."""
     before = current(world, id_)
     told_ = asserted(world, id_, what)
@@ -383,7 +383,7 @@ def declared(world: World, id_: str, what: str, at: int) -> Told:
     return replace(told_, precedence=precedence, declared=True)
 
 
-async def declare(world: World, id_: str, what: str, at: int) -> None:
+async def declare(world: StoreAndOracle, id_: str, what: str, at: int) -> None:
     """Pin a fact through the library, as a Stargraph host does; what is there is not recorded."""
     claim = declared(world, id_, what, at)
     rows = await world.store.ledger_rows()
@@ -394,7 +394,7 @@ async def declare(world: World, id_: str, what: str, at: int) -> None:
         assert current(world, id_) is not None
 
 
-async def remove(world: World, id_: str) -> None:
+async def remove(world: StoreAndOracle, id_: str) -> None:
     """Unpin a fact through the library."""
     target = current(world, id_)
     firing = await firing_of_a_hand(world)
@@ -403,7 +403,7 @@ async def remove(world: World, id_: str) -> None:
         remove_from_oracle(world, firing, id_, target)
 
 
-def remove_from_oracle(world: World, firing: str, id_: str, target: Told) -> None:
+def remove_from_oracle(world: StoreAndOracle, firing: str, id_: str, target: Told) -> None:
     rivals = [claim for claim in world.claims() if claim.fact_id == id_ and not claim.declared]
     if target.declared and not rivals:
         remember(world, firing, id_, None)
@@ -412,7 +412,7 @@ def remove_from_oracle(world: World, firing: str, id_: str, target: Told) -> Non
         remember(world, firing, claim.fact_id, claim)
 
 
-async def write_row(world: World, id_: str, what: str, at: int) -> None:
+async def write_row(world: StoreAndOracle, id_: str, what: str, at: int) -> None:
     """Let another program write a row into the table of facts."""
     before, claim = current(world, id_), declared(world, id_, what, at)
     firing = await firing_of_a_hand(world, "@external")
@@ -429,7 +429,7 @@ async def write_row(world: World, id_: str, what: str, at: int) -> None:
         assert before is not None
 
 
-async def delete_row(world: World, id_: str) -> None:
+async def delete_row(world: StoreAndOracle, id_: str) -> None:
     """Let another program delete a row from the table of facts."""
     target = current(world, id_)
     firing = await firing_of_a_hand(world, "@external")
@@ -451,7 +451,7 @@ DIRECT: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
 """What people and programs do to facts."""
 
 
-def hand_stamp(world: World) -> tuple[int, int, str]:
+def hand_stamp(world: StoreAndOracle) -> tuple[int, int, str]:
     world.moments += 1
     return (10**18, 2, f"{world.moments:09d}")
 
@@ -463,7 +463,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
     async with store:
         await store.bootstrap()
         await store.set_channels(CHANNELS, at=START)
-        world = World(store)
+        world = StoreAndOracle(store)
         for step in steps:
             await tell(world, step)
             if step[0] != "put":

@@ -25,7 +25,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, without_firings
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 from tests.support.samples import amount
 
 pytestmark = pytest.mark.integration
@@ -46,19 +46,19 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def home(tmp_path: Path, clock: FakeClock) -> AsyncIterator[House]:
-    async with house(tmp_path, clock=clock) as found:
+async def home(tmp_path: Path, clock: FakeClock) -> AsyncIterator[OpenStores]:
+    async with open_stores(tmp_path, clock=clock) as found:
         yield found
 
 
-async def read(home: House, times: int = 1, user: str = "alice") -> None:
+async def read(home: OpenStores, times: int = 1, user: str = "alice") -> None:
     """Read all that a user has, and let it be written."""
     for _ in range(times):
         await home.memory.recent(user, limit=100)
     await home.memory.close()
 
 
-async def said(home: House) -> list[tuple[str, str, str]]:
+async def said(home: OpenStores) -> list[tuple[str, str, str]]:
     """Return kind, id and reason of every row that is not a firing's own."""
     rows = await home.facts.records(limit=10_000)
     return [(row.kind, row.fact_id, row.reason) for row in rows if row.kind != "firing"]
@@ -80,7 +80,7 @@ TEA = triple("e1", "ada", "likes", "tea")
 
 
 async def test_episode_below_the_minimum_leaves_a_row_with_its_reason_and_no_fact(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await home.put(TEA)
 
@@ -93,7 +93,7 @@ async def test_episode_below_the_minimum_leaves_a_row_with_its_reason_and_no_fac
 
 
 async def test_episode_that_passes_is_promoted_as_without_a_gate(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(TEA)
 
@@ -102,7 +102,7 @@ async def test_episode_that_passes_is_promoted_as_without_a_gate(
     assert await said(home) == [("add", "e1", "")]
 
 
-async def test_held_back_episode_is_evaluated_again_when_it_is_read(home: House) -> None:
+async def test_held_back_episode_is_evaluated_again_when_it_is_read(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -116,7 +116,7 @@ async def test_held_back_episode_is_evaluated_again_when_it_is_read(home: House)
 
 
 async def test_episode_that_was_not_read_enough_is_held_back_again(
-    home: House, clock: FakeClock
+    home: OpenStores, clock: FakeClock
 ) -> None:
     often = rule("gated", salience={"min": 0.05})
     await home.put(TEA)
@@ -133,7 +133,7 @@ async def test_episode_that_was_not_read_enough_is_held_back_again(
     ]
 
 
-async def test_read_of_an_episode_that_is_not_held_back_logs_nothing(home: House) -> None:
+async def test_read_of_an_episode_that_is_not_held_back_logs_nothing(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(PLAIN)
     before = await home.memory.newest()
@@ -144,7 +144,7 @@ async def test_read_of_an_episode_that_is_not_held_back_logs_nothing(home: House
     assert await home.memory.accesses(["e1"]) == {"e1": (3, 1_767_268_800_000_000)}
 
 
-async def test_a_read_counts_as_one_pending_for_a_cadence(home: House) -> None:
+async def test_a_read_counts_as_one_pending_for_a_cadence(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
     mark = await home.facts.watermark("gated")
@@ -155,7 +155,7 @@ async def test_a_read_counts_as_one_pending_for_a_cadence(home: House) -> None:
     assert await home.memory.pending(mark.seq, at_most=9) == 1
 
 
-async def test_many_reads_before_a_firing_cause_one_evaluation(home: House) -> None:
+async def test_many_reads_before_a_firing_cause_one_evaluation(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(rule("gated", salience={"min": 0.19}))
 
@@ -166,7 +166,9 @@ async def test_many_reads_before_a_firing_cause_one_evaluation(home: House) -> N
     assert len(await said(home)) == 2
 
 
-async def test_promoted_fact_stays_when_its_salience_falls(home: House, clock: FakeClock) -> None:
+async def test_promoted_fact_stays_when_its_salience_falls(
+    home: OpenStores, clock: FakeClock
+) -> None:
     await home.put(TEA)
     await read(home)
     await home.fire(GATED)
@@ -181,7 +183,7 @@ async def test_promoted_fact_stays_when_its_salience_falls(home: House, clock: F
     assert [kind for kind, _, _ in await said(home)] == ["add", "update"]
 
 
-async def test_edit_of_a_held_back_episode_is_evaluated_as_any_version(home: House) -> None:
+async def test_edit_of_a_held_back_episode_is_evaluated_as_any_version(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
     await read(home)
@@ -194,7 +196,7 @@ async def test_edit_of_a_held_back_episode_is_evaluated_as_any_version(home: Hou
 
 
 async def test_episode_that_leaves_the_filter_is_withdrawn_whatever_its_salience(
-    home: House,
+    home: OpenStores,
 ) -> None:
     likes = rule("gated", salience={"min": 0.03}, when_filter="predicate = 'likes'")
     await home.put(TEA)
@@ -207,7 +209,7 @@ async def test_episode_that_leaves_the_filter_is_withdrawn_whatever_its_salience
     assert await home.objects() == {}
 
 
-async def test_unreadable_episode_is_quarantined_and_not_held_back(home: House) -> None:
+async def test_unreadable_episode_is_quarantined_and_not_held_back(home: OpenStores) -> None:
     await home.put(triple("e1", "ada", "likes", "tea", metadata={"intent": "remember"}))
 
     await home.fire(GATED)
@@ -215,7 +217,7 @@ async def test_unreadable_episode_is_quarantined_and_not_held_back(home: House) 
     assert await said(home) == [("quarantine", "e1", "intent_unknown")]
 
 
-async def test_a_read_does_not_bring_back_what_was_undone(home: House) -> None:
+async def test_a_read_does_not_bring_back_what_was_undone(home: OpenStores) -> None:
     """Another rule waits for the read; the one whose firing was undone does not."""
     await home.put(TEA)
     [firing] = (await home.fire(PLAIN)).firing_ids
@@ -230,7 +232,9 @@ async def test_a_read_does_not_bring_back_what_was_undone(home: House) -> None:
     assert await home.objects() == {"@notes/e1": "tea"}
 
 
-async def test_a_read_does_not_bring_back_what_the_gate_let_in_and_was_undone(home: House) -> None:
+async def test_a_read_does_not_bring_back_what_the_gate_let_in_and_was_undone(
+    home: OpenStores,
+) -> None:
     other = rule("other", salience={"min": 0.1}, then_emits=["notes"])
     await home.put(TEA)
     await home.fire(GATED)
@@ -246,7 +250,7 @@ async def test_a_read_does_not_bring_back_what_the_gate_let_in_and_was_undone(ho
     assert await home.objects() == {}
 
 
-async def test_a_read_takes_nothing_from_a_rule_whose_filter_was_edited(home: House) -> None:
+async def test_a_read_takes_nothing_from_a_rule_whose_filter_was_edited(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(PLAIN)
     await home.fire(NOTES)
@@ -258,7 +262,7 @@ async def test_a_read_takes_nothing_from_a_rule_whose_filter_was_edited(home: Ho
 
 
 async def test_a_read_changes_no_byte_of_what_another_rule_has_promoted(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(TEA)
     await home.fire(PLAIN)
@@ -272,7 +276,7 @@ async def test_a_read_changes_no_byte_of_what_another_rule_has_promoted(
     assert facts_in(tmp_path, "e1") == before
 
 
-async def test_two_rules_of_a_channel_both_promote_what_one_had_held_back(home: House) -> None:
+async def test_two_rules_of_a_channel_both_promote_what_one_had_held_back(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(PLAIN)
     await home.fire(GATED)
@@ -284,7 +288,7 @@ async def test_two_rules_of_a_channel_both_promote_what_one_had_held_back(home: 
     assert [entry["rule_id"] for entry in fact.lineage] == ["gated", "plain"]
 
 
-async def test_later_rule_evaluates_an_episode_that_was_read_as_new(home: House) -> None:
+async def test_later_rule_evaluates_an_episode_that_was_read_as_new(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(NOTES)
     await read(home)
@@ -298,7 +302,7 @@ async def test_later_rule_evaluates_an_episode_that_was_read_as_new(home: House)
 async def test_later_rule_evaluates_an_episode_once_however_its_windows_are_cut(
     tmp_path: Path, batch: int
 ) -> None:
-    async with house(tmp_path, batch=batch, clock=FakeClock()) as home:
+    async with open_stores(tmp_path, batch=batch, clock=FakeClock()) as home:
         await home.put(TEA, triple("e2", "ada", "owns", "a cup"))
         await home.fire(NOTES)
         await read(home)
@@ -312,7 +316,7 @@ async def test_later_rule_evaluates_an_episode_once_however_its_windows_are_cut(
 
 
 async def test_a_rule_that_begins_now_takes_in_nothing_from_before_that_is_read(
-    home: House,
+    home: OpenStores,
 ) -> None:
     late = rule("late", start="now")
     await home.put(TEA)
@@ -325,7 +329,7 @@ async def test_a_rule_that_begins_now_takes_in_nothing_from_before_that_is_read(
     assert report.channels["facts"] == Counts()
 
 
-async def test_rule_without_its_gate_promotes_at_a_read_what_it_held_back(home: House) -> None:
+async def test_rule_without_its_gate_promotes_at_a_read_what_it_held_back(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -335,7 +339,7 @@ async def test_rule_without_its_gate_promotes_at_a_read_what_it_held_back(home: 
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_a_backfill_of_what_is_held_back_leaves_no_row(home: House) -> None:
+async def test_a_backfill_of_what_is_held_back_leaves_no_row(home: OpenStores) -> None:
     await home.put(TEA, triple("e2", "ada", "owns", "a cup"))
     await home.fire(GATED)
 
@@ -345,7 +349,7 @@ async def test_a_backfill_of_what_is_held_back_leaves_no_row(home: House) -> Non
     assert len(await said(home)) == 2
 
 
-async def test_backfill_promotes_episodes_that_pass_by_now(home: House) -> None:
+async def test_backfill_promotes_episodes_that_pass_by_now(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -354,7 +358,7 @@ async def test_backfill_promotes_episodes_that_pass_by_now(home: House) -> None:
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_repaired_episode_that_is_held_back_leaves_quarantine(home: House) -> None:
+async def test_repaired_episode_that_is_held_back_leaves_quarantine(home: OpenStores) -> None:
     await home.put(triple("e1", "ada", "likes", "tea", metadata={"intent": "remember"}))
     await home.fire(GATED)
 
@@ -366,7 +370,7 @@ async def test_repaired_episode_that_is_held_back_leaves_quarantine(home: House)
 
 
 async def test_what_was_read_between_the_judgement_and_its_record_is_logged_at_once(
-    home: House, monkeypatch: pytest.MonkeyPatch
+    home: OpenStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await home.put(TEA)
     hold = home.memory.log_again_after_read
@@ -384,7 +388,7 @@ async def test_what_was_read_between_the_judgement_and_its_record_is_logged_at_o
 
 
 async def test_a_firing_that_dies_before_its_commit_loses_no_second_look(
-    home: House, monkeypatch: pytest.MonkeyPatch
+    home: OpenStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await home.put(TEA)
     with monkeypatch.context() as dying:
@@ -403,7 +407,7 @@ def _die(*_: object, **__: object) -> None:
     raise OSError("no space left on device")
 
 
-async def test_undo_of_a_firing_ignores_what_the_firing_held_back(home: House) -> None:
+async def test_undo_of_a_firing_ignores_what_the_firing_held_back(home: OpenStores) -> None:
     await home.put(TEA)
     [firing] = (await home.fire(GATED)).firing_ids
 
@@ -415,7 +419,7 @@ async def test_undo_of_a_firing_ignores_what_the_firing_held_back(home: House) -
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_rehearsal_reports_what_is_held_back_and_marks_nothing(home: House) -> None:
+async def test_rehearsal_reports_what_is_held_back_and_marks_nothing(home: OpenStores) -> None:
     await home.put(TEA)
     await home.memory.newest()
     before = dump(home)
@@ -426,13 +430,13 @@ async def test_rehearsal_reports_what_is_held_back_and_marks_nothing(home: House
     assert dump(home) == before
 
 
-def dump(home: House) -> list[str]:
+def dump(home: OpenStores) -> list[str]:
     with closing(sqlite3.connect(home.facts.path.with_name("memory.db"))) as connection:
         return [*connection.iterdump()]
 
 
 async def test_the_ledger_verifies_and_replays_with_what_was_held_back(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(TEA, triple("e2", "ada", "likes", "cake", timestamp=at(1)))
     await home.fire(PLAIN)
@@ -451,7 +455,7 @@ async def test_the_ledger_verifies_and_replays_with_what_was_held_back(
     assert whats(tmp_path).count(8) == 3
 
 
-async def test_the_row_tells_how_it_fell_short(home: House) -> None:
+async def test_the_row_tells_how_it_fell_short(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -464,20 +468,20 @@ async def test_the_row_tells_how_it_fell_short(home: House) -> None:
     assert (row["key_id"], row["replaces"]) == (None, None)
 
 
-async def test_repeated_log_lines_equal_the_first_ones(home: House) -> None:
+async def test_repeated_log_lines_equal_the_first_ones(home: OpenStores) -> None:
     await home.put(triple("e1", "ada", "likes", "tea", metadata={"confidence": 0.5}))
     await home.fire(GATED)
 
     assert home.log.lines == without_firings(await home.facts.records())
 
 
-async def decision(home: House, fired: ConsolidationRule) -> Decision:
+async def decision(home: OpenStores, fired: ConsolidationRule) -> Decision:
     versions = {one.id: one for one in await home.memory.reread(fired, ["e1"], upto=2**62)}
     [found] = await home.facts.decisions_of("e1", [fired], {fired.id: versions["e1"]})
     return found
 
 
-async def test_why_not_explains_the_gate_and_what_would_change_its_result(home: House) -> None:
+async def test_why_not_explains_the_gate_and_what_would_change_its_result(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -489,7 +493,7 @@ async def test_why_not_explains_the_gate_and_what_would_change_its_result(home: 
     )
 
 
-async def test_why_not_tells_of_the_fact_once_it_was_read(home: House) -> None:
+async def test_why_not_tells_of_the_fact_once_it_was_read(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
     await read(home)
@@ -500,7 +504,9 @@ async def test_why_not_tells_of_the_fact_once_it_was_read(home: House) -> None:
     assert (found.outcome, found.is_current) == ("add", True)
 
 
-async def test_erased_scope_leaves_neither_reads_nor_scores(home: House, tmp_path: Path) -> None:
+async def test_erased_scope_leaves_neither_reads_nor_scores(
+    home: OpenStores, tmp_path: Path
+) -> None:
     await home.put(TEA, triple("b1", "bob", "likes", "figs", user="bob"))
     await home.fire(GATED)
     await read(home)
@@ -521,7 +527,7 @@ async def test_erased_scope_leaves_neither_reads_nor_scores(home: House, tmp_pat
     assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_read_of_an_erased_episode_leaves_no_row(home: House) -> None:
+async def test_read_of_an_erased_episode_leaves_no_row(home: OpenStores) -> None:
     """The facts have forgotten; the memory did not come to it yet."""
     await home.put(TEA, triple("b1", "bob", "likes", "figs", user="bob"))
     await home.fire(PLAIN)
@@ -538,7 +544,7 @@ async def test_read_of_an_erased_episode_leaves_no_row(home: House) -> None:
 
 
 async def test_erasure_of_the_owner_of_a_held_back_episode_removes_no_fact_of_another(
-    home: House,
+    home: OpenStores,
 ) -> None:
     """Bob's hand holds the id of alice's episode, which never became a fact."""
     await home.put(TEA)
@@ -553,7 +559,7 @@ async def test_erasure_of_the_owner_of_a_held_back_episode_removes_no_fact_of_an
     assert (await home.facts.verify())[2] is None
 
 
-async def _pinned_by_bob(home: House) -> Fact:
+async def _pinned_by_bob(home: OpenStores) -> Fact:
     await home.facts.pin(
         Fact(
             id="e1",
@@ -570,7 +576,7 @@ async def _pinned_by_bob(home: House) -> Fact:
 
 
 async def test_held_back_episode_under_an_id_that_another_user_pinned_is_quarantined(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await _pinned_by_bob(home)
     await home.put(TEA)
@@ -581,7 +587,7 @@ async def test_held_back_episode_under_an_id_that_another_user_pinned_is_quarant
 
 
 async def test_a_new_file_without_what_was_erased_still_knows_reads_from_versions(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await home.put(triple("b1", "bob", "likes", "figs", user="bob"), TEA)
     [firing] = (await home.fire(PLAIN)).firing_ids
@@ -599,7 +605,7 @@ async def test_a_new_file_without_what_was_erased_still_knows_reads_from_version
 
 @pytest.mark.parametrize("held", [False, True])
 async def test_an_id_that_another_takes_later_has_nothing_of_the_reads_before(
-    home: House, tmp_path: Path, held: bool
+    home: OpenStores, tmp_path: Path, held: bool
 ) -> None:
     await home.put(TEA)
     await read(home, 9)
@@ -628,7 +634,7 @@ ABOUT_TEA = rule(
 
 
 async def test_a_gate_measures_what_contents_are_about(tmp_path: Path) -> None:
-    async with house(tmp_path, embedding=Compass) as home:
+    async with open_stores(tmp_path, embedding=Compass) as home:
         await home.put(
             triple("e1", "ada", "likes", "tea", content="Ada drinks tea."),
             triple("e2", "ada", "likes", "figs", content="Ada eats figs."),
@@ -665,7 +671,7 @@ async def test_long_contents_of_one_user_keep_no_other_user_waiting_for_good(
         for n in range(12)
     ]
     timed = ABOUT_TEA.model_copy(update={"timeout": 3.0})
-    async with house(tmp_path, embedding=embedding, clock=clock) as home:
+    async with open_stores(tmp_path, embedding=embedding, clock=clock) as home:
         await home.put(*mallory)
         await home.put(triple("e1", "ada", "likes", "tea", content="Ada drinks tea."))
         failures = 0
@@ -686,7 +692,9 @@ async def test_a_batch_that_gates_take_long_for_is_cut_and_loses_nothing(tmp_pat
     told = [
         triple(f"e{n}", "ada", f"p{n}", n, content=f"{n} tea" + " tea" * 20_000) for n in range(23)
     ]
-    async with house(tmp_path, embedding=partial(SlowCompass, clock, seen), clock=clock) as home:
+    async with open_stores(
+        tmp_path, embedding=partial(SlowCompass, clock, seen), clock=clock
+    ) as home:
         await home.put(*told)
 
         report = await home.fire(ABOUT_TEA)
@@ -703,7 +711,7 @@ async def test_an_episode_that_the_model_fails_on_is_quarantined_alone(tmp_path:
                 raise OverflowError
             return super().embed(texts)
 
-    async with house(tmp_path, embedding=Choking) as home:
+    async with open_stores(tmp_path, embedding=Choking) as home:
         await home.put(
             triple("e1", "mallory", "is", "x", user="mallory", content="poison"),
             triple("e2", "ada", "likes", "tea", content="Ada drinks tea."),
@@ -715,14 +723,14 @@ async def test_an_episode_that_the_model_fails_on_is_quarantined_alone(tmp_path:
         assert report.channels["facts"].quarantined == 1
 
 
-async def test_gate_without_its_extra_reports_what_to_install(home: House) -> None:
+async def test_gate_without_its_extra_reports_what_to_install(home: OpenStores) -> None:
     await home.put(TEA)
 
     with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]"):
         await home.fire(ABOUT_TEA)
 
 
-async def test_gate_uses_the_importance_of_an_episode(home: House) -> None:
+async def test_gate_uses_the_importance_of_an_episode(home: OpenStores) -> None:
     important = rule("gated", salience={"min": 0.015, "weights": {"recency": 0, "importance": 1}})
     await home.put(
         triple("e1", "ada", "likes", "tea", metadata={"importance": 0.9}),
@@ -754,7 +762,7 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
     """
     folder.mkdir()
     fired: list[list[str]] = []
-    async with house(folder, batch=2, clock=FakeClock()) as home:
+    async with open_stores(folder, batch=2, clock=FakeClock()) as home:
         for number, (word, n) in enumerate(story):
             now = at(number)
             match word:
@@ -785,7 +793,7 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
         ]
 
 
-async def undo(home: House, firing_ids: Sequence[str], seconds: int) -> None:
+async def undo(home: OpenStores, firing_ids: Sequence[str], seconds: int) -> None:
     for firing_id in firing_ids:
         await home.facts.undo(firing_id, at=at(seconds), by="me", dry_run=False)
 
@@ -821,7 +829,7 @@ async def test_episodes_that_are_read_in_the_end_are_all_promoted(
     folder = tmp_path_factory.mktemp("story")
     await lived(folder / "read", story, reads=True)
 
-    async with house(folder / "read", batch=2, clock=FakeClock()) as home:
+    async with open_stores(folder / "read", batch=2, clock=FakeClock()) as home:
         await home.fire(NOTES)
         await read(home)
         await home.fire(NOTES)

@@ -21,7 +21,7 @@ from slumberd.service.operations import Operations
 from slumberd.service.requests import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -29,8 +29,8 @@ ME = Peer(1, 1, 1)
 
 
 @pytest_asyncio.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path) as home:
+async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
+    async with open_stores(tmp_path) as home:
         yield home
 
 
@@ -46,11 +46,11 @@ def unreadable(id: str = "e0") -> Episode:
     return of_ann(id, metadata={"intent": "shout"})
 
 
-def operations(home: House) -> Operations:
+def operations(home: OpenStores) -> Operations:
     return home.operations(rule("all"), clock=FakeClock(at(60)))
 
 
-async def pin_for_bob(home: House, id: str = "e0") -> None:
+async def pin_for_bob(home: OpenStores, id: str = "e0") -> None:
     payload = {"subject": "bob", "predicate": "is", "object": "pinned"}
     await home.facts.pin(
         Fact(
@@ -60,20 +60,20 @@ async def pin_for_bob(home: House, id: str = "e0") -> None:
     )  # fmt: skip
 
 
-async def undo(home: House, firing_id: str) -> str:
+async def undo(home: OpenStores, firing_id: str) -> str:
     done = await home.facts.undo(firing_id, at=at(30), by="me", dry_run=False)
     return done.firing_id
 
 
-async def forget(home: House, user: str, **scope: Any) -> dict[str, Any]:
+async def forget(home: OpenStores, user: str, **scope: Any) -> dict[str, Any]:
     return await operations(home).forget(ForgetForm(user=user, **scope), ME)
 
 
-async def facts_of(home: House, user: str) -> list[dict[str, Any]]:
+async def facts_of(home: OpenStores, user: str) -> list[dict[str, Any]]:
     return [fact.model_dump() for fact in await home.facts.query(FactPattern(user=user))]
 
 
-async def verified(home: House) -> bool:
+async def verified(home: OpenStores) -> bool:
     return (await home.facts.verify())[2] is None
 
 
@@ -95,7 +95,7 @@ def rows_of(folder: Path, word: str) -> list[int]:
 
 
 async def test_erasure_of_a_quarantined_owner_keeps_what_a_person_pinned_under_the_id(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(unreadable())
     await home.fire()
@@ -112,7 +112,7 @@ async def test_erasure_of_a_quarantined_owner_keeps_what_a_person_pinned_under_t
 
 
 async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_what_another_put_under_the_id(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(unreadable())
     await home.fire()
@@ -130,7 +130,7 @@ async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_what_another_put_u
 
 
 async def test_erasure_of_the_owner_of_an_undone_firing_keeps_what_a_person_pinned_under_the_id(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
     await home.fire()
@@ -149,7 +149,7 @@ async def test_erasure_of_the_owner_of_an_undone_firing_keeps_what_a_person_pinn
 
 
 async def test_erasure_of_a_session_keeps_what_another_user_has_under_its_ids(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(unreadable(), of_ann("e1", session="s2"))
     await home.fire()
@@ -164,7 +164,7 @@ async def test_erasure_of_a_session_keeps_what_another_user_has_under_its_ids(
 
 
 async def test_erasure_keeps_what_another_user_named_under_the_same_id(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     naming = of_bob("e1", "milk", timestamp=at(9), metadata={"intent": "delete", "replaces": "e0"})
     await home.put(unreadable(), naming)
@@ -180,7 +180,7 @@ async def test_erasure_keeps_what_another_user_named_under_the_same_id(
 
 
 async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(unreadable())
     await home.fire()
@@ -199,7 +199,7 @@ async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
 
 
 async def test_undo_of_an_undo_does_not_give_one_id_to_two_users(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
     await home.fire()
@@ -221,7 +221,7 @@ async def test_undo_of_an_undo_does_not_give_one_id_to_two_users(
 
 
 async def test_claim_that_an_undo_could_not_restore_comes_with_a_retry_once_the_id_is_free(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
     await home.fire()
@@ -240,7 +240,7 @@ async def test_claim_that_an_undo_could_not_restore_comes_with_a_retry_once_the_
 
 
 async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     picky = rule("all", when_filter="object = 'tea'")
     await home.put(of_ann())
@@ -259,7 +259,7 @@ async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
 
 
 async def test_a_backfill_does_not_take_an_id_back_from_another_user(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
     await home.fire()
@@ -275,7 +275,7 @@ async def test_a_backfill_does_not_take_an_id_back_from_another_user(
 
 
 async def test_undoing_a_pin_undone_does_not_take_an_id_back_from_an_episode(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await pin_for_bob(home)
     undoing = await undo(home, (await home.facts.records())[0].firing_id)
@@ -290,7 +290,7 @@ async def test_undoing_a_pin_undone_does_not_take_an_id_back_from_an_episode(
     assert await verified(home)
 
 
-async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: House) -> None:
+async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: OpenStores) -> None:
     await home.put(of_ann())
     await home.fire()
     await undo(home, "all@1")
@@ -302,7 +302,7 @@ async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: House) 
 
 
 async def test_nothing_is_left_of_whose_filtered_episode_took_over_anothers_id(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     """Two rules: one still goes by ann's first version when nobody holds the id any more."""
     slow, quick = (
@@ -326,7 +326,7 @@ async def test_nothing_is_left_of_whose_filtered_episode_took_over_anothers_id(
 
 
 async def test_undo_of_a_firing_removes_its_episodes_from_quarantine(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(unreadable("e1"))
     await home.fire()
@@ -338,7 +338,7 @@ async def test_undo_of_a_firing_removes_its_episodes_from_quarantine(
     assert [one["episode_id"] for one in await home.facts.quarantine()] == ["e1"]
 
 
-async def test_undo_restores_what_a_firing_had_quarantined(home: House) -> None:
+async def test_undo_restores_what_a_firing_had_quarantined(home: OpenStores) -> None:
     await home.put(of_ann())
     await home.fire()
     await home.put(unreadable())
@@ -356,7 +356,7 @@ async def test_undo_restores_what_a_firing_had_quarantined(home: House) -> None:
 async def test_a_batch_that_waits_at_the_episode_of_another_keeps_its_name(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+    async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await home.put(of_ann("a"), of_bob("b"))
         await home.fire()
         gone = of_bob("c", timestamp=at(9), metadata={"intent": "delete", "replaces": "b"})
@@ -372,7 +372,7 @@ async def test_a_batch_that_waits_at_the_episode_of_another_keeps_its_name(
 
 
 async def test_erasure_of_one_user_keeps_what_another_program_wrote_of_another(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(of_ann(), of_bob("b"))
     await home.fire()
@@ -387,7 +387,7 @@ async def test_erasure_of_one_user_keeps_what_another_program_wrote_of_another(
 
 
 @pytest.mark.parametrize("number", ["9" * 19, "9" * 18, "-1", "1e3"])
-async def test_a_firing_that_cannot_be_is_refused(home: House, number: str) -> None:
+async def test_a_firing_that_cannot_be_is_refused(home: OpenStores, number: str) -> None:
     await home.put(of_ann())
     await home.fire()
 

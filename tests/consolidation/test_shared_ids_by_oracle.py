@@ -63,7 +63,7 @@ class Word:
 
 
 @dataclass
-class World:
+class StoreAndOracle:
     """A store, and the naive model of what it was told."""
 
     store: SQLiteFactStore
@@ -278,7 +278,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 )
 
 
-async def check(world: World) -> None:
+async def check(world: StoreAndOracle) -> None:
     expected = {id: (one.user, one.object) for id, one in stands(world.claims(), PAIRS).items()}
     facts = await world.store.query(FactPattern())
     assert {fact.id: (fact.user, fact.payload.get("object")) for fact in facts} == expected
@@ -291,7 +291,7 @@ async def play(steps: Sequence[Step], folder: Path) -> None:
     async with SQLiteFactStore(folder / "facts.db", clock=clock, synchronous="normal") as store:
         await store.bootstrap()
         await store.set_channels(MULTI, at=START)
-        world = World(store, clock)
+        world = StoreAndOracle(store, clock)
         for what, *rest in steps:
             clock.advance(60)
             await getattr(world, what)(*rest)

@@ -37,7 +37,7 @@ from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer, Peer, listen
 from tests.support.builders import at, triple
 from tests.support.calling import called
-from tests.support.site import CONFIG, Site
+from tests.support.installation import CONFIG, Installation
 
 pytestmark = pytest.mark.integration
 
@@ -47,22 +47,22 @@ QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",))
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     """Return a site that is well: one rule, which has fired, on a machine without marks."""
     monkeypatch.setattr("slumberd.diagnostics.host_checks.LOW_BYTES", 1)
     monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.put(TEA)
     assert site.call("fire", "--all").returncode == 0
     return site
 
 
-def examined(site: Site, *words: str) -> tuple[int, dict[str, Any]]:
+def examined(site: Installation, *words: str) -> tuple[int, dict[str, Any]]:
     done = site.call(*words, "--json")
     return done.returncode, json.loads(done.stdout)
 
 
-def found(site: Site, *words: str) -> set[str]:
+def found(site: Installation, *words: str) -> set[str]:
     code, document = examined(site, *(words or ("doctor",)))
     ids = {finding["id"] for finding in document["findings"]}
     assert (code, document["ok"]) == (bool(ids), not ids)
@@ -76,7 +76,7 @@ def sql(path: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def footprint(site: Site) -> dict[str, tuple[int, ...]]:
+def footprint(site: Installation) -> dict[str, tuple[int, ...]]:
     return {
         str(path): (status.st_size, status.st_mtime_ns, status.st_mode)
         for path in site.config.parent.rglob("*")
@@ -84,7 +84,7 @@ def footprint(site: Site) -> dict[str, tuple[int, ...]]:
     }
 
 
-def test_doctor_finds_nothing_where_all_is_well_and_leaves_no_trace(site: Site) -> None:
+def test_doctor_finds_nothing_where_all_is_well_and_leaves_no_trace(site: Installation) -> None:
     before = footprint(site)
 
     assert found(site) == set()
@@ -92,7 +92,7 @@ def test_doctor_finds_nothing_where_all_is_well_and_leaves_no_trace(site: Site) 
     assert footprint(site) == before
 
 
-def test_status_check_asks_for_a_daemon_and_leaves_no_trace(site: Site) -> None:
+def test_status_check_asks_for_a_daemon_and_leaves_no_trace(site: Installation) -> None:
     before = footprint(site)
 
     assert found(site, "status", "--check") == {"daemon.down"}
@@ -100,13 +100,13 @@ def test_status_check_asks_for_a_daemon_and_leaves_no_trace(site: Site) -> None:
     assert footprint(site) == before
 
 
-def test_nothing_is_found_of_a_daemon_that_runs(site: Site) -> None:
+def test_nothing_is_found_of_a_daemon_that_runs(site: Installation) -> None:
     with site.daemon():
         assert found(site) == set()
         assert found(site, "status", "--check") == set()
 
 
-def test_people_read_id_and_remedy(site: Site) -> None:
+def test_people_read_id_and_remedy(site: Installation) -> None:
     site.state.chmod(0o777)
 
     shown = site.call("doctor").stdout
@@ -185,7 +185,9 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("broken", "id"), BREAKS)
-def test_doctor_finds_what_is_broken_and_changes_nothing(site: Site, broken: Any, id: str) -> None:
+def test_doctor_finds_what_is_broken_and_changes_nothing(
+    site: Installation, broken: Any, id: str
+) -> None:
     broken(site)
     before = footprint(site)
 
@@ -197,13 +199,13 @@ def test_doctor_finds_what_is_broken_and_changes_nothing(site: Site, broken: Any
 @pytest.mark.parametrize(
     ("broken", "id"), [one for one in BREAKS if one.values[1] in ("config.invalid", "rule.late")]
 )
-def test_status_check_finds_what_is_urgent(site: Site, broken: Any, id: str) -> None:
+def test_status_check_finds_what_is_urgent(site: Installation, broken: Any, id: str) -> None:
     broken(site)
 
     assert id in found(site, "status", "--check")
 
 
-def test_doctor_finds_what_could_not_be_read(site: Site) -> None:
+def test_doctor_finds_what_could_not_be_read(site: Installation) -> None:
     odd = triple("e2", "ada", "likes", "x", metadata={"intent": "shout", "predicate": "likes"})
     site.put(odd, triple("e3", "ada", "likes", "gin"))
     other = "UPDATE episodes SET scope_key = replace(scope_key, 'user/', 'user/x') WHERE id = 'e3'"
@@ -213,7 +215,7 @@ def test_doctor_finds_what_could_not_be_read(site: Site) -> None:
     assert found(site) == {"episodes.quarantined", "episodes.mismatched"}
 
 
-def test_doctor_lists_a_retraction_that_covers_nothing(site: Site) -> None:
+def test_doctor_lists_a_retraction_that_covers_nothing(site: Installation) -> None:
     early = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
     late = {"intent": "delete", "replaces": "e9", "predicate": "likes"}
     site.put(triple("e0", "ada", "likes", "x", timestamp=at(0), metadata=early))
@@ -229,7 +231,7 @@ def test_doctor_lists_a_retraction_that_covers_nothing(site: Site) -> None:
     assert finding["problem"] == "1 retraction covers nothing: e0"
 
 
-def declare(site: Site, predicate: str) -> None:
+def declare(site: Installation, predicate: str) -> None:
     """Let another program pin what it has Ada say of coffee."""
     payload = json.dumps({"subject": "ada", "predicate": predicate, "object": "coffee"})
     sql(
@@ -239,7 +241,9 @@ def declare(site: Site, predicate: str) -> None:
     )
 
 
-def test_doctor_lists_a_declared_fact_that_disagrees_with_a_promoted_one(site: Site) -> None:
+def test_doctor_lists_a_declared_fact_that_disagrees_with_a_promoted_one(
+    site: Installation,
+) -> None:
     declare(site, "drinks")
     site.put(triple("e2", "ada", "drinks", "tea", timestamp=at(2)))
     site.call("fire", "--all")
@@ -251,7 +255,9 @@ def test_doctor_lists_a_declared_fact_that_disagrees_with_a_promoted_one(site: S
     assert "theirs (declared) and e2" in finding["problem"]
 
 
-def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(site: Site) -> None:
+def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(
+    site: Installation,
+) -> None:
     declare(site, "likes")
     site.put(triple("e2", "ada", "likes", "water", timestamp=at(2)))
     site.call("fire", "--all")
@@ -259,7 +265,7 @@ def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(site: 
     assert found(site) == set()
 
 
-def test_doctor_finds_a_batch_that_awaits_approval(site: Site) -> None:
+def test_doctor_finds_a_batch_that_awaits_approval(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     gone = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
     site.put(triple("e2", "ada", "likes", "tea", timestamp=at(2), metadata=gone))
@@ -270,14 +276,14 @@ def test_doctor_finds_a_batch_that_awaits_approval(site: Site) -> None:
 
 
 def test_doctor_says_that_there_is_nothing_yet(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
 
     assert "state.missing" in found(site)
     assert not site.state.exists()
 
 
 def test_status_says_what_waits_what_came_of_the_last_firing_and_what_comes_next(
-    site: Site,
+    site: Installation,
 ) -> None:
     site.put(triple("e2", "ada", "likes", "rum", timestamp=at(2)))
     before = footprint(site)
@@ -298,7 +304,7 @@ def test_status_says_what_waits_what_came_of_the_last_firing_and_what_comes_next
     assert footprint(site) == before
 
 
-def test_status_shows_the_rules_that_need_attention_of_many(site: Site) -> None:
+def test_status_shows_the_rules_that_need_attention_of_many(site: Installation) -> None:
     many = "".join(
         f"  - {{id: r{number:02}, cadence: {{every: 9}}, when_filter: '', then_emits: [facts]}}\n"
         for number in range(40)
@@ -323,7 +329,7 @@ def deaf_daemon(directory: Path) -> Iterator[None]:
         yield
 
 
-def test_daemon_that_does_not_answer_is_not_waited_for(site: Site) -> None:
+def test_daemon_that_does_not_answer_is_not_waited_for(site: Installation) -> None:
     with deaf_daemon(site.state):
         daemon, (finding,) = ask_daemon(site.state, seconds=0.05)
 
@@ -331,7 +337,7 @@ def test_daemon_that_does_not_answer_is_not_waited_for(site: Site) -> None:
     assert (finding.id, finding.problem) == ("daemon.silent", "does not answer within 0.05 s")
 
 
-def test_rules_that_the_daemon_has_not_taken_are_found(site: Site) -> None:
+def test_rules_that_the_daemon_has_not_taken_are_found(site: Installation) -> None:
     settings = load_settings(site.config, overrides={}, environ={})
     daemon = {"rules_hash": "another", "uptime_seconds": 1.0}
     context = DoctorContext(
@@ -341,7 +347,7 @@ def test_rules_that_the_daemon_has_not_taken_are_found(site: Site) -> None:
     assert [finding.id for finding in urgent(context)] == ["rules.stale"]
 
 
-def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> None:
+def test_configuration_that_the_daemon_has_not_taken_is_found(site: Installation) -> None:
     settings = load_settings(site.config, overrides={}, environ={})
     rules, now = rules_of(settings), SystemClock().now()
     daemon = {"rules_hash": rules.content_hash, "uptime_seconds": 1.0}
@@ -360,7 +366,7 @@ def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> Non
     assert urgent(context) == []
 
 
-async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Site) -> None:
+async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Installation) -> None:
     async def outdated(_: dict[str, Any], __: Peer) -> Answer:
         return {"reload": [], "restart": ["facts.batch"]}
 
@@ -374,7 +380,7 @@ async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Site) -> None:
         assert await asyncio.to_thread(found, site) == set()
 
 
-def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Site) -> None:
+def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Installation) -> None:
     site.put(triple("e2", "ada", "likes", "rum"))
     settings = load_settings(site.config, overrides={}, environ={})
     rules, now = rules_of(settings), SystemClock().now()
@@ -418,7 +424,7 @@ def test_doctor_compares_the_unit_with_the_shipped_one(tmp_path: Path) -> None:
     assert told(check_unit(machine, tmp_path)) == []
 
 
-def test_doctor_finds_an_unwritable_textfile(site: Site) -> None:
+def test_doctor_finds_an_unwritable_textfile(site: Installation) -> None:
     places = ["slumberd.prom", str(site.state.parent / "none" / "slumberd.prom")]
     found = []
     for place in places:
@@ -514,7 +520,7 @@ def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
     assert told(check_time_zones(["Asia/Tokyo"])) == []
 
 
-def test_doctor_finds_engine_rules_that_others_can_write(site: Site) -> None:
+def test_doctor_finds_engine_rules_that_others_can_write(site: Installation) -> None:
     site.config.write_text(f"{CONFIG}provenance: {{sink: file, pack: pack}}\n")
     rules = site.state / "pack" / "rules" / "one.yaml"
     rules.parent.mkdir(parents=True)
@@ -528,7 +534,7 @@ def test_doctor_finds_engine_rules_that_others_can_write(site: Site) -> None:
     assert found(site) == {"file.open"}
 
 
-def test_doctor_finds_a_sink_file_that_others_can_read(site: Site) -> None:
+def test_doctor_finds_a_sink_file_that_others_can_read(site: Installation) -> None:
     site.config.write_text(f"{CONFIG}provenance: {{sink: file}}\n")
     told = site.state / "provenance.jsonl"
     told.write_text("")

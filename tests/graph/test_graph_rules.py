@@ -27,7 +27,7 @@ from tests.support.catalogue import complaints
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.graphs import QUERY, FakeGraphStore, row
-from tests.support.site import jsonl
+from tests.support.installation import jsonl
 
 pytestmark = pytest.mark.integration
 

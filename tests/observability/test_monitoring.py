@@ -20,10 +20,10 @@ from slumberd.service.heartbeat import Heartbeat
 from tests.support.builders import rule, triple
 from tests.support.calling import logging_as_before
 from tests.support.fakes import FakeClock
+from tests.support.installation import Installation
 from tests.support.logql import Entry
 from tests.support.monitoring import MINUTE, alerts, collected
 from tests.support.patience import wait_until
-from tests.support.site import Site
 from tests.support.state_directory import StateDirectory, state_directory
 
 pytestmark = pytest.mark.integration
@@ -32,8 +32,8 @@ TAKEN = {"intent": "delete", "replaces": "e0"}
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
 
 
 def firing(entries: Iterable[Entry]) -> set[str]:
@@ -43,21 +43,21 @@ def firing(entries: Iterable[Entry]) -> set[str]:
     return {name for name, alert in alerts().items() if alert.fires(found, until=until)}
 
 
-def logged(site: Site) -> list[Entry]:
+def logged(site: Installation) -> list[Entry]:
     return [collected(line) for line in (site.state / "slumberd.log").read_bytes().splitlines()]
 
 
-def change(site: Site, statement: str) -> None:
+def change(site: Installation, statement: str) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute(statement)
 
 
-def fire(site: Site, *ids: str, **said: str) -> None:
+def fire(site: Installation, *ids: str, **said: str) -> None:
     site.put(*(triple(id, "alice", "likes", id, metadata=said) for id in ids))
     assert site.call("fire", "profile").returncode == 0
 
 
-def test_ledger_that_was_tampered_with_trips_its_alert_and_no_other(site: Site) -> None:
+def test_ledger_that_was_tampered_with_trips_its_alert_and_no_other(site: Installation) -> None:
     fire(site, "e0", "e1")
     site.call("audit", "verify", "--log")
     before = firing(logged(site))
@@ -69,7 +69,7 @@ def test_ledger_that_was_tampered_with_trips_its_alert_and_no_other(site: Site) 
     assert firing(logged(site)) - before == {"SlumberdChainBroken"}
 
 
-def test_backup_that_is_put_back_trips_its_alert(site: Site, tmp_path: Path) -> None:
+def test_backup_that_is_put_back_trips_its_alert(site: Installation, tmp_path: Path) -> None:
     fire(site, "e0")
     shutil.copy(site.state / "facts.db", tmp_path / "backup.db")
     fire(site, "e1", "e2")
@@ -83,7 +83,7 @@ def test_backup_that_is_put_back_trips_its_alert(site: Site, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("count", "trips"), [(10, False), (11, True)])
 def test_episodes_that_nobody_can_read_trip_their_alert(
-    site: Site, count: int, trips: bool
+    site: Installation, count: int, trips: bool
 ) -> None:
     fire(site, *(f"e{n}" for n in range(count)), intent="shout")
 
@@ -170,7 +170,7 @@ async def test_rule_that_fails_too_often_trips_its_alert(tmp_path: Path) -> None
         assert await context.live(1) == {"SlumberdRuleDegraded"}
 
 
-def test_running_daemon_that_does_not_take_its_rules_trips_its_alert(site: Site) -> None:
+def test_running_daemon_that_does_not_take_its_rules_trips_its_alert(site: Installation) -> None:
     with site.daemon():
         site.rules.write_text("rules: [{id: Ü}]\n")
 

@@ -15,8 +15,8 @@ import pytest
 from slumberd.cli.registry import program
 from slumberd.observability.event_catalogue import CATALOGUE
 from tests.support.builders import at, triple
+from tests.support.installation import Installation, environment
 from tests.support.monitoring import KIT, PAGE, alerts, told
-from tests.support.site import Site, environment
 
 pytestmark = pytest.mark.unit
 
@@ -106,9 +106,9 @@ rules:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """A site with a log in which each recipe finds something; only what needs time is made up."""
-    site = Site(tmp_path_factory.mktemp("site"))
+    site = Installation(tmp_path_factory.mktemp("site"))
     site.rules.write_text(RULES)
     odd = triple("e2", "alice", "likes", "cake", metadata={"intent": "shout"})
     taken = triple("e3", "alice", "likes", "tea", timestamp=at(9), metadata={"intent": "delete"})
@@ -134,7 +134,9 @@ def recipes() -> list[Any]:
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the recipes were not run: no jq is here")
 @pytest.mark.parametrize("recipe", recipes())
-def test_recipe_finds_something_in_a_real_log(recipe: str, site: Site, tmp_path: Path) -> None:
+def test_recipe_finds_something_in_a_real_log(
+    recipe: str, site: Installation, tmp_path: Path
+) -> None:
     command = tmp_path / "slumberd"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m slumberd "$@"\n')
     command.chmod(0o755)

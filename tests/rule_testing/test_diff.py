@@ -26,7 +26,7 @@ from slumberd.rule_testing.diff import differing
 from tests.support.builders import START, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.histories import MULTI, episodes
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 from tests.support.samples import amount
 
 pytestmark = pytest.mark.integration
@@ -90,7 +90,7 @@ def set_of(draw: st.DrawFn, rules: Sequence[ConsolidationRule]) -> RuleSet:
     return RuleSet(tuple(rules), draw(st.sampled_from([{}, MULTI])), {})
 
 
-async def consolidate(home: House, rules: RuleSet) -> None:
+async def consolidate(home: OpenStores, rules: RuleSet) -> None:
     await home.facts.set_channels(rules.multi_valued, at=START)
     for one in rules.rules:
         if one.enabled:
@@ -99,7 +99,7 @@ async def consolidate(home: House, rules: RuleSet) -> None:
 
 async def from_scratch(folder: Path, said: Sequence[Episode], rules: RuleSet) -> Facts:
     """Return what stands once a set of rules has met everything that was said."""
-    async with house(folder) as home:
+    async with open_stores(folder) as home:
         for one in said:
             await home.put(one)
         await consolidate(home, rules)
@@ -134,7 +134,7 @@ def key_of(facts: Facts, fact: str) -> tuple[Any, ...]:
 
 async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: int) -> Told:
     """Return what a diff tells on a store in which the present rules have met a part."""
-    async with house(folder) as home:
+    async with open_stores(folder) as home:
         for one in said[:half]:
             await home.put(one)
         await consolidate(home, case.present)
@@ -174,7 +174,7 @@ def test_a_diff_is_what_two_consolidations_from_scratch_differ_by(
 
 async def test_watermarks_of_a_copy_never_lie_beyond_its_log(tmp_path: Path) -> None:
     async def say(name: str) -> None:
-        async with house(tmp_path) as home:
+        async with open_stores(tmp_path) as home:
             await home.put(triple(name, name, "is", name))
             await home.fire()
 

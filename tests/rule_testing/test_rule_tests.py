@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.rule_testing import runner
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
@@ -330,7 +330,7 @@ def test_episode_that_no_store_takes_fails_its_test_and_no_other(
 
 
 def test_without_a_path_the_configured_directory_is_tested(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     nothing = site.look("test")
     site.rules.with_name("rules.test.yaml").write_text(GOOD)
 

@@ -23,9 +23,9 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import FORKS, Home
 from tests.support.faults import met_more_than_once
+from tests.support.installation import jsonl
 from tests.support.lives import FIRST, LATER, MEANWHILE, State
 from tests.support.oracle import Told, stands, told
-from tests.support.site import jsonl
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 

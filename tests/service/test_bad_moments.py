@@ -21,7 +21,7 @@ from slumberd.scheduling import cron
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 from tests.support.state_directory import StateDirectory, state_directory
 
 pytestmark = pytest.mark.integration
@@ -57,7 +57,7 @@ async def _nothing() -> None:
     return
 
 
-async def contents(home: House) -> dict[str, dict[str, Any]]:
+async def contents(home: OpenStores) -> dict[str, dict[str, Any]]:
     """Return what stands, without who promoted it and when; the ledger must agree."""
     assert (await home.facts.verify())[2] is None
     return {one.id: one.payload for one in await home.facts.query(FactPattern())}
@@ -66,7 +66,7 @@ async def contents(home: House) -> dict[str, dict[str, Any]]:
 async def from_scratch(folder: Path, memory: SQLiteMemoryStore) -> dict[str, dict[str, Any]]:
     """Return what the episodes that there are now come to."""
     folder.mkdir()
-    async with house(folder) as home:
+    async with open_stores(folder) as home:
         for user in ("alice", "bob"):
             await home.put(*await memory.recent(user, limit=99))
         await home.fire()
@@ -83,7 +83,7 @@ RESCOPED = triple("e1", "s1", "is", "another moment", timestamp=at(8))
 async def test_an_id_that_is_put_again_during_a_firing_comes_to_its_newest_version(
     tmp_path: Path, number: int, when: str, edited: Any
 ) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*SAID, BOBS)
         meddled = Meddled(home.memory)
         getattr(meddled, when)[number] = lambda: home.put(edited)
@@ -100,7 +100,7 @@ async def test_an_id_that_is_put_again_during_a_firing_comes_to_its_newest_versi
 async def test_a_row_that_is_deleted_between_log_and_read_is_not_there_for_its_rule(
     tmp_path: Path, number: int
 ) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*SAID, BOBS)
         meddled = Meddled(home.memory)
         meddled.before[number] = lambda: changed(tmp_path, "DELETE FROM episodes WHERE id = 'e5'")
@@ -116,7 +116,7 @@ async def test_a_row_that_is_deleted_between_log_and_read_is_not_there_for_its_r
 
 
 async def test_a_row_that_is_deleted_after_it_was_read_stays_promoted(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*SAID, BOBS)
         meddled = Meddled(home.memory)
         meddled.after[1] = lambda: changed(tmp_path, "DELETE FROM episodes")
@@ -170,7 +170,7 @@ REWRITTEN: dict[str, Callable[[Path], Awaitable[None]]] = {
 async def test_a_table_that_is_written_anew_during_a_firing_changes_no_fact(
     tmp_path: Path, how: str, number: int
 ) -> None:
-    async with house(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2) as home:
         await home.put(*SAID, BOBS)
         meddled = Meddled(home.memory)
         meddled.before[number] = lambda: REWRITTEN[how](tmp_path)
@@ -247,7 +247,7 @@ async def test_a_rule_that_is_changed_during_its_firing_ends_it_and_counts_from_
 )
 async def test_a_clock_that_is_far_off_changes_no_fact(tmp_path: Path, now: datetime) -> None:
     clock = FakeClock(now)
-    async with house(tmp_path, clock=clock) as home:
+    async with open_stores(tmp_path, clock=clock) as home:
         await home.put(*SAID, BOBS)
         report = await home.consolidator.fire(FireRequest(rule("all"), "every", now))
         await home.facts.undo(

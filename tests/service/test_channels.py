@@ -22,7 +22,7 @@ from slumberd.service.requests import (
     UnpinForm,
 )
 from tests.support.builders import rule, triple
-from tests.support.site import CONFIG, Site
+from tests.support.installation import CONFIG, Installation
 from tests.support.state_directory import state_directory
 
 pytestmark = pytest.mark.integration
@@ -128,7 +128,7 @@ async def test_the_quarantine_of_every_channel_is_retried_and_dropped(tmp_path: 
 
 
 def test_facts_of_one_channel_are_shown_alone(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.rules.write_text(site.rules.read_text().replace("[facts]", "[facts, notes]"))
     site.put(put("e1"))
     assert site.call("fire", "profile").returncode == 0
@@ -142,7 +142,7 @@ def test_facts_of_one_channel_are_shown_alone(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_gives_a_channel_a_database_is_refused(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.config.write_text(CONFIG + "facts: {channels: {notes: notes.db}}\n")
 
     checked = site.look("check")
@@ -152,7 +152,7 @@ def test_a_configuration_that_gives_a_channel_a_database_is_refused(tmp_path: Pa
 
 
 def test_an_audit_takes_no_channel(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.put(put("e1"))
     assert site.call("fire", "--all").returncode == 0
 

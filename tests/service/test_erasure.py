@@ -18,8 +18,8 @@ from slumberd.service.operations import Operations
 from slumberd.service.requests import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.house import House, house
-from tests.support.site import Site
+from tests.support.installation import Installation
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -37,11 +37,11 @@ def canary(id: str, what: str = "tea", **overrides: Any) -> Episode:
     return triple(f"{CANARY}-{id}", f"{CANARY}-subject", "likes", f"{CANARY}-{what}", **fields)
 
 
-def operations(home: House) -> Operations:
+def operations(home: OpenStores) -> Operations:
     return home.operations(rule("all"), clock=FakeClock(at(60)))
 
 
-async def forget(home: House, user: str = f"{CANARY}-user", **request: Any) -> dict[str, Any]:
+async def forget(home: OpenStores, user: str = f"{CANARY}-user", **request: Any) -> dict[str, Any]:
     return await operations(home).forget(ForgetForm(user=user, **request), Peer(7, 7, 7))
 
 
@@ -57,7 +57,7 @@ def singing(folder: Path) -> list[str]:
 OTHER = triple("other", "bob", "likes", "tea", user="bob")
 
 
-async def live(home: House) -> None:
+async def live(home: OpenStores) -> None:
     """Let the canary leave traces wherever there can be some."""
     await home.put(canary("1"), canary("2", "milk", timestamp=at(1)), OTHER)
     await home.fire()
@@ -80,7 +80,7 @@ async def live(home: House) -> None:
 
 
 async def test_nothing_of_a_forgotten_user_is_found_in_any_file(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await live(home)
         assert singing(tmp_path)
 
@@ -99,7 +99,7 @@ async def test_nothing_of_a_forgotten_user_is_found_in_any_file(tmp_path: Path) 
 
 async def test_an_episode_that_no_rule_selected_leaves_no_mark_behind(tmp_path: Path) -> None:
     picky = rule("picky", when_filter="source_node = 'chat'")
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(OTHER, canary("1"))
         await home.fire(rule("all"))
         await home.fire(picky)
@@ -120,7 +120,7 @@ def generations(folder: Path) -> int:
 
 
 async def test_what_a_rewritten_page_still_held_goes_too(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)
         await home.fire()
         with closing(sqlite3.connect(tmp_path / "memory.db")) as foreign:
@@ -135,7 +135,7 @@ async def test_what_a_rewritten_page_still_held_goes_too(tmp_path: Path) -> None
 
 
 async def test_nobody_else_notices(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await live(home)
         await home.put(triple("x", "bob", "lives_in", "Porto", user=f"{CANARY}-use"))
         await home.fire()
@@ -148,7 +148,7 @@ async def test_nobody_else_notices(tmp_path: Path) -> None:
 
 
 async def test_the_same_again_is_refused_and_what_is_newer_is_not(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(canary("1"))
         await home.fire()
         await forget(home)
@@ -167,7 +167,7 @@ async def test_the_same_again_is_refused_and_what_is_newer_is_not(tmp_path: Path
 
 
 async def test_what_another_program_puts_back_is_met_without_a_word(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)
         await home.fire()
         with closing(sqlite3.connect(tmp_path / "memory.db")) as foreign:
@@ -190,7 +190,7 @@ async def test_what_another_program_puts_back_is_met_without_a_word(tmp_path: Pa
 async def test_a_session_takes_its_acts_with_it_and_what_they_covered_stands_again(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(
             triple("old", "alice", "drinks", "tea", session="s1"),
             triple("new", "alice", "drinks", "milk", session="s2", timestamp=at(1)),
@@ -211,7 +211,7 @@ async def test_a_session_takes_its_acts_with_it_and_what_they_covered_stands_aga
 
 
 async def test_what_another_program_wrote_into_the_facts_goes_too(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(OTHER)
         await home.fire()
         with closing(sqlite3.connect(tmp_path / "facts.db")) as foreign:
@@ -233,7 +233,7 @@ async def test_what_another_program_wrote_into_the_facts_goes_too(tmp_path: Path
 
 
 async def test_a_replay_of_the_ledger_brings_nothing_back(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await live(home)
         await forget(home)
 
@@ -244,7 +244,7 @@ async def test_a_replay_of_the_ledger_brings_nothing_back(tmp_path: Path) -> Non
 
 
 async def test_an_agent_is_forgotten_and_the_others_of_the_user_are_not(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(
             triple("a", "alice", "drinks", "tea", agent="rag"),
             triple("b", "alice", "drinks", "milk", agent="bot"),
@@ -258,7 +258,7 @@ async def test_an_agent_is_forgotten_and_the_others_of_the_user_are_not(tmp_path
 
 
 async def test_rules_go_on_where_they_were(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(OTHER, canary("1"))
         await home.fire()
         await forget(home)
@@ -270,7 +270,7 @@ async def test_rules_go_on_where_they_were(tmp_path: Path) -> None:
 
 
 async def test_a_dry_run_erases_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await live(home)
         before = await home.facts.records()
 
@@ -283,7 +283,7 @@ async def test_a_dry_run_erases_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("running", [False, True])
 def test_the_command_prints_a_certificate(tmp_path: Path, *, running: bool) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.config.write_text("state_dir: state\nrules_dir: rules.d\n")
     site.put(canary("1"), OTHER)
     assert site.call("fire", "profile").returncode == 0

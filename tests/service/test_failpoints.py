@@ -20,13 +20,13 @@ import pytest
 
 from slumberd.model.episode import microseconds
 from tests.support.daemons import Home
+from tests.support.installation import jsonl
 from tests.support.killing import SCENARIOS, Killing, Scenario
 from tests.support.lives import FIRST
 from tests.support.oracle import stands, told
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.plants import Plant, facts_first, watermark_first
 from tests.support.samples import amount
-from tests.support.site import jsonl
 
 pytestmark = pytest.mark.acceptance
 

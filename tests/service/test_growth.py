@@ -24,14 +24,14 @@ from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
 LITTLE, MUCH = 60, 3_000
 NEW = 30
 
-Work = Callable[[House], Awaitable[object]]
+Work = Callable[[OpenStores], Awaitable[object]]
 
 
 def _after(id: str, order: Order = "id") -> str:
@@ -90,7 +90,7 @@ PAGES = {
 class Steps:
     """Counts every step of every connection of a house."""
 
-    def __init__(self, home: House) -> None:
+    def __init__(self, home: OpenStores) -> None:
         self._home = home
         self.count = 0
 
@@ -123,9 +123,9 @@ def said(count: int, name: str = "old", **overrides: object) -> list[Episode]:
 
 
 @asynccontextmanager
-async def lived_in(folder: Path, *below: Episode) -> AsyncIterator[House]:
+async def lived_in(folder: Path, *below: Episode) -> AsyncIterator[OpenStores]:
     """Open a house whose episodes are consolidated, and so are a few of a rare agent since."""
-    async with house(folder) as home:
+    async with open_stores(folder) as home:
         seldom = said(3, "seldom", agent="seldom", session="talk", timestamp=at(9_000))
         for told in (below, said(20, "often", session="talk"), seldom):
             await home.put(*told)
@@ -133,7 +133,7 @@ async def lived_in(folder: Path, *below: Episode) -> AsyncIterator[House]:
         yield home
 
 
-async def put_and_fire(home: House) -> None:
+async def put_and_fire(home: OpenStores) -> None:
     await home.put(*said(NEW, "new", user="bob", timestamp=at(10_000)))
     report = await home.fire()
 
@@ -157,7 +157,7 @@ async def test_a_put_takes_as_many_steps_whether_many_were_forgotten_or_one(
     tmp_path: Path,
 ) -> None:
     async def steps(folder: Path, forgotten: int) -> int:
-        async with house(folder) as home:
+        async with open_stores(folder) as home:
             await home.put(*said(1, "before"))
             for number in range(forgotten):
                 reach = ScopeFilter.of(f"gone {number}", None, None)
@@ -231,7 +231,7 @@ async def test_a_read_takes_as_many_steps_of_much_as_of_little(
 ) -> None:
     counts = []
     for folder in homes:
-        async with house(folder) as home:
+        async with open_stores(folder) as home:
             counts.append(await Steps(home).of(work))
 
     little, much = counts
@@ -239,7 +239,7 @@ async def test_a_read_takes_as_many_steps_of_much_as_of_little(
     assert much == little
 
 
-def scheduler(home: House, rules: Sequence[ConsolidationRule]) -> Scheduler:
+def scheduler(home: OpenStores, rules: Sequence[ConsolidationRule]) -> Scheduler:
     async def fire(due: ConsolidationRule, _: Due, now: datetime) -> None:
         await home.consolidator.fire(FireRequest(due, "every", now))
 
@@ -259,12 +259,12 @@ async def test_each_further_rule_that_is_due_takes_as_many_steps_as_the_one_befo
 async def steps_of_a_pass(folder: Path, number: int) -> int:
     # No filter: those that have one count their steps themselves.
     rules = [rule(f"r{n:02}", then_emits=[f"channel{n:02}"]) for n in range(number)]
-    async with house(folder) as home:
+    async with open_stores(folder) as home:
         loop = scheduler(home, rules)
         await home.put(*said(NEW))
         await loop.turn(asyncio.Event())  # the first makes watermarks
 
-        async def turn(home: House) -> None:
+        async def turn(home: OpenStores) -> None:
             await home.put(*said(NEW, "new"))
             await loop.turn(asyncio.Event())
 

@@ -10,7 +10,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Peer
 from slumberd.service.requests import BackfillForm
 from tests.support.builders import at, rule, triple
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 from tests.support.state_directory import state_directory
 
 pytestmark = pytest.mark.integration
@@ -20,7 +20,7 @@ ONE = rule("all", then_emits=["facts"])
 TEA = triple("e1", "alice", "drinks", "tea")
 
 
-async def objects_after(home: House, fired: ConsolidationRule) -> dict[str, object]:
+async def objects_after(home: OpenStores, fired: ConsolidationRule) -> dict[str, object]:
     report = await home.fire(fired)
     assert all(one.read == sum(one[1:7]) for one in report.channels.values())
     return await home.objects()
@@ -29,7 +29,7 @@ async def objects_after(home: House, fired: ConsolidationRule) -> dict[str, obje
 async def test_a_backfill_withdraws_what_stands_in_a_channel_that_the_rule_left(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire(BOTH)
 
@@ -44,7 +44,7 @@ async def test_a_backfill_withdraws_what_stands_in_a_channel_that_the_rule_left(
 async def test_an_edit_withdraws_what_stands_in_a_channel_that_the_rule_left(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA, triple("e2", "bob", "drinks", "milk"))
         await home.fire(BOTH)
         await home.put(triple("e1", "alice", "drinks", "juice", timestamp=at(1)))
@@ -55,7 +55,7 @@ async def test_an_edit_withdraws_what_stands_in_a_channel_that_the_rule_left(
 
 
 async def test_a_channel_that_a_rule_emits_into_again_is_filled_again(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire(ONE)
         await home.consolidator.backfill(BOTH, at(50), by="me")
@@ -68,7 +68,7 @@ async def test_a_channel_that_a_rule_emits_into_again_is_filled_again(tmp_path: 
 
 
 async def test_what_is_new_leaves_no_count_in_a_channel_that_the_rule_left(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire(BOTH)
         await home.put(triple("e2", "bob", "drinks", "milk"))
@@ -80,7 +80,7 @@ async def test_what_is_new_leaves_no_count_in_a_channel_that_the_rule_left(tmp_p
 
 async def test_another_rule_keeps_what_it_says_in_the_channel(tmp_path: Path) -> None:
     other = rule("other", then_emits=["notes"])
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire(BOTH)
         await home.fire(other)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import at, triple
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
@@ -16,7 +16,7 @@ LONG = "i" * 1_000_000
 
 @pytest.mark.parametrize("words", ["audit ls", "facts", "facts --believed-at now", "recent alice"])
 def test_one_long_id_makes_no_table_wide(tmp_path: Path, words: str) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.put(triple(LONG, "alice", "likes", "tea"))
     site.put(*(triple(f"e{n}", "alice", "likes", n, timestamp=at(n)) for n in range(20)))
     assert site.call("fire", "--all").returncode == 0

@@ -32,10 +32,10 @@ from tests.support.builders import START, at, rule, triple, version
 from tests.support.catalogue import complaints
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
-from tests.support.house import house
+from tests.support.installation import jsonl
+from tests.support.open_stores import open_stores
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.samples import amount
-from tests.support.site import jsonl
 
 pytestmark = pytest.mark.integration
 
@@ -430,7 +430,7 @@ def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:
 
 
 async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path: Path) -> None:
-    async with house(tmp_path) as at_home:
+    async with open_stores(tmp_path) as at_home:
         operations = at_home.operations(clock=FakeClock())
         request = dict.fromkeys(("user", "agent", "subject", "predicate", "object", "reason"), "x")
 

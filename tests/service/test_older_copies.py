@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at, triple
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
@@ -21,9 +21,9 @@ BOBS = triple("b1", "bob", "drinks", "tea", user="bob")
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> Installation:
     """A site with a copy of each database of before ann was erased."""
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.put(MINE, BOBS)
     assert site.call("fire", "profile").returncode == 0
     for name in ("facts.db", "memory.db"):
@@ -35,29 +35,29 @@ def site(tmp_path: Path) -> Site:
     return site
 
 
-def erase(site: Site, *scope: str) -> None:
+def erase(site: Installation, *scope: str) -> None:
     assert site.call("forget", "--user", "ann", *scope, "--yes").returncode == 0
 
 
-def put_back(site: Site, name: str) -> None:
+def put_back(site: Installation, name: str) -> None:
     for file in site.state.glob(f"{name}*"):
         file.unlink()
     shutil.copy(site.config.with_name(name), site.state / name)
     (site.state / name).chmod(0o600)
 
 
-def found(site: Site, *asked: str) -> list[dict[str, Any]]:
+def found(site: Installation, *asked: str) -> list[dict[str, Any]]:
     findings = json.loads(site.call(*asked, "--json").stdout)["findings"]
     return [one for one in findings if one["id"] == "erasure.contradicted"]
 
 
-def users(site: Site) -> set[str]:
+def users(site: Installation) -> set[str]:
     return {fact["user"] for fact in site.lines("facts")}
 
 
 @pytest.mark.parametrize("scope", [(), ("--session", "s1"), ("--agent", "rag")])
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_an_older_copy_is_found(site: Site, name: str, scope: tuple[str, ...]) -> None:
+def test_an_older_copy_is_found(site: Installation, name: str, scope: tuple[str, ...]) -> None:
     erase(site, *scope)
     assert found(site, "doctor") == found(site, "status", "--check") == []
 
@@ -71,7 +71,7 @@ def test_an_older_copy_is_found(site: Site, name: str, scope: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_nothing_comes_back_into_the_facts_by_a_firing(site: Site, name: str) -> None:
+def test_nothing_comes_back_into_the_facts_by_a_firing(site: Installation, name: str) -> None:
     erase(site)
     put_back(site, name)
     with closing(sqlite3.connect(site.config.with_name("memory.db"))) as copy:
@@ -86,7 +86,7 @@ def test_nothing_comes_back_into_the_facts_by_a_firing(site: Site, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_asking_again_erases_it(site: Site, name: str) -> None:
+def test_asking_again_erases_it(site: Installation, name: str) -> None:
     erase(site)
     put_back(site, name)
 
@@ -98,7 +98,7 @@ def test_asking_again_erases_it(site: Site, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_the_daemon_warns_at_its_start(site: Site, name: str) -> None:
+def test_the_daemon_warns_at_its_start(site: Installation, name: str) -> None:
     erase(site)
     put_back(site, name)
 
@@ -110,7 +110,7 @@ def test_the_daemon_warns_at_its_start(site: Site, name: str) -> None:
     assert [(one["level"], Path(one["path"]).name) for one in warned] == [("warning", name)]
 
 
-def test_what_is_newer_than_an_erasure_is_no_older_copy(site: Site) -> None:
+def test_what_is_newer_than_an_erasure_is_no_older_copy(site: Installation) -> None:
     erase(site)
     site.put(triple("new", "ann", "drinks", "water", user="ann", timestamp=at(10**8)))
 

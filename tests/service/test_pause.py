@@ -15,7 +15,7 @@ from slumberd.service.pause import FILE, Pausing, paused_in
 from slumberd.service.requests import RulesForm
 from tests.support.builders import rule, triple
 from tests.support.daemons import Home
-from tests.support.site import jsonl
+from tests.support.installation import jsonl
 
 pytestmark = pytest.mark.integration
 

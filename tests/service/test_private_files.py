@@ -17,7 +17,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import episode, triple
 from tests.support.calling import logging_as_before
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
@@ -30,12 +30,12 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
 
 
 @pytest.fixture
-def umask(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
+def umask(request: pytest.FixtureRequest, site: Installation) -> Iterator[None]:
     """Let what the site has been given be as it was, and all that comes be under a umask."""
     before, thresholds = os.umask(request.param), gc.get_threshold()
     yield
@@ -57,7 +57,7 @@ def umask(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
 )
 @pytest.mark.usefixtures("umask")
 def test_files_are_for_the_owner_or_a_group_that_may_write(
-    site: Site, mode: int, directory: int
+    site: Installation, mode: int, directory: int
 ) -> None:
     with pytest.raises(SystemExit), logging_as_before():
         main(["fire", "--all", "--config", str(site.config)])
@@ -113,7 +113,7 @@ async def test_files_in_a_directory_that_a_group_shares_are_for_the_group(tmp_pa
 
 @pytest.mark.parametrize("umask", [0o022], ids=["as shells have it"], indirect=True)
 @pytest.mark.usefixtures("umask")
-def test_nothing_that_the_daemon_makes_is_for_others(site: Site) -> None:
+def test_nothing_that_the_daemon_makes_is_for_others(site: Installation) -> None:
     with site.daemon():
         site.call("pause", "profile")
         found = modes(site.state)
@@ -143,7 +143,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
 
 def test_a_database_is_there_and_closed_to_others_before_sqlite_opens_it(
-    site: Site, tmp_path: Path, opened: dict[str, int]
+    site: Installation, tmp_path: Path, opened: dict[str, int]
 ) -> None:
     site.put(triple("e1", "s", "is", "here"))
     for words in (["fire", "--all"], ["check", "--against-data"]):

@@ -45,7 +45,7 @@ rules:
 
 
 @dataclass
-class House:
+class ReloadedDaemon:
     """What a reload changes, and the files that it reads."""
 
     folder: Path
@@ -99,7 +99,7 @@ def load(folder: Path) -> tuple[Settings, RuleSet]:
 
 
 @asynccontextmanager
-async def house(folder: Path, logs: FakeLogs | None = None) -> AsyncIterator[House]:
+async def house(folder: Path, logs: FakeLogs | None = None) -> AsyncIterator[ReloadedDaemon]:
     (folder / "rules.d").mkdir()
     (folder / "state").mkdir()
     write_config(folder, "facts: {batch: 1}\n")
@@ -108,7 +108,7 @@ async def house(folder: Path, logs: FakeLogs | None = None) -> AsyncIterator[Hou
     in_force, clock = InForce(settings, rules), FakeClock(at(3600))
     async with opened(settings, clock, settings.facts_path) as stores:
         runner = rule_runner_of(settings, stores, logs or FakeLogs(), clock)
-        yield House(folder, runner, stores.memory, in_force)
+        yield ReloadedDaemon(folder, runner, stores.memory, in_force)
 
 
 async def test_a_reload_takes_every_rule_and_tells_what_changed(tmp_path: Path) -> None:

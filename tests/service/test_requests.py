@@ -16,7 +16,7 @@ from slumberd.service.control_socket import Peer
 from slumberd.service.pause import Pausing
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -28,8 +28,8 @@ PIN = {
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path) as home:
+async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
+    async with open_stores(tmp_path) as home:
         await home.put(triple("e1", "alice", "drinks", "tea"))
         yield home
 
@@ -74,7 +74,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
     ],
 )
 async def test_a_request_of_another_form_is_wrong_use_and_nothing_is_done(
-    home: House, operation: str, request_: dict[str, Any], problem: str
+    home: OpenStores, operation: str, request_: dict[str, Any], problem: str
 ) -> None:
     operations = home.operations(rule("all"), clock=FakeClock()).by_name()
 
@@ -85,7 +85,7 @@ async def test_a_request_of_another_form_is_wrong_use_and_nothing_is_done(
     assert len(await home.memory.recent("alice", limit=5)) == 1
 
 
-async def test_everything_that_is_wrong_with_a_request_is_said(home: House) -> None:
+async def test_everything_that_is_wrong_with_a_request_is_said(home: OpenStores) -> None:
     operations = home.operations(rule("all"), clock=FakeClock()).by_name()
 
     with pytest.raises(UsageError) as refused:
@@ -94,7 +94,7 @@ async def test_everything_that_is_wrong_with_a_request_is_said(home: House) -> N
     assert str(refused.value).count("text is needed") == 3
 
 
-async def test_a_pin_into_a_channel_lands_in_that_channel(home: House) -> None:
+async def test_a_pin_into_a_channel_lands_in_that_channel(home: OpenStores) -> None:
     operations = home.operations(rule("all"), clock=FakeClock()).by_name()
 
     await operations["pin"]({**PIN, "channel": "notes", "id": "i"}, ME)

@@ -17,8 +17,8 @@ from slumberd.errors import ConfigurationError, Mistake
 from slumberd.service import composition
 from tests.support.builders import at, triple
 from tests.support.calling import logging_as_before
+from tests.support.installation import Installation, environment
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import Site, environment
 
 pytestmark = pytest.mark.integration
 
@@ -67,9 +67,9 @@ FORMS: list[Callable[[bytes], bytes]] = [
 
 
 @pytest.fixture
-def keyed(tmp_path: Path) -> Site:
+def keyed(tmp_path: Path) -> Installation:
     """A site with a ledger that was begun with the key."""
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
     key.write_bytes(KEY)
     key.chmod(0o600)
@@ -81,30 +81,30 @@ def keyed(tmp_path: Path) -> Site:
     return site
 
 
-def key_of(site: Site) -> Path:
+def key_of(site: Installation) -> Path:
     return site.config.with_name("ledger.key")
 
 
-def is_gone(site: Site) -> None:
+def is_gone(site: Installation) -> None:
     key_of(site).unlink()
 
 
-def is_a_pipe(site: Site) -> None:
+def is_a_pipe(site: Installation) -> None:
     key_of(site).unlink()
     os.mkfifo(key_of(site), 0o600)
 
 
-def is_a_directory(site: Site) -> None:
+def is_a_directory(site: Installation) -> None:
     key_of(site).unlink()
     key_of(site).mkdir()
 
 
-def is_not_named(site: Site) -> None:
+def is_not_named(site: Installation) -> None:
     text = site.config.read_text().splitlines(keepends=True)
     site.config.write_text("".join(line for line in text if "key_file" not in line))
 
 
-STATES: dict[str, Callable[[Site], object]] = {
+STATES: dict[str, Callable[[Installation], object]] = {
     "as it was": lambda site: None,
     "another": lambda site: key_of(site).write_bytes(OTHER),
     "short": lambda site: key_of(site).write_bytes(SHORT),
@@ -124,7 +124,7 @@ def debugging(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def all_told(
-    site: Site,
+    site: Installation,
     capfd: pytest.CaptureFixture[str],
     commands: Sequence[tuple[str, ...]] = COMMANDS,
 ) -> bytes:
@@ -143,7 +143,7 @@ def all_told(
 @pytest.mark.usefixtures("debugging")
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
 def test_no_command_tells_the_key_whatever_it_is_like(
-    keyed: Site, state: Callable[[Site], object], capfd: pytest.CaptureFixture[str]
+    keyed: Installation, state: Callable[[Installation], object], capfd: pytest.CaptureFixture[str]
 ) -> None:
     state(keyed)
 
@@ -155,7 +155,7 @@ def test_no_command_tells_the_key_whatever_it_is_like(
 
 
 def test_no_command_tells_the_key_of_what_was_forgotten(
-    keyed: Site, capfd: pytest.CaptureFixture[str]
+    keyed: Installation, capfd: pytest.CaptureFixture[str]
 ) -> None:
     keyed.put(triple("e7", "it", "is", "so", user="carol"))
     assert keyed.call("forget", "--user", "carol", "--yes").returncode == 0
@@ -173,7 +173,7 @@ def test_no_command_tells_the_key_of_what_was_forgotten(
 @pytest.mark.usefixtures("debugging")
 @pytest.mark.parametrize("form", FORMS, ids=["raw", "hex", "HEX", "base64", "list", "repr"])
 def test_a_key_that_an_error_tells_is_seen(
-    keyed: Site,
+    keyed: Installation,
     form: Callable[[bytes], bytes],
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -189,7 +189,7 @@ def test_a_key_that_an_error_tells_is_seen(
     assert leaks(KEY, all_told(keyed, capfd, [("audit", "verify")]))
 
 
-def test_a_daemon_shows_its_key_to_nobody(keyed: Site) -> None:
+def test_a_daemon_shows_its_key_to_nobody(keyed: Installation) -> None:
     with keyed.daemon() as process:
         own = Path("/proc", str(process.pid))
         told = (own / "cmdline").read_bytes() + (own / "environ").read_bytes()
@@ -202,7 +202,7 @@ def test_a_daemon_shows_its_key_to_nobody(keyed: Site) -> None:
 
 
 @pytest.mark.parametrize("state", ["another"])
-def test_a_daemon_that_cannot_start_tells_no_key(keyed: Site, state: str) -> None:
+def test_a_daemon_that_cannot_start_tells_no_key(keyed: Installation, state: str) -> None:
     STATES[state](keyed)
 
     done = subprocess.run(

@@ -18,7 +18,7 @@ from slumberd.cli.registry import ENTRIES
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.daemons import FORKS
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = [
     pytest.mark.integration,
@@ -33,12 +33,12 @@ SCOPE = {"user": "alice", "session": "s1", "agent": "rag"}
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site() -> Iterator[Installation]:
     """Return a site whose state directory is as the unit makes it."""
     # Not where $TMPDIR says: other users may not enter that.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)
-        site = Site(Path(name))
+        site = Installation(Path(name))
         site.state.mkdir()
         os.chown(site.state, DAEMON, DAEMON)
         site.state.chmod(0o2770)
@@ -66,7 +66,7 @@ def _run_as(user: int, umask: int, work: Callable[[], object]) -> None:
 def _import_everything() -> None:
     """Do it all once: another user may not read the files of this interpreter."""
     with tempfile.TemporaryDirectory() as name:
-        site = Site(Path(name))
+        site = Installation(Path(name))
         put(site.state / "memory.db")
         site.call("fire", "--all")
         site.call("facts")
@@ -94,13 +94,13 @@ async def _put_and_die(path: Path) -> None:
     os._exit(0)
 
 
-def command(site: Site, *words: str) -> Callable[[], object]:
+def command(site: Installation, *words: str) -> Callable[[], object]:
     return partial(main, [*words, "--config", str(site.config)])
 
 
 @pytest.mark.parametrize("first", [put, put_and_die])
 def test_an_agent_that_puts_first_does_not_keep_the_daemon_from_its_episode(
-    site: Site, first: Callable[[Path], object]
+    site: Installation, first: Callable[[Path], object]
 ) -> None:
     assert run_as(AGENT, SHELL, partial(first, site.state / "memory.db")) == 0
     assert (site.state / "memory.db").stat().st_uid == AGENT
@@ -111,7 +111,7 @@ def test_an_agent_that_puts_first_does_not_keep_the_daemon_from_its_episode(
     assert [fact["id"] for fact in site.lines("facts")] == ["e1"]
 
 
-def test_an_agent_that_fires_first_does_not_keep_the_daemon_from_firing(site: Site) -> None:
+def test_an_agent_that_fires_first_does_not_keep_the_daemon_from_firing(site: Installation) -> None:
     put_as_agent = partial(put, site.state / "memory.db")
     assert run_as(AGENT, SHELL, put_as_agent) == 0
     assert run_as(AGENT, SHELL, command(site, "fire", "--all")) == 0
@@ -125,7 +125,7 @@ def test_an_agent_that_fires_first_does_not_keep_the_daemon_from_firing(site: Si
     assert run_as(DAEMON, UNIT, command(site, "resume", "quiet")) == 0
 
 
-def test_an_agent_puts_into_what_the_daemon_made(site: Site) -> None:
+def test_an_agent_puts_into_what_the_daemon_made(site: Installation) -> None:
     assert run_as(DAEMON, UNIT, command(site, "fire", "--all")) == 0
 
     assert run_as(AGENT, SHELL, partial(put, site.state / "memory.db")) == 0

@@ -12,7 +12,7 @@ from slumberd.errors import FiringTimeoutError
 from slumberd.model.firing import START as LOG_START
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
-from tests.support.house import House, house, stream
+from tests.support.open_stores import OpenStores, open_stores, stream
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ class LateAfter(FakeClock):
         return 0.0 if self.left >= 0 else 1e9
 
 
-async def is_untouched(home: House) -> bool:
+async def is_untouched(home: OpenStores) -> bool:
     return (
         await home.facts.watermark("all") in (None, LOG_START)
         and await home.facts.records() == []
@@ -55,7 +55,7 @@ async def is_untouched(home: House) -> bool:
 async def test_stopped_firing_leaves_nothing_whichever_question_it_is_told_at(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
         for asked in range(MOST_QUESTIONS):
             stop = StopAfter(asked)
@@ -73,7 +73,7 @@ async def test_stopped_firing_leaves_nothing_whichever_question_it_is_told_at(
 
 async def test_late_firing_leaves_nothing_whichever_question_it_is_late_at(tmp_path: Path) -> None:
     clock = LateAfter()
-    async with house(tmp_path, clock=clock) as home:
+    async with open_stores(tmp_path, clock=clock) as home:
         await home.put(*stream(3))
         for asked in range(1, MOST_QUESTIONS):
             clock.left = asked
@@ -94,7 +94,7 @@ async def test_late_firing_leaves_nothing_whichever_question_it_is_late_at(tmp_p
 @pytest.mark.parametrize("rows", [1, 120])
 async def test_each_part_of_a_batch_asks_whether_it_must_end(tmp_path: Path, rows: int) -> None:
     questions = 0
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(rows))
         while True:
             questions += 1

@@ -12,7 +12,7 @@ from slumberd.errors import UsageError
 from slumberd.model.firing import Counts
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -20,9 +20,9 @@ LATER = at(99)
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
     """Return a house in which the firing ``all@1`` has promoted one fact."""
-    async with house(tmp_path) as opened:
+    async with open_stores(tmp_path) as opened:
         await opened.put(triple("tea", "alice", "drinks", "tea"))
         await opened.fire()
         yield opened
@@ -47,7 +47,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
         pytest.param("all@\u0661", id="a digit of another script"),
     ],
 )
-async def test_firing_that_does_not_exist_is_refused(home: House, firing_id: str) -> None:
+async def test_firing_that_does_not_exist_is_refused(home: OpenStores, firing_id: str) -> None:
     with pytest.raises(UsageError, match=r"no firing .*audit ls --kind firing"):
         await home.facts.undo(firing_id, at=LATER, by="me", dry_run=False)
 
@@ -55,7 +55,7 @@ async def test_firing_that_does_not_exist_is_refused(home: House, firing_id: str
     assert await home.facts.ledger_rows() == 2
 
 
-async def test_forgetting_cannot_be_undone(home: House) -> None:
+async def test_forgetting_cannot_be_undone(home: OpenStores) -> None:
     reach = ScopeFilter.of("alice", None, None)
     await home.facts.forget(reach, moment=10**17, at=START, by="me", dry_run=False)
 
@@ -63,7 +63,7 @@ async def test_forgetting_cannot_be_undone(home: House) -> None:
         await home.facts.undo("@erasure@3", at=LATER, by="me", dry_run=False)
 
 
-async def test_undo_of_an_undo_restores_the_facts(home: House) -> None:
+async def test_undo_of_an_undo_restores_the_facts(home: OpenStores) -> None:
     first = await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)
     assert await home.objects() == {}
 
@@ -74,7 +74,9 @@ async def test_undo_of_an_undo_restores_the_facts(home: House) -> None:
     assert [(one.kind, one.fact_id) for one in second.records] == [("firing", ""), ("add", "tea")]
 
 
-async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(home: House) -> None:
+async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(
+    home: OpenStores,
+) -> None:
     outcome = await home.facts.undo("all@1", at=LATER, by="me", dry_run=True)
 
     assert [(one.kind, one.fact_id, one.replaces) for one in outcome.records] == [
@@ -85,7 +87,7 @@ async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(home:
     assert await home.facts.ledger_rows() == 2
 
 
-async def test_own_row_of_an_undo_says_who_asked_when_and_for_what(home: House) -> None:
+async def test_own_row_of_an_undo_says_who_asked_when_and_for_what(home: OpenStores) -> None:
     await home.facts.undo("all@1", at=LATER, by="uid 7", dry_run=False)
 
     _, lines = await home.facts.exported(after=2, limit=1)
@@ -105,7 +107,7 @@ async def test_own_row_of_an_undo_says_who_asked_when_and_for_what(home: House) 
     }
 
 
-async def test_undone_version_is_read_again_only_by_a_backfill_or_an_edit(home: House) -> None:
+async def test_undone_version_is_read_again_only_by_a_backfill_or_an_edit(home: OpenStores) -> None:
     await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)
     assert (await home.fire()).firing_ids == []
 
@@ -115,7 +117,7 @@ async def test_undone_version_is_read_again_only_by_a_backfill_or_an_edit(home: 
     assert await home.objects() == {"tea": "tea"}
 
 
-async def test_undo_leaves_what_another_rule_promotes(home: House) -> None:
+async def test_undo_leaves_what_another_rule_promotes(home: OpenStores) -> None:
     await home.fire(rule("other"))
 
     outcome = await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)

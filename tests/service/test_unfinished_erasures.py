@@ -16,8 +16,8 @@ from slumberd.service.requests import ForgetForm
 from tests.service.test_erasure import CANARY, OTHER, canary, singing
 from tests.support.builders import at, rule
 from tests.support.fakes import FakeClock
-from tests.support.house import House, house
-from tests.support.site import Site
+from tests.support.installation import Installation
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -25,11 +25,11 @@ ME = Peer(7, 7, 7)
 ASKED = {"user": f"{CANARY}-user"}
 
 
-def operations(home: House) -> Operations:
+def operations(home: OpenStores) -> Operations:
     return home.operations(rule("all"), clock=FakeClock(at(60)))
 
 
-async def begin(home: House, folder: Path) -> None:
+async def begin(home: OpenStores, folder: Path) -> None:
     """Erase the canary while somebody locks memory.db, so that only facts.db is rid of it."""
     await home.put(canary("1"), canary("2"), OTHER)
     await home.fire()
@@ -41,7 +41,7 @@ async def begin(home: House, folder: Path) -> None:
 
 
 async def test_what_was_erased_by_half_is_finished(tmp_path: Path) -> None:
-    async with house(tmp_path, busy_seconds=0.1) as home:
+    async with open_stores(tmp_path, busy_seconds=0.1) as home:
         await begin(home, tmp_path)
         assert "memory.db" in " ".join(singing(tmp_path))
         assert [one.reach.user for one in await home.facts.unfinished()] == [f"{CANARY}-user"]
@@ -57,7 +57,7 @@ async def test_what_was_erased_by_half_is_finished(tmp_path: Path) -> None:
 
 
 async def test_asking_again_finishes_it_too(tmp_path: Path) -> None:
-    async with house(tmp_path, busy_seconds=0.1) as home:
+    async with open_stores(tmp_path, busy_seconds=0.1) as home:
         await begin(home, tmp_path)
 
         await operations(home).forget(ForgetForm(**ASKED), ME)
@@ -67,7 +67,7 @@ async def test_asking_again_finishes_it_too(tmp_path: Path) -> None:
 
 
 async def test_a_dry_run_leaves_nothing_to_finish(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(canary("1"))
         await home.fire()
 
@@ -78,7 +78,7 @@ async def test_a_dry_run_leaves_nothing_to_finish(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # waits for a lock as long as a command does
 def test_it_is_found_and_the_daemon_finishes_it_at_its_start(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.config.write_text("state_dir: state\nrules_dir: rules.d\n")
     site.put(canary("1"), OTHER)
     assert site.call("fire", "profile").returncode == 0

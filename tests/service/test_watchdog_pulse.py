@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import triple
-from tests.support.house import house
+from tests.support.open_stores import open_stores
 
 pytestmark = pytest.mark.integration
 
 
 async def test_pulse_of_each_store_rises_with_what_is_written(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         before = await home.memory.pulse(), await home.facts.pulse()
 
         await home.put(triple("e1", "alice", "drinks", "tea"))

@@ -26,7 +26,7 @@ from slumberd.model.salience import NEVER, Gate, SalienceContext, salience
 from slumberd.scheduling.cron import missed_instants
 from slumberd.scheduling.due import due_cron, why_skipped
 from tests.support.builders import START, at, episode, rule, triple
-from tests.support.house import House, house, stream
+from tests.support.open_stores import OpenStores, open_stores, stream
 
 pytestmark = pytest.mark.acceptance
 
@@ -91,12 +91,12 @@ SHOWN_BY = {
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path) as there:
+async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
+    async with open_stores(tmp_path) as there:
         yield there
 
 
-async def settled(home: House, *episodes: Any) -> dict[str, object]:
+async def settled(home: OpenStores, *episodes: Any) -> dict[str, object]:
     """Put episodes, fire, and return the object of each fact."""
     await home.put(*episodes)
     await home.fire()
@@ -117,7 +117,7 @@ def said(what: str) -> str:
 
 
 async def test_s1_a09_the_later_instant_wins_whatever_its_offset(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.memory.bootstrap()
     write_row(tmp_path / "memory.db", "older", "2026-01-01T10:00:00+05:00", said("stale"))
@@ -128,7 +128,7 @@ async def test_s1_a09_the_later_instant_wins_whatever_its_offset(
 
 
 async def test_s2_a11_of_equal_instants_the_last_id_wins_however_often_one_is_put(
-    home: House,
+    home: OpenStores,
 ) -> None:
     first, last = triple("a", "s", "is", "x"), triple("b", "s", "is", "y")
 
@@ -136,14 +136,14 @@ async def test_s2_a11_of_equal_instants_the_last_id_wins_however_often_one_is_pu
     assert await settled(home, first, last, first) == {"b": "y"}
 
 
-async def test_s1_b01_b02_a_key_is_one_users_with_one_agent(home: House) -> None:
+async def test_s1_b01_b02_a_key_is_one_users_with_one_agent(home: OpenStores) -> None:
     others = [{"user": "bob"}, {"agent": "planner"}]
     same = [triple(f"e{n}", "s", "is", n, **other) for n, other in enumerate(others)]
 
     assert await settled(home, triple("e9", "s", "is", 9), *same) == {"e9": 9, "e0": 0, "e1": 1}
 
 
-async def test_s2_b03_a_predicate_may_hold_several_objects(home: House) -> None:
+async def test_s2_b03_a_predicate_may_hold_several_objects(home: OpenStores) -> None:
     await home.facts.set_channels({"facts": frozenset({"knows"})}, at=START)
     knows = [triple(name, "alice", "knows", name) for name in ("bob", "carol", "dave")]
 
@@ -151,20 +151,20 @@ async def test_s2_b03_a_predicate_may_hold_several_objects(home: House) -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, "", 5])
-async def test_s1_b04_what_has_no_subject_replaces_nothing(home: House, nothing: Any) -> None:
+async def test_s1_b04_what_has_no_subject_replaces_nothing(home: OpenStores, nothing: Any) -> None:
     unrelated = [triple(f"e{n}", nothing, nothing, n) for n in range(3)]
 
     assert set(await settled(home, *unrelated)) == {"e0", "e1", "e2"}
 
 
-async def test_s1_b05_what_a_person_took_out_does_not_come_back(home: House) -> None:
+async def test_s1_b05_what_a_person_took_out_does_not_come_back(home: OpenStores) -> None:
     await settled(home, triple("e1", "s", "is", "a"))
     await home.facts.unpin("e1")
 
     assert await settled(home, triple("e2", "t", "is", "b", timestamp=at(1))) == {"e2": "b"}
 
 
-async def test_s1_b06_what_a_person_corrected_stays_corrected(home: House) -> None:
+async def test_s1_b06_what_a_person_corrected_stays_corrected(home: OpenStores) -> None:
     await settled(home, triple("e1", "s", "is", "a"))
     body = {"subject": "s", "predicate": "is", "object": "corrected"}
     lineage = [{"by": "a person"}]
@@ -181,7 +181,7 @@ async def test_s1_b06_what_a_person_corrected_stays_corrected(home: House) -> No
 
 
 async def test_s2_b08_what_is_superseded_never_shows_again_while_a_firing_applies(
-    home: House,
+    home: OpenStores,
 ) -> None:
     values = [triple(f"e{n}", "s", "is", n, timestamp=at(n)) for n in range(3)]
     await settled(home, *values)
@@ -202,7 +202,9 @@ async def test_s2_b08_what_is_superseded_never_shows_again_while_a_firing_applie
         pytest.param({"intent": "delete", "replaces": 5}, id="replaces is a number"),
     ],
 )
-async def test_s1_b09_a_bad_episode_blocks_nobody(home: House, metadata: dict[str, Any]) -> None:
+async def test_s1_b09_a_bad_episode_blocks_nobody(
+    home: OpenStores, metadata: dict[str, Any]
+) -> None:
     bad = episode("bad", user="mallory", metadata=metadata)
 
     found = await settled(home, bad, triple("e1", "s", "is", "a"))
@@ -213,7 +215,7 @@ async def test_s1_b09_a_bad_episode_blocks_nobody(home: House, metadata: dict[st
 
 @pytest.mark.parametrize("intent", ["DELETE", "Noop", "remove", "add ", 1, True])
 async def test_s2_b11_an_intent_of_another_spelling_asserts_nothing(
-    home: House, intent: Any
+    home: OpenStores, intent: Any
 ) -> None:
     odd = triple("e1", "s", "is", "a", metadata={"intent": intent})
 
@@ -221,7 +223,7 @@ async def test_s2_b11_an_intent_of_another_spelling_asserts_nothing(
     assert [one["reason"] for one in await home.facts.quarantine()] == ["intent_unknown"]
 
 
-async def test_s2_b12_an_explicit_update_leaves_one_value_of_its_key(home: House) -> None:
+async def test_s2_b12_an_explicit_update_leaves_one_value_of_its_key(home: OpenStores) -> None:
     naming = {"intent": "update", "replaces": ["e1"]}
     values = [
         triple("e1", "s", "is", 1),
@@ -232,7 +234,9 @@ async def test_s2_b12_an_explicit_update_leaves_one_value_of_its_key(home: House
     assert await settled(home, *values) == {"e3": 3}
 
 
-async def test_s1_b17_two_rules_over_one_episode_both_stand_in_its_lineage(home: House) -> None:
+async def test_s1_b17_two_rules_over_one_episode_both_stand_in_its_lineage(
+    home: OpenStores,
+) -> None:
     await settled(home, triple("e1", "s", "is", "a"))
 
     await home.fire(rule("another"))
@@ -242,7 +246,7 @@ async def test_s1_b17_two_rules_over_one_episode_both_stand_in_its_lineage(home:
 
 
 async def test_s1_b18_a_row_that_cannot_be_decoded_blocks_nobody(
-    home: House, tmp_path: Path
+    home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(triple("e1", "s", "is", "a"))
     write_row(tmp_path / "memory.db", "broken", START.isoformat(), '{"subject": ')
@@ -250,7 +254,7 @@ async def test_s1_b18_a_row_that_cannot_be_decoded_blocks_nobody(
     assert await settled(home) == {"e1": "a"}
 
 
-async def test_s1_d02_a_delta_that_cannot_be_written_takes_nothing_out(home: House) -> None:
+async def test_s1_d02_a_delta_that_cannot_be_written_takes_nothing_out(home: OpenStores) -> None:
     await settled(home, triple("e1", "s", "is", "a"))
     body = {"id": "e2", "user": "alice", "agent": "rag", "object": 2**70}
     delta = UpdateDelta(
@@ -267,7 +271,7 @@ async def test_s1_d02_a_delta_that_cannot_be_written_takes_nothing_out(home: Hou
 @pytest.mark.parametrize("intent", ["delete", "update"])
 @pytest.mark.parametrize("selected", [True, False], ids=["of the rule", "of another rule"])
 async def test_s1_d06_no_delta_of_an_episode_takes_out_what_is_anothers(
-    home: House, intent: str, selected: bool
+    home: OpenStores, intent: str, selected: bool
 ) -> None:
     """By hand, as a host of Stargraph does it: consolidate, and apply each delta."""
     await settled(home, triple("e1", "s", "is", "a"))
@@ -281,7 +285,7 @@ async def test_s1_d06_no_delta_of_an_episode_takes_out_what_is_anothers(
     assert (await home.objects())["e1"] == "a"
 
 
-async def test_s2_d09_every_step_stays_in_lineage_and_ledger(home: House) -> None:
+async def test_s2_d09_every_step_stays_in_lineage_and_ledger(home: OpenStores) -> None:
     for n in range(3):
         await settled(home, triple(f"e{n}", "s", "is", n, timestamp=at(n)))
 
@@ -290,7 +294,7 @@ async def test_s2_d09_every_step_stays_in_lineage_and_ledger(home: House) -> Non
     assert (await home.facts.why("e0")).taken_out is not None
 
 
-async def test_s2_e07_the_event_loop_turns_while_a_large_batch_is_settled(home: House) -> None:
+async def test_s2_e07_the_event_loop_turns_while_a_large_batch_is_settled(home: OpenStores) -> None:
     await home.put(*stream(1_500))
     firing = asyncio.create_task(home.fire())  # noqa: TID251 # awaited below
     turns = 0

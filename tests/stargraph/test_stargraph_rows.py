@@ -22,7 +22,7 @@ from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY, ScopeMismatch
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.service.test_erasure import canary, forget, singing
 from tests.support.builders import at, episode, rule, triple
-from tests.support.house import house
+from tests.support.open_stores import open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -163,7 +163,7 @@ async def test_a_key_that_the_content_rebuilds_is_of_that_owner(
 async def test_a_key_with_slashes_that_the_content_does_not_rebuild_is_nobodys(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
         told = row(triple("e1", "s", "is", 1, user="a/b"), "/user/a/c/session/s1/agent/rag/")
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
@@ -189,7 +189,7 @@ async def test_a_filter_sees_the_owner_that_the_content_names(tmp_path: Path) ->
         row(triple("e3", "s", "is", 3, user="100%25")),
         row(triple("e4", "s", "is", 3, user="100%"), "/user/100%25/session/s1/agent/rag/"),
     ]
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
             host.executemany(INSERT, told)
@@ -242,7 +242,7 @@ async def test_forgetting_a_user_erases_rows_that_only_their_content_attributes(
 ) -> None:
     kept = row(episode("bobs", user="bob"), PLACEHOLDER_KEY)
     slashed = canary("2", session="a/b")
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
             host.executemany(INSERT, [row(canary("1"), PLACEHOLDER_KEY), row(slashed), kept])
@@ -261,7 +261,7 @@ async def test_forgetting_a_user_erases_rows_that_only_their_content_attributes(
 async def test_a_row_of_a_forgotten_user_that_comes_back_under_the_placeholder_is_refused(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(canary("1"))
         await home.fire()
         await forget(home)

@@ -11,7 +11,7 @@ import typer
 
 from slumberd.cli.registry import ENTRIES
 from tests.support.builders import at, triple
-from tests.support.site import RULES, Site
+from tests.support.installation import RULES, Installation
 
 READING = {
     "audit export": "",
@@ -84,7 +84,7 @@ def every_command() -> Iterator[str]:
             yield entry.name
 
 
-def words_of(command: str, site: Site) -> list[str]:
+def words_of(command: str, site: Installation) -> list[str]:
     """Return all words of a call of a command on a site."""
     folder = site.config.parent
     places = {
@@ -98,9 +98,9 @@ def words_of(command: str, site: Site) -> list[str]:
     return words if command in WITHOUT_CONFIG else [*words, "--config", str(site.config)]
 
 
-def furnished(folder: Path) -> Site:
+def furnished(folder: Path) -> Installation:
     """Return a site with facts in two channels, a row in quarantine, and an episode to read."""
-    site = Site(folder)
+    site = Installation(folder)
     site.rules.write_text(RULES + NOTING)
     site.rules.with_name("rules.test.yaml").write_text(TESTS)
     bad = triple("e2", "alice", "likes", "rum", timestamp=at(2), metadata={"intent": "wish"})
@@ -111,10 +111,10 @@ def furnished(folder: Path) -> Site:
     return site
 
 
-def moved(site: Site, folder: Path) -> Site:
+def moved(site: Installation, folder: Path) -> Installation:
     """Return a copy of a site in a directory that is not there yet."""
     shutil.copytree(site.config.parent, folder)
-    copy = Site.__new__(Site)
+    copy = Installation.__new__(Installation)
     copy.config, copy.state = folder / site.config.name, folder / site.state.name
     copy.rules = folder / site.rules.relative_to(site.config.parent)
     return copy

@@ -17,6 +17,7 @@ from slumberd.model.episode import Episode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.daemons import FORKS, Home
 from tests.support.failing import KILLED, begin
+from tests.support.installation import jsonl
 from tests.support.lives import (
     EDIT,
     FIRST,
@@ -30,7 +31,6 @@ from tests.support.lives import (
 )
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.plants import Plant
-from tests.support.site import jsonl
 
 SETTINGS = {
     "logging": {"format": "json", "file": "slumberd.log"},

@@ -88,7 +88,7 @@ class Crashes:
 
 
 @dataclass
-class Lived(law.World):
+class Lived(law.StoreAndOracle):
     """The story that the oracle is told, where episodes lie in a real file."""
 
     folder: Path = Path()

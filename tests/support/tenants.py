@@ -71,7 +71,7 @@ class Story:
 
 
 @dataclass
-class World:
+class TenantHistory:
     """A state directory in which a story is played."""
 
     story: Story
@@ -132,7 +132,7 @@ def _firing_ids(answer: dict[str, Any]) -> list[str]:
     return [one for report in answer["reports"] for one in report["firing_ids"]]
 
 
-async def _answered(world: World, what: str, *rest: Any) -> Any:
+async def _answered(world: TenantHistory, what: str, *rest: Any) -> Any:
     """Do a step of the one, or of the world; return what the one is answered."""
     try:
         return await getattr(_One(world), what)(*rest)
@@ -143,7 +143,7 @@ async def _answered(world: World, what: str, *rest: Any) -> Any:
 class _One:
     """What the one does, and what is done for all."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: TenantHistory) -> None:
         self._world = world
         self._owner = world.story.one
 
@@ -187,7 +187,7 @@ def _triple(what: str) -> dict[str, str]:
 class _Other:
     """What the other does; whatever is refused is refused."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: TenantHistory) -> None:
         self._world = world
         self._owner = world.story.other
 
@@ -268,7 +268,7 @@ def _said(intent: str) -> dict[str, Any]:
     return {"subject": "s", "predicate": "is", "object": "z", "intent": intent}
 
 
-Look = Callable[[World], Awaitable[dict[str, Any]]]
+Look = Callable[[TenantHistory], Awaitable[dict[str, Any]]]
 """How a tenant looks at a world."""
 
 
@@ -280,7 +280,7 @@ def play(story: Story, *, hostile: bool, look: Look) -> dict[str, Any]:
         async with state_directory(
             folder, RULES, multi_valued=MULTI, limits=limits, batch=story.batch
         ) as there:
-            world = World(story, folder, there)
+            world = TenantHistory(story, folder, there)
             await world.play(hostile=hostile)
             return await look(world)
 

@@ -21,7 +21,7 @@ from slumberd.model.record import Record
 from slumberd.observability.line_format import timestamp
 from tests.support.builders import at
 from tests.support.calling import called
-from tests.support.tenants import MINE, MUCH, RULES, World
+from tests.support.tenants import MINE, MUCH, RULES, TenantHistory
 
 View = dict[str, Any]
 
@@ -34,12 +34,12 @@ NUMBERED = re.compile(r"(?P<rule>@?[a-z]+)@(?P<number>\d+)|@/(?P<hand>\d+)")
 """Ids with a number of the ledger in them: those of firings, and of what hands take out."""
 
 
-async def stands(world: World) -> View:
+async def stands(world: TenantHistory) -> View:
     """Return what the one knows: this must not even depend on where batches are cut."""
     return {"recent": await _recent(world), "facts": await _facts(world)}
 
 
-async def everything(world: World) -> View:
+async def everything(world: TenantHistory) -> View:
     """Return all that the one can see, numbers of the ledger replaced by their order."""
     seen = {
         **await stands(world),
@@ -52,7 +52,7 @@ async def everything(world: World) -> View:
     return normalised(seen)
 
 
-async def printed(world: World) -> View:
+async def printed(world: TenantHistory) -> View:
     """Return what the commands print for the one, as JSON."""
     rules = [one.model_dump(include=set(_KEYS)) for one in RULES]
     file = world.folder / "rules.d" / "rules.yaml"
@@ -61,7 +61,7 @@ async def printed(world: World) -> View:
     return normalised({" ".join(words): await _called(world, *words) for words in _commands(world)})
 
 
-def _commands(world: World) -> Iterator[tuple[str, ...]]:
+def _commands(world: TenantHistory) -> Iterator[tuple[str, ...]]:
     user, agent = world.story.one
     yield from [("recent", user, "--agent", agent), ("facts", "--user", user, "--agent", agent)]
     yield ("facts", "--user", user, "--agent", agent, "--valid-at", at(2).isoformat())
@@ -70,14 +70,14 @@ def _commands(world: World) -> Iterator[tuple[str, ...]]:
         yield from [("why", "--content", "--", id), ("audit", "ls", "--fact", id)]
 
 
-async def _called(world: World, *words: str) -> list[Any]:
+async def _called(world: TenantHistory, *words: str) -> list[Any]:
     place = ("--json", "--state-dir", str(world.folder))
     where = words.index("--") if "--" in words else len(words)
     done = await asyncio.to_thread(called, *words[:where], *place, *words[where:])
     return [done.returncode, done.stderr, *map(orjson.loads, done.stdout.splitlines())]
 
 
-async def _recent(world: World) -> list[Any]:
+async def _recent(world: TenantHistory) -> list[Any]:
     one, recent = world.story.one, world.state_directory.stores.memory.recent
     reaches: list[tuple[str | None, str | None]] = [
         (None, one.agent),
@@ -93,7 +93,7 @@ async def _recent(world: World) -> list[Any]:
     ]
 
 
-async def _facts(world: World) -> list[Any]:
+async def _facts(world: TenantHistory) -> list[Any]:
     """Search by every part of what a fact says, now and as of earlier instants."""
     one = world.story.one._asdict()
     searches: list[dict[str, Any]] = [
@@ -115,7 +115,7 @@ async def _facts(world: World) -> list[Any]:
     return [[fact_document(fact) for fact in facts] for facts in found]
 
 
-def _instants(world: World) -> Iterator[dict[str, datetime]]:
+def _instants(world: TenantHistory) -> Iterator[dict[str, datetime]]:
     now = world.state_directory.clock.now()
     yield {"valid_at": at(2)}
     yield {"valid_at": now, "believed_at": now}
@@ -123,7 +123,7 @@ def _instants(world: World) -> Iterator[dict[str, datetime]]:
         yield {"believed_at": at(3600 + 60 * steps)}
 
 
-async def _why(world: World, fact_id: str) -> Any:
+async def _why(world: TenantHistory, fact_id: str) -> Any:
     try:
         explanation = await world.facts.why(fact_id)
     except NoInputError as error:
@@ -133,7 +133,7 @@ async def _why(world: World, fact_id: str) -> Any:
     return FactExplanation(explanation, {one.id: one for one in versions}, content=True).document()
 
 
-async def _why_not(world: World, eid: str) -> list[Any]:
+async def _why_not(world: TenantHistory, eid: str) -> list[Any]:
     memory = world.state_directory.stores.memory
     newest = {rule.id: await memory.reread(rule, [eid], upto=MUCH) for rule in RULES}
     versions = {rule_id: found[0] for rule_id, found in newest.items() if found}
@@ -145,7 +145,7 @@ async def _why_not(world: World, eid: str) -> list[Any]:
     ]
 
 
-async def _audit(world: World) -> list[Any]:
+async def _audit(world: TenantHistory) -> list[Any]:
     """Return the rows of the ledger that speak of the one's facts or episodes."""
     records = await world.facts.records(limit=MUCH)
     return [{**one._asdict(), "at": timestamp(one.at)} for one in records if _is_mine(one)]
@@ -155,7 +155,7 @@ def _is_mine(record: Record) -> bool:
     return record.fact_id in IDS or not set(IDS).isdisjoint(record.replaces)
 
 
-async def _quarantine(world: World) -> list[Any]:
+async def _quarantine(world: TenantHistory) -> list[Any]:
     return [row for row in await world.facts.quarantine() if row["episode_id"] in MINE]
 
 

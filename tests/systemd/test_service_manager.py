@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.builders import triple
+from tests.support.installation import jsonl
 from tests.support.patience import wait_until
-from tests.support.site import jsonl
 from tests.systemd.box import SHIPPED, Box, why_not
 
 LACKS = why_not()

@@ -47,7 +47,7 @@ ODD = triple("odd", "alice", "owns", "a pan", timestamp=at(6), metadata={"intent
 
 
 @dataclass
-class House:
+class ExplainedStores:
     """Both stores, and what consolidates one into the other; every firing is a minute later."""
 
     folder: Path
@@ -113,7 +113,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(folder: Path) -> AsyncIterator[House]:
+async def house(folder: Path) -> AsyncIterator[ExplainedStores]:
     clock = FakeClock(START + timedelta(days=1))
     async with (
         SQLiteMemoryStore(folder / "memory.db") as memory,
@@ -121,11 +121,11 @@ async def house(folder: Path) -> AsyncIterator[House]:
     ):
         await memory.bootstrap()
         await facts.bootstrap()
-        yield House(folder, memory, facts, clock)
+        yield ExplainedStores(folder, memory, facts, clock)
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def home(tmp_path: Path) -> AsyncIterator[ExplainedStores]:
     async with house(tmp_path) as home:
         yield home
 
@@ -133,13 +133,13 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
 # What became of an episode.
 
 
-async def test_episode_that_no_rule_has_read_is_pending(home: House) -> None:
+async def test_episode_that_no_rule_has_read_is_pending(home: ExplainedStores) -> None:
     await home.put(PORTO)
 
     assert await home.told_of("e1") == ("pending", "`slumberd fire all`")
 
 
-async def test_newer_version_is_pending_whatever_became_of_the_older(home: House) -> None:
+async def test_newer_version_is_pending_whatever_became_of_the_older(home: ExplainedStores) -> None:
     await home.told(PORTO)
     await home.put(PORTO.model_copy(update={"content": "Porto!"}))
 
@@ -150,7 +150,7 @@ async def test_newer_version_is_pending_whatever_became_of_the_older(home: House
     assert decision.line.kind == "add"
 
 
-async def test_disabled_rule_fires_by_hand_only(home: House) -> None:
+async def test_disabled_rule_fires_by_hand_only(home: ExplainedStores) -> None:
     await home.put(PORTO)
 
     became, remedy = await home.told_of("e1", rule("off", enabled=False))
@@ -158,7 +158,7 @@ async def test_disabled_rule_fires_by_hand_only(home: House) -> None:
     assert (became, remedy) == ("pending", "off is disabled, but: `slumberd fire off`")
 
 
-async def test_batch_that_is_held_waits_for_a_person(home: House) -> None:
+async def test_batch_that_is_held_waits_for_a_person(home: ExplainedStores) -> None:
     braked = rule("all", limits=Limits(max_deletes=0))
     await home.told(PORTO)
     await home.put(LEFT)
@@ -174,7 +174,7 @@ async def test_batch_that_is_held_waits_for_a_person(home: House) -> None:
     )
 
 
-async def test_episode_that_the_filter_does_not_select_is_filtered(home: House) -> None:
+async def test_episode_that_the_filter_does_not_select_is_filtered(home: ExplainedStores) -> None:
     await home.put(TEA)
     await home.fire(SHORT)
 
@@ -190,7 +190,9 @@ async def test_episode_that_the_filter_does_not_select_is_filtered(home: House) 
     assert remedy == "the filter of short does not select it: predicate = 'lives_in'"
 
 
-async def test_quarantined_episode_whose_repair_is_not_selected_is_filtered(home: House) -> None:
+async def test_quarantined_episode_whose_repair_is_not_selected_is_filtered(
+    home: ExplainedStores,
+) -> None:
     picky = rule("picky", when_filter="predicate = 'owns'")
     await home.put(ODD)
     await home.fire(picky)
@@ -202,7 +204,7 @@ async def test_quarantined_episode_whose_repair_is_not_selected_is_filtered(home
     assert (decision.outcome, decision.reason, decision.detail) == ("filtered", "", "")
 
 
-async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: House) -> None:
+async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: ExplainedStores) -> None:
     picky = rule("picky", when_filter="predicate = 'lives_in'")
     await home.put(PORTO, BRAGA)
     await home.fire(picky)
@@ -218,7 +220,7 @@ async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: House)
     assert (decision.line.what, decision.line.kind) == ("withdrawal", "noop")
 
 
-async def test_rule_that_starts_now_skips_what_was_there(home: House) -> None:
+async def test_rule_that_starts_now_skips_what_was_there(home: ExplainedStores) -> None:
     late = rule("late", start="now")
     await home.put(PORTO)
 
@@ -234,7 +236,7 @@ async def test_rule_that_starts_now_skips_what_was_there(home: House) -> None:
     assert (await home.decision("e1", late)).outcome == "add"
 
 
-async def test_channel_that_a_rule_was_given_later_has_skipped_it(home: House) -> None:
+async def test_channel_that_a_rule_was_given_later_has_skipped_it(home: ExplainedStores) -> None:
     await home.told(PORTO)
 
     facts, notes = await home.decided("e1", rule("all", then_emits=["facts", "notes"]))
@@ -242,7 +244,9 @@ async def test_channel_that_a_rule_was_given_later_has_skipped_it(home: House) -
     assert (facts.outcome, notes.outcome) == ("add", "skipped")
 
 
-async def test_pruned_episode_that_a_rule_never_met_must_be_put_again(home: House) -> None:
+async def test_pruned_episode_that_a_rule_never_met_must_be_put_again(
+    home: ExplainedStores,
+) -> None:
     await home.told(PORTO)
     home.sql("memory.db", "DELETE FROM episodes")
 
@@ -253,13 +257,13 @@ async def test_pruned_episode_that_a_rule_never_met_must_be_put_again(home: Hous
     assert would_change(skipped, rule("new"), in_memory=False).endswith("put it again")
 
 
-async def test_fact_that_stands_needs_no_change(home: House) -> None:
+async def test_fact_that_stands_needs_no_change(home: ExplainedStores) -> None:
     await home.told(PORTO)
 
     assert await home.told_of("e1") == ("add", "nothing needs to change: its fact is current")
 
 
-async def test_fact_that_was_replaced_names_what_replaced_it(home: House) -> None:
+async def test_fact_that_was_replaced_names_what_replaced_it(home: ExplainedStores) -> None:
     await home.told(PORTO, BRAGA)
 
     old, new = await home.decision("e1"), await home.decision("e2")
@@ -274,7 +278,7 @@ async def test_fact_that_was_replaced_names_what_replaced_it(home: House) -> Non
     assert remedy == "e2 replaced it; say it again with a later timestamp"
 
 
-async def test_fact_that_went_twice_names_the_last_time(home: House) -> None:
+async def test_fact_that_went_twice_names_the_last_time(home: ExplainedStores) -> None:
     await home.told(PORTO)
     await home.undo(await home.told(BRAGA))
     await home.told(BRAGA.model_copy(update={"id": "e9", "timestamp": at(99)}))
@@ -282,7 +286,9 @@ async def test_fact_that_went_twice_names_the_last_time(home: House) -> None:
     assert (await home.told_of("e1"))[1].startswith("e9 replaced it")
 
 
-async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(home: House) -> None:
+async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(
+    home: ExplainedStores,
+) -> None:
     await home.told(PORTO, BRAGA)
     await home.told(BRAGA.model_copy(update={"metadata": TEA.metadata}))
 
@@ -293,13 +299,13 @@ async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(home: 
     assert decision.line.what == "claim"
 
 
-async def test_delete_names_what_it_took_out(home: House) -> None:
+async def test_delete_names_what_it_took_out(home: ExplainedStores) -> None:
     await home.told(PORTO, LEFT)
 
     assert await home.told_of("e3") == ("delete", "nothing needs to change: it deleted e1")
 
 
-async def test_filter_that_lets_go_of_a_fact_deletes_it(home: House) -> None:
+async def test_filter_that_lets_go_of_a_fact_deletes_it(home: ExplainedStores) -> None:
     picky = rule("picky", when_filter="predicate = 'lives_in'")
     await home.put(PORTO)
     await home.fire(picky)
@@ -334,7 +340,7 @@ NOOPS = {
 
 
 @pytest.mark.parametrize("reason", NOOPS)
-async def test_noop_tells_its_reason(home: House, reason: str) -> None:
+async def test_noop_tells_its_reason(home: ExplainedStores, reason: str) -> None:
     windows, remedy = NOOPS[reason]
     for window in windows:
         await home.told(*window)
@@ -345,7 +351,7 @@ async def test_noop_tells_its_reason(home: House, reason: str) -> None:
     assert would_change(decision, ALL) == remedy
 
 
-async def test_delete_that_comes_too_late_takes_back_nothing(home: House) -> None:
+async def test_delete_that_comes_too_late_takes_back_nothing(home: ExplainedStores) -> None:
     early = LEFT.model_copy(update={"id": "e0", "timestamp": at(-9)})
     await home.told(PORTO)
     await home.told(early)
@@ -356,7 +362,9 @@ async def test_delete_that_comes_too_late_takes_back_nothing(home: House) -> Non
     assert would_change(decision, ALL).startswith("what it retracts is newer")
 
 
-async def test_stale_object_of_several_names_the_newer_one_of_its_own_slot(home: House) -> None:
+async def test_stale_object_of_several_names_the_newer_one_of_its_own_slot(
+    home: ExplainedStores,
+) -> None:
     await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
     again = TEA.model_copy(update={"id": "tea2", "timestamp": at(1)})
     cake = triple("cake", "alice", "likes", "cake", timestamp=at(9))
@@ -366,7 +374,7 @@ async def test_stale_object_of_several_names_the_newer_one_of_its_own_slot(home:
     assert (await home.decision("tea2")).holder == "tea"
 
 
-async def test_what_was_met_again_unchanged_is_known(home: House) -> None:
+async def test_what_was_met_again_unchanged_is_known(home: ExplainedStores) -> None:
     await home.told(PORTO)
     await home.put(BRAGA)
     await home.fire(ALL)
@@ -379,7 +387,7 @@ async def test_what_was_met_again_unchanged_is_known(home: House) -> None:
     assert (decision.outcome, decision.reason, decision.is_current) == ("noop", "known", True)
 
 
-async def test_quarantined_episode_tells_reason_and_detail(home: House) -> None:
+async def test_quarantined_episode_tells_reason_and_detail(home: ExplainedStores) -> None:
     await home.told(ODD)
 
     decision = await home.decision("odd")
@@ -389,7 +397,7 @@ async def test_quarantined_episode_tells_reason_and_detail(home: House) -> None:
     assert would_change(decision, ALL).endswith("`slumberd quarantine retry odd`")
 
 
-async def test_quarantined_edit_of_what_stood_keeps_its_reason(home: House) -> None:
+async def test_quarantined_edit_of_what_stood_keeps_its_reason(home: ExplainedStores) -> None:
     await made_unreadable(home)
 
     decision = await home.decision("e4")
@@ -397,7 +405,9 @@ async def test_quarantined_edit_of_what_stood_keeps_its_reason(home: House) -> N
     assert (decision.outcome, decision.reason) == ("quarantined", "intent_unknown")
 
 
-async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(home: House) -> None:
+async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(
+    home: ExplainedStores,
+) -> None:
     await home.told(TEA)
     home.sql(
         "memory.db",
@@ -413,7 +423,7 @@ async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(home: H
     assert decision.line.fact_id == ""
 
 
-async def declare(home: House) -> None:
+async def declare(home: ExplainedStores) -> None:
     await home.facts.pin(
         Fact(
             id="p1", user="alice", agent="rag", payload={}, lineage=[{"by": "a host"}],
@@ -422,7 +432,7 @@ async def declare(home: House) -> None:
     )  # fmt: skip
 
 
-async def test_why_says_that_a_fact_is_declared(home: House) -> None:
+async def test_why_says_that_a_fact_is_declared(home: ExplainedStores) -> None:
     await declare(home)
     await home.told(PORTO)
 
@@ -430,7 +440,7 @@ async def test_why_says_that_a_fact_is_declared(home: House) -> None:
     assert not (await home.facts.why("e1")).declared
 
 
-async def test_why_says_that_its_program_removed_a_declared_fact(home: House) -> None:
+async def test_why_says_that_its_program_removed_a_declared_fact(home: ExplainedStores) -> None:
     await declare(home)
 
     await home.facts.unpin("p1")
@@ -438,7 +448,7 @@ async def test_why_says_that_its_program_removed_a_declared_fact(home: House) ->
     assert await home.gone("p1") == "its program removed it"
 
 
-async def test_id_that_another_holds_does_not_stand_for_it(home: House) -> None:
+async def test_id_that_another_holds_does_not_stand_for_it(home: ExplainedStores) -> None:
     await home.facts.correct(
         Fact(
             id="e1", user="bob", agent="rag", payload={}, lineage=[{"by": "bob"}], confidence=1,
@@ -456,7 +466,7 @@ async def test_id_that_another_holds_does_not_stand_for_it(home: House) -> None:
     assert "holds its id" in would_change(decision, ALL)
 
 
-async def test_undone_episode_is_brought_back_by_a_backfill(home: House) -> None:
+async def test_undone_episode_is_brought_back_by_a_backfill(home: ExplainedStores) -> None:
     firing = await home.told(PORTO)
     await home.undo(firing)
 
@@ -467,7 +477,7 @@ async def test_undone_episode_is_brought_back_by_a_backfill(home: House) -> None
     assert (await home.decision("e1")).is_current
 
 
-async def test_undoing_that_is_undone_counts_for_nothing(home: House) -> None:
+async def test_undoing_that_is_undone_counts_for_nothing(home: ExplainedStores) -> None:
     undoing = await home.undo(await home.told(PORTO))
     await home.undo(undoing)
 
@@ -476,7 +486,9 @@ async def test_undoing_that_is_undone_counts_for_nothing(home: House) -> None:
     assert (decision.outcome, decision.is_current) == ("add", True)
 
 
-async def test_rule_that_is_not_loaded_any_more_is_told_by_the_ledger(home: House) -> None:
+async def test_rule_that_is_not_loaded_any_more_is_told_by_the_ledger(
+    home: ExplainedStores,
+) -> None:
     await home.put(PORTO, ODD)
     await home.fire(ALL, rule("gone", then_emits=["archive"]))
 
@@ -490,7 +502,7 @@ async def test_rule_that_is_not_loaded_any_more_is_told_by_the_ledger(home: Hous
     ]  # fmt: skip
 
 
-async def test_hands_are_no_rules_and_are_told_of_the_fact(home: House) -> None:
+async def test_hands_are_no_rules_and_are_told_of_the_fact(home: ExplainedStores) -> None:
     await home.told(PORTO)
     await home.facts.unpin("e1")
 
@@ -500,7 +512,7 @@ async def test_hands_are_no_rules_and_are_told_of_the_fact(home: House) -> None:
     assert remedy == "a person retracted it; say it again with a later timestamp"
 
 
-async def test_erased_rows_stop_no_answer(home: House) -> None:
+async def test_erased_rows_stop_no_answer(home: ExplainedStores) -> None:
     await home.told(PORTO, BRAGA, ODD)
     erase = "UPDATE slumberd_ledger SET {} = NULL WHERE what != 0"
     for column in ("key_id", "at", "replaces", "salt", "payload"):
@@ -514,7 +526,7 @@ async def test_erased_rows_stop_no_answer(home: House) -> None:
     assert (await home.facts.why("e2")).assertions == []
 
 
-async def test_forgotten_scope_needs_newer_episodes(home: House) -> None:
+async def test_forgotten_scope_needs_newer_episodes(home: ExplainedStores) -> None:
     await home.told(PORTO, TEA)
     moment = microseconds(home.clock.now())
     await home.facts.forget(
@@ -536,7 +548,7 @@ async def test_forgotten_scope_needs_newer_episodes(home: House) -> None:
 # Why a fact stands, or went.
 
 
-async def test_why_tells_rule_version_instant_trigger_and_who_asked(home: House) -> None:
+async def test_why_tells_rule_version_instant_trigger_and_who_asked(home: ExplainedStores) -> None:
     await home.put(PORTO)
     (firing,) = await home.fire(by="uid 7")
 
@@ -552,7 +564,7 @@ async def test_why_tells_rule_version_instant_trigger_and_who_asked(home: House)
     assert explanation.replacing == []
 
 
-async def test_why_tells_every_rule_that_promoted_it(home: House) -> None:
+async def test_why_tells_every_rule_that_promoted_it(home: ExplainedStores) -> None:
     await home.put(PORTO)
     await home.fire(ALL, SHORT)
 
@@ -563,7 +575,7 @@ async def test_why_tells_every_rule_that_promoted_it(home: House) -> None:
     assert (explanation.replaced, explanation.replacing) == ([], [])
 
 
-async def test_why_tells_what_it_replaced_and_what_replaced_it(home: House) -> None:
+async def test_why_tells_what_it_replaced_and_what_replaced_it(home: ExplainedStores) -> None:
     await home.told(PORTO, BRAGA)
 
     old, new = await home.facts.why("e1"), await home.facts.why("e2")
@@ -573,7 +585,7 @@ async def test_why_tells_what_it_replaced_and_what_replaced_it(home: House) -> N
     assert old.fact is None
 
 
-async def test_only_the_newest_version_of_an_episode_counts(home: House) -> None:
+async def test_only_the_newest_version_of_an_episode_counts(home: ExplainedStores) -> None:
     await home.told(PORTO)
     await home.told(triple("e1", "alice", "lives_in", "Faro", timestamp=at(0)))
 
@@ -584,7 +596,7 @@ async def test_only_the_newest_version_of_an_episode_counts(home: House) -> None
     assert explanation.replacing == []
 
 
-async def test_source_is_the_version_that_counts(home: House) -> None:
+async def test_source_is_the_version_that_counts(home: ExplainedStores) -> None:
     await home.told(PORTO)
     await home.undo(await home.told(PORTO.model_copy(update={"timestamp": at(10)})))
 
@@ -593,7 +605,7 @@ async def test_source_is_the_version_that_counts(home: House) -> None:
     assert [source.at for source in explanation.sources] == [at(0)]
 
 
-async def restated(home: House) -> None:
+async def restated(home: ExplainedStores) -> None:
     # Who names the older of two that say the same reaches the newer one, by another key.
     again = PORTO.model_copy(update={"id": "e4", "timestamp": at(10)})
     referrer = triple("e5", "x", "is", "y", timestamp=at(20))
@@ -605,45 +617,45 @@ async def restated(home: House) -> None:
     await home.told(referrer)
 
 
-async def edited_away(home: House) -> None:
+async def edited_away(home: ExplainedStores) -> None:
     await home.told(BRAGA.model_copy(update={"id": "e4"}))
     await home.told(episode("e4", timestamp=at(60), metadata={"intent": "noop"}))
 
 
-async def made_unreadable(home: House) -> None:
+async def made_unreadable(home: ExplainedStores) -> None:
     await home.told(ODD.model_copy(update={"id": "e4", "metadata": TEA.metadata}))
     await home.told(ODD.model_copy(update={"id": "e4"}))
 
 
-async def undone(home: House) -> None:
+async def undone(home: ExplainedStores) -> None:
     await home.undo(await home.told(PORTO.model_copy(update={"id": "e4"})))
 
 
-async def put_out_by_an_undoing(home: House) -> None:
+async def put_out_by_an_undoing(home: ExplainedStores) -> None:
     moved = BRAGA.model_copy(update={"metadata": TEA.metadata})
     await home.told(BRAGA, PORTO.model_copy(update={"id": "e4"}))
     await home.undo(await home.told(moved))
 
 
-async def one_at_a_time(home: House) -> None:
+async def one_at_a_time(home: ExplainedStores) -> None:
     await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
     await home.told(TEA.model_copy(update={"id": "e4"}))
     await home.told(triple("cake", "alice", "likes", "cake", timestamp=at(9)))
     await home.facts.set_channels({}, at=home.clock.now())
 
 
-async def taken_out_by_hand(home: House) -> None:
+async def taken_out_by_hand(home: ExplainedStores) -> None:
     await home.told(PORTO.model_copy(update={"id": "e4"}), TEA)
     await home.facts.unpin("e4")
 
 
-async def deleted_by_another_program(home: House) -> None:
+async def deleted_by_another_program(home: ExplainedStores) -> None:
     await home.told(PORTO.model_copy(update={"id": "e4"}))
     home.sql("facts.db", "DELETE FROM facts")
     await home.told(TEA)
 
 
-async def pinned_over(home: House) -> None:
+async def pinned_over(home: ExplainedStores) -> None:
     await home.told(PORTO.model_copy(update={"id": "e4"}))
     await home.facts.correct(
         Fact(
@@ -669,13 +681,13 @@ WENT = [
 
 
 @pytest.mark.parametrize(("story", "how"), WENT, ids=[story.__name__ for story, _ in WENT])
-async def test_why_tells_how_a_fact_went(home: House, story: Any, how: str) -> None:
+async def test_why_tells_how_a_fact_went(home: ExplainedStores, story: Any, how: str) -> None:
     await story(home)
 
     assert await home.gone("e4") == how
 
 
-async def test_fact_that_came_back_stands_and_tells_both(home: House) -> None:
+async def test_fact_that_came_back_stands_and_tells_both(home: ExplainedStores) -> None:
     await home.told(PORTO)
     await home.undo(await home.told(BRAGA))
 
@@ -687,7 +699,9 @@ async def test_fact_that_came_back_stands_and_tells_both(home: House) -> None:
     assert [one.line.what for one in explanation.assertions] == ["claim", "restored"]
 
 
-async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(home: House) -> None:
+async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(
+    home: ExplainedStores,
+) -> None:
     home.sql(
         "facts.db",
         "INSERT INTO facts VALUES ('x', 'u', 'a', '{}', '[]', 1, '{}', '2026-01-01T00:00:00Z')",
@@ -699,7 +713,7 @@ async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(home
     assert (explanation.assertions, explanation.sources) == ([], [])
 
 
-async def test_unknown_fact_is_an_error(home: House) -> None:
+async def test_unknown_fact_is_an_error(home: ExplainedStores) -> None:
     with pytest.raises(NoInputError, match="'e9' does not exist: the ledger has no such fact"):
         await home.facts.why("e9")
 

@@ -13,7 +13,7 @@ from slumberd.model.episode import microseconds
 from slumberd.model.firing import Limits
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -24,12 +24,12 @@ def execute(folder: Path, *statements: str) -> None:
             facts.execute(sql)
 
 
-async def problem(home: House) -> str | None:
+async def problem(home: OpenStores) -> str | None:
     broken = (await home.facts.verify())[2]
     return broken.problem if broken else None
 
 
-async def live(home: House) -> None:
+async def live(home: OpenStores) -> None:
     """Let there be something in every table: keys with retractions, quarantine, a held batch."""
     await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
     odd = {"intent": "shout"}
@@ -99,7 +99,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize("sql", TAMPERED.values(), ids=[*TAMPERED])
 async def test_what_is_changed_beside_the_ledger_is_found(tmp_path: Path, sql: str) -> None:
-    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+    async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await live(home)
         assert await problem(home) is None
         with closing(sqlite3.connect(tmp_path / "facts.db")) as facts:
@@ -109,7 +109,7 @@ async def test_what_is_changed_beside_the_ledger_is_found(tmp_path: Path, sql: s
 
 
 async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: Path) -> None:
-    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+    async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await live(home)
         told: dict[str, Any] = {"at": at(50), "by": "me"}
 
@@ -146,7 +146,7 @@ async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: 
 async def test_a_log_that_was_restored_verifies_and_another_start_of_it_does_not(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*(triple(f"e{n}", f"s{n}", "is", n) for n in range(4)))
         await home.fire()
         with closing(sqlite3.connect(tmp_path / "memory.db")) as memory, memory:

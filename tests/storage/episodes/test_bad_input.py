@@ -26,7 +26,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import decode, encode, episode_of
 from tests.support.builders import at, rule, triple
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -71,7 +71,7 @@ def insert(folder: Path, *rows: tuple[Any, ...]) -> None:
         connection.executemany("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", rows)
 
 
-async def outcome(home: House, when_filter: str = "") -> dict[str, Told]:
+async def outcome(home: OpenStores, when_filter: str = "") -> dict[str, Told]:
     """Fire twice, as what fails once would again; return the facts, which the ledger confirms."""
     for _ in range(2):
         await home.fire(rule("all", when_filter=when_filter))
@@ -84,7 +84,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
     """Return the facts of the neighbours alone."""
 
     async def alone() -> dict[str, Told]:
-        async with house(tmp_path_factory.mktemp("without")) as home:
+        async with open_stores(tmp_path_factory.mktemp("without")) as home:
             await home.put(*NEIGHBOURS)
             return await outcome(home)
 
@@ -212,7 +212,7 @@ async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_a
     when_filter: str,
     without: dict[str, Told],
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*NEIGHBOURS[:2])
         insert(tmp_path, row(**columns))
         await home.put(*NEIGHBOURS[2:])
@@ -277,7 +277,7 @@ PROMOTED = {
 async def test_a_row_that_only_looks_bad_is_promoted_and_its_neighbours_are_as_without_it(
     tmp_path: Path, columns: dict[str, Any], object: Any, way: str, without: dict[str, Told]
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*NEIGHBOURS[:2])
         if way == "put":
             await home.put(episode_of(decode(0, row(**columns), mismatch="quarantine")))
@@ -324,7 +324,7 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
 ) -> None:
     bad = triple(BAD, "bad's own", "is", "x").model_copy(update=fields)
     scope: dict[str, Any] = {"user": bad.user, "session": bad.session, "agent": bad.agent}
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*NEIGHBOURS[3:])
         # Puts that wait together share a transaction.
         good = [put(home, one) for one in NEIGHBOURS[:3]]
@@ -339,7 +339,7 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
     assert re.search(words, str(bad_one))
 
 
-async def put(home: House, one: Episode) -> None:
+async def put(home: OpenStores, one: Episode) -> None:
     await home.memory.put(one, user=one.user, session=one.session, agent=one.agent)
 
 
@@ -387,7 +387,7 @@ def test_a_bad_line_of_an_import_is_refused_and_the_others_are_read(
 async def test_a_text_that_a_filter_cannot_see_whole_is_quarantined(
     tmp_path: Path, when_filter: str, columns: dict[str, Any]
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
         insert(tmp_path, row(**columns))
 

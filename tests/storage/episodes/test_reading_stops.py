@@ -17,7 +17,7 @@ from slumberd.model.firing import START
 from slumberd.storage.episodes import windows
 from slumberd.storage.episodes.windows import Reader
 from tests.support.builders import rule
-from tests.support.house import house, stream
+from tests.support.open_stores import open_stores, stream
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +55,7 @@ READS = [pytest.param(read, id=read.__name__) for read in (selected, named, wind
 
 @pytest.fixture
 async def connection(tmp_path: Path) -> Any:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(*stream(EPISODES))
     with closing(sqlite3.connect(tmp_path / "memory.db")) as opened:
         yield opened

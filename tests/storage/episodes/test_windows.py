@@ -11,7 +11,7 @@ from slumberd.storage.episodes import windows
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.windows import Matching
 from tests.support.builders import rule
-from tests.support.house import stream
+from tests.support.open_stores import stream
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, triple
-from tests.support.house import house
+from tests.support.open_stores import open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
 
 
 async def test_a_key_that_holds_nul_is_the_same_key_in_every_batch(tmp_path: Path) -> None:
-    async with house(tmp_path) as there:
+    async with open_stores(tmp_path) as there:
         for n, predicate in enumerate(["is\0here", "is", "is\0here"]):
             await there.put(triple(f"e{n}", "s", predicate, n, timestamp=at(n)))
             await there.fire()
@@ -75,7 +75,7 @@ async def test_a_key_that_holds_nul_is_the_same_key_in_every_batch(tmp_path: Pat
 
 
 async def test_another_programs_episode_whose_id_holds_nul_is_quarantined(tmp_path: Path) -> None:
-    async with house(tmp_path) as there:
+    async with open_stores(tmp_path) as there:
         await there.put(triple("e1", "s", "is", "here"))
         scope = {"user": "bob", "session": "s1", "agent": "rag"}
         content = orjson.dumps({"content": "x", "source_node": "chat", **scope})

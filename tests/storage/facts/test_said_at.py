@@ -18,7 +18,7 @@ from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
-from tests.support.house import house
+from tests.support.open_stores import open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +45,7 @@ def ids(home: Home, *words: str) -> list[str]:
 
 
 async def test_a_promoted_fact_was_said_when_its_episode_happened(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(OLD, NEW)
         await home.fire()
 
@@ -60,7 +60,7 @@ async def test_a_promoted_fact_was_said_when_its_episode_happened(tmp_path: Path
 
 
 async def test_an_edit_of_the_instant_alone_changes_when_the_fact_was_said(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(OLD)
         await home.fire()
         await home.put(OLD.model_copy(update={"timestamp": at(-5)}))
@@ -75,7 +75,7 @@ async def test_deltas_of_consolidate_say_it_and_a_host_that_applies_them_stores_
     tmp_path: Path,
 ) -> None:
     late = START + timedelta(days=9)
-    async with house(tmp_path, clock=FakeClock(late)) as home:
+    async with open_stores(tmp_path, clock=FakeClock(late)) as home:
         await home.put(OLD, NEW, triple("e3", "ada", "likes", "milk", timestamp=at(8)))
         deltas = await home.memory.consolidate(rule())
         async with SQLiteFactStore(tmp_path / "hosts.db", clock=FakeClock(late)) as facts:

@@ -12,7 +12,7 @@ import pytest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import Prefix
 from tests.support.builders import START, at, rule, triple
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -21,9 +21,9 @@ EVERYTHING = FactPattern()
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
     """Return a house with facts of one rule, of two, of a person, and without a subject."""
-    async with house(tmp_path) as opened:
+    async with open_stores(tmp_path) as opened:
         await opened.put(
             triple("e1", "alice", "drinks", "tea", timestamp=at(1), metadata={"confidence": 0.5}),
             triple("e2", "alice", "drinks", "rum", timestamp=at(2)),
@@ -55,7 +55,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
     ],
 )
 async def test_every_field_of_every_fact_is_as_in_the_table(
-    home: House, clocks: dict[str, Any]
+    home: OpenStores, clocks: dict[str, Any]
 ) -> None:
     stored = await home.facts.query(EVERYTHING)
 
@@ -81,7 +81,7 @@ async def test_every_field_of_every_fact_is_as_in_the_table(
     ],
 )
 async def test_pattern_selects_the_same_facts_from_the_ledger_and_the_table(
-    home: House, pattern: dict[str, Any], ids: list[str]
+    home: OpenStores, pattern: dict[str, Any], ids: list[str]
 ) -> None:
     asked = FactPattern(**pattern)
 
@@ -92,12 +92,12 @@ async def test_pattern_selects_the_same_facts_from_the_ledger_and_the_table(
     assert [fact.id for fact in found] == ids
 
 
-async def test_before_anything_was_said_there_was_nothing(home: House) -> None:
+async def test_before_anything_was_said_there_was_nothing(home: OpenStores) -> None:
     assert await home.facts.query(EVERYTHING, valid_at=at(0.5)) == []
     assert await home.facts.query(EVERYTHING, believed_at=START - timedelta(days=1)) == []
 
 
-async def test_at_an_instant_in_between_the_older_fact_was_true(home: House) -> None:
+async def test_at_an_instant_in_between_the_older_fact_was_true(home: OpenStores) -> None:
     then = await home.facts.query(FactPattern(user="alice", predicate="drinks"), valid_at=at(1))
 
     facts = {fact.id: (fact.payload["object"], fact.confidence, fact.metadata) for fact in then}

@@ -25,9 +25,9 @@ from slumberd.storage.ledger.bulk_write import MANY, own_writes
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings
-from tests.support.house import house
+from tests.support.installation import jsonl
+from tests.support.open_stores import open_stores
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.site import jsonl
 
 pytestmark = pytest.mark.integration
 
@@ -177,7 +177,7 @@ async def test_a_change_is_noticed_before_a_firing_writes_over_it(store: SQLiteF
 
 
 async def test_what_a_firing_notices_is_told_before_its_own_rows(tmp_path: Path) -> None:
-    async with house(tmp_path) as at_home:
+    async with open_stores(tmp_path) as at_home:
         await at_home.put(triple("e1", "alice", "drinks", "tea"))
         await at_home.fire()
         write(tmp_path / "facts.db", PIN, row("e1", "rum"))

@@ -14,7 +14,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, at, rule, triple
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -22,7 +22,7 @@ TEA = triple("tea", "alice", "drinks", "tea")
 FIRST, SECOND, THIRD = START, at(60), at(120)
 
 
-async def fire(home: House, fired: ConsolidationRule | str, instant: datetime) -> str:
+async def fire(home: OpenStores, fired: ConsolidationRule | str, instant: datetime) -> str:
     """Fire a rule at an instant; return the id of its one firing."""
     asked = rule(fired) if isinstance(fired, str) else fired
     report = await home.consolidator.fire(FireRequest(asked, "manual", instant))
@@ -30,7 +30,7 @@ async def fire(home: House, fired: ConsolidationRule | str, instant: datetime) -
     return firing_id
 
 
-async def only_fact(home: House) -> Fact:
+async def only_fact(home: OpenStores) -> Fact:
     (fact,) = await home.facts.query(FactPattern())
     return fact
 
@@ -45,7 +45,7 @@ def pinned_at(folder: Path) -> list[str]:
 async def test_fact_of_several_rules_is_pinned_at_the_newest_promotion(
     tmp_path: Path, order: str
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         for name, instant in zip(order, (FIRST, SECOND, THIRD), strict=True):
             await fire(home, name, instant)
@@ -64,7 +64,7 @@ async def test_fact_of_several_rules_is_pinned_at_the_newest_promotion(
 
 
 async def test_fact_keeps_the_instant_of_the_rule_that_still_promotes_it(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await fire(home, "b", FIRST)
         later = await fire(home, "a", SECOND)
@@ -79,7 +79,7 @@ async def test_fact_stays_when_one_of_two_rules_no_longer_selects_its_episode(
     tmp_path: Path,
 ) -> None:
     picky = rule("picky", when_filter="confidence > 0.5")
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await fire(home, picky, FIRST)
         await fire(home, "all", SECOND)
@@ -93,7 +93,7 @@ async def test_fact_stays_when_one_of_two_rules_no_longer_selects_its_episode(
 
 
 async def test_newest_version_counts_whichever_rule_has_read_it(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await fire(home, "one", FIRST)
         await fire(home, "two", FIRST)
@@ -107,14 +107,14 @@ async def test_newest_version_counts_whichever_rule_has_read_it(tmp_path: Path) 
 
 
 async def test_new_content_is_current_once_one_rule_has_read_the_new_log(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(triple("old", "bob", "is", "here"), TEA)
         await fire(home, "one", FIRST)
         await fire(home, "two", FIRST)
     for file in tmp_path.glob("memory.db*"):
         file.unlink()
 
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(triple("tea", "alice", "drinks", "green tea"))
         await fire(home, "one", SECOND)
 
@@ -124,7 +124,7 @@ async def test_new_content_is_current_once_one_rule_has_read_the_new_log(tmp_pat
 async def test_what_a_restored_log_still_holds_is_known_under_its_old_number(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, batch=1) as home:
+    async with open_stores(tmp_path, batch=1) as home:
         await home.put(triple("old", "bob", "is", "here"), TEA)
         await fire_all(home, FIRST)
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
@@ -141,5 +141,5 @@ async def test_what_a_restored_log_still_holds_is_known_under_its_old_number(
         assert report.channels["facts"] == Counts(read=3, noop=3), "all of it is known"
 
 
-async def fire_all(home: House, instant: datetime) -> None:
+async def fire_all(home: OpenStores, instant: datetime) -> None:
     await home.consolidator.fire(FireRequest(rule("all"), "manual", instant))

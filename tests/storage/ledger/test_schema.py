@@ -10,7 +10,7 @@ import pytest
 
 from slumberd import SQLiteFactStore, SQLiteMemoryStore
 from slumberd.errors import SchemaError
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
@@ -85,7 +85,7 @@ async def test_erased_scopes_of_slumberd_0_1_0_are_never_ignored(tmp_path: Path)
     ["facts", "audit ls", "audit verify", "audit export", "why e1", "status", "fire --all"],
 )
 def test_commands_refuse_a_file_of_slumberd_0_1_0(tmp_path: Path, command: str) -> None:
-    site = Site(tmp_path)
+    site = Installation(tmp_path)
     site.state.mkdir()
     write_facts_of_0_1_0(site.state / "facts.db")
 

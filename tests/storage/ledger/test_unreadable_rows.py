@@ -11,7 +11,7 @@ import pytest
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -42,7 +42,7 @@ async def test_mended_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Pa
 
 
 async def test_mended_row_leaves_the_quarantine_of_episodes_as_it_is(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await put_odd(home)
         write(home.facts.path, "odd", b"?")
         await home.facts.notice_external()
@@ -53,13 +53,13 @@ async def test_mended_row_leaves_the_quarantine_of_episodes_as_it_is(tmp_path: P
         assert await quarantined(home.facts) == [("all", "odd")]
 
 
-async def put_odd(home: House) -> None:
+async def put_odd(home: OpenStores) -> None:
     await home.put(triple("odd", "a", "b", "c", metadata={"intent": "shout"}))
     await home.fire(rule("all"))
 
 
 async def test_changes_of_other_programs_are_reported_as_they_are_recorded(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(triple("e1", "alice", "drinks", "tea"))
         await home.fire()
         with closing(sqlite3.connect(home.facts.path)) as connection, connection:

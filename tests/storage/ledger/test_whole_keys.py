@@ -10,7 +10,7 @@ import pytest
 from slumberd.model.episode import Episode
 from slumberd.model.firing import Counts
 from tests.support.builders import START, at, rule, triple
-from tests.support.house import House, house
+from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -29,14 +29,14 @@ def clears(id: str, subject: str, seconds: float, *, what: str | None = None) ->
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path) as opened:
+async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
+    async with open_stores(tmp_path) as opened:
         yield opened
         assert (await opened.facts.verify())[2] is None
 
 
 async def test_retracted_objects_stay_gone_when_their_predicate_becomes_multi_valued(
-    home: House,
+    home: OpenStores,
 ) -> None:
     for subject in SUBJECTS:
         await home.put(likes(f"a-{subject}", subject, "tea", 1), clears(f"z-{subject}", subject, 2))
@@ -47,7 +47,9 @@ async def test_retracted_objects_stay_gone_when_their_predicate_becomes_multi_va
     assert await home.objects() == {}
 
 
-async def test_retracted_objects_stay_gone_when_their_key_is_resolved_again(home: House) -> None:
+async def test_retracted_objects_stay_gone_when_their_key_is_resolved_again(
+    home: OpenStores,
+) -> None:
     await home.facts.set_channels(LIKES, at=START)
     for subject in SUBJECTS:
         await home.put(likes(f"a-{subject}", subject, "tea", 1), clears(f"z-{subject}", subject, 2))
@@ -64,7 +66,7 @@ async def test_retracted_objects_stay_gone_when_their_key_is_resolved_again(home
 
 
 async def test_older_object_of_a_key_that_was_cleared_is_retracted_when_it_arrives(
-    home: House,
+    home: OpenStores,
 ) -> None:
     await home.facts.set_channels(LIKES, at=START)
     await home.put(clears("z", "ada", 5))
@@ -77,7 +79,7 @@ async def test_older_object_of_a_key_that_was_cleared_is_retracted_when_it_arriv
     assert report.channels["facts"] == Counts(read=2, added=1, noop=1)
 
 
-async def test_delete_of_one_object_leaves_the_others_of_its_key(home: House) -> None:
+async def test_delete_of_one_object_leaves_the_others_of_its_key(home: OpenStores) -> None:
     await home.facts.set_channels(LIKES, at=START)
     await home.put(likes("a", "ada", "tea", 1), likes("b", "ada", "rum", 2))
     await home.put(clears("z", "ada", 5, what="tea"))
@@ -88,7 +90,7 @@ async def test_delete_of_one_object_leaves_the_others_of_its_key(home: House) ->
     assert report.channels["facts"] == Counts(read=3, added=2, deleted=1)
 
 
-async def test_withdrawn_delete_of_a_whole_key_restores_each_object(home: House) -> None:
+async def test_withdrawn_delete_of_a_whole_key_restores_each_object(home: OpenStores) -> None:
     await home.facts.set_channels(LIKES, at=START)
     await home.put(likes("a", "ada", "tea", 1), likes("b", "ada", "rum", 2))
     await home.fire()
@@ -101,7 +103,9 @@ async def test_withdrawn_delete_of_a_whole_key_restores_each_object(home: House)
     assert await home.objects() == {"a": "tea", "b": "rum"}
 
 
-async def test_predicate_that_becomes_single_valued_keeps_its_newest_object(home: House) -> None:
+async def test_predicate_that_becomes_single_valued_keeps_its_newest_object(
+    home: OpenStores,
+) -> None:
     await home.facts.set_channels(LIKES, at=START)
     await home.put(likes("a", "ada", "tea", 1), likes("b", "ada", "rum", 2))
     await home.fire()
@@ -119,7 +123,7 @@ async def test_predicate_that_becomes_single_valued_keeps_its_newest_object(home
     assert ("add", "a") in [(one.kind, one.fact_id) for one in again.records]
 
 
-async def test_channels_that_stay_as_they_were_change_nothing(home: House) -> None:
+async def test_channels_that_stay_as_they_were_change_nothing(home: OpenStores) -> None:
     await home.facts.set_channels(LIKES, at=START)
     await home.put(likes("a", "ada", "tea", 1))
     await home.fire(rule("all"))

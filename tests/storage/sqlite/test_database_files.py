@@ -32,7 +32,7 @@ from slumberd.storage.sqlite.database import Database
 from tests.support.builders import episode
 from tests.support.daemons import Home
 from tests.support.faults import content_of, ordinary_user
-from tests.support.house import house, stream
+from tests.support.open_stores import open_stores, stream
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
@@ -214,7 +214,7 @@ def restored(source: Path, target: Path) -> None:
 async def test_facts_that_are_restored_under_their_writer_are_noticed_at_the_next_look(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.facts.take_over()
         await home.put(*stream(2))
         await home.fire()
@@ -227,7 +227,7 @@ async def test_facts_that_are_restored_under_their_writer_are_noticed_at_the_nex
             await home.facts.notice_external()
         with pytest.raises(StoreReplacedError):
             await home.fire()
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.facts.take_over()
         await home.fire()
 
@@ -237,8 +237,8 @@ async def test_facts_that_are_restored_under_their_writer_are_noticed_at_the_nex
 
 async def test_a_writer_that_was_taken_over_leaves_no_trace_of_its_end(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
-    async with house(tmp_path) as home:
-        async with house(tmp_path) as stale:
+    async with open_stores(tmp_path) as home:
+        async with open_stores(tmp_path) as stale:
             await stale.facts.take_over()
             await stale.put(*stream(2))
             await stale.fire()
@@ -255,8 +255,8 @@ async def test_a_writer_without_a_fence_at_its_end_leaves_a_trace(
 ) -> None:
     """The test above can fail: a store wrote how far its lines are, whoever had taken over."""
     path = tmp_path / "facts.db"
-    async with house(tmp_path) as home:
-        async with house(tmp_path) as stale:
+    async with open_stores(tmp_path) as home:
+        async with open_stores(tmp_path) as stale:
             await stale.facts.take_over()
             await stale.put(*stream(2))
             await stale.fire()

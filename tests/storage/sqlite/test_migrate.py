@@ -19,7 +19,7 @@ from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import migrations
 from tests.support.builders import triple
 from tests.support.fakes import FakeClock
-from tests.support.house import house
+from tests.support.open_stores import open_stores
 
 pytestmark = pytest.mark.integration
 
@@ -198,7 +198,7 @@ async def test_what_is_said_before_and_after_a_migration_is_consolidated_and_ver
     tmp_path: Path,
 ) -> None:
     """Whoever writes the new columns, too: they are the host's."""
-    async with house(tmp_path) as home:
+    async with open_stores(tmp_path) as home:
         await home.put(triple("e1", "s", "is", "a"))
         await home.fire()
 

@@ -21,7 +21,7 @@ from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, TracelessDatabase, traceless
 from tests.support.calling import called
 from tests.support.commands import READING, WRITING, every_command, furnished, moved, words_of
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
@@ -29,7 +29,7 @@ NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Return one site for all: whoever changes anything in its state fails."""
     return furnished(tmp_path_factory.mktemp("site"))
 
@@ -47,7 +47,9 @@ def test_every_command_is_known_to_read_or_to_write() -> None:
 
 
 @pytest.mark.parametrize("command", READING)
-def test_command_that_only_reads_leaves_a_quiet_state_as_it_was(site: Site, command: str) -> None:
+def test_command_that_only_reads_leaves_a_quiet_state_as_it_was(
+    site: Installation, command: str
+) -> None:
     before = footprint(site.state)
 
     done = called(*words_of(command, site))
@@ -60,7 +62,7 @@ DRY = [command for command in WRITING if "--dry-run" in called(*command.split(),
 
 
 @pytest.mark.parametrize("command", DRY)
-def test_dry_run_leaves_a_quiet_state_as_it_was(site: Site, command: str) -> None:
+def test_dry_run_leaves_a_quiet_state_as_it_was(site: Installation, command: str) -> None:
     before = footprint(site.state)
 
     called(*words_of(command, site), "--dry-run")
@@ -98,7 +100,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def somebody(site: Site) -> Iterator[Site]:
+def somebody(site: Installation) -> Iterator[Installation]:
     """Be a user who may read a site, and write nothing of it."""
     mine = os.geteuid()
     # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
@@ -117,7 +119,7 @@ def somebody(site: Site) -> Iterator[Site]:
                 path.chmod(0o755)
 
 
-def test_user_who_may_write_nothing_reads_a_quiet_state(site: Site) -> None:
+def test_user_who_may_write_nothing_reads_a_quiet_state(site: Installation) -> None:
     with somebody(site) as there:
         before = footprint(there.state)
         with pytest.raises(PermissionError):
@@ -201,7 +203,7 @@ def test_file_that_somebody_may_be_writing_is_read_with_locks_at_once(
 
 
 async def test_replay_of_a_ledger_that_grows_under_it_begins_again(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
     shutil.copytree(site.state, state)

@@ -33,7 +33,7 @@ rules:
 CONFIG = "state_dir: state\nrules_dir: rules.d\nlogging: {file: slumberd.log}\n"
 
 
-class Site:
+class Installation:
     """A configuration with its state directory, and the command to run on it."""
 
     def __init__(self, directory: Path) -> None:

@@ -13,10 +13,10 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.service.daemon import perform
 from tests.support.fakes import FakeLogs
-from tests.support.site import Site
+from tests.support.installation import Installation
 
 
-class Trial(Site):
+class TrialInstallation(Installation):
     """A site with the rules of a test, and a directory for others that may take their place."""
 
     def __init__(self, directory: Path, rules: str) -> None:

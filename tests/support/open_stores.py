@@ -26,7 +26,7 @@ from tests.support.fakes import FakeClock, FakeDeltaLog
 
 
 @dataclass
-class House:
+class OpenStores:
     """A memory store, a fact store and a consolidator."""
 
     memory: SQLiteMemoryStore
@@ -51,7 +51,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(
+async def open_stores(
     folder: Path,
     *,
     batch: int = 5_000,
@@ -59,7 +59,7 @@ async def house(
     clock: Clock | None = None,
     embedding: Embedding = no_embedder,
     busy_seconds: float = BUSY_SECONDS,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[OpenStores]:
     async with (
         SQLiteMemoryStore(folder / "memory.db", clock=clock, busy_seconds=busy_seconds) as memory,
         SQLiteFactStore(folder / "facts.db", synchronous="normal") as facts,
@@ -70,7 +70,7 @@ async def house(
         consolidator = Consolidator(
             memory, facts, log, clock, batch=batch, limits=limits, embedding=embedding
         )
-        yield House(memory, facts, log, consolidator)
+        yield OpenStores(memory, facts, log, consolidator)
 
 
 def stream(count: int) -> Sequence[Episode]:
