@@ -62,7 +62,7 @@ class BenchStores:
     def __post_init__(self) -> None:
         self._new = _episodes(self.ids)
         self._scheduler = Scheduler(
-            clock=CLOCK, episodes=self.memory, ledger=self.runner.facts, fire=self._fire
+            clock=CLOCK, episodes=self.memory, ledger=self.runner.facts.ledger, fire=self._fire
         )
         self._scheduler.replace(self.rules, "UTC")
 

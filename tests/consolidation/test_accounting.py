@@ -64,7 +64,7 @@ def shown(record: Record) -> Row:
 
 async def last_rows(home: OpenStores) -> list[Row]:
     """Return the rows of the newest firing, its own left out."""
-    records = await home.facts.records()
+    records = await home.facts.reads.records()
     newest = records[-1].firing_id
     return [shown(one) for one in records if one.firing_id == newest and one.kind != "firing"]
 
@@ -145,7 +145,7 @@ async def test_rows_are_numbered_without_gaps_over_channels_and_firings(home: Op
     await home.put(MORNING[2])
     await home.fire(rule("both", then_emits=["facts", "notes"]))
 
-    records = await home.facts.records()
+    records = await home.facts.reads.records()
 
     assert [(one.seq, one.firing_id, one.fact_id) for one in records] == [
         (1, "both@1", ""),
@@ -239,14 +239,14 @@ async def test_undo_records_what_it_takes_back_and_what_returns(home: OpenStores
     await home.put(says("gone", None, 20, intent="delete"))
     (firing_id,) = (await home.fire()).firing_ids
 
-    outcome = await home.facts.undo(firing_id, at=at(99), by="me", dry_run=False)
+    outcome = await home.facts.ledger.undo(firing_id, at=at(99), by="me", dry_run=False)
 
     assert await last_rows(home) == [
         ("noop", "gone", (), "undone", ("gone",), 1.0),
         ("add", "tea", (), "", ("tea",), 1.0),
     ]
     assert outcome.firing_id == "@undo@5"
-    assert outcome.records == (await home.facts.records())[4:]
+    assert outcome.records == (await home.facts.reads.records())[4:]
     ((payload,),) = select(home, "SELECT payload FROM slumberd_ledger WHERE seq = 5")
     said = orjson.loads(payload)
     assert (said["rule"], said["by"], said["undoes"]) == ("@undo", "me", firing_id)
@@ -261,7 +261,7 @@ async def test_lines_that_are_written_at_once_equal_those_that_a_crash_repeats(
     await home.fire(DRINKS)
     await home.consolidator.backfill(rule("drinks"), at(200), by="me")
 
-    assert home.log.lines == without_firings(await home.facts.records())
+    assert home.log.lines == without_firings(await home.facts.reads.records())
 
 
 async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: OpenStores) -> None:
@@ -270,7 +270,7 @@ async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: OpenStor
     rehearsed = await home.consolidator.preview(DRINKS, START)
     report = await home.fire(DRINKS)
 
-    assert rehearsed.records == await home.facts.records()
+    assert rehearsed.records == await home.facts.reads.records()
     assert rehearsed.channels == report.channels
     assert (rehearsed.firing_ids, rehearsed.dry_run, rehearsed.held) == ([], True, None)
     assert rehearsed.unread == 0
@@ -279,15 +279,18 @@ async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: OpenStor
 async def test_dry_retry_reports_and_keeps_the_quarantine(home: OpenStores) -> None:
     await home.put(says("odd", "ink", 60, intent="shout"), says("bad", "x", 61, intent=5))
     await home.fire()
-    rows = await home.facts.records()
+    rows = await home.facts.reads.records()
 
     report = await home.consolidator.retry(
         rule("all"), at(99), by="me", eids=["bad", "unknown"], dry_run=True
     )
 
     assert report.channels["facts"].read == 1
-    assert await home.facts.records() == rows
-    assert sorted(one["episode_id"] for one in await home.facts.quarantine()) == ["bad", "odd"]
+    assert await home.facts.reads.records() == rows
+    assert sorted(one["episode_id"] for one in await home.facts.reads.quarantine()) == [
+        "bad",
+        "odd",
+    ]
 
 
 async def test_recorded_instants_never_decrease(home: OpenStores) -> None:
@@ -297,7 +300,7 @@ async def test_recorded_instants_never_decrease(home: OpenStores) -> None:
 
     await home.consolidator.fire(FireRequest(rule("all"), "manual", at(400)))
 
-    assert {record.at for record in await home.facts.records()} == {at(500)}
+    assert {record.at for record in await home.facts.reads.records()} == {at(500)}
 
 
 async def test_claims_that_name_others_are_listed_by_name(home: OpenStores) -> None:

@@ -51,12 +51,12 @@ async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(tmp_path: 
     async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire()
-        before = await home.facts.ledger_rows()
+        before = await home.facts.reads.ledger_rows()
 
         report = await backfill(home)
 
         assert report.channels["facts"].noop == report.channels["facts"].read == 2
-        assert await home.facts.ledger_rows() == before + 1
+        assert await home.facts.reads.ledger_rows() == before + 1
 
 
 async def test_a_backfill_says_who_asked_for_it(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_backfill_restores_what_was_undone(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         fired = await home.fire()
-        await home.facts.undo(fired.firing_ids[0], at=START, by="me", dry_run=False)
+        await home.facts.ledger.undo(fired.firing_ids[0], at=START, by="me", dry_run=False)
         assert await home.objects() == {}
 
         await backfill(home)
@@ -91,7 +91,7 @@ async def test_undo_of_the_first_evaluation_withdraws_what_a_backfill_evaluated_
         await backfill(home, only("lives_in"))
         await backfill(home)
 
-        await home.facts.undo(fired.firing_ids[0], at=START, by="me", dry_run=False)
+        await home.facts.ledger.undo(fired.firing_ids[0], at=START, by="me", dry_run=False)
 
         assert await home.objects() == {}
 
@@ -102,7 +102,7 @@ async def test_undoing_a_backfill_gives_each_episode_its_earlier_word(tmp_path: 
         await home.fire(only("drinks"))
         filled = await backfill(home, only("lives_in"))
 
-        await home.facts.undo(filled.firing_ids[0], at=START, by="me", dry_run=False)
+        await home.facts.ledger.undo(filled.firing_ids[0], at=START, by="me", dry_run=False)
 
         assert await home.objects() == {"tea": "tea"}
 
@@ -125,27 +125,27 @@ async def test_a_backfill_that_is_rehearsed_writes_nothing(tmp_path: Path) -> No
     async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
-        before = await home.facts.records()
+        before = await home.facts.reads.records()
 
         report = await backfill(home, dry_run=True)
 
         assert [record.fact_id for record in report.records if record.kind == "add"] == ["porto"]
-        assert await home.facts.records() == before
+        assert await home.facts.reads.records() == before
 
 
 async def test_versions_keep_their_numbers_when_the_log_went_back(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=1) as home:
         await home.put(TEA, PORTO)
         await home.fire()
-        mark = (await home.facts.batch_ends("all"))[-1]
-        await home.facts.rewind("all", mark)
+        mark = (await home.facts.watermarks.batch_ends("all"))[-1]
+        await home.facts.watermarks.rewind("all", mark)
         await home.fire()
-        rows = await home.facts.ledger_rows()
+        rows = await home.facts.reads.ledger_rows()
 
         report = await backfill(home)
 
         assert report.channels["facts"].noop == 2
-        assert await home.facts.ledger_rows() == rows + 2  # the own rows of two batches
+        assert await home.facts.reads.ledger_rows() == rows + 2  # the own rows of two batches
 
 
 POISONED = triple("poisoned", "alice", "drinks", "ink", metadata={"intent": "shout"})
@@ -158,7 +158,9 @@ async def test_retry_leaves_unreadable_episodes_in_quarantine(tmp_path: Path) ->
 
         await home.consolidator.retry(rule("all"), at(60), by="me")
 
-        assert [entry["episode_id"] for entry in await home.facts.quarantine()] == ["poisoned"]
+        assert [entry["episode_id"] for entry in await home.facts.reads.quarantine()] == [
+            "poisoned"
+        ]
 
 
 async def test_retry_resolves_readable_episodes_as_if_they_had_come_in_order(
@@ -174,13 +176,13 @@ async def test_retry_resolves_readable_episodes_as_if_they_had_come_in_order(
             )
             foreign.commit()
         await home.fire()
-        assert [entry["episode_id"] for entry in await home.facts.quarantine()] == ["older"]
+        assert [entry["episode_id"] for entry in await home.facts.reads.quarantine()] == ["older"]
         home.memory._mismatch = "trust_episode"
 
         report = await home.consolidator.retry(rule("all"), at(60), by="me", eids=["older"])
 
         assert report.channels["facts"].noop == 1  # stale, as it would have been
-        assert await home.facts.quarantine() == []
+        assert await home.facts.reads.quarantine() == []
         assert await home.objects() == {"tea": "tea"}
 
 
@@ -190,18 +192,18 @@ async def test_row_that_leaves_quarantine_stays_in_the_ledger(tmp_path: Path) ->
         await home.fire()
 
         async def drop(rules: list[str] | None, eids: list[str] | None, *, dry_run: bool) -> int:
-            return await home.facts.drop_quarantined(
+            return await home.facts.ledger.drop_quarantined(
                 rules, eids, at=START, by="me", dry_run=dry_run
             )
 
         assert await drop(None, ["other"], dry_run=False) == 0
         assert await drop(None, None, dry_run=True) == 1
-        assert len(await home.facts.quarantine()) == 1
+        assert len(await home.facts.reads.quarantine()) == 1
 
         assert await drop(["all"], None, dry_run=False) == 1
 
-        assert await home.facts.quarantine() == []
-        assert "quarantine" in {record.kind for record in await home.facts.records()}
+        assert await home.facts.reads.quarantine() == []
+        assert "quarantine" in {record.kind for record in await home.facts.reads.records()}
 
 
 def deletes(count: int) -> list[Episode]:
@@ -231,7 +233,7 @@ async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) ->
         assert report.firing_ids == []
         assert len(await home.objects()) == 6
         assert (await home.fire()).held == report.held  # once, however often it is looked at
-        kinds = [record.kind for record in await home.facts.records(after=7)]
+        kinds = [record.kind for record in await home.facts.reads.records(after=7)]
         assert kinds == ["firing"]
 
 
@@ -240,11 +242,11 @@ async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_p
         report = await held(tmp_path, home)
         assert report.held is not None
 
-        await home.facts.decide(report.held, approve=True, at=START, by="me")
+        await home.facts.ledger.decide(report.held, approve=True, at=START, by="me")
         await home.fire()
 
         assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
-        assert await home.facts.held() == {}
+        assert await home.facts.ledger.held() == {}
 
 
 async def test_a_batch_that_is_rejected_is_passed_over(tmp_path: Path) -> None:
@@ -252,7 +254,7 @@ async def test_a_batch_that_is_rejected_is_passed_over(tmp_path: Path) -> None:
         report = await held(tmp_path, home)
         assert report.held is not None
 
-        await home.facts.decide(report.held, approve=False, at=START, by="me")
+        await home.facts.ledger.decide(report.held, approve=False, at=START, by="me")
         await home.fire()
 
         assert set(await home.objects()) == {"e0", "e1", "e2", "e3", "e4", "e5", "late"}

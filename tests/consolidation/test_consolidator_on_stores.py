@@ -22,7 +22,7 @@ from slumberd.model.firing import Position, Window
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
-from slumberd.storage.facts import lifecycle, store
+from slumberd.storage.facts import ledger, lifecycle
 from slumberd.storage.facts.lifecycle import head_of
 from slumberd.storage.sqlite.database import Database
 from tests.support.builders import START, at, episode, rule, triple
@@ -61,7 +61,7 @@ async def test_rehearsal_reports_and_writes_nothing(tmp_path: Path) -> None:
 
         assert report.channels["facts"].added == 3
         assert await home.objects() == {}
-        assert await home.facts.records() == []
+        assert await home.facts.reads.records() == []
 
 
 async def test_every_ledger_row_is_logged_once_after_its_commit(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ async def test_every_ledger_row_is_logged_once_after_its_commit(tmp_path: Path) 
 
         told = [record.seq for record in home.log.lines]
 
-        assert told == [record.seq for record in without_firings(await home.facts.records())]
+        assert told == [record.seq for record in without_firings(await home.facts.reads.records())]
         assert await home.consolidator.log_pending_records() == 0
 
 
@@ -102,7 +102,7 @@ async def test_lines_that_could_not_be_written_come_before_the_next_ones(tmp_pat
         await home.fire()
 
         told = [record.seq for record in home.log.lines]
-        assert told == [record.seq for record in without_firings(await home.facts.records())]
+        assert told == [record.seq for record in without_firings(await home.facts.reads.records())]
 
 
 async def test_misspelled_keys_are_logged_once_for_each_batch_whichever_rule_reads_first(
@@ -164,8 +164,8 @@ async def test_stop_rolls_back_the_current_batch(tmp_path: Path, asked: int) -> 
         )
 
         assert report.cut_short
-        assert await home.facts.watermark("all") == LOG_START
-        assert await home.facts.records() == []
+        assert await home.facts.watermarks.position("all") == LOG_START
+        assert await home.facts.reads.records() == []
         assert await home.objects() == {}
         assert (await home.fire()).channels["facts"].added == 1_000
 
@@ -192,7 +192,7 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
 async def test_single_batch_of_a_backlog_checkpoints_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_BACKLOG_ROWS", 5)
+    monkeypatch.setattr(ledger, "BACKLOG_ROWS", 5)
     log = tmp_path / "facts.db-wal"
     async with open_stores(tmp_path) as home:
         await home.put(*stream(5))
@@ -208,8 +208,8 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted, stop = Event(), asyncio.Event()
-    monkeypatch.setattr(store, "_BACKLOG_ROWS", 1)
-    monkeypatch.setattr(store, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(ledger, "BACKLOG_ROWS", 1)
+    monkeypatch.setattr(ledger, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(Database, "interrupt", lambda _: interrupted.set())
     async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(4))
@@ -249,7 +249,7 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
 async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
-        home.facts.commit = _decide_and_die  # type: ignore[assignment,method-assign]
+        home.facts.ledger.commit = _decide_and_die  # type: ignore[assignment,method-assign]
 
         with pytest.raises(OSError, match="no space"):
             await home.fire()
@@ -343,15 +343,15 @@ async def test_a_memory_that_lost_everything_is_read_from_its_beginning(tmp_path
 
 async def test_a_daemon_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stale, open_stores(tmp_path) as home:
-        await stale.facts.take_over()
-        await home.facts.take_over()
+        await stale.facts.file.take_over()
+        await home.facts.file.take_over()
         await stale.put(*stream(2))
 
         with pytest.raises(StaleWriterError):
             await stale.fire()
 
         assert await home.objects() == {}
-        assert await home.facts.watermark("all") in (None, LOG_START)
+        assert await home.facts.watermarks.position("all") in (None, LOG_START)
 
 
 async def test_a_version_is_read_only_at_its_newest_place_in_the_log(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
         with pytest.raises(FiringTimeoutError, match="rule 'all' fired for more than its timeout"):
             await home.fire(slow)
 
-        assert await home.facts.watermark("all") == Position(8, "e7")
+        assert await home.facts.watermarks.position("all") == Position(8, "e7")
         assert len(await home.objects()) == 8
         assert await home.consolidator.log_pending_records() == 0
         report = await home.fire(slow)
@@ -406,8 +406,8 @@ async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
         with pytest.raises(FiringTimeoutError):
             await home.fire(rule("all", timeout=60))
 
-        assert await home.facts.watermark("all") == LOG_START
-        assert await home.facts.records() == []
+        assert await home.facts.watermarks.position("all") == LOG_START
+        assert await home.facts.reads.records() == []
         assert await home.objects() == {}
         assert (await home.fire()).channels["facts"].added == 3_000
 
@@ -423,7 +423,7 @@ async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> 
                 await home.fire(rule("all", timeout=timeout))
             overdue.append(monotonic() - began - timeout)
 
-        assert await home.facts.records() == []
+        assert await home.facts.reads.records() == []
     assert sorted(overdue)[2] < 0.1, overdue
 
 
@@ -433,9 +433,9 @@ async def test_last_success_is_remembered_over_a_restart(tmp_path: Path) -> None
         await home.fire()
         await home.consolidator.backfill(rule("all", when_filter="0"), at(60), by="me")
     async with open_stores(tmp_path) as home:
-        assert await home.facts.successes() == {"all": START}
+        assert await home.facts.watermarks.successes() == {"all": START}
 
-        await home.facts.serve("all", at(90), succeeded_at=at(91))
-        await home.facts.serve("all", at(120))
+        await home.facts.watermarks.serve("all", at(90), succeeded_at=at(91))
+        await home.facts.watermarks.serve("all", at(120))
 
-        assert await home.facts.successes() == {"all": at(91)}
+        assert await home.facts.watermarks.successes() == {"all": at(91)}

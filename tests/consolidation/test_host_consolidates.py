@@ -48,7 +48,7 @@ async def test_a_host_and_the_daemon_come_to_equal_facts_in_every_channel(
         await host.bootstrap()
         await daemon.bootstrap()
         window = await memory.select(all_of_it, after=Position(), limit=100)
-        await daemon.commit(firing, evaluate(window.versions, all_of_it))
+        await daemon.ledger.commit(firing, evaluate(window.versions, all_of_it))
 
         for delta in await memory.consolidate(all_of_it):
             await host.apply_delta(delta)

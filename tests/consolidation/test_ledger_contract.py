@@ -11,13 +11,15 @@ from typing import Protocol
 import pytest
 
 from slumberd.consolidation.incoming import evaluate
-from slumberd.consolidation.protocols import Ledger
+from slumberd.consolidation.protocols import Ledger, Watermarks
 from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
 from slumberd.model.record import Outcome
+from slumberd.storage.facts.ledger import SQLiteLedger
 from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.watermarks import WatermarkTable
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
 
@@ -52,7 +54,7 @@ class StoreProvider:
     """A store; a batch waits there when it deletes too many facts."""
 
     def __init__(self, store: SQLiteFactStore) -> None:
-        self.ledger = store
+        self.ledger = store.ledger
 
     async def hold(self, upto: Position) -> None:
         told = said(1, **READABLE)
@@ -91,9 +93,17 @@ async def fire(ledger: Ledger, *versions: EpisodeVersion, seconds: float = 0) ->
     return await ledger.commit(firing(versions, seconds=seconds), evaluate(versions, ALL))
 
 
-@pytest.mark.parametrize("implementation", [FakeLedger, SQLiteFactStore])
-def test_methods_of_a_ledger_take_what_the_port_says(implementation: type) -> None:
-    for name, method in inspect.getmembers(Ledger, inspect.isfunction):
+@pytest.mark.parametrize(
+    ("implementation", "port"),
+    [
+        (FakeLedger, Ledger),
+        (SQLiteLedger, Ledger),
+        (FakeLedger, Watermarks),
+        (WatermarkTable, Watermarks),
+    ],
+)
+def test_methods_of_a_ledger_take_what_the_port_says(implementation: type, port: type) -> None:
+    for name, method in inspect.getmembers(port, inspect.isfunction):
         if name.startswith("_"):
             continue
         ours = getattr(implementation, name)
@@ -104,75 +114,77 @@ def test_methods_of_a_ledger_take_what_the_port_says(implementation: type) -> No
 
 
 async def test_new_ledger_knows_no_rule(ledger: Ledger) -> None:
-    assert await ledger.watermark("all") is None
-    assert await ledger.served("all") is None
-    assert await ledger.batch_ends("all") == []
+    assert await ledger.watermarks.position("all") is None
+    assert await ledger.watermarks.positions() == {}
+    assert await ledger.watermarks.served("all") is None
+    assert await ledger.watermarks.batch_ends("all") == []
     assert await ledger.held() == {}
-    assert await ledger.unlogged(limit=EVERYTHING) == []
+    assert await ledger.watermarks.unlogged(limit=EVERYTHING) == []
     assert (await ledger.head()).rows == 0
 
 
 async def test_rule_begins_at_its_first_watermark_only(ledger: Ledger) -> None:
-    await ledger.begin("all", Position(3, "e3"), served=at(5))
-    await ledger.begin("all", Position(9, "e9"), served=at(9))
+    await ledger.watermarks.begin("all", Position(3, "e3"), served=at(5))
+    await ledger.watermarks.begin("all", Position(9, "e9"), served=at(9))
 
-    assert await ledger.watermark("all") == Position(3, "e3")
-    assert await ledger.served("all") == at(5)
+    assert await ledger.watermarks.position("all") == Position(3, "e3")
+    assert await ledger.watermarks.served("all") == at(5)
+    assert await ledger.watermarks.positions() == {"all": (Position(3, "e3"), at(5))}
 
 
 async def test_first_watermark_is_no_end_of_a_batch(ledger: Ledger) -> None:
-    await ledger.begin("all", Position(3, "e3"), served=START)
+    await ledger.watermarks.begin("all", Position(3, "e3"), served=START)
 
-    assert await ledger.batch_ends("all") == []
+    assert await ledger.watermarks.batch_ends("all") == []
 
 
 async def test_batch_moves_the_watermark_of_its_rule_only(ledger: Ledger) -> None:
-    await ledger.begin("other", BEGINNING, served=START)
+    await ledger.watermarks.begin("other", BEGINNING, served=START)
 
     await fire(ledger, said(1), said(2))
 
-    assert await ledger.watermark("all") == Position(2, "e2")
-    assert await ledger.watermark("other") == BEGINNING
+    assert await ledger.watermarks.position("all") == Position(2, "e2")
+    assert await ledger.watermarks.position("other") == BEGINNING
 
 
 async def test_batch_ends_are_listed_newest_first(ledger: Ledger) -> None:
     await fire(ledger, said(1))
     await fire(ledger, said(2), said(3))
 
-    assert await ledger.batch_ends("all") == [Position(3, "e3"), Position(1, "e1")]
+    assert await ledger.watermarks.batch_ends("all") == [Position(3, "e3"), Position(1, "e1")]
 
 
 async def test_rewound_watermark_leaves_the_ends_of_batches(ledger: Ledger) -> None:
     await fire(ledger, said(1))
     await fire(ledger, said(2))
 
-    await ledger.rewind("all", Position(1, "e1"))
+    await ledger.watermarks.rewind("all", Position(1, "e1"))
 
-    assert await ledger.watermark("all") == Position(1, "e1")
-    assert await ledger.batch_ends("all") == [Position(2, "e2"), Position(1, "e1")]
+    assert await ledger.watermarks.position("all") == Position(1, "e1")
+    assert await ledger.watermarks.batch_ends("all") == [Position(2, "e2"), Position(1, "e1")]
 
 
 async def test_served_instant_never_moves_back(ledger: Ledger) -> None:
-    await ledger.begin("all", BEGINNING, served=at(5))
+    await ledger.watermarks.begin("all", BEGINNING, served=at(5))
 
-    await ledger.serve("all", at(9), succeeded_at=at(10))
-    await ledger.serve("all", at(7))
+    await ledger.watermarks.serve("all", at(9), succeeded_at=at(10))
+    await ledger.watermarks.serve("all", at(7))
 
-    assert await ledger.served("all") == at(9)
+    assert await ledger.watermarks.served("all") == at(9)
 
 
 async def test_rule_that_never_began_is_served_nothing(ledger: Ledger) -> None:
-    await ledger.serve("all", at(9))
+    await ledger.watermarks.serve("all", at(9))
 
-    assert await ledger.served("all") is None
-    assert await ledger.watermark("all") is None
+    assert await ledger.watermarks.served("all") is None
+    assert await ledger.watermarks.position("all") is None
 
 
 async def test_batch_of_a_rule_that_never_began_serves_no_instant(ledger: Ledger) -> None:
     await fire(ledger, said(1))
-    await ledger.serve("all", at(9))
+    await ledger.watermarks.serve("all", at(9))
 
-    assert await ledger.served("all") == at(9)
+    assert await ledger.watermarks.served("all") == at(9)
 
 
 async def test_batch_adds_its_own_row_first_and_is_named_after_it(ledger: Ledger) -> None:
@@ -222,7 +234,7 @@ async def test_batch_that_is_stopped_writes_nothing(ledger: Ledger) -> None:
         await ledger.commit(firing(versions), evaluate(versions, ALL), cancelled=lambda: True)
 
     assert (await ledger.head()).rows == 0
-    assert await ledger.watermark("all") is None
+    assert await ledger.watermarks.position("all") is None
 
 
 async def test_batch_says_when_all_is_decided(ledger: Ledger) -> None:
@@ -245,7 +257,7 @@ async def test_rehearsal_returns_the_outcome_and_writes_nothing(ledger: Ledger) 
     rehearsed = await ledger.preview(firing(versions), evaluate(versions, ALL))
 
     assert (await ledger.head()).rows == 0
-    assert await ledger.watermark("all") is None
+    assert await ledger.watermarks.position("all") is None
     committed = await fire(ledger, *versions)
     assert rehearsed.channels == committed.channels
     assert [row.kind for row in rehearsed.records] == [row.kind for row in committed.records]
@@ -291,7 +303,7 @@ async def test_batch_waits_for_a_person_until_the_watermark_passes_it(provider: 
 async def test_rewound_rule_has_no_batch_that_waits(provider: Provider) -> None:
     await provider.hold(Position(5, "e5"))
 
-    await provider.ledger.rewind("all", Position(1, "e1"))
+    await provider.ledger.watermarks.rewind("all", Position(1, "e1"))
 
     assert await provider.ledger.held() == {}
 
@@ -299,20 +311,20 @@ async def test_rewound_rule_has_no_batch_that_waits(provider: Provider) -> None:
 async def test_rows_are_unlogged_until_they_are_marked(ledger: Ledger) -> None:
     await fire(ledger, said(1), said(2))
     await fire(ledger, said(3))
-    assert [row.seq for row in await ledger.unlogged(limit=2)] == [1, 2]
+    assert [row.seq for row in await ledger.watermarks.unlogged(limit=2)] == [1, 2]
 
-    await ledger.mark_logged(4)
-    await ledger.mark_logged(2)
+    await ledger.watermarks.mark_logged(4)
+    await ledger.watermarks.mark_logged(2)
 
-    assert [row.seq for row in await ledger.unlogged(limit=EVERYTHING)] == [5]
+    assert [row.seq for row in await ledger.watermarks.unlogged(limit=EVERYTHING)] == [5]
 
 
 async def test_head_changes_with_each_batch_and_with_nothing_else(ledger: Ledger) -> None:
     empty = await ledger.head()
     await fire(ledger, said(1))
     first = await ledger.head()
-    await ledger.begin("other", BEGINNING, served=START)
-    await ledger.mark_logged(1)
+    await ledger.watermarks.begin("other", BEGINNING, served=START)
+    await ledger.watermarks.mark_logged(1)
     await ledger.checkpoint_after_backlog()
     assert await ledger.head() == first
     await fire(ledger, said(2))

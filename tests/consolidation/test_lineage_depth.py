@@ -36,7 +36,7 @@ async def fired(folder: Path, episodes: Sequence[Episode], *, together: bool) ->
         ) as facts,
     ):
         await facts.bootstrap()
-        consolidator = Consolidator(memory, facts, FakeDeltaLog(), FakeClock(), batch=5_000)
+        consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), FakeClock(), batch=5_000)
         for some in [episodes] if together else [[one] for one in episodes]:
             await memory.put_many(some)
             await consolidator.fire(FireRequest(rule("all"), "manual", START))

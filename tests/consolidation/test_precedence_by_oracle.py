@@ -118,7 +118,7 @@ class StoreAndOracle:
         self.fired += 1
         at = START + timedelta(seconds=self.fired)
         position = Position(upto, self.log[upto - 1])
-        outcome = await self.store.commit(
+        outcome = await self.store.ledger.commit(
             Firing(fired.id, "h", "every", at, Position(), position), evaluate(versions, fired)
         )
         self.read[name] = upto
@@ -162,7 +162,7 @@ class StoreAndOracle:
         moment = microseconds(START) + 10
         at = START + timedelta(days=2, seconds=self.fired)
         reach = ScopeFilter("alice", FORGETTABLE, None)
-        await self.store.forget(reach, eids, moment=moment, at=at, by="me", dry_run=False)
+        await self.store.erasures.forget(reach, eids, moment=moment, at=at, by="me", dry_run=False)
         gone = {
             fact_id(channel, one.eid)
             for one in self.heard
@@ -181,7 +181,7 @@ class StoreAndOracle:
 
     async def undo(self, firing: str) -> None:
         moment = START + timedelta(days=2, seconds=self.fired)
-        outcome = await self.store.undo(firing, at=moment, by="me", dry_run=False)
+        outcome = await self.store.ledger.undo(firing, at=moment, by="me", dry_run=False)
         self.undone[outcome.firing_id] = firing
         self.firings.append(outcome.firing_id)
 
@@ -312,7 +312,7 @@ async def tell(world: StoreAndOracle, step: tuple[Any, ...]) -> None:
 
 async def change_channels(world: StoreAndOracle, *, several: bool) -> None:
     world.multi = set(MULTI) if several else set()
-    await world.store.set_channels(CHANNELS if several else {}, at=START)
+    await world.store.ledger.set_channels(CHANNELS if several else {}, at=START)
 
 
 def fact_of(id_: str, what: str, at: int = 0) -> Fact:
@@ -329,7 +329,7 @@ def fact_of(id_: str, what: str, at: int = 0) -> Fact:
 
 async def firing_of_a_hand(world: StoreAndOracle, rule_id: str = "@manual") -> str:
     """Return the id that the next firing will have."""
-    return f"{rule_id}@{await world.store.ledger_rows() + 1}"
+    return f"{rule_id}@{await world.store.reads.ledger_rows() + 1}"
 
 
 def remember(world: StoreAndOracle, firing: str, name: str, claim: Told | None) -> None:
@@ -344,9 +344,9 @@ def asserted(world: StoreAndOracle, id_: str, what: str) -> Told:
 async def correct(world: StoreAndOracle, id_: str, what: str) -> None:
     """State a fact as a person; what is there by the same words is not recorded again."""
     claim = asserted(world, id_, what)
-    rows = await world.store.ledger_rows()
+    rows = await world.store.reads.ledger_rows()
     await world.store.correct(fact_of(id_, what), by="me", reason="so it is")
-    if await world.store.ledger_rows() > rows:
+    if await world.store.reads.ledger_rows() > rows:
         remember(world, f"@manual@{rows + 1}", id_, claim)
 
 
@@ -386,9 +386,9 @@ def declared(world: StoreAndOracle, id_: str, what: str, at: int) -> Told:
 async def declare(world: StoreAndOracle, id_: str, what: str, at: int) -> None:
     """Pin a fact through the library, as a Stargraph host does; what is there is not recorded."""
     claim = declared(world, id_, what, at)
-    rows = await world.store.ledger_rows()
+    rows = await world.store.reads.ledger_rows()
     await world.store.pin(fact_of(id_, what, at))
-    if await world.store.ledger_rows() > rows:
+    if await world.store.reads.ledger_rows() > rows:
         remember(world, f"@manual@{rows + 1}", id_, claim)
     else:
         assert current(world, id_) is not None
@@ -423,7 +423,7 @@ async def write_row(world: StoreAndOracle, id_: str, what: str, at: int) -> None
     )  # fmt: skip
     with closing(sqlite3.connect(world.store.path)) as connection, connection:
         connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    if await world.store.notice_external():
+    if await world.store.ledger.notice_external():
         remember(world, firing, id_, claim)
     else:
         assert before is not None
@@ -435,7 +435,7 @@ async def delete_row(world: StoreAndOracle, id_: str) -> None:
     firing = await firing_of_a_hand(world, "@external")
     with closing(sqlite3.connect(world.store.path)) as connection, connection:
         connection.execute("DELETE FROM facts WHERE fact_id = ?", (id_,))
-    await world.store.notice_external()
+    await world.store.ledger.notice_external()
     if target is not None:
         remove_from_oracle(world, firing, id_, target)
 
@@ -462,7 +462,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
     )
     async with store:
         await store.bootstrap()
-        await store.set_channels(CHANNELS, at=START)
+        await store.ledger.set_channels(CHANNELS, at=START)
         world = StoreAndOracle(store)
         for step in steps:
             await tell(world, step)
@@ -471,7 +471,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
         for name in RULES:
             await world.fire(name, 1_000)
         await check_equals_oracle(world)
-        replayed = await store.replay(Path(folder) / "again.db")
+        replayed = await store.reads.replay(Path(folder) / "again.db")
         assert replayed.differing == 0, replayed
 
 

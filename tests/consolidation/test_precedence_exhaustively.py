@@ -104,14 +104,14 @@ async def test_every_story_ends_as_the_oracle_says(
     stories = list(permutations(SAYINGS, length))[::every]
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
-        await store.set_channels({"facts": frozenset({"likes"})}, at=START)
+        await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
         after = Position()
         for upto, batch in batches(stories, predicate):
             firing = Firing(
                 "all", "h", "every", START, after, Position(batch[-1].seq, batch[-1].id)
             )
             after = firing.upto
-            await store.commit(firing, evaluate(batch, rule("all")))
+            await store.ledger.commit(firing, evaluate(batch, rule("all")))
             facts = {
                 fact.id: fact.payload.get("object") for fact in await store.query(FactPattern())
             }

@@ -60,7 +60,7 @@ async def read(home: OpenStores, times: int = 1, user: str = "alice") -> None:
 
 async def said(home: OpenStores) -> list[tuple[str, str, str]]:
     """Return kind, id and reason of every row that is not a firing's own."""
-    rows = await home.facts.records(limit=10_000)
+    rows = await home.facts.reads.records(limit=10_000)
     return [(row.kind, row.fact_id, row.reason) for row in rows if row.kind != "firing"]
 
 
@@ -147,7 +147,7 @@ async def test_read_of_an_episode_that_is_not_held_back_logs_nothing(home: OpenS
 async def test_a_read_counts_as_one_pending_for_a_cadence(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
-    mark = await home.facts.watermark("gated")
+    mark = await home.facts.watermarks.position("gated")
     assert mark is not None
 
     await read(home, 2)
@@ -222,7 +222,7 @@ async def test_a_read_does_not_bring_back_what_was_undone(home: OpenStores) -> N
     await home.put(TEA)
     [firing] = (await home.fire(PLAIN)).firing_ids
     await home.fire(NOTES)
-    await home.facts.undo(firing, at=START, by="me", dry_run=False)
+    await home.facts.ledger.undo(firing, at=START, by="me", dry_run=False)
 
     await read(home)
     plain, notes = await home.fire(PLAIN), await home.fire(NOTES)
@@ -242,7 +242,7 @@ async def test_a_read_does_not_bring_back_what_the_gate_let_in_and_was_undone(
     await read(home)
     [firing] = (await home.fire(GATED)).firing_ids
     await home.fire(other)
-    await home.facts.undo(firing, at=START, by="me", dry_run=False)
+    await home.facts.ledger.undo(firing, at=START, by="me", dry_run=False)
 
     await read(home)
     await home.fire(GATED)
@@ -365,7 +365,7 @@ async def test_repaired_episode_that_is_held_back_leaves_quarantine(home: OpenSt
     await home.put(TEA)
     await home.fire(GATED)
 
-    assert await home.facts.quarantine() == []
+    assert await home.facts.reads.quarantine() == []
     assert (await said(home))[-1] == ("noop", "e1", "below_salience")
 
 
@@ -392,7 +392,7 @@ async def test_a_firing_that_dies_before_its_commit_loses_no_second_look(
 ) -> None:
     await home.put(TEA)
     with monkeypatch.context() as dying:
-        dying.setattr(home.facts, "commit", _die)
+        dying.setattr(home.facts.ledger, "commit", _die)
         with pytest.raises(OSError, match="no space"):
             await home.fire(GATED)
 
@@ -411,7 +411,7 @@ async def test_undo_of_a_firing_ignores_what_the_firing_held_back(home: OpenStor
     await home.put(TEA)
     [firing] = (await home.fire(GATED)).firing_ids
 
-    outcome = await home.facts.undo(firing, at=START, by="me", dry_run=False)
+    outcome = await home.facts.ledger.undo(firing, at=START, by="me", dry_run=False)
     await read(home)
     await home.fire(GATED)
 
@@ -445,10 +445,10 @@ async def test_the_ledger_verifies_and_replays_with_what_was_held_back(
     await home.fire(NOTES)
     await home.put(triple("e3", "ada", "likes", "rye", timestamp=at(2)))
     [firing] = (await home.fire(NOTES)).firing_ids
-    await home.facts.undo(firing, at=START, by="me", dry_run=False)
+    await home.facts.ledger.undo(firing, at=START, by="me", dry_run=False)
 
     _, _, broken = await home.facts.verify()
-    replay = await home.facts.replay(tmp_path / "again.db")
+    replay = await home.facts.reads.replay(tmp_path / "again.db")
 
     assert broken is None
     assert (replay.differing, replay.unclear) == (0, 0)
@@ -459,7 +459,7 @@ async def test_the_row_tells_how_it_fell_short(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
-    _, lines = await home.facts.exported(after=1, limit=9)
+    _, lines = await home.facts.reads.export(after=1, limit=9)
 
     row = orjson.loads(lines[0])
     assert (row["what"], row["kind"], row["reason"]) == ("gated", "noop", "below_salience")
@@ -472,12 +472,12 @@ async def test_repeated_log_lines_equal_the_first_ones(home: OpenStores) -> None
     await home.put(triple("e1", "ada", "likes", "tea", metadata={"confidence": 0.5}))
     await home.fire(GATED)
 
-    assert home.log.lines == without_firings(await home.facts.records())
+    assert home.log.lines == without_firings(await home.facts.reads.records())
 
 
 async def decision(home: OpenStores, fired: ConsolidationRule) -> Decision:
     versions = {one.id: one for one in await home.memory.reread(fired, ["e1"], upto=2**62)}
-    [found] = await home.facts.decisions_of("e1", [fired], {fired.id: versions["e1"]})
+    [found] = await home.facts.reads.decisions_of("e1", [fired], {fired.id: versions["e1"]})
     return found
 
 
@@ -514,7 +514,9 @@ async def test_erased_scope_leaves_neither_reads_nor_scores(
 
     reach = ScopeFilter.of("alice", None, None)
     counts = await home.memory.forget(reach, [], moment=2**51)
-    done = await home.facts.forget(reach, ["e1"], moment=2**51, at=START, by="me", dry_run=False)
+    done = await home.facts.erasures.forget(
+        reach, ["e1"], moment=2**51, at=START, by="me", dry_run=False
+    )
 
     assert counts["slumberd_accesses"] == 1
     assert done.counts["slumberd_ledger"] == 1
@@ -524,7 +526,7 @@ async def test_erased_scope_leaves_neither_reads_nor_scores(
         ("noop", "", "below_salience"),
     ]
     assert (await home.facts.verify())[2] is None
-    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+    assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
 async def test_read_of_an_erased_episode_leaves_no_row(home: OpenStores) -> None:
@@ -533,7 +535,7 @@ async def test_read_of_an_erased_episode_leaves_no_row(home: OpenStores) -> None
     await home.fire(PLAIN)
     await home.fire(NOTES)
     reach = ScopeFilter.of("alice", None, None)
-    await home.facts.forget(reach, [], moment=2**51, at=START, by="me", dry_run=False)
+    await home.facts.erasures.forget(reach, [], moment=2**51, at=START, by="me", dry_run=False)
     before = len(await said(home))
 
     await read(home)
@@ -551,7 +553,7 @@ async def test_erasure_of_the_owner_of_a_held_back_episode_removes_no_fact_of_an
     await home.fire(GATED)
     fact = await _pinned_by_bob(home)
 
-    await home.facts.forget(
+    await home.facts.erasures.forget(
         ScopeFilter.of("alice", None, None), ["e1"], moment=2**51, at=START, by="me", dry_run=False
     )
 
@@ -591,7 +593,7 @@ async def test_a_new_file_without_what_was_erased_still_knows_reads_from_version
 ) -> None:
     await home.put(triple("b1", "bob", "likes", "figs", user="bob"), TEA)
     [firing] = (await home.fire(PLAIN)).firing_ids
-    await home.facts.undo(firing, at=START, by="me", dry_run=False)
+    await home.facts.ledger.undo(firing, at=START, by="me", dry_run=False)
     await home.fire(NOTES)
     await home.memory.forget(ScopeFilter.of("bob", None, None), [], moment=2**51)
     await read(home)
@@ -683,7 +685,7 @@ async def test_long_contents_of_one_user_keep_no_other_user_waiting_for_good(
 
         assert failures > 0
         assert await home.objects() == {"e1": "tea"}
-        kinds = [record.kind for record in await home.facts.records()]
+        kinds = [record.kind for record in await home.facts.reads.records()]
         assert kinds.count("noop") == 12
 
 
@@ -781,7 +783,7 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
                 case "read" if reads:
                     await read(home)
         assert (await home.facts.verify())[2] is None
-        replay = await home.facts.replay(folder / "again.db")
+        replay = await home.facts.reads.replay(folder / "again.db")
         assert (replay.differing, replay.unclear) == (0, 0)
         return [
             [fact for fact in told if not fact.id.startswith("@")]
@@ -795,7 +797,7 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
 
 async def undo(home: OpenStores, firing_ids: Sequence[str], seconds: int) -> None:
     for firing_id in firing_ids:
-        await home.facts.undo(firing_id, at=at(seconds), by="me", dry_run=False)
+        await home.facts.ledger.undo(firing_id, at=at(seconds), by="me", dry_run=False)
 
 
 def told_of(folder: Path) -> list[tuple[Any, ...]]:

@@ -61,7 +61,7 @@ async def pin_for_bob(home: OpenStores, id: str = "e0") -> None:
 
 
 async def undo(home: OpenStores, firing_id: str) -> str:
-    done = await home.facts.undo(firing_id, at=at(30), by="me", dry_run=False)
+    done = await home.facts.ledger.undo(firing_id, at=at(30), by="me", dry_run=False)
     return done.firing_id
 
 
@@ -190,7 +190,7 @@ async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
 
     await forget(home, "ann")
 
-    assert await home.facts.batch_ends("all") != []
+    assert await home.facts.watermarks.batch_ends("all") != []
     assert selected(tmp_path, "SELECT upto_eid FROM slumberd_firings ORDER BY n") == [
         ("e0",), ("e0",), ("",)
     ]  # fmt: skip
@@ -207,14 +207,14 @@ async def test_undo_of_an_undo_does_not_give_one_id_to_two_users(
     await pin_for_bob(home)
     before = await facts_of(home, "bob")
 
-    done = await home.facts.undo(undoing, at=at(40), by="me", dry_run=False)
+    done = await home.facts.ledger.undo(undoing, at=at(40), by="me", dry_run=False)
 
     assert [(one.kind, one.reason) for one in done.records[1:]] == [("quarantine", "id_taken")]
     assert await facts_of(home, "bob") == before
     assert await facts_of(home, "ann") == []
     assert await verified(home)
-    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
-    held = await home.facts.quarantine()
+    assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
+    held = await home.facts.reads.quarantine()
     assert [(one["rule_id"], one["episode_id"], one["reason"]) for one in held] == [
         ("all", "e0", "id_taken")
     ]
@@ -227,16 +227,16 @@ async def test_claim_that_an_undo_could_not_restore_comes_with_a_retry_once_the_
     await home.fire()
     undoing = await undo(home, "all@1")
     await pin_for_bob(home)
-    pinning = (await home.facts.records())[-1].firing_id
+    pinning = (await home.facts.reads.records())[-1].firing_id
     await undo(home, undoing)
 
     await undo(home, pinning)
     await home.consolidator.retry(rule("all"), at(50), by="me")
 
     assert [fact["id"] for fact in await facts_of(home, "ann")] == ["e0"]
-    assert await home.facts.quarantine() == []
+    assert await home.facts.reads.quarantine() == []
     assert await verified(home)
-    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+    assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
 async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
@@ -250,12 +250,12 @@ async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
     await pin_for_bob(home)
     before = await facts_of(home, "bob")
 
-    done = await home.facts.undo(withdrawing, at=at(40), by="me", dry_run=False)
+    done = await home.facts.ledger.undo(withdrawing, at=at(40), by="me", dry_run=False)
 
     assert [(one.kind, one.reason) for one in done.records[1:]] == [("quarantine", "id_taken")]
     assert await facts_of(home, "bob") == before
     assert await verified(home)
-    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+    assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
 async def test_a_backfill_does_not_take_an_id_back_from_another_user(
@@ -270,7 +270,7 @@ async def test_a_backfill_does_not_take_an_id_back_from_another_user(
     await home.consolidator.backfill(rule("all"), at(40), by="me")
 
     assert await facts_of(home, "bob") == before
-    assert [one["reason"] for one in await home.facts.quarantine()] == ["id_taken"]
+    assert [one["reason"] for one in await home.facts.reads.quarantine()] == ["id_taken"]
     assert await verified(home)
 
 
@@ -278,7 +278,7 @@ async def test_undoing_a_pin_undone_does_not_take_an_id_back_from_an_episode(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await pin_for_bob(home)
-    undoing = await undo(home, (await home.facts.records())[0].firing_id)
+    undoing = await undo(home, (await home.facts.reads.records())[0].firing_id)
     await home.put(of_ann())
     await home.fire()
     before = await facts_of(home, "ann")
@@ -335,7 +335,7 @@ async def test_undo_of_a_firing_removes_its_episodes_from_quarantine(
 
     await undo(home, second)
 
-    assert [one["episode_id"] for one in await home.facts.quarantine()] == ["e1"]
+    assert [one["episode_id"] for one in await home.facts.reads.quarantine()] == ["e1"]
 
 
 async def test_undo_restores_what_a_firing_had_quarantined(home: OpenStores) -> None:
@@ -349,7 +349,7 @@ async def test_undo_restores_what_a_firing_had_quarantined(home: OpenStores) -> 
 
     assert [fact["payload"]["object"] for fact in await facts_of(home, "ann")] == ["tea"]
     await home.consolidator.backfill(rule("all"), at(50), by="me")
-    assert [one["episode_id"] for one in await home.facts.quarantine()] == ["e0"]
+    assert [one["episode_id"] for one in await home.facts.reads.quarantine()] == ["e0"]
     assert await verified(home)
 
 
@@ -362,13 +362,13 @@ async def test_a_batch_that_waits_at_the_episode_of_another_keeps_its_name(
         gone = of_bob("c", timestamp=at(9), metadata={"intent": "delete", "replaces": "b"})
         await home.put(gone)
         await home.fire()
-        assert (await home.facts.held())["all"].upto == (3, "c")
+        assert (await home.facts.ledger.held())["all"].upto == (3, "c")
 
         await forget(home, "ann")
-        kept = (await home.facts.held())["all"].upto
+        kept = (await home.facts.ledger.held())["all"].upto
         await forget(home, "bob")
 
-        assert (kept, (await home.facts.held())["all"].upto) == ((3, "c"), (3, ""))
+        assert (kept, (await home.facts.ledger.held())["all"].upto) == ((3, "c"), (3, ""))
 
 
 async def test_erasure_of_one_user_keeps_what_another_program_wrote_of_another(

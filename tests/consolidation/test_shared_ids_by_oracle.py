@@ -134,7 +134,7 @@ class StoreAndOracle:
         versions = [self._version(name, number) for number in numbers]
         end = Position(self.read[name], self.log[self.read[name] - 1]["id"])
         firing = Firing(name, "h", trigger, self.clock.now(), Position(), end)
-        outcome = await self.store.commit(firing, evaluate(versions, rule(name)))
+        outcome = await self.store.ledger.commit(firing, evaluate(versions, rule(name)))
         number = outcome.records[0].seq
         for one in sorted(versions, key=lambda one: (one.at, one.id)):
             self._remember(number, name, one)
@@ -188,7 +188,7 @@ class StoreAndOracle:
         await self._manually(self.store.retract(id, by="me", reason="so"), claim.fact_id, claim)
 
     async def _manually(self, doing: Any, id: str, claim: Told) -> None:
-        number = await self.store.ledger_rows() + 1
+        number = await self.store.reads.ledger_rows() + 1
         await doing
         self.words.append(Word(number, MANUAL, 0, id, claim.user, claim))
         self.firings.append((number, f"{MANUAL}@{number}"))
@@ -197,7 +197,7 @@ class StoreAndOracle:
         if not self.firings:
             return
         number, firing_id = self.firings[which % len(self.firings)]
-        outcome = await self.store.undo(firing_id, at=self.clock.now(), by="", dry_run=False)
+        outcome = await self.store.ledger.undo(firing_id, at=self.clock.now(), by="", dry_run=False)
         by = outcome.records[0].seq
         said = {word.id for word in self.words if word.firing == number}
         said.update(id for one, _, ids in self.undoings if one == number for id in ids)
@@ -218,7 +218,7 @@ class StoreAndOracle:
 
     async def forget(self, user: str) -> None:
         now = self.clock.now()
-        await self.store.forget(
+        await self.store.erasures.forget(
             ScopeFilter(user, None, None), moment=microseconds(now), at=now, by="", dry_run=False
         )
         self.words = [word for word in self.words if word.user != user]
@@ -290,14 +290,14 @@ async def play(steps: Sequence[Step], folder: Path) -> None:
     clock = FakeClock(START + timedelta(days=1))
     async with SQLiteFactStore(folder / "facts.db", clock=clock, synchronous="normal") as store:
         await store.bootstrap()
-        await store.set_channels(MULTI, at=START)
+        await store.ledger.set_channels(MULTI, at=START)
         world = StoreAndOracle(store, clock)
         for what, *rest in steps:
             clock.advance(60)
             await getattr(world, what)(*rest)
             if what != "put":
                 await check(world)
-        replayed = await store.replay(folder / "again.db")
+        replayed = await store.reads.replay(folder / "again.db")
         assert replayed.differing == 0, replayed.first
 
 

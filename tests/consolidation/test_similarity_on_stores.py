@@ -59,7 +59,7 @@ async def fire(
     firing = Firing(
         fired.id, fired.content_hash, trigger, at(100), Position(), upto, min_similarity=alike
     )
-    return await store.commit(firing, evaluate(versions, fired))
+    return await store.ledger.commit(firing, evaluate(versions, fired))
 
 
 async def standing(store: SQLiteFactStore) -> dict[str, Any]:
@@ -70,7 +70,7 @@ async def standing(store: SQLiteFactStore) -> dict[str, Any]:
 async def sound(store: SQLiteFactStore, folder: Path) -> None:
     """Expect the ledger to verify, and to give the same facts again."""
     assert (await store.verify())[2] is None
-    replay = await store.replay(folder / "again.db")
+    replay = await store.reads.replay(folder / "again.db")
     assert (replay.differing, replay.unclear, replay.first) == (0, 0, None)
 
 
@@ -163,7 +163,7 @@ def test_several_values_of_one_predicate_are_compared(tell: Any) -> None:
         return said(id, seq, "ada likes it", metadata=told)
 
     async def story(store: SQLiteFactStore) -> None:
-        await store.set_channels({"facts": frozenset({"likes"})}, at=at(1))
+        await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(1))
         await fire(store, NEAR, likes("e1", 1, "tea"), likes("e2", 2, "tea."))
         await fire(store, NEAR, likes("e3", 3, "coffee"))
         assert await standing(store) == {"e1": [], "e2": ["e1"], "e3": ["e1", "e2"]}
@@ -201,9 +201,9 @@ def test_an_undo_and_an_edit_remove_the_link(tell: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
         await fire(store, NEAR, said("e1", 1, MORNING))
         again = await fire(store, NEAR, said("e2", 2, TURNED))
-        undone = await store.undo(again.firing_id, at=at(200), by="", dry_run=False)
+        undone = await store.ledger.undo(again.firing_id, at=at(200), by="", dry_run=False)
         assert await standing(store) == {"e1": []}
-        await store.undo(undone.firing_id, at=at(201), by="", dry_run=False)
+        await store.ledger.undo(undone.firing_id, at=at(201), by="", dry_run=False)
         assert await standing(store) == {"e1": [], "e2": ["e1"]}
         await fire(store, NEAR, said("e2", 3, "something else altogether"))
         assert await standing(store) == {"e1": [], "e2": []}
@@ -258,7 +258,7 @@ def test_an_erased_session_leaves_the_facts_that_it_was_linked_with(tell: Any) -
         await fire(store, NEAR, said("e1", 1, MORNING))
         await fire(store, NEAR, said("e2", 2, TURNED, session="s2"))
         reach = ScopeFilter.of("alice", "s2", None)
-        await store.forget(reach, moment=10**15 * 2, at=at(300), by="", dry_run=False)
+        await store.erasures.forget(reach, moment=10**15 * 2, at=at(300), by="", dry_run=False)
         assert await standing(store) == {"e1": []}
 
     tell(story)
@@ -344,7 +344,7 @@ def versions_of(told: Sequence[tuple[str, str, dict[str, str]]]) -> list[Episode
 async def outcome_of(fired: ConsolidationRule, batches: Sequence[Sequence[EpisodeVersion]]) -> Any:
     with TemporaryDirectory() as name:
         async with opened(Path(name)) as store:
-            await store.set_channels({"facts": frozenset({"likes"})}, at=at(1))
+            await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(1))
             for batch in batches:
                 await fire(store, fired, *batch)
             await sound(store, Path(name))

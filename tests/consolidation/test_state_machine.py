@@ -16,6 +16,7 @@ from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.sql_statements import statements
 from slumberd.storage.audit import partition
+from slumberd.storage.facts.ledger import SQLiteLedger
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.consolidation.test_precedence_by_oracle import DEPTH, LaterAndLater
 from tests.support.machine import Machine
@@ -60,14 +61,14 @@ def test_facts_equal_the_oracle_whatever_happens() -> None:
     live(Machine, EXAMPLES)
 
 
-class Hasty(SQLiteFactStore):
-    """A store whose watermark moves first, in a transaction of its own."""
+class Hasty(SQLiteLedger):
+    """A ledger whose watermark moves first, in a transaction of its own."""
 
     async def commit(
         self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]], **more: Any
     ) -> Outcome:
         end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
-        await self._database.write(lambda connection: connection.execute(MOVE, end).rowcount)
+        await self._file.database.write(lambda connection: connection.execute(MOVE, end).rowcount)
         return await super().commit(firing, candidates, **more)
 
 
@@ -75,9 +76,11 @@ class HastyMachine(Machine):
     """Lives with it."""
 
     def _facts(self, folder: Path) -> SQLiteFactStore:
-        return Hasty(
+        store = SQLiteFactStore(
             folder / "facts.db", lineage_depth=DEPTH, clock=LaterAndLater(), synchronous="normal"
         )
+        store.ledger = Hasty(store.file, store.watermarks)
+        return store
 
 
 @pytest.mark.slow

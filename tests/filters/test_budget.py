@@ -58,7 +58,7 @@ async def test_a_filter_over_its_budget_stops_its_rule_alone_until_the_rows_let_
         SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as facts,
     ):
         await facts.bootstrap()
-        consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=5_000)
+        consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=5_000)
         scheduler = _scheduler(clock, memory, facts, consolidator, [HEAVY, LIGHT])
         await memory.put_many(stream(LONG, 0))
 
@@ -68,7 +68,7 @@ async def test_a_filter_over_its_budget_stops_its_rule_alone_until_the_rows_let_
         failed = [line for line in logs if line["event"] == "firing.failed"]
         assert [(line["rule_id"], line["error"]) for line in failed] == [("heavy", "FilterError")]
         assert failed[0]["message"].endswith(f"ran over its budget of {BUDGET:g} s")
-        assert await facts.watermark("heavy") in (None, Position())
+        assert await facts.watermarks.position("heavy") in (None, Position())
         assert await _channels(facts) == {"light": 30}
 
         await memory.put_many(stream("plain words", 100))
@@ -76,7 +76,10 @@ async def test_a_filter_over_its_budget_stops_its_rule_alone_until_the_rows_let_
         await scheduler.turn(stop)
 
         newest = await memory.newest()
-        assert [await facts.watermark(one) for one in ("heavy", "light")] == [newest, newest]
+        assert [await facts.watermarks.position(one) for one in ("heavy", "light")] == [
+            newest,
+            newest,
+        ]
         assert await _channels(facts) == {"light": 30, "facts": 30}
 
 
@@ -90,7 +93,7 @@ def _scheduler(
     async def fire(fired: ConsolidationRule, due: Due, instant: datetime) -> None:
         await consolidator.fire(FireRequest(fired, due.trigger, instant))
 
-    scheduler = Scheduler(clock=clock, episodes=memory, ledger=facts, fire=fire)
+    scheduler = Scheduler(clock=clock, episodes=memory, ledger=facts.ledger, fire=fire)
     scheduler.replace(rules, "UTC")
     return scheduler
 

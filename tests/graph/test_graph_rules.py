@@ -231,7 +231,7 @@ async def _served_long_ago(home: Home, *rules: str) -> None:
     async with SQLiteFactStore(home.state / "facts.db") as facts:
         await facts.bootstrap()
         for one in rules:
-            await facts.begin(one, BEGINNING, served=START - timedelta(days=400))
+            await facts.watermarks.begin(one, BEGINNING, served=START - timedelta(days=400))
     async with SQLiteMemoryStore(home.state / "memory.db") as memory:
         await memory.bootstrap()
 
@@ -261,7 +261,7 @@ def promoter(
 ) -> Promoter:
     clock = FakeClock()
     memory = SQLiteMemoryStore(facts.path.with_name("memory.db"))
-    consolidator = Consolidator(memory, facts, log or FakeDeltaLog(), clock, batch=10)
+    consolidator = Consolidator(memory, facts.ledger, log or FakeDeltaLog(), clock, batch=10)
     return Promoter(lambda: graph, facts, consolidator, clock)
 
 
@@ -306,7 +306,7 @@ async def test_a_stop_ends_the_query_and_promotes_nothing(facts: SQLiteFactStore
     report = await firing
 
     assert (report.cut_short, report.firing_ids, graph.closed) == (True, [], 1)
-    assert await facts.ledger_rows() == 0
+    assert await facts.reads.ledger_rows() == 0
 
 
 async def test_a_stop_that_never_comes_holds_nobody_up(facts: SQLiteFactStore) -> None:
@@ -326,7 +326,7 @@ async def test_a_firing_that_takes_longer_than_its_rule_lets_it_fails(
         await promoter(facts, graph).fire(FireRequest(graph_rule(timeout=0.05), "cron", START))
 
     assert graph.closed == 1
-    assert await facts.ledger_rows() == 0
+    assert await facts.reads.ledger_rows() == 0
 
 
 async def test_a_graph_that_fails_is_closed_and_nothing_is_promoted(
@@ -355,4 +355,4 @@ async def test_a_rehearsal_reports_the_rows_that_it_would_write(facts: SQLiteFac
 
     assert [record.kind for record in report.records] == ["firing", "add"]
     assert (report.dry_run, report.firing_ids) == (True, [])
-    assert await facts.ledger_rows() == 0
+    assert await facts.reads.ledger_rows() == 0

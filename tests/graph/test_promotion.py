@@ -84,11 +84,11 @@ async def objects(store: SQLiteFactStore) -> set[object]:
 
 
 async def rows_in(store: SQLiteFactStore) -> int:
-    return await store.ledger_rows()
+    return await store.reads.ledger_rows()
 
 
 async def last_firing(store: SQLiteFactStore) -> str:
-    records = await store.records(limit=10_000)
+    records = await store.reads.records(limit=10_000)
     return records[-1].firing_id
 
 
@@ -97,7 +97,7 @@ async def proven(store: SQLiteFactStore) -> None:
     _, _, broken = await store.verify()
     assert broken is None
     with tempfile.TemporaryDirectory() as name:
-        replay = await store.replay(Path(name) / "replayed.db")
+        replay = await store.reads.replay(Path(name) / "replayed.db")
     assert (replay.differing, replay.first) == (0, None)
 
 
@@ -107,7 +107,7 @@ async def tell(
     """Let an episode of the same agent, and user, say something."""
     one = version(id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=said)
     firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
-    await store.commit(firing, evaluate([one], rule("all")))
+    await store.ledger.commit(firing, evaluate([one], rule("all")))
 
 
 async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(
@@ -448,7 +448,7 @@ async def test_what_changes_of_a_triple_changes_its_one_fact(
     assert after.id == before.id
     assert after.model_dump() != before.model_dump()
     assert await store.query(ANYTHING) == [after]
-    records = await store.records_of(after.id)
+    records = await store.reads.records_of(after.id)
     assert [record.kind for record in records] == ["add", "update"]
     await proven(store)
 
@@ -562,7 +562,7 @@ async def test_a_person_who_takes_a_word_back_leaves_it_to_the_graph(
 ) -> None:
     (fact,) = await promote(store, TEA)
     await store.retract(fact.id, by="me", reason="it is wrong")
-    await store.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
+    await store.ledger.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
 
     (again,) = await promote(store, TEA | {"confidence": 0.5})
 
@@ -576,7 +576,7 @@ async def test_one_undo_takes_a_whole_promotion_back_and_it_stays_so(
     firing = await last_firing(store)
     assert firing == "@graph/team@1"
 
-    await store.undo(firing, at=at(20), by="me", dry_run=False)
+    await store.ledger.undo(firing, at=at(20), by="me", dry_run=False)
     rows = await rows_in(store)
     await promote(store, TEA, WORK)
 
@@ -590,7 +590,7 @@ async def test_one_undo_takes_a_whole_promotion_back_and_it_stays_so(
 async def test_an_undone_change_leaves_what_was_said_before(store: SQLiteFactStore) -> None:
     await promote(store, TEA)
     await promote(store, TEA | {"object": "mate"})
-    await store.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
+    await store.ledger.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
     assert await objects(store) == {"tea"}
     rows = await rows_in(store)
 
@@ -618,7 +618,7 @@ async def test_the_id_of_another_users_fact_is_left_alone(store: SQLiteFactStore
 async def test_a_scope_that_was_forgotten_is_not_filled_again(store: SQLiteFactStore) -> None:
     await promote(store, TEA)
     reach = ScopeFilter.of("alice", None, None)
-    await store.forget(reach, moment=10**15, at=at(20), by="me", dry_run=False)
+    await store.erasures.forget(reach, moment=10**15, at=at(20), by="me", dry_run=False)
 
     assert await promote(store, TEA, WORK, clock=FakeClock(at(10**7))) == []
 
@@ -748,10 +748,10 @@ async def _step(
                 )
             )  # fmt: skip
         case "undo":
-            firings = [one for one in await store.records(limit=999) if one.kind == "firing"]
+            firings = [one for one in await store.reads.records(limit=999) if one.kind == "firing"]
             if firings:
                 firing_id = firings[said % len(firings)].firing_id
-                await store.undo(firing_id, at=clock.now(), by="me", dry_run=False)
+                await store.ledger.undo(firing_id, at=clock.now(), by="me", dry_run=False)
         case _:
             seconds = int((clock.now() - START).total_seconds())
             await tell(

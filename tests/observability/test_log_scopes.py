@@ -42,7 +42,7 @@ async def fire(store: SQLiteFactStore, name: str, *episodes: Episode) -> Outcome
     ]
     end = Position(len(versions), versions[-1].id)
     firing = Firing(name, "", "manual", START, Position(), end)
-    return await store.commit(firing, evaluate(versions, rule(name)))
+    return await store.ledger.commit(firing, evaluate(versions, rule(name)))
 
 
 def said() -> list[Episode]:
@@ -64,13 +64,13 @@ async def everything(store: SQLiteFactStore) -> list[Record]:
         lineage=[{"by": "me"}], confidence=1.0, pinned_at=START,
     )  # fmt: skip
     await store.pin(mine)
-    pinned = await store.unlogged(limit=9)
+    pinned = await store.watermarks.unlogged(limit=9)
     fired = await fire(store, "one", *said())
     known = await fire(store, "one", *said())
     again = await fire(store, "two", *said())
-    undone = await store.undo(fired.firing_id, at=LATER, by="me", dry_run=False)
-    both = await store.undo(again.firing_id, at=LATER, by="me", dry_run=False)
-    back = await store.undo(both.firing_id, at=LATER, by="me", dry_run=False)
+    undone = await store.ledger.undo(fired.firing_id, at=LATER, by="me", dry_run=False)
+    both = await store.ledger.undo(again.firing_id, at=LATER, by="me", dry_run=False)
+    back = await store.ledger.undo(both.firing_id, at=LATER, by="me", dry_run=False)
     await store.unpin("p1")
     made = [fired, known, again, undone, both, back]
     return [*pinned, *(record for outcome in made for record in outcome.records)]
@@ -90,7 +90,7 @@ async def test_rows_name_their_user_and_agent_at_once_and_when_they_are_read_aga
 ) -> None:
     made = await everything(store)
 
-    read = await store.unlogged(limit=1_000)
+    read = await store.watermarks.unlogged(limit=1_000)
 
     assert read[: len(made)] == made
     known = {whose for seq, whose in owners(read).items() if seq not in without_an_owner(read)}
@@ -103,12 +103,12 @@ async def test_rows_that_were_erased_before_they_were_logged_name_nobody(
 ) -> None:
     await everything(store)
 
-    await store.forget(
+    await store.erasures.forget(
         ScopeFilter.of("al/ice%", None, None), moment=microseconds(LATER), at=LATER, by="me",
         dry_run=False,
     )  # fmt: skip
 
-    left = await store.unlogged(limit=1_000)
+    left = await store.watermarks.unlogged(limit=1_000)
     assert {user for user, _ in owners(left).values()} == {"", "bob"}
     assert not [one for one in left if "e1" in (one.fact_id, *one.replaces)]
 
@@ -116,13 +116,13 @@ async def test_rows_that_were_erased_before_they_were_logged_name_nobody(
 async def test_the_key_of_the_hashes_stays_and_differs_between_stores(
     store: SQLiteFactStore, tmp_path: Path
 ) -> None:
-    first = await store.scope_key()
+    first = await store.file.scope_key()
     async with SQLiteFactStore(tmp_path / "other.db") as other:
         await other.bootstrap()
-        foreign = await other.scope_key()
+        foreign = await other.file.scope_key()
     await store.close()
 
-    assert await store.scope_key() == first != foreign
+    assert await store.file.scope_key() == first != foreign
     assert len(first) == 16
 
 

@@ -45,18 +45,19 @@ class Faked:
 class Stored:
     """A store, with episodes that no other replaces."""
 
-    def __init__(self, ledger: SQLiteFactStore) -> None:
-        self.ledger = ledger
+    def __init__(self, store: SQLiteFactStore) -> None:
+        self.ledger = store.promotion_feed
+        self._store = store
         self._said = 0
 
     async def promote(self, count: int) -> None:
         first, self._said = self._said + 1, self._said + count
         told = [said(f"e{seq}", seq) for seq in range(first, self._said + 1)]
-        await fire(self.ledger, ALL, told)
+        await fire(self._store, ALL, told)
 
     async def forget(self) -> None:
         reach, moment = ScopeFilter.of("alice", None, None), microseconds(at(9_999))
-        await self.ledger.forget(reach, moment=moment, at=at(200), by="me", dry_run=False)
+        await self._store.erasures.forget(reach, moment=moment, at=at(200), by="me", dry_run=False)
 
 
 @pytest.fixture(params=["fake", "sqlite"])

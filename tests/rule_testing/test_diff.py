@@ -91,7 +91,7 @@ def set_of(draw: st.DrawFn, rules: Sequence[ConsolidationRule]) -> RuleSet:
 
 
 async def consolidate(home: OpenStores, rules: RuleSet) -> None:
-    await home.facts.set_channels(rules.multi_valued, at=START)
+    await home.facts.ledger.set_channels(rules.multi_valued, at=START)
     for one in rules.rules:
         if one.enabled:
             await home.fire(one)
@@ -185,7 +185,7 @@ async def test_watermarks_of_a_copy_never_lie_beyond_its_log(tmp_path: Path) -> 
     await say("e1")
     place = Settings(state_dir=tmp_path, rules_dir=tmp_path)
     async with copied(place, CLOCK, go_on) as copy:
-        mark = await copy.stores.facts.watermark("all")
+        mark = await copy.stores.facts.watermarks.position("all")
         newest = await copy.stores.memory.newest()
         _, _, broken = await copy.stores.facts.verify()
 

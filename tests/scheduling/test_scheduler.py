@@ -82,7 +82,7 @@ class Den:
             await self.consolidate(rule, due.trigger, at)
 
     async def consolidate(self, rule: ConsolidationRule, trigger: Trigger, at: datetime) -> None:
-        after = await self.ledger.watermark(rule.id) or Position()
+        after = await self.ledger.position(rule.id) or Position()
         if await self.episodes.episode_at(after.seq) != (after.eid or None):
             after = Position()
         window = await self.episodes.select(rule, after=after, limit=self.most)
@@ -141,7 +141,7 @@ async def test_counting_rule_reads_the_history_that_was_there_before_it(den: Den
 
     await den.turn()
 
-    assert await den.ledger.watermark("r1") == Position(2, "e2")
+    assert await den.ledger.position("r1") == Position(2, "e2")
 
 
 async def test_rule_that_starts_now_skips_history(den: Den) -> None:
@@ -149,7 +149,7 @@ async def test_rule_that_starts_now_skips_history(den: Den) -> None:
     den.scheduler.replace([rule("r1", start="now")], "UTC")
 
     assert await den.turn() == []
-    assert await den.ledger.watermark("r1") == Position(2, "e2")
+    assert await den.ledger.position("r1") == Position(2, "e2")
 
 
 async def test_restarted_scheduler_fires_what_was_pending(den: Den) -> None:
@@ -196,7 +196,7 @@ async def test_too_few_new_episodes_are_not_even_counted(den: Den) -> None:
     await den.turn()
 
     assert den.episodes.queries == ["newest"]
-    assert den.ledger.queries == ["watermarks", "held"]
+    assert den.ledger.queries == ["positions", "held"]
 
 
 async def test_rule_fires_until_nothing_is_due(den: Den) -> None:
@@ -208,7 +208,7 @@ async def test_rule_fires_until_nothing_is_due(den: Den) -> None:
     fired = await den.turn()
 
     assert set(fired) == {"r1"}
-    assert await den.ledger.watermark("r1") == await den.episodes.newest()
+    assert await den.ledger.position("r1") == await den.episodes.newest()
 
 
 async def test_rule_fires_again_at_once_when_a_firing_left_enough_behind(den: Den) -> None:
@@ -217,7 +217,7 @@ async def test_rule_fires_again_at_once_when_a_firing_left_enough_behind(den: De
     den.episodes.append_many(5)
 
     assert await den.turn() == ["r1", "r1"]
-    assert await den.ledger.watermark("r1") == Position(4, "e4")
+    assert await den.ledger.position("r1") == Position(4, "e4")
 
 
 async def test_due_rules_fire_in_order_of_their_ids(den: Den) -> None:
@@ -255,12 +255,12 @@ async def test_firing_that_moves_nothing_is_not_repeated_until_something_changes
 async def test_restored_log_is_fired_on_so_that_the_watermark_can_walk_back(den: Den) -> None:
     den.episodes.append_many(5)
     await den.settled(rule("r1", cadence={"every": 2}))
-    assert await den.ledger.watermark("r1") == Position(5, "e5")
+    assert await den.ledger.position("r1") == Position(5, "e5")
 
     den.episodes.restore(3)
 
     assert await den.turn() == ["r1"]
-    assert await den.ledger.watermark("r1") == Position(3, "e3")
+    assert await den.ledger.position("r1") == Position(3, "e3")
 
 
 @pytest.mark.parametrize("since", ["the last look", "the last start"])
@@ -283,7 +283,7 @@ async def test_restored_log_that_has_grown_again_is_read_from_where_it_agrees(
     den.episodes.append(*(f"f{n}" for n in range(newer)))
 
     assert await den.turn() == ["r1"], "however few lie above the watermark"
-    assert await den.ledger.watermark("r1") == Position(3 + newer, f"f{newer - 1}")
+    assert await den.ledger.position("r1") == Position(3 + newer, f"f{newer - 1}")
 
 
 async def test_who_has_read_what_is_gone_fires_before_who_has_not(den: Den) -> None:
@@ -420,7 +420,7 @@ async def test_skipped_instants_are_told_and_lose_nothing(
     den.clock.advance(86_400 - 7_200)
     den.scheduler.nudge()
     assert await den.turn() == ["r1"]
-    assert await den.ledger.watermark("r1") == await den.episodes.newest()
+    assert await den.ledger.position("r1") == await den.episodes.newest()
 
 
 async def test_what_is_late_because_others_took_long_runs_all_the_same(den: Den) -> None:
@@ -534,7 +534,7 @@ async def test_failed_firing_is_logged_once_and_moves_nothing(den: Den) -> None:
     assert line["retry_seconds"] == pytest.approx(1, rel=0.2)
     assert line["retry_seconds"] == round(line["retry_seconds"], 3)
     assert "exc_info" not in line
-    assert await den.ledger.watermark("r1") == Position()
+    assert await den.ledger.position("r1") == Position()
 
 
 async def test_failing_rule_starves_no_other(den: Den) -> None:

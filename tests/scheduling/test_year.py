@@ -87,7 +87,7 @@ async def begin(home: Home) -> None:
     async with SQLiteFactStore(home.state / "facts.db") as facts:
         await facts.bootstrap()
         for rule_id in RULES:
-            await facts.begin(rule_id, BEGINNING, served=FIRST)
+            await facts.watermarks.begin(rule_id, BEGINNING, served=FIRST)
 
 
 def lived_through(home: Home) -> dict[str, list[Event]]:

@@ -87,7 +87,7 @@ async def test_an_id_that_is_put_again_during_a_firing_comes_to_its_newest_versi
         await home.put(*SAID, BOBS)
         meddled = Meddled(home.memory)
         getattr(meddled, when)[number] = lambda: home.put(edited)
-        firing = Consolidator(meddled, home.facts, home.log, FakeClock(), batch=2)
+        firing = Consolidator(meddled, home.facts.ledger, home.log, FakeClock(), batch=2)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.fire()
@@ -104,7 +104,7 @@ async def test_a_row_that_is_deleted_between_log_and_read_is_not_there_for_its_r
         await home.put(*SAID, BOBS)
         meddled = Meddled(home.memory)
         meddled.before[number] = lambda: changed(tmp_path, "DELETE FROM episodes WHERE id = 'e5'")
-        firing = Consolidator(meddled, home.facts, home.log, FakeClock(), batch=2)
+        firing = Consolidator(meddled, home.facts.ledger, home.log, FakeClock(), batch=2)
 
         [report] = [await firing.fire(FireRequest(rule("all"), "manual", START))]
         await home.fire()
@@ -120,7 +120,7 @@ async def test_a_row_that_is_deleted_after_it_was_read_stays_promoted(tmp_path: 
         await home.put(*SAID, BOBS)
         meddled = Meddled(home.memory)
         meddled.after[1] = lambda: changed(tmp_path, "DELETE FROM episodes")
-        firing = Consolidator(meddled, home.facts, home.log, FakeClock(), batch=9)
+        firing = Consolidator(meddled, home.facts.ledger, home.log, FakeClock(), batch=9)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.fire()
@@ -174,7 +174,7 @@ async def test_a_table_that_is_written_anew_during_a_firing_changes_no_fact(
         await home.put(*SAID, BOBS)
         meddled = Meddled(home.memory)
         meddled.before[number] = lambda: REWRITTEN[how](tmp_path)
-        firing = Consolidator(meddled, home.facts, home.log, FakeClock(), batch=2)
+        firing = Consolidator(meddled, home.facts.ledger, home.log, FakeClock(), batch=2)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.put(triple("new", "s9", "is", "after it", timestamp=at(9)))
@@ -250,7 +250,7 @@ async def test_a_clock_that_is_far_off_changes_no_fact(tmp_path: Path, now: date
     async with open_stores(tmp_path, clock=clock) as home:
         await home.put(*SAID, BOBS)
         report = await home.consolidator.fire(FireRequest(rule("all"), "every", now))
-        await home.facts.undo(
+        await home.facts.ledger.undo(
             report.firing_ids[0], at=now + timedelta(seconds=1), by="me", dry_run=False
         )
         await home.consolidator.backfill(rule("all"), now + timedelta(seconds=2), by="me")

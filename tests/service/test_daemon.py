@@ -121,7 +121,7 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
         await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
         with pytest.raises(OSError, match="full"):
             await runner.fire(FireRequest(NIGHTLY, "manual", at(0)))
-        assert (await stores.facts.watermarks())["nightly"][0].seq == 1
+        assert (await stores.facts.watermarks.positions())["nightly"][0].seq == 1
 
     await life.run_until_told()
 
@@ -168,12 +168,12 @@ async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) ->
     life, before = Life(tmp_path, NIGHTLY), at(-86_400)
     async with life.stores() as (stores, _):
         await stores.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(40)])
-        await stores.facts.begin("nightly", BEGINNING, served=before)
+        await stores.facts.watermarks.begin("nightly", BEGINNING, served=before)
 
     await life.run_until_told()
 
     async with life.stores() as (stores, _):
-        mark, served = (await stores.facts.watermarks())["nightly"]
+        mark, served = (await stores.facts.watermarks.positions())["nightly"]
     assert 0 < mark.seq < 40
     assert served == before, "its next start goes on at once"
 

@@ -74,9 +74,9 @@ async def live(home: OpenStores) -> None:
     )  # fmt: skip
     await home.facts.pin(pinned)
     await home.facts.unpin(f"{CANARY}-pin")
-    fired = await home.facts.batch_ends("all")
+    fired = await home.facts.watermarks.batch_ends("all")
     assert len(fired) == 3
-    await home.facts.undo("all@1", at=at(50), by="me", dry_run=False)
+    await home.facts.ledger.undo("all@1", at=at(50), by="me", dry_run=False)
 
 
 async def test_nothing_of_a_forgotten_user_is_found_in_any_file(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ async def test_nothing_of_a_forgotten_user_is_found_in_any_file(tmp_path: Path) 
         assert certificate["rows"]["memory.db"]["episodes"] == 4
         assert certificate["rows"]["facts.db"]["slumberd_ledger"] > 8
         assert certificate["write_ahead_log_emptied"] == {"facts.db": True, "memory.db": True}
-        assert await home.facts.quarantine() == []
+        assert await home.facts.reads.quarantine() == []
         _, head, broken = await home.facts.verify()
         assert broken is None
         assert head == certificate["head_after"] != certificate["head_before"]
@@ -182,7 +182,7 @@ async def test_what_another_program_puts_back_is_met_without_a_word(tmp_path: Pa
 
         assert report.channels["facts"].noop == 1
         assert list(await home.objects()) == ["other"]
-        met = [one for one in await home.facts.records() if one.reason == "forgotten"]
+        met = [one for one in await home.facts.reads.records() if one.reason == "forgotten"]
         assert [(one.kind, one.fact_id) for one in met] == [("noop", "")] * 2
         assert (await home.facts.verify())[2] is None
 
@@ -237,7 +237,7 @@ async def test_a_replay_of_the_ledger_brings_nothing_back(tmp_path: Path) -> Non
         await live(home)
         await forget(home)
 
-        replayed = await home.facts.replay(tmp_path / "again.db")
+        replayed = await home.facts.reads.replay(tmp_path / "again.db")
 
         assert replayed.differing == 0
         assert singing(tmp_path) == []
@@ -272,12 +272,12 @@ async def test_rules_go_on_where_they_were(tmp_path: Path) -> None:
 async def test_a_dry_run_erases_nothing(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await live(home)
-        before = await home.facts.records()
+        before = await home.facts.reads.records()
 
         certificate = await forget(home, dry_run=True)
 
         assert certificate["rows"]["memory.db"] == {"episodes": 4}
-        assert await home.facts.records() == before
+        assert await home.facts.reads.records() == before
         assert len(await home.memory.recent(f"{CANARY}-user", limit=9)) == 4
 
 

@@ -123,7 +123,7 @@ async def test_what_was_quarantined_as_of_nobody_goes_with_whom_its_content_name
         await forget(there, "victim")
 
         facts = there.stores.facts
-        assert [one["episode_id"] for one in await facts.quarantine()] == ["unowned of other"]
+        assert [one["episode_id"] for one in await facts.reads.quarantine()] == ["unowned of other"]
         assert (await facts.verify())[2] is None
     assert b"unowned of victim" not in (tmp_path / "facts.db").read_bytes()
 

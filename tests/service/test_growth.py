@@ -99,8 +99,8 @@ class Steps:
 
     async def of(self, work: Work) -> int:
         """Return how many steps some work takes."""
-        for store in (self._home.memory, self._home.facts):
-            for access in (store._database.write, store._database.read):
+        for database in (self._home.memory._database, self._home.facts.file.database):
+            for access in (database.write, database.read):
                 await access(lambda connection: connection.set_progress_handler(self.step, 1))
         before = self.count
         await work(self._home)
@@ -243,7 +243,7 @@ def scheduler(home: OpenStores, rules: Sequence[ConsolidationRule]) -> Scheduler
     async def fire(due: ConsolidationRule, _: Due, now: datetime) -> None:
         await home.consolidator.fire(FireRequest(due, "every", now))
 
-    made = Scheduler(clock=FakeClock(), episodes=home.memory, ledger=home.facts, fire=fire)
+    made = Scheduler(clock=FakeClock(), episodes=home.memory, ledger=home.facts.ledger, fire=fire)
     made.replace(rules, "UTC")
     return made
 

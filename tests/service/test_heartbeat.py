@@ -91,7 +91,7 @@ async def _patient(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[Doc
     async with opened(settings, clock, settings.facts_path) as stores:
         runner = rule_runner_of(settings, stores, FakeLogs(), clock)
         for one in rules:
-            await runner.facts.begin(one.id, BEGINNING, served=at(0))
+            await runner.facts.watermarks.begin(one.id, BEGINNING, served=at(0))
         yield DoctorContext(stores.memory, runner, found, settings)
 
 

@@ -38,7 +38,7 @@ async def test_a_backfill_withdraws_what_stands_in_a_channel_that_the_rule_left(
         assert await home.objects() == {"e1": "tea"}
         assert report.channels["notes"].deleted == 1
         assert (await home.facts.verify())[2] is None
-        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+        assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
 async def test_an_edit_withdraws_what_stands_in_a_channel_that_the_rule_left(

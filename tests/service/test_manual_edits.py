@@ -63,8 +63,8 @@ class Story:
 
     async def rewind(self, rule_id: str) -> None:
         """Let a rule read everything again, as after a restored backup."""
-        if await self.store.watermark(rule_id) is not None:
-            await self.store.rewind(rule_id, Position())
+        if await self.store.watermarks.position(rule_id) is not None:
+            await self.store.watermarks.rewind(rule_id, Position())
         newest = {one.id: one for one in self.told}
         await self._meet(rule_id, sorted(newest.values(), key=lambda one: one.seq))
 
@@ -78,7 +78,7 @@ class Story:
             return
         upto = Position(len(self.told), self.told[-1].id)
         firing = Firing(rule_id, "h", "every", at(HAND_AT), Position(), upto)
-        await self.store.commit(firing, evaluate(versions, RULES[rule_id]))
+        await self.store.ledger.commit(firing, evaluate(versions, RULES[rule_id]))
 
     async def pin(self, id: str, what: str) -> None:
         payload = {"subject": "s", "predicate": "is", "object": what}
@@ -195,7 +195,7 @@ async def take_out_and_try(beginning: str, attempts: Sequence[tuple[Any, ...]], 
         assert (await story.beliefs())["new"] == BELIEF
         _, _, broken = await store.verify()
         assert broken is None
-        replay = await store.replay(path / "replayed.db")
+        replay = await store.reads.replay(path / "replayed.db")
         assert (replay.differing, replay.first) == (0, None)
 
 
@@ -227,7 +227,7 @@ async def test_an_edit_of_the_episode_brings_no_older_one_back_when_several_are_
     await story.pin("p1", "milk")
     await story.unpin("p1")
     await story.say("all", "e2", LATER, "juice")
-    await story.store.manually(lambda hand: hand.take_out(["e2", "e1"]))
+    await story.store.ledger.edit(lambda hand: hand.take_out(["e2", "e1"]))
 
     await story.say("all", "e2", 50, "something else")
 
@@ -255,7 +255,7 @@ async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -
     await story.store.correct(fact, by="me", reason="it is so")
     await story.say("all", "e1", 1, "tea")
 
-    outcome = await story.store.manually(lambda hand: hand.take_out(["bobs", "e1", "bobs"]))
+    outcome = await story.store.ledger.edit(lambda hand: hand.take_out(["bobs", "e1", "bobs"]))
 
     assert outcome is not None
     assert [(one.kind, one.replaces) for one in outcome.records[1:]] == [
@@ -280,17 +280,17 @@ async def test_a_pin_that_stands_is_not_recorded_again_after_its_episode_was_rea
 ) -> None:
     await story.pin("e1", "tea")
     await story.say("all", "e1", 1, "milk")
-    rows = await story.store.ledger_rows()
+    rows = await story.store.reads.ledger_rows()
 
     await story.pin("e1", "tea")
 
-    assert await story.store.ledger_rows() == rows
+    assert await story.store.reads.ledger_rows() == rows
 
 
 async def test_no_fact_takes_an_id_of_the_ledgers_own(story: Story) -> None:
     await story.say("all", "e1", 1, "tea")
     await story.unpin("e1")
-    taken_out = (await story.store.records())[-1].fact_id
+    taken_out = (await story.store.reads.records())[-1].fact_id
 
     with pytest.raises(FactConflictError, match="reserved for the ledger"):
         await story.pin(taken_out, "tea")
@@ -300,10 +300,10 @@ async def test_no_fact_takes_an_id_of_the_ledgers_own(story: Story) -> None:
 
 async def test_undo_brings_back_what_a_hand_took_out(story: Story) -> None:
     await story.say("all", "e1", 1, "tea")
-    outcome = await story.store.manually(lambda hand: hand.take_out(["e1"]))
+    outcome = await story.store.ledger.edit(lambda hand: hand.take_out(["e1"]))
     assert outcome is not None
 
-    await story.store.undo(outcome.firing_id, at=at(LATER), by="uid 1", dry_run=False)
+    await story.store.ledger.undo(outcome.firing_id, at=at(LATER), by="uid 1", dry_run=False)
 
     assert await story.beliefs() == {"e1": BELIEF}
 
@@ -551,13 +551,13 @@ async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its
     clock = FakeClock(at(LATER))
     async with SQLiteFactStore(tmp_path / "facts.db", clock=clock) as store:
         await store.bootstrap()
-        await store.set_channels({"facts": frozenset({"likes"})}, at=at(0))
+        await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(0))
         for number, (id, what) in enumerate([("e4", "tea"), ("future", "milk")], start=1):
             instant = at(0) if id == "e4" else datetime(2099, 1, 1, tzinfo=UTC)
             metadata = {"subject": "s", "predicate": "likes", "object": what}
             said = version(id, seq=number, timestamp=instant, metadata=metadata)
             firing = Firing("all", "h", "every", at(0), Position(), Position(number, id))
-            await store.commit(firing, evaluate([said], RULES["all"]))
+            await store.ledger.commit(firing, evaluate([said], RULES["all"]))
 
         for id in ("e4", "fresh"):
             payload = {"subject": "s", "predicate": "likes", "object": f"{id} by hand"}

@@ -142,7 +142,7 @@ async def test_a_removed_rule_is_told_and_keeps_its_watermark_and_its_facts(
 
         assert (answer["removed"], answer["rules"]) == (["likes"], 0)
         assert log[0]["event"] == "rule.removed"
-        assert (await home.runner.facts.watermarks())["likes"][0].seq == 1
+        assert (await home.runner.facts.watermarks.positions())["likes"][0].seq == 1
         assert (await home.runner.facts.health()).fragment_count == 1
 
 
@@ -198,7 +198,7 @@ async def test_a_store_that_cannot_settle_channels_again_keeps_the_old_rules(
         async def busy(*_: object, **__: object) -> None:
             raise StoreBusyError(home.runner.facts.path, 1.0)
 
-        monkeypatch.setattr(home.runner.facts, "set_channels", busy)
+        monkeypatch.setattr(home.runner.facts.ledger, "set_channels", busy)
         before = home.in_force.rules
         home.rules(likes="channels: {facts: {multi_valued: [likes]}}\n" + LIKES)
 

@@ -81,7 +81,7 @@ async def test_a_request_of_another_form_is_wrong_use_and_nothing_is_done(
     with pytest.raises(UsageError, match=problem):
         await operations[operation](request_, ME)
 
-    assert await home.facts.records() == []
+    assert await home.facts.reads.records() == []
     assert len(await home.memory.recent("alice", limit=5)) == 1
 
 

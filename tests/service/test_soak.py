@@ -29,18 +29,18 @@ pytestmark = pytest.mark.acceptance
 TWO_COMMITS = """
 import sys, time
 from slumberd.cli import main
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.ledger import SQLiteLedger
 from slumberd.sql_statements import statements
 
-commit, move = SQLiteFactStore.commit, statements("ledger")["set_watermark"]
+commit, move = SQLiteLedger.commit, statements("ledger")["set_watermark"]
 
 async def first_the_watermark(self, firing, met, **more):
     end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
-    await self._database.write(lambda connection: connection.execute(move, end).rowcount)
+    await self._file.database.write(lambda connection: connection.execute(move, end).rowcount)
     time.sleep(0.5)
     return await commit(self, firing, met, **more)
 
-SQLiteFactStore.commit = first_the_watermark
+SQLiteLedger.commit = first_the_watermark
 main(sys.argv[1:])
 """
 

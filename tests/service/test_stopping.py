@@ -46,8 +46,8 @@ class LateAfter(FakeClock):
 
 async def is_untouched(home: OpenStores) -> bool:
     return (
-        await home.facts.watermark("all") in (None, LOG_START)
-        and await home.facts.records() == []
+        await home.facts.watermarks.position("all") in (None, LOG_START)
+        and await home.facts.reads.records() == []
         and await home.objects() == {}
     )
 

@@ -40,15 +40,15 @@ def stop():
     goes_on.wait()  # the signal may reach other threads first
 """
 STOPS_BEFORE_ITS_COMMIT = f"""{STOPS}
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.ledger import SQLiteLedger
 
-commit = SQLiteFactStore.commit
+commit = SQLiteLedger.commit
 
 async def stopping(self, *given, **named):
     stop()
     return await commit(self, *given, **named)
 
-SQLiteFactStore.commit = stopping
+SQLiteLedger.commit = stopping
 """
 STOPS_IN_ITS_COMMIT = f"""{STOPS}
 from slumberd.storage.ledger.batch import Batch
@@ -63,9 +63,9 @@ def stopping(self, *given, **named):
 Batch.write = stopping
 """
 WITHOUT_FENCE = """
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.lifecycle import FactFile
 
-SQLiteFactStore._fence = lambda self, connection: None
+FactFile.check_writer = lambda self, connection: None
 """
 LOCKS_A_FILE = """
 import fcntl, os

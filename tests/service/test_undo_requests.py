@@ -49,25 +49,25 @@ async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
 )
 async def test_firing_that_does_not_exist_is_refused(home: OpenStores, firing_id: str) -> None:
     with pytest.raises(UsageError, match=r"no firing .*audit ls --kind firing"):
-        await home.facts.undo(firing_id, at=LATER, by="me", dry_run=False)
+        await home.facts.ledger.undo(firing_id, at=LATER, by="me", dry_run=False)
 
     assert await home.objects() == {"tea": "tea"}
-    assert await home.facts.ledger_rows() == 2
+    assert await home.facts.reads.ledger_rows() == 2
 
 
 async def test_forgetting_cannot_be_undone(home: OpenStores) -> None:
     reach = ScopeFilter.of("alice", None, None)
-    await home.facts.forget(reach, moment=10**17, at=START, by="me", dry_run=False)
+    await home.facts.erasures.forget(reach, moment=10**17, at=START, by="me", dry_run=False)
 
     with pytest.raises(UsageError, match="firing '@erasure@3' is an erasure"):
-        await home.facts.undo("@erasure@3", at=LATER, by="me", dry_run=False)
+        await home.facts.ledger.undo("@erasure@3", at=LATER, by="me", dry_run=False)
 
 
 async def test_undo_of_an_undo_restores_the_facts(home: OpenStores) -> None:
-    first = await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)
+    first = await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=False)
     assert await home.objects() == {}
 
-    second = await home.facts.undo(first.firing_id, at=LATER, by="me", dry_run=False)
+    second = await home.facts.ledger.undo(first.firing_id, at=LATER, by="me", dry_run=False)
 
     assert await home.objects() == {"tea": "tea"}
     assert (first.firing_id, second.firing_id) == ("@undo@3", "@undo@5")
@@ -77,20 +77,20 @@ async def test_undo_of_an_undo_restores_the_facts(home: OpenStores) -> None:
 async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(
     home: OpenStores,
 ) -> None:
-    outcome = await home.facts.undo("all@1", at=LATER, by="me", dry_run=True)
+    outcome = await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=True)
 
     assert [(one.kind, one.fact_id, one.replaces) for one in outcome.records] == [
         ("firing", "", ()),
         ("delete", "tea", ("tea",)),
     ]
     assert await home.objects() == {"tea": "tea"}
-    assert await home.facts.ledger_rows() == 2
+    assert await home.facts.reads.ledger_rows() == 2
 
 
 async def test_own_row_of_an_undo_says_who_asked_when_and_for_what(home: OpenStores) -> None:
-    await home.facts.undo("all@1", at=LATER, by="uid 7", dry_run=False)
+    await home.facts.ledger.undo("all@1", at=LATER, by="uid 7", dry_run=False)
 
-    _, lines = await home.facts.exported(after=2, limit=1)
+    _, lines = await home.facts.reads.export(after=2, limit=1)
     payload = orjson.loads(lines[0])["payload"]
     assert payload == {
         "rule": "@undo",
@@ -108,7 +108,7 @@ async def test_own_row_of_an_undo_says_who_asked_when_and_for_what(home: OpenSto
 
 
 async def test_undone_version_is_read_again_only_by_a_backfill_or_an_edit(home: OpenStores) -> None:
-    await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)
+    await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=False)
     assert (await home.fire()).firing_ids == []
 
     report = await home.consolidator.backfill(rule("all"), LATER, by="me")
@@ -120,7 +120,7 @@ async def test_undone_version_is_read_again_only_by_a_backfill_or_an_edit(home: 
 async def test_undo_leaves_what_another_rule_promotes(home: OpenStores) -> None:
     await home.fire(rule("other"))
 
-    outcome = await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)
+    outcome = await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=False)
 
     assert await home.objects() == {"tea": "tea"}
     assert [(one.kind, one.fact_id, one.replaces) for one in outcome.records[1:]] == [

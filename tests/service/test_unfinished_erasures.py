@@ -44,13 +44,15 @@ async def test_what_was_erased_by_half_is_finished(tmp_path: Path) -> None:
     async with open_stores(tmp_path, busy_seconds=0.1) as home:
         await begin(home, tmp_path)
         assert "memory.db" in " ".join(singing(tmp_path))
-        assert [one.reach.user for one in await home.facts.unfinished()] == [f"{CANARY}-user"]
+        assert [one.reach.user for one in await home.facts.erasures.find_unfinished()] == [
+            f"{CANARY}-user"
+        ]
 
         finished = await operations(home).finish_erasures()
 
         assert finished == 1
         assert singing(tmp_path) == []
-        assert await home.facts.unfinished() == []
+        assert await home.facts.erasures.find_unfinished() == []
         assert await operations(home).finish_erasures() == 0
         assert [one.id for one in await home.memory.recent("bob", limit=9)] == ["other"]
         assert (await home.facts.verify())[2] is None
@@ -63,7 +65,7 @@ async def test_asking_again_finishes_it_too(tmp_path: Path) -> None:
         await operations(home).forget(ForgetForm(**ASKED), ME)
 
         assert singing(tmp_path) == []
-        assert await home.facts.unfinished() == []
+        assert await home.facts.erasures.find_unfinished() == []
 
 
 async def test_a_dry_run_leaves_nothing_to_finish(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ async def test_a_dry_run_leaves_nothing_to_finish(tmp_path: Path) -> None:
 
         await operations(home).forget(ForgetForm(**ASKED, dry_run=True), ME)
 
-        assert await home.facts.unfinished() == []
+        assert await home.facts.erasures.find_unfinished() == []
 
 
 @pytest.mark.slow  # waits for a lock as long as a command does

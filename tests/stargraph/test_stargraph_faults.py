@@ -144,7 +144,7 @@ async def test_s1_b01_b02_a_key_is_one_users_with_one_agent(home: OpenStores) ->
 
 
 async def test_s2_b03_a_predicate_may_hold_several_objects(home: OpenStores) -> None:
-    await home.facts.set_channels({"facts": frozenset({"knows"})}, at=START)
+    await home.facts.ledger.set_channels({"facts": frozenset({"knows"})}, at=START)
     knows = [triple(name, "alice", "knows", name) for name in ("bob", "carol", "dave")]
 
     assert set(await settled(home, *knows)) == {"bob", "carol", "dave"}
@@ -220,7 +220,7 @@ async def test_s2_b11_an_intent_of_another_spelling_asserts_nothing(
     odd = triple("e1", "s", "is", "a", metadata={"intent": intent})
 
     assert await settled(home, odd) == {}
-    assert [one["reason"] for one in await home.facts.quarantine()] == ["intent_unknown"]
+    assert [one["reason"] for one in await home.facts.reads.quarantine()] == ["intent_unknown"]
 
 
 async def test_s2_b12_an_explicit_update_leaves_one_value_of_its_key(home: OpenStores) -> None:

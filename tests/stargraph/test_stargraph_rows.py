@@ -171,7 +171,7 @@ async def test_a_key_with_slashes_that_the_content_does_not_rebuild_is_nobodys(
         await home.fire(rule("all"))
 
         assert await home.memory.recent("a/b", limit=9) == []
-        [one] = await home.facts.quarantine()
+        [one] = await home.facts.reads.quarantine()
         assert one["reason"].startswith("scope_unreadable")
 
 
@@ -200,7 +200,7 @@ async def test_a_filter_sees_the_owner_that_the_content_names(tmp_path: Path) ->
         assert {(one.id, one.user) for one in facts} == {
             ("e1", "alice"), ("e2", "team/alice"), ("e3", "100%25"),
         }  # fmt: skip
-        assert await home.facts.quarantine() == []
+        assert await home.facts.reads.quarantine() == []
 
 
 async def test_a_put_of_an_episode_that_stargraph_wrote_is_an_edit_of_it(

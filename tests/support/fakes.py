@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import chain
 from operator import mul
+from typing import Self
 
 from slumberd.consolidation.incoming import Candidate
 from slumberd.errors import FilterError, StoppedError
@@ -188,7 +189,7 @@ def _seq(version: EpisodeVersion) -> int:
 
 
 class FakeLedger:
-    """A ledger in lists. Each readable claim of a new fact id is an add; nothing is resolved.
+    """A ledger and its watermarks. Each readable claim of a new fact id is an add.
 
     Attributes:
         outcomes: The outcome of each committed batch, oldest first.
@@ -212,12 +213,17 @@ class FakeLedger:
         self._served: dict[str, datetime] = {}
         self._quarantined: dict[str, set[str]] = {}
 
-    async def watermark(self, rule_id: str) -> Position | None:
-        self._record("watermark")
+    @property
+    def watermarks(self) -> Self:
+        """The watermarks; this object has them, too."""
+        return self
+
+    async def position(self, rule_id: str) -> Position | None:
+        self._record("position")
         return self._watermarks.get(rule_id)
 
-    async def watermarks(self) -> dict[str, tuple[Position, datetime]]:
-        self._record("watermarks")
+    async def positions(self) -> dict[str, tuple[Position, datetime]]:
+        self._record("positions")
         return {rule: (at, self._served[rule]) for rule, at in self._watermarks.items()}
 
     async def batch_ends(self, rule_id: str) -> list[Position]:

@@ -75,9 +75,9 @@ class Story:
         """Do one thing, at an instant of its own, and keep what stands afterwards."""
         self.clock.advance(60)
         what, *rest = step
-        rows = await self.store.ledger_rows()
+        rows = await self.store.reads.ledger_rows()
         await getattr(self, what)(*rest)
-        if await self.store.ledger_rows() > rows:
+        if await self.store.reads.ledger_rows() > rows:
             self.shots.append((self.clock.now(), await facts_of(self.store)))
 
     async def put(self, episode: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ class Story:
         versions = [self._version(seq, matches) for seq in window.values()]
         end = Position(upto, self.log[upto - 1]["id"])
         firing = Firing(name, "h", "every", self.clock.now(), Position(), end)
-        outcome = await self.store.commit(firing, evaluate(versions, fired))
+        outcome = await self.store.ledger.commit(firing, evaluate(versions, fired))
         number = outcome.records[0].seq
         for one in versions:
             self._remember(number, name, one)
@@ -125,7 +125,7 @@ class Story:
             return
         number, firing_id = self.firings[which % len(self.firings)]
         now = self.clock.now()
-        outcome = await self.store.undo(firing_id, at=now, by="me", dry_run=False)
+        outcome = await self.store.ledger.undo(firing_id, at=now, by="me", dry_run=False)
         self.undoings.append(Undoing(outcome.records[0].seq, now, number))
         self.firings.append((outcome.records[0].seq, outcome.firing_id))
 
@@ -142,7 +142,7 @@ class Story:
         await self.store.unpin(fact_id)
 
     async def several(self, yes: bool) -> None:
-        await self.store.set_channels(MULTI if yes else {}, at=self.clock.now())
+        await self.store.ledger.set_channels(MULTI if yes else {}, at=self.clock.now())
 
     def remaining(self, believed_at: datetime) -> list[Met]:
         """Return what had been met by an instant, and not undone by then."""

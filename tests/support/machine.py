@@ -153,7 +153,7 @@ class Machine(RuleBasedStateMachine):
             for name in law.RULES:
                 self._fire(name)
             self.compare()
-            again = self._run(self.world.store.replay(self.world.folder / "again.db"))
+            again = self._run(self.world.store.reads.replay(self.world.folder / "again.db"))
             assert again.differing == 0, again
         finally:
             self._patch.undo()
@@ -186,9 +186,9 @@ class Machine(RuleBasedStateMachine):
     async def _begin(self) -> None:
         await self.memory.bootstrap()
         await self.world.store.bootstrap()
-        await self.world.store.take_over()
+        await self.world.store.file.take_over()
         several = law.CHANNELS if self.world.multi else {}
-        await self.world.store.set_channels(several, at=START)
+        await self.world.store.ledger.set_channels(several, at=START)
 
     async def _close(self) -> None:
         await self.memory.close()
@@ -253,7 +253,7 @@ class Machine(RuleBasedStateMachine):
     async def _consolidate(self, name: str) -> None:
         self.clock.advance(1)
         store, log = self.world.store, FakeDeltaLog()
-        consolidator = Consolidator(self.memory, store, log, self.clock, batch=BATCH)
+        consolidator = Consolidator(self.memory, store.ledger, log, self.clock, batch=BATCH)
         await consolidator.fire(FireRequest(self._rule(name), "every", self.clock.now()))
 
     def _rule(self, name: str) -> ConsolidationRule:
@@ -311,7 +311,7 @@ class Machine(RuleBasedStateMachine):
     async def _forget(self) -> None:
         reach = ScopeFilter("alice", law.FORGETTABLE, None)
         stored = (await self.memory.episodes_in(reach)).eids
-        known, _ = await self.world.store.episodes_in(reach)
+        known, _ = await self.world.store.erasures.episodes_in(reach)
         eids = known.union(stored)
         await self.world.forget(eids)
         await self.memory.forget(reach, eids, moment=FORGOTTEN_UP_TO)
@@ -342,7 +342,7 @@ class Machine(RuleBasedStateMachine):
             return
         known, undone = len(self.world.ledgered()), self.world.firings[-which]
         when = self.clock.now()
-        self._crash(self.world.store.undo(undone, at=when, by="me", dry_run=False), after)
+        self._crash(self.world.store.ledger.undo(undone, at=when, by="me", dry_run=False), after)
         for number, rule_id, _ in self.world.ledgered()[known:]:
             self.world.undone[f"{rule_id}@{number}"] = undone
             self.world.firings.append(f"{rule_id}@{number}")

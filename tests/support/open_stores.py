@@ -68,7 +68,7 @@ async def open_stores(
         log = FakeDeltaLog()
         clock = clock or FakeClock()
         consolidator = Consolidator(
-            memory, facts, log, clock, batch=batch, limits=limits, embedding=embedding
+            memory, facts.ledger, log, clock, batch=batch, limits=limits, embedding=embedding
         )
         yield OpenStores(memory, facts, log, consolidator)
 

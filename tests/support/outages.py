@@ -19,7 +19,7 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts import store as facts_module
+from slumberd.storage.facts import ledger
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule
 from tests.support.disk import Disk, Fate
@@ -99,7 +99,9 @@ async def opened(
         await memory.bootstrap()
         await facts.bootstrap()
         yield Place(
-            memory, facts, Consolidator(memory, facts, TellingLog(disk), FakeClock(), batch=9)
+            memory,
+            facts,
+            Consolidator(memory, facts.ledger, TellingLog(disk), FakeClock(), batch=9),
         )
 
 
@@ -149,7 +151,7 @@ def recorded(
 def remembered(plant: Plant | None = None, *, pages: int = PAGES) -> Iterator[Disk]:
     """Remember what the block does on the disk, in one directory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts_module, "_EVERYDAY_PAGES", pages)
+        patch.setattr(ledger, "EVERYDAY_PAGES", pages)
         if plant is not None:
             plant(patch)
         yield remember(patch, pages=pages)

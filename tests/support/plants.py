@@ -14,7 +14,8 @@ from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.ledger import SQLiteLedger
+from slumberd.storage.facts.watermarks import WatermarkTable
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import Access, Pragmas
 
@@ -23,27 +24,27 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def facts_first(patch: pytest.MonkeyPatch) -> None:
     """Commit the facts, and the watermark in a transaction of its own."""
-    move = SQLiteFactStore._move_watermark
+    move = WatermarkTable.advance
 
-    def later(self: SQLiteFactStore, connection: sqlite3.Connection, firing: Firing) -> None:
+    def later(self: WatermarkTable, connection: sqlite3.Connection, firing: Firing) -> None:
         _commit(connection)
         move(self, connection, firing)
 
-    patch.setattr(SQLiteFactStore, "_move_watermark", later)
+    patch.setattr(WatermarkTable, "advance", later)
 
 
 def watermark_first(patch: pytest.MonkeyPatch) -> None:
     """Commit the watermark, and the facts in a transaction of their own."""
-    resolve = SQLiteFactStore._resolve
+    resolve = SQLiteLedger._resolve
 
     def earlier(
-        self: SQLiteFactStore, connection: sqlite3.Connection, firing: Firing, *rest: Any
+        self: SQLiteLedger, connection: sqlite3.Connection, firing: Firing, *rest: Any
     ) -> Outcome:
-        self._move_watermark(connection, firing)
+        self.watermarks.advance(connection, firing)
         _commit(connection)
         return resolve(self, connection, firing, *rest)
 
-    patch.setattr(SQLiteFactStore, "_resolve", earlier)
+    patch.setattr(SQLiteLedger, "_resolve", earlier)
 
 
 def held_last(patch: pytest.MonkeyPatch) -> None:

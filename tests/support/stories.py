@@ -36,7 +36,7 @@ async def fire(
     """Let a rule evaluate some versions."""
     upto = Position(versions[-1].seq, versions[-1].id)
     firing = Firing(fired.id, fired.content_hash, "every", at(100), Position(), upto)
-    return await store.commit(firing, evaluate(versions, fired))
+    return await store.ledger.commit(firing, evaluate(versions, fired))
 
 
 async def tell_everything(path: Path, key: bytes | None = None) -> None:
@@ -46,12 +46,12 @@ async def tell_everything(path: Path, key: bytes | None = None) -> None:
         await store.bootstrap()
         first = await fire(store, ALL, FIRST)
         await fire(store, NOTES, AGAIN)
-        await store.set_channels({"facts": frozenset({"likes"})}, at=at(200))
+        await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(200))
         await _use_hands(store, clock)
-        await store.undo(first.firing_id, at=at(1100), by="uid 0", dry_run=False)
+        await store.ledger.undo(first.firing_id, at=at(1100), by="uid 0", dry_run=False)
         await fire(store, NOTES, LAST_OF_NOTES)
         await fire(store, ALL, LATER)
-        await store.mark_logged((await store.head()).rows)
+        await store.watermarks.mark_logged((await store.ledger.head()).rows)
 
 
 FIRST = [

@@ -114,7 +114,7 @@ class TenantHistory:
         self.pending = False
         done = await self.ask("fire", rules=None)
         found = _firing_ids(done)
-        while held := await self.facts.held():
+        while held := await self.facts.ledger.held():
             for one in held.values():
                 done = await self.ask("decide", firing=one.firing_id, approve=True)
                 found += _firing_ids(done)

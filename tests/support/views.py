@@ -137,7 +137,7 @@ async def _why_not(world: TenantHistory, eid: str) -> list[Any]:
     memory = world.state_directory.stores.memory
     newest = {rule.id: await memory.reread(rule, [eid], upto=MUCH) for rule in RULES}
     versions = {rule_id: found[0] for rule_id, found in newest.items() if found}
-    decisions = await world.facts.decisions_of(eid, RULES, versions)
+    decisions = await world.facts.reads.decisions_of(eid, RULES, versions)
     rules = {rule.id: rule for rule in RULES}
     return [
         decision_document(one, would_change(one, rules[one.rule_id], in_memory=bool(versions)))
@@ -147,7 +147,7 @@ async def _why_not(world: TenantHistory, eid: str) -> list[Any]:
 
 async def _audit(world: TenantHistory) -> list[Any]:
     """Return the rows of the ledger that speak of the one's facts or episodes."""
-    records = await world.facts.records(limit=MUCH)
+    records = await world.facts.reads.records(limit=MUCH)
     return [{**one._asdict(), "at": timestamp(one.at)} for one in records if _is_mine(one)]
 
 
@@ -156,7 +156,7 @@ def _is_mine(record: Record) -> bool:
 
 
 async def _quarantine(world: TenantHistory) -> list[Any]:
-    return [row for row in await world.facts.quarantine() if row["episode_id"] in MINE]
+    return [row for row in await world.facts.reads.quarantine() if row["episode_id"] in MINE]
 
 
 def normalised(seen: View) -> View:

@@ -253,7 +253,7 @@ class Consolidator:
 
     async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Report what a firing would do now, to at most `MAX_PREVIEWED_ROWS` log rows."""
-        mark = await self._ledger.watermark(rule.id)
+        mark = await self._ledger.watermarks.position(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
         call = FiringCall(FireRequest(rule, "manual", at))
@@ -289,7 +289,7 @@ class Consolidator:
         """
         call = FiringCall(FireRequest(rule, "backfill", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
-        mark = await self._ledger.watermark(rule.id) or START
+        mark = await self._ledger.watermarks.position(rule.id) or START
         limit = MAX_PREVIEWED_ROWS if dry_run else self._batch
         after = START
         while after.seq < mark.seq:
@@ -327,7 +327,7 @@ class Consolidator:
         """
         call = FiringCall(FireRequest(rule, "retry", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
-        mark = await self._ledger.watermark(rule.id) or START
+        mark = await self._ledger.watermarks.position(rule.id) or START
         held = await self._ledger.quarantined_of(rule.id)
         wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
         versions = await self._episodes.reread(rule, wanted, upto=mark.seq)
@@ -358,7 +358,7 @@ class Consolidator:
         The log's row at the watermark must still have the same episode. If not, memory.db was
         restored from a backup, and the rule resumes where the log and the ledger last agree.
         """
-        mark = await self._ledger.watermark(rule.id)
+        mark = await self._ledger.watermarks.position(rule.id)
         if mark is None:
             return await self._begin(rule, at)
         if await self._agrees_with_log(mark):
@@ -369,15 +369,15 @@ class Consolidator:
         mark = START if rule.start == "beginning" else await self._episodes.newest()
         if mark != START:
             await self._episodes.fsync()
-        await self._ledger.begin(rule.id, mark, served=at)
+        await self._ledger.watermarks.begin(rule.id, mark, served=at)
         return mark
 
     async def _walk_back(self, rule_id: str, mark: Position) -> Position:
-        for earlier in await self._ledger.batch_ends(rule_id):
+        for earlier in await self._ledger.watermarks.batch_ends(rule_id):
             if earlier.seq < mark.seq and await self._agrees_with_log(earlier):
-                await self._ledger.rewind(rule_id, earlier)
+                await self._ledger.watermarks.rewind(rule_id, earlier)
                 return earlier
-        await self._ledger.rewind(rule_id, START)
+        await self._ledger.watermarks.rewind(rule_id, START)
         return START
 
     async def _agrees_with_log(self, mark: Position) -> bool:
@@ -521,7 +521,7 @@ class Consolidator:
             await asyncio.to_thread(self._log.applied, records)
         except TimeoutError:
             return False
-        await self._ledger.mark_logged(records[-1].seq)
+        await self._ledger.watermarks.mark_logged(records[-1].seq)
         self.behind = False
         await self._checkpoints.follow(records[-1].seq)
         return True
@@ -533,7 +533,7 @@ class Consolidator:
     async def log_pending_records(self) -> int:
         """Write the pending log lines, as long as the log takes them; return how many."""
         written = 0
-        while records := await self._ledger.unlogged(limit=self._sizes.logged):
+        while records := await self._ledger.watermarks.unlogged(limit=self._sizes.logged):
             if not await self._log_records(records):
                 break
             written += len(records)

@@ -74,11 +74,15 @@ class EpisodeLog(Protocol):
         ...
 
 
-class Ledger(Protocol):
-    """The part of a fact store that consolidation writes to."""
+class Watermarks(Protocol):
+    """How far each rule has read, and up to which ledger row the log lines are written."""
 
-    async def watermark(self, rule_id: str) -> Position | None:
+    async def position(self, rule_id: str) -> Position | None:
         """Return the last position that a rule has read; None for a new rule."""
+        ...
+
+    async def positions(self) -> dict[str, tuple[Position, datetime]]:
+        """Return each rule's watermark and the last cron instant that it has served."""
         ...
 
     async def batch_ends(self, rule_id: str) -> list[Position]:
@@ -107,6 +111,23 @@ class Ledger(Protocol):
             instant: The last cron instant that is served.
             succeeded_at: When the firing for it began; None when there was no firing.
         """
+        ...
+
+    async def unlogged(self, *, limit: int) -> list[Record]:
+        """Return ledger rows whose log lines may not have been written, oldest first."""
+        ...
+
+    async def mark_logged(self, seq: int) -> None:
+        """Record that the log lines up to a ledger row are written."""
+        ...
+
+
+class Ledger(Protocol):
+    """The part of a fact store that consolidation writes to."""
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """How far each rule has read; `commit` moves the watermark of its rule."""
         ...
 
     async def commit(
@@ -160,14 +181,6 @@ class Ledger(Protocol):
 
     def skip_checkpoint_on_close(self) -> None:
         """Skip the checkpoint at closing, in the middle of a backlog; the next start does it."""
-        ...
-
-    async def unlogged(self, *, limit: int) -> list[Record]:
-        """Return ledger rows whose log lines may not have been written, oldest first."""
-        ...
-
-    async def mark_logged(self, seq: int) -> None:
-        """Record that the log lines up to a ledger row are written."""
         ...
 
     async def head(self) -> Checkpoint:

@@ -219,8 +219,8 @@ class _Trial:
 
     async def consolidate(self) -> dict[str, str]:
         """Consolidate pending episodes; return the rules that exceeded a deletion limit."""
-        await self._facts.rewrite_facts(at=self._clock.now())
-        await self._facts.set_channels(self._rules.multi_valued, at=self._clock.now())
+        await self._facts.ledger.rewrite_facts(at=self._clock.now())
+        await self._facts.ledger.set_channels(self._rules.multi_valued, at=self._clock.now())
         enabled = [rule for rule in self._rules.rules if rule.enabled]
         held = {rule.id: await self._fire_all(rule) for rule in enabled}
         return {rule_id: problems[0] for rule_id, problems in held.items() if problems}
@@ -228,7 +228,7 @@ class _Trial:
     async def replace(self, rules: RuleSet, changes: Sequence[RuleChange]) -> list[RuleChange]:
         """Apply other rules; return the changes, with the deletion limits that they exceeded."""
         self._rules = rules
-        await self._facts.set_channels(rules.multi_valued, at=self._clock.now())
+        await self._facts.ledger.set_channels(rules.multi_valued, at=self._clock.now())
         return [await self._apply(change) for change in changes]
 
     async def _apply(self, change: RuleChange) -> RuleChange:
@@ -247,5 +247,5 @@ class _Trial:
         request = FireRequest(rule, "manual", self._clock.now())
         while held := (await self._consolidator.fire(request)).held:
             problems.append(held.problem)
-            await self._facts.decide(held, approve=True, at=self._clock.now(), by="")
+            await self._facts.ledger.decide(held, approve=True, at=self._clock.now(), by="")
         return problems

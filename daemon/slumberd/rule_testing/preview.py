@@ -156,11 +156,11 @@ class _Previewer:
         """Apply the channel settings, as a daemon does when it starts with these rules."""
         multi = dict(self._rules.multi_valued)
         if not whole:
-            for channel, predicates in (await self._facts.channels()).items():
+            for channel, predicates in (await self._facts.reads.channels()).items():
                 multi[channel] = predicates.union(multi.get(channel, ()))
         now = self._clock.now()
-        await self._facts.rewrite_facts(at=now)
-        await self._facts.set_channels(multi, at=now)
+        await self._facts.ledger.rewrite_facts(at=now)
+        await self._facts.ledger.set_channels(multi, at=now)
 
     async def preview(self, rule: ConsolidationRule) -> Preview:
         """Fire one rule, unless it is disabled."""
@@ -177,7 +177,7 @@ class _Previewer:
 
     async def replaced(self) -> list[MultiValuedHint]:
         """Return the predicates whose objects keep replacing each other."""
-        return await self._facts.find_multi_valued_hints()
+        return await self._facts.reads.find_multi_valued_hints()
 
     async def _pending(self, rule: ConsolidationRule) -> int:
         """Return the number of versions above the watermark of the rule."""

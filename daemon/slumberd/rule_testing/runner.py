@@ -133,7 +133,7 @@ async def _open_stage(trial: Trial) -> AsyncIterator[_Stage]:
         async with memory, facts:
             await memory.bootstrap()
             await facts.bootstrap()
-            await facts.set_channels(trial.rule_set.multi_valued, at=_CLOCK.now())
+            await facts.ledger.set_channels(trial.rule_set.multi_valued, at=_CLOCK.now())
             stage = _Stage(trial.rules, memory, facts)
             await stage.fire()
             yield stage
@@ -153,7 +153,7 @@ class _Stage:
         self._facts = facts
         self._log = _Deltas()
         self._consolidator = Consolidator(
-            memory, facts, self._log, _CLOCK, batch=_BATCH, embedding=WordEmbedder
+            memory, facts.ledger, self._log, _CLOCK, batch=_BATCH, embedding=WordEmbedder
         )
 
     async def fire(self) -> None:
@@ -197,7 +197,7 @@ class _Stage:
             for id in _differing_episodes(comparisons)
             for decision in await self._decisions(id)
         ]
-        held = {rule: held.problem for rule, held in (await self._facts.held()).items()}
+        held = {rule: held.problem for rule, held in (await self._facts.ledger.held()).items()}
         return Finding(number, comparisons, decisions, held)
 
     async def _decisions(self, episode_id: str) -> list[Decision]:
@@ -206,7 +206,7 @@ class _Stage:
             for rule in self._rules
             for version in await self._memory.reread(rule, [episode_id], upto=_NEWEST)
         }
-        return await self._facts.decisions_of(episode_id, self._rules, versions)
+        return await self._facts.reads.decisions_of(episode_id, self._rules, versions)
 
 
 def _differing_episodes(comparisons: dict[Part, list[Line]]) -> list[str]:

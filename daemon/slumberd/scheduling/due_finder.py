@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import structlog
 
-from slumberd.consolidation.protocols import EpisodeLog
+from slumberd.consolidation.protocols import EpisodeLog, Ledger
 from slumberd.model.cadence import Cron, Every
-from slumberd.model.firing import START, HeldBatch, Position
+from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.scheduling import cron
@@ -32,34 +32,6 @@ _log = structlog.get_logger(__name__)
 
 Mark = tuple[Position, datetime]
 """A rule's watermark, and the last cron instant that it has served."""
-
-
-class Watermarks(Protocol):
-    """The part of a ledger that keeps the progress of each rule."""
-
-    async def watermarks(self) -> dict[str, Mark]:
-        """Return each rule's watermark and the last instant that it has served, by rule id."""
-        ...
-
-    async def held(self) -> Mapping[str, HeldBatch]:
-        """Return the batches that await approval, or are approved and not yet done, by rule id."""
-        ...
-
-    async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
-        """Record the first watermark and the first served instant of a new rule."""
-        ...
-
-    async def serve(
-        self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
-    ) -> None:
-        """Record that a rule has served its cron instants up to an instant; never moves back.
-
-        Args:
-            rule_id: The id of the rule.
-            instant: The last instant that is served.
-            succeeded_at: The instant at which the firing began; None when no firing served it.
-        """
-        ...
 
 
 def served_by(due: Due, at: datetime) -> dict[str, object]:
@@ -91,7 +63,7 @@ class DueRuleFinder:
     back to the last row that it knows.
     """
 
-    def __init__(self, episodes: EpisodeLog, ledger: Watermarks) -> None:
+    def __init__(self, episodes: EpisodeLog, ledger: Ledger) -> None:
         self._episodes = episodes
         self._ledger = ledger
         self._last: Position | None = None
@@ -110,7 +82,7 @@ class DueRuleFinder:
                 been missed.
         """
         # Watermarks are read first. Read after the log, one could lie beyond the log's known end.
-        marks = await self._ledger.watermarks()
+        marks = await self._ledger.watermarks.positions()
         newest = await self._episodes.newest()
         await self._compare(newest)
         view = _View(marks, newest, now, since, timezone)
@@ -151,7 +123,7 @@ class DueRuleFinder:
         reason = why_skipped(due, rule.on_missed, window, now=view.now, since=view.since)
         if not reason or due.upto is None:
             return due
-        await self._ledger.serve(rule.id, due.upto)
+        await self._ledger.watermarks.serve(rule.id, due.upto)
         _log.warning("firing.skipped", rule_id=rule.id, reason=reason, **served_by(due, view.now))
         return None
 
@@ -159,7 +131,7 @@ class DueRuleFinder:
         after = START if rule.start == "beginning" else view.newest
         if after != START:
             await self._episodes.fsync()  # after a crash the log must not assign this number again
-        await self._ledger.begin(rule.id, after, served=view.now)
+        await self._ledger.watermarks.begin(rule.id, after, served=view.now)
         _log.info("rule.begun", rule_id=rule.id, after=after.seq)
         return after, view.now
 

@@ -19,7 +19,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from slumberd.clock import Clock, set_within
-from slumberd.consolidation.protocols import EpisodeLog
+from slumberd.consolidation.protocols import EpisodeLog, Ledger
 from slumberd.errors import (
     ConsolidationRuleError,
     FiringTimeoutError,
@@ -41,7 +41,7 @@ from slumberd.scheduling.due import (
     RetryTracker,
     jump_between,
 )
-from slumberd.scheduling.due_finder import DueRuleFinder, Watermarks, served_by
+from slumberd.scheduling.due_finder import DueRuleFinder, served_by
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
@@ -164,7 +164,7 @@ class Scheduler:
         *,
         clock: Clock,
         episodes: EpisodeLog,
-        ledger: Watermarks,
+        ledger: Ledger,
         fire: Fire,
         poll_seconds: float = 1.0,
     ) -> None:
@@ -326,7 +326,7 @@ class Scheduler:
             at = self._clock.now()
             await self._fire(rule, due, at)
             if due.upto is not None:
-                await self._ledger.serve(rule.id, due.upto, succeeded_at=at)
+                await self._ledger.watermarks.serve(rule.id, due.upto, succeeded_at=at)
                 _log.info(
                     "firing.served", rule_id=rule.id, trigger=due.trigger, **served_by(due, at)
                 )

@@ -208,17 +208,17 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     with StateLock(settings.state_dir):
         finish(settings.state_dir, places_of(settings))
         async with opened(settings, clock, settings.facts_path) as stores:
-            await stores.facts.take_over()
+            await stores.facts.file.take_over()
             await adopt(stores.facts)
             if settings.logging.scope == "hashed":
-                stores = replace(stores, scope_key=await stores.facts.scope_key())
+                stores = replace(stores, scope_key=await stores.facts.file.scope_key())
             yield stores
 
 
 async def adopt(facts: SQLiteFactStore) -> None:
     """Record external changes of the facts; a first start logs how many facts it finds."""
-    is_first = not await facts.ledger_rows()
-    kinds = [record.kind for record in await facts.notice_external()]
+    is_first = not await facts.reads.ledger_rows()
+    kinds = [record.kind for record in await facts.ledger.notice_external()]
     found = sum(kind != "firing" for kind in kinds)
     if is_first and found:
         unreadable = kinds.count("quarantine")
@@ -249,7 +249,7 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
     """Return the rule runner of opened stores."""
     consolidator = Consolidator(
         stores.memory,
-        stores.facts,
+        stores.facts.ledger,
         log.keyed(stores.scope_key),
         clock,
         batch=settings.facts.batch,
@@ -316,4 +316,4 @@ def publisher_of(
         wanted.retry_seconds,
         starts_empty=wanted.sink == "fathom",
     )
-    return ProvenancePublisher(stores.facts, sink, clock, policy)
+    return ProvenancePublisher(stores.facts.promotion_feed, sink, clock, policy)

@@ -177,7 +177,9 @@ class Daemon:
         if not await _finish_erasures(operations):
             _warn_of_resurfaced(resurfaced)
         fire = partial(self._fire, runner, operations.turn)
-        scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=runner.facts, fire=fire)
+        scheduler = Scheduler(
+            clock=self._clock, episodes=memory, ledger=runner.facts.ledger, fire=fire
+        )
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
             pausing = Pausing(self._settings.state_dir, lambda: self._rules)
@@ -274,7 +276,7 @@ class Daemon:
 
     async def _keep_alive(self, components: Components) -> None:
         scheduler = components.scheduler
-        pulses = [components.memory.pulse, components.runner.facts.pulse]
+        pulses = [components.memory.pulse, components.runner.facts.file.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.keep(self._stop, within_seconds=self._notifier.watchdog_seconds)
 

@@ -184,7 +184,7 @@ class Operations:
         """Return entries of the quarantine; None means all rules, or all episodes."""
         return [
             entry
-            for entry in await self._facts.quarantine()
+            for entry in await self._facts.reads.quarantine()
             if rules is None or entry["rule_id"] in rules
             if episodes is None or entry["episode_id"] in episodes
         ]
@@ -199,7 +199,7 @@ class Operations:
         dry_run = request.dry_run
         async with self.turn:
             await self._check_named(request)
-            dropped = await self._facts.drop_quarantined(
+            dropped = await self._facts.ledger.drop_quarantined(
                 request.rules,
                 request.episodes,
                 at=self._clock.now(),
@@ -227,7 +227,9 @@ class Operations:
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
-            await self._facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
+            await self._facts.ledger.decide(
+                held, approve=approve, at=self._clock.now(), by=str(peer)
+            )
             await self._consolidator.log_pending_records()
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
@@ -241,7 +243,7 @@ class Operations:
         async with self.turn:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
-            said, latest = await self._facts.episodes_in(reach)
+            said, latest = await self._facts.erasures.episodes_in(reach)
             if not (stored.eids or stored.naming or said):
                 await self._check_kept(reach)
             moment = max(microseconds(now), stored.newest or 0, latest)
@@ -261,7 +263,7 @@ class Operations:
         reach, eids, moment, by = unfinished
         kept, key = await self._memory.ids_kept(reach, eids), await self._erasure_key()
         now = self._clock.now()
-        return await self._facts.forget(
+        return await self._facts.erasures.forget(
             reach, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run
         )
 
@@ -272,7 +274,7 @@ class Operations:
 
     async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
         """Return the erased scopes that each database records, memory.db first."""
-        return [await self._memory.erased_scopes(), await self._facts.erased_scopes()]
+        return [await self._memory.erased_scopes(), await self._facts.erasures.scopes()]
 
     async def share_erasures(self) -> None:
         """Record in each database the erased scopes that the other records.
@@ -283,7 +285,7 @@ class Operations:
             known = await self._erased_scopes()
             key = next((key for key, _ in known if key is not None), None)
             moments = [erased for its_key, erased in known if its_key == key]
-            learn = [self._memory.learn_erased, self._facts.learn_erased]
+            learn = [self._memory.learn_erased, self._facts.erasures.learn]
             for learn_erased, (_, own) in zip(learn, known, strict=True):
                 news = [digest for erased in moments for digest in erased if digest not in own]
                 if key is not None and news:
@@ -295,13 +297,13 @@ class Operations:
         key = await self._erasure_key()
         for reach, eids, moment, _ in erasures:
             rows.update(await self._memory.forget(reach, eids, moment=moment, key=key))
-        await self._facts.end_erasures([erasure.reach for erasure in erasures])
+        await self._facts.erasures.end([erasure.reach for erasure in erasures])
         return dict(rows)
 
     async def finish_erasures(self) -> int:
         """Finish the erasures that an earlier process began; return how many there were."""
         async with self.turn:
-            erasures = await self._facts.unfinished()
+            erasures = await self._facts.erasures.find_unfinished()
             if erasures:
                 await self._erase_episodes(erasures)
                 await self._scrub_files()
@@ -316,10 +318,10 @@ class Operations:
         Raises:
             NothingKeptError: The facts hold nothing, and the scope was never erased.
         """
-        if await self._facts.has_erased_scopes(reach):
+        if await self._facts.erasures.covers(reach):
             return
         now = self._clock.now()
-        found = await self._facts.forget(
+        found = await self._facts.erasures.forget(
             reach, moment=microseconds(now), at=now, by="", dry_run=True
         )
         if not any(found.counts.values()):
@@ -327,13 +329,16 @@ class Operations:
 
     async def _scrub_files(self) -> Answer:
         """Rewrite both files after an erasure; return that part of the certificate."""
-        emptied = {"facts.db": await self._facts.scrub(), "memory.db": await self._memory.scrub()}
+        emptied = {
+            "facts.db": await self._facts.erasures.scrub(),
+            "memory.db": await self._memory.scrub(),
+        }
         await self._consolidator.log_pending_records()
-        head = (await self._facts.head()).head.hex()
+        head = (await self._facts.ledger.head()).head.hex()
         return {"head_after": head, "write_ahead_log_emptied": emptied}
 
     async def _held_batch(self, firing_id: str) -> HeldBatch:
-        held = (await self._facts.held()).values()
+        held = (await self._facts.ledger.held()).values()
         waiting = {batch.firing_id: batch for batch in held if not batch.approved}
         if firing_id not in waiting:
             known = ", ".join(waiting) or "none"
@@ -351,7 +356,7 @@ class Operations:
             undoer = Undoer(self._clock.now(), str(peer), run)
             if not isinstance(wanted, str):
                 return await self._undo_each(wanted, undoer, request)
-            outcome = await self._facts.undo(
+            outcome = await self._facts.ledger.undo(
                 wanted, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
             )
             answer = await self._answer(outcome, dry_run=dry_run, limit=_limit(request))
@@ -360,9 +365,11 @@ class Operations:
 
     async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: forms.UndoForm) -> Answer:
         dry_run = request.dry_run
-        if not await self._facts.has_any(wanted):
+        if not await self._facts.reads.has_any(wanted):
             raise UsageError(describe_unknown(wanted))
-        done = await self._facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
+        done = await self._facts.ledger.undo_each(
+            wanted, undoer, dry_run=dry_run, limit=_limit(request)
+        )
         if not dry_run:
             await self._consolidator.log_pending_records()
         return undone(done, None if dry_run else undoer.run)
@@ -395,14 +402,14 @@ class Operations:
     ) -> tuple[Answer, Sequence[Record]]:
         dry_run = request.dry_run
         async with self.turn:
-            outcome = await self._facts.manually(work, by=str(peer), dry_run=dry_run)
+            outcome = await self._facts.ledger.edit(work, by=str(peer), dry_run=dry_run)
             answer = await self._answer(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()
 
     async def notice(self) -> int:
         """Record what other programs changed in the facts; return the number of ledger rows."""
         async with self.turn:
-            rows = len(await self._facts.notice_external())
+            rows = len(await self._facts.ledger.notice_external())
             if rows:
                 await self._consolidator.log_pending_records()
         return rows

@@ -247,9 +247,9 @@ async def apply_channels(runner: RuleRunner, rules: RuleSet, at: datetime) -> No
     Raises:
         StoreError: The facts cannot be written.
     """
-    if keys := await runner.facts.rewrite_facts(at=at):
+    if keys := await runner.facts.ledger.rewrite_facts(at=at):
         _log.info("lineage.redrawn", keys=keys)
-    outcome = await runner.facts.set_channels(rules.multi_valued, at=at)
+    outcome = await runner.facts.ledger.set_channels(rules.multi_valued, at=at)
     if outcome is not None:
         _log.info("channels.changed", firing_id=outcome.firing_id, rows=len(outcome.records))
     await runner.consolidator.log_pending_records()

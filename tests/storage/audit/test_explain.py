@@ -57,7 +57,7 @@ class ExplainedStores:
 
     @property
     def consolidator(self) -> Consolidator:
-        return Consolidator(self.memory, self.facts, FakeDeltaLog(), self.clock, batch=5_000)
+        return Consolidator(self.memory, self.facts.ledger, FakeDeltaLog(), self.clock, batch=5_000)
 
     async def put(self, *episodes: Episode) -> None:
         await self.memory.put_many(episodes)
@@ -83,13 +83,15 @@ class ExplainedStores:
 
     async def undo(self, firing_id: str) -> str:
         self.clock.advance(60)
-        outcome = await self.facts.undo(firing_id, at=self.clock.now(), by="me", dry_run=False)
+        outcome = await self.facts.ledger.undo(
+            firing_id, at=self.clock.now(), by="me", dry_run=False
+        )
         return outcome.firing_id
 
     async def decided(self, id: str, *rules: ConsolidationRule) -> list[Decision]:
         found = {one.id: await self.memory.reread(one, [id], upto=2**63 - 1) for one in rules}
         versions = {rule_id: some[0] for rule_id, some in found.items() if some}
-        return await self.facts.decisions_of(id, rules, versions)
+        return await self.facts.reads.decisions_of(id, rules, versions)
 
     async def decision(self, id: str, one: ConsolidationRule = ALL) -> Decision:
         (decision,) = await self.decided(id, one)
@@ -163,7 +165,7 @@ async def test_batch_that_is_held_waits_for_a_person(home: ExplainedStores) -> N
     await home.told(PORTO)
     await home.put(LEFT)
     await home.fire(braked)
-    held = (await home.facts.held())["all"]
+    held = (await home.facts.ledger.held())["all"]
 
     decision = await home.decision("e3", braked)
 
@@ -365,7 +367,7 @@ async def test_delete_that_comes_too_late_takes_back_nothing(home: ExplainedStor
 async def test_stale_object_of_several_names_the_newer_one_of_its_own_slot(
     home: ExplainedStores,
 ) -> None:
-    await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
+    await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     again = TEA.model_copy(update={"id": "tea2", "timestamp": at(1)})
     cake = triple("cake", "alice", "likes", "cake", timestamp=at(9))
     await home.told(TEA, cake)
@@ -378,7 +380,7 @@ async def test_what_was_met_again_unchanged_is_known(home: ExplainedStores) -> N
     await home.told(PORTO)
     await home.put(BRAGA)
     await home.fire(ALL)
-    await home.facts.rewind("all", Position())
+    await home.facts.watermarks.rewind("all", Position())
     home.sql("facts.db", "DELETE FROM slumberd_generations")  # as when nothing had been lost
     await home.fire(ALL)
 
@@ -529,7 +531,7 @@ async def test_erased_rows_stop_no_answer(home: ExplainedStores) -> None:
 async def test_forgotten_scope_needs_newer_episodes(home: ExplainedStores) -> None:
     await home.told(PORTO, TEA)
     moment = microseconds(home.clock.now())
-    await home.facts.forget(
+    await home.facts.erasures.forget(
         ScopeFilter.of("alice", None, None),
         moment=moment,
         at=home.clock.now(),
@@ -638,10 +640,10 @@ async def put_out_by_an_undoing(home: ExplainedStores) -> None:
 
 
 async def one_at_a_time(home: ExplainedStores) -> None:
-    await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
+    await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     await home.told(TEA.model_copy(update={"id": "e4"}))
     await home.told(triple("cake", "alice", "likes", "cake", timestamp=at(9)))
-    await home.facts.set_channels({}, at=home.clock.now())
+    await home.facts.ledger.set_channels({}, at=home.clock.now())
 
 
 async def taken_out_by_hand(home: ExplainedStores) -> None:
@@ -720,7 +722,7 @@ async def test_unknown_fact_is_an_error(home: ExplainedStores) -> None:
 
 async def check_every_fact(story: Story) -> None:
     """Find what took each fact out among all rows, without an index, as `why` does with one."""
-    records = await story.store.records(limit=10_000)
+    records = await story.store.reads.records(limit=10_000)
     for fact_id in {record.fact_id for record in records} - {""}:
         explanation = await story.store.why(fact_id)
         out = [

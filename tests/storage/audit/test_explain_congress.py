@@ -118,12 +118,12 @@ async def consolidated(
 ) -> int:
     """Consolidate a stream, but for its end under one rule; return what was undone of it."""
     clock = FakeClock()
-    consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=BATCH)
+    consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=BATCH)
     await memory.put_many(stream[:-KEPT_BACK])
     report = await consolidator.fire(FireRequest(ALL, "manual", clock.now()))
     await consolidator.fire(FireRequest(SOME, "manual", clock.now()))
     chosen = report.firing_ids[len(report.firing_ids) // 2]
-    await facts.undo(chosen, at=clock.now(), by="me", dry_run=False)
+    await facts.ledger.undo(chosen, at=clock.now(), by="me", dry_run=False)
     await memory.put_many(stream[-KEPT_BACK:])
     await consolidator.fire(FireRequest(SOME, "manual", clock.now()))
     return int(chosen.split("@")[1])
@@ -159,7 +159,7 @@ async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archiv
     became: set[str] = set()
     for one in archive.episodes:
         versions = {rule_id: found[one.id] for rule_id, found in by_id.items()}
-        decisions = await archive.facts.decisions_of(one.id, RULES, versions)
+        decisions = await archive.facts.reads.decisions_of(one.id, RULES, versions)
 
         assert [(found.rule_id, found.channel) for found in decisions] == PAIRS, one.id
         for found in decisions:

@@ -42,7 +42,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def replay(live: Path, path: Path, *, key: bytes | None = None) -> Replay:
     async with SQLiteFactStore(live, key=key) as store:
-        return await store.replay(path)
+        return await store.reads.replay(path)
 
 
 def changed(live: Path, path: Path, *changes: str, forge_from: int = 0, **columns: object) -> Path:
@@ -284,7 +284,7 @@ async def test_a_large_ledger_is_replayed_byte_by_byte(tmp_path: Path) -> None:
 @pytest.mark.parametrize("after", [0, 17, 10_000])
 async def test_an_export_has_every_column_of_every_row(live: Path, after: int) -> None:
     async with SQLiteFactStore(live) as store:
-        last, lines = await store.exported(after=after, limit=1_000)
+        last, lines = await store.reads.export(after=after, limit=1_000)
 
     rows = [row for row in rows_of(live, "slumberd_ledger") if row["seq"] > after]
     assert last == max([after, *(row["seq"] for row in rows)])
@@ -315,8 +315,8 @@ def as_row(document: dict[str, object]) -> dict[str, object]:
 
 async def test_the_chain_can_be_computed_again_from_an_export_alone(live: Path) -> None:
     async with SQLiteFactStore(live) as store:
-        _, lines = await store.exported(after=0, limit=1_000)
-        head = await store.head()
+        _, lines = await store.reads.export(after=0, limit=1_000)
+        head = await store.ledger.head()
 
     previous = GENESIS
     for line in lines:
@@ -337,7 +337,7 @@ def next_hash(previous: bytes, row: dict[str, object]) -> bytes:
 
 async def test_an_export_says_which_firing_a_row_belongs_to(live: Path) -> None:
     async with SQLiteFactStore(live) as store:
-        _, [line] = await store.exported(after=1, limit=1)
+        _, [line] = await store.reads.export(after=1, limit=1)
 
     told = orjson.loads(line)
     assert {name: told[name] for name in ("firing_id", "rule_id", "trigger", "fired_at")} == {
@@ -356,7 +356,7 @@ async def test_what_was_forgotten_is_null_in_an_export(live: Path, tmp_path: Pat
     )
     path = changed(live, tmp_path / "erased.db", erase)
     async with SQLiteFactStore(path) as store:
-        _, [line] = await store.exported(after=1, limit=1)
+        _, [line] = await store.reads.export(after=1, limit=1)
 
     told = orjson.loads(line)
 
@@ -372,6 +372,6 @@ async def test_a_payload_that_is_no_json_any_more_is_exported_in_hexadecimal(
         live, tmp_path / "bad.db", "UPDATE slumberd_ledger SET payload = x'7b' WHERE seq = 2"
     )
     async with SQLiteFactStore(path) as store:
-        _, [line] = await store.exported(after=1, limit=1)
+        _, [line] = await store.reads.export(after=1, limit=1)
 
     assert orjson.loads(line)["payload"] == {"broken": "7b"}

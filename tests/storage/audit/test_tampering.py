@@ -358,7 +358,7 @@ def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
         await tell_everything(path, KEY)
         async with SQLiteFactStore(path, key=KEY, clock=FakeClock(at(3000))) as store:
             mallory = ScopeFilter("mallory", None, None)
-            await store.forget(mallory, moment=10**15, at=at(2000), by="", dry_run=False)
+            await store.erasures.forget(mallory, moment=10**15, at=at(2000), by="", dry_run=False)
             await store.pin(
                 Fact(
                     id="p2", user="alice", agent="rag", payload={"subject": "alice"},
@@ -563,7 +563,7 @@ async def test_a_keyed_ledger_refuses_another_key_before_anything_is_written(
             store.verify,
             lambda: store.unpin("p1"),
             lambda: fire(store, ALL, LATER),
-            lambda: store.replay(keyed.with_name("again.db")),
+            lambda: store.reads.replay(keyed.with_name("again.db")),
         ):
             with pytest.raises(LedgerKeyError, match=remedy):
                 await attempt()

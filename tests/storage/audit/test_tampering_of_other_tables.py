@@ -31,7 +31,7 @@ async def problem(home: OpenStores) -> str | None:
 
 async def live(home: OpenStores) -> None:
     """Let there be something in every table: keys with retractions, quarantine, a held batch."""
-    await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
+    await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     odd = {"intent": "shout"}
     gone = {"intent": "delete"}
     await home.put(
@@ -49,7 +49,7 @@ async def live(home: OpenStores) -> None:
         triple("gone", "alice", "drinks", None, timestamp=at(9), metadata=gone),
     )
     await home.fire()
-    assert await home.facts.held()
+    assert await home.facts.ledger.held()
 
 
 TAMPERED = {
@@ -116,8 +116,8 @@ async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: 
         async def verified(after: str) -> None:
             assert await problem(home) is None, after
 
-        (held,) = (await home.facts.held()).values()
-        await home.facts.decide(held, approve=True, **told)
+        (held,) = (await home.facts.ledger.held()).values()
+        await home.facts.ledger.decide(held, approve=True, **told)
         await verified("an approval")
         await home.fire()
         await verified("what was approved")
@@ -129,15 +129,15 @@ async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: 
         await home.put(triple("odd", "alice", "drinks", "wine", metadata={"intent": "?"}))
         await home.fire()
         await verified("an episode that cannot be read again")
-        await home.facts.drop_quarantined(None, None, dry_run=False, **told)
+        await home.facts.ledger.drop_quarantined(None, None, dry_run=False, **told)
         await verified("a drop")
         await home.put(triple("more", "alice", "drinks", "x", metadata={"intent": "?"}))
         fired = (await home.fire()).firing_ids[0]
-        await home.facts.undo(fired, dry_run=False, **told)
+        await home.facts.ledger.undo(fired, dry_run=False, **told)
         await verified("an undoing")
         await home.put(triple("bobs", "bob", "drinks", "x", user="bob", metadata={"intent": "?"}))
         await home.fire()
-        await home.facts.forget(
+        await home.facts.erasures.forget(
             ScopeFilter("bob", None, None), moment=microseconds(at(99)), dry_run=False, **told
         )
         await verified("an erasure")

@@ -219,7 +219,7 @@ async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_a
 
         facts = await outcome(home, when_filter)
 
-        [held] = await home.facts.quarantine()
+        [held] = await home.facts.reads.quarantine()
         readable = await home.memory.recent("alice", limit=9)
     assert facts == without
     assert held["reason"] == reason
@@ -394,7 +394,7 @@ async def test_a_text_that_a_filter_cannot_see_whole_is_quarantined(
         await home.fire(rule("all", when_filter=when_filter))
         await home.fire(rule("other", when_filter="source_node = 'chat'"))
 
-        [held] = await home.facts.quarantine()
+        [held] = await home.facts.reads.quarantine()
         facts = await home.facts.query(FactPattern())
     assert (held["rule_id"], held["reason"]) == ("all", "filter_failed")
     assert "holds U+0000" in held["detail"]

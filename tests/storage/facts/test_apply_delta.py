@@ -40,7 +40,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
 
 
 async def last(store: SQLiteFactStore) -> Record:
-    return (await store.records())[-1]
+    return (await store.reads.records())[-1]
 
 
 async def test_added_fact_is_recorded_with_each_source_once(store: SQLiteFactStore) -> None:

@@ -97,7 +97,9 @@ async def promote(store: SQLiteFactStore, *told: Any, seq: int = 1) -> None:
     """Let a rule promote episodes given as `version()` takes them."""
     fired = rule("all")
     upto = Position(seq, told[-1].id)
-    await store.commit(Firing("all", "h", "every", START, Position(), upto), evaluate(told, fired))
+    await store.ledger.commit(
+        Firing("all", "h", "every", START, Position(), upto), evaluate(told, fired)
+    )
 
 
 def test_the_store_is_what_the_protocol_asks_for(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ async def test_a_correction_without_who_or_why_is_refused(
     with pytest.raises(ValueError, match="name the author and the reason"):
         await store.retract("mine", by=by, reason=reason)
 
-    assert await store.ledger_rows() == 0
+    assert await store.reads.ledger_rows() == 0
 
 
 async def test_a_pinned_fact_competes_with_no_other(store: SQLiteFactStore) -> None:
@@ -321,7 +323,7 @@ async def test_what_was_unpinned_does_not_come_back_from_an_older_episode_when_i
 async def test_unpin_of_what_does_not_stand_records_nothing(store: SQLiteFactStore) -> None:
     await store.unpin("nobody")
 
-    assert await store.records() == []
+    assert await store.reads.records() == []
 
 
 @pytest.mark.parametrize("levels", [254, 10_000])
@@ -335,7 +337,7 @@ async def test_a_pin_that_is_nested_too_deep_is_refused(
     with pytest.raises(InputError, match="'f1' is nested deeper than 100 levels"):
         await store.pin(fact("f1", payload={"object": nested}))
 
-    assert await store.ledger_rows() == 0
+    assert await store.reads.ledger_rows() == 0
 
 
 async def test_a_pin_without_lineage_is_refused(store: SQLiteFactStore) -> None:
@@ -373,7 +375,7 @@ async def test_an_episode_whose_fact_id_a_hand_of_another_scope_holds_is_quarant
 
     await promote(store, version("e1", metadata=payload(None, "tea")))
 
-    (held,) = await store.quarantine()
+    (held,) = await store.reads.quarantine()
     assert (held["episode_id"], held["reason"]) == ("e1", "id_taken")
     assert [found.user for found in await store.query(EVERYTHING)] == ["bob"]
 
@@ -413,19 +415,19 @@ async def test_a_noop_delta_is_recorded_and_changes_nothing(store: SQLiteFactSto
     await store.apply_delta(NoopDelta(kind="noop", **provenance()))
 
     assert await ids(store) == []
-    assert [record.kind for record in await store.records()] == ["firing", "noop"]
+    assert [record.kind for record in await store.reads.records()] == ["firing", "noop"]
 
 
 async def test_a_delta_applied_twice_is_applied_once(store: SQLiteFactStore) -> None:
     await store.apply_delta(add("e1"))
     await store.apply_delta(update("e2", "coffee", "e1"))
-    rows = len(await store.records())
+    rows = len(await store.reads.records())
 
     for again in (add("e1", promotion_ts=at(5)), update("e2", "coffee", "e1")):
         await store.apply_delta(again)
 
     assert await ids(store) == ["e2"]
-    assert len(await store.records()) == rows
+    assert len(await store.reads.records()) == rows
 
 
 async def test_a_payload_without_an_id_gets_the_same_one_each_time(store: SQLiteFactStore) -> None:
@@ -469,7 +471,7 @@ async def test_a_delta_without_provenance_is_refused_before_anything_is_written(
 
     assert isinstance(refused.value, ValueError)
     assert refused.value.delta_type == broken.kind
-    assert await store.records() == []
+    assert await store.reads.records() == []
 
 
 class ForeignDelta:
@@ -496,7 +498,7 @@ async def test_deltas_of_another_programs_classes_are_applied_by_their_kind(
 
     assert stood == ["e2"]
     assert await ids(store) == []
-    kinds = [one.kind for one in await store.records() if one.kind != "firing"]
+    kinds = [one.kind for one in await store.reads.records() if one.kind != "firing"]
     assert kinds == ["add", "update", "noop", "delete"]
 
 
@@ -521,7 +523,7 @@ async def test_what_is_no_delta_is_refused_and_nothing_is_written(
     with pytest.raises(ConsolidationRuleError, match=violation):
         await store.apply_delta(broken)
 
-    assert await store.records() == []
+    assert await store.reads.records() == []
 
 
 @pytest.mark.parametrize(
@@ -623,7 +625,7 @@ async def test_two_clocks_tell_what_was_true_from_what_was_held(store: SQLiteFac
     fired = rule("all")
     for told, moment in ((first, early), (late, then)):
         firing = Firing("all", "h", "every", moment, Position(), Position(told.seq, told.id))
-        await store.commit(firing, evaluate([told], fired))
+        await store.ledger.commit(firing, evaluate([told], fired))
 
     async def held(**clocks: Any) -> list[str]:
         return [found.id for found in await store.query(EVERYTHING, **clocks)]
@@ -678,7 +680,7 @@ async def test_instants_that_are_recorded_never_decrease(tmp_path: Path) -> None
 
         await store.pin(fact("f2", payload={}))
 
-        moments = [record.at for record in await store.records()]
+        moments = [record.at for record in await store.reads.records()]
         assert moments == sorted(moments)
 
 
@@ -735,17 +737,17 @@ async def test_an_episode_id_that_another_users_episode_took_over_is_quarantined
 
     (kept,) = await store.query(EVERYTHING)
     assert (kept.user, kept.payload["object"]) == ("alice", "tea")
-    (held,) = await store.quarantine()
+    (held,) = await store.reads.quarantine()
     assert held["reason"] == "id_taken"
 
 
 async def test_a_mended_episode_leaves_quarantine(store: SQLiteFactStore) -> None:
     await promote(store, version("e1", metadata={"intent": "?"}))
-    assert await store.quarantined() == {"all": 1}
+    assert await store.reads.count_quarantined() == {"all": 1}
 
     await promote(store, version("e1", seq=2, metadata=payload(None, "tea")), seq=2)
 
-    assert await store.quarantined() == {}
+    assert await store.reads.count_quarantined() == {}
     assert await ids(store) == ["e1"]
 
 
@@ -758,7 +760,9 @@ async def test_an_edit_that_cannot_be_read_withdraws_what_the_episode_said(
     await promote(store, version("e1", seq=3, metadata={"intent": "?"}), seq=3)
 
     assert await ids(store) == ["e0"]
-    kinds = [(record.kind, record.fact_id, record.replaces) for record in await store.records()]
+    kinds = [
+        (record.kind, record.fact_id, record.replaces) for record in await store.reads.records()
+    ]
     assert kinds[-2:] == [("quarantine", "e1", ("e1",)), ("add", "e0", ())]
 
 
@@ -777,7 +781,7 @@ async def test_a_version_that_is_met_again_is_known(store: SQLiteFactStore) -> N
 
     await promote(store, told)
 
-    last = (await store.records())[-1]
+    last = (await store.reads.records())[-1]
     assert (last.kind, last.reason) == ("noop", "known")
     assert await ids(store) == ["e1"]
 
@@ -785,7 +789,7 @@ async def test_a_version_that_is_met_again_is_known(store: SQLiteFactStore) -> N
 async def test_a_late_object_of_a_multi_valued_key_heeds_the_delete_of_the_whole_key(
     store: SQLiteFactStore,
 ) -> None:
-    await store.set_channels({"facts": frozenset({"drinks"})}, at=START)
+    await store.ledger.set_channels({"facts": frozenset({"drinks"})}, at=START)
     gone = payload(None) | {"intent": "delete", "object": None}
     await promote(store, version("all", seq=1, metadata=gone, timestamp=at(5)))
 

@@ -61,7 +61,9 @@ async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
             with pytest.raises(InputError, match="holds NUL or no valid Unicode"):
                 await facts.apply_delta(one)
 
-        await facts.forget(ScopeFilter("bob", None, None), moment=1, at=START, by="", dry_run=False)
+        await facts.erasures.forget(
+            ScopeFilter("bob", None, None), moment=1, at=START, by="", dry_run=False
+        )
         assert (await facts.why("e1")).assertions
 
 
@@ -85,7 +87,7 @@ async def test_another_programs_episode_whose_id_holds_nul_is_quarantined(tmp_pa
 
         await there.fire()
 
-        [held] = await there.facts.quarantine()
+        [held] = await there.facts.reads.quarantine()
         assert (held["episode_id"], held["reason"]) == ("e1\\x00", "id_unusable")
         assert held["detail"] == "the id is a text that holds NUL"
         assert await there.objects() == {"e1": "here"}

@@ -539,7 +539,7 @@ async def test_what_stood_is_searched_by_the_same_patterns(tmp_path: Path) -> No
                     payload={"subject": name, "predicate": "is", "object": what}, confidence=0.5,
                 )
             )  # fmt: skip
-        now = (await store.records())[-1].at
+        now = (await store.reads.records())[-1].at
 
         async def then(**pattern: Any) -> list[str]:
             return ids_of(await store.query(FactPattern(**pattern), believed_at=now))

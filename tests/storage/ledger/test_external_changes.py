@@ -91,11 +91,11 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFactSto
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal", clock=clock) as opened:
         await opened.bootstrap()
         yield opened
-        await opened.notice_external()
+        await opened.ledger.notice_external()
         rows, _, broken = await opened.verify()
         assert broken is None, broken
         if rows:
-            replay = await opened.replay(tmp_path / "replayed.db")
+            replay = await opened.reads.replay(tmp_path / "replayed.db")
             assert (replay.differing, replay.first) == (0, None)
 
 
@@ -105,14 +105,14 @@ async def fire(store: SQLiteFactStore, *told: Any, seq: int = 1) -> Any:
     metadata = {"subject": "alice", "predicate": "drinks", "object": what}
     said = version(id, seq=seq, timestamp=at(seconds), metadata=metadata, **dict(*overrides))
     firing = Firing("all", "h", "every", at(NOW), Position(), Position(seq, id))
-    return await store.commit(firing, evaluate([said], rule("all")))
+    return await store.ledger.commit(firing, evaluate([said], rule("all")))
 
 
 async def told(store: SQLiteFactStore) -> list[tuple[str, str, tuple[str, ...], str]]:
     """Return what is recorded of other programs."""
     return [
         (one.kind, one.fact_id, one.replaces, one.reason)
-        for one in await store.records()
+        for one in await store.reads.records()
         if one.rule_id == "@external" and one.kind != "firing"
     ]
 
@@ -123,7 +123,7 @@ async def test_a_pin_of_another_program_is_recorded_with_every_value_it_has(
     given = row("theirs", {"a": [1, None, "ü"]})
     write(store.path, PIN, given)
 
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert stored(store.path) == {"theirs": meaning(given)}
     assert await told(store) == [("add", "theirs", (), "")]
@@ -136,7 +136,7 @@ async def test_an_edit_of_a_promoted_fact_is_recorded_and_kept(store: SQLiteFact
     write(store.path, "UPDATE facts SET payload = ?, confidence = 0.25", (b'{"object": "rum"}',))
     edited = stored(store.path)
 
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert stored(store.path) == edited
     assert await told(store) == [("update", "e1", ("e1",), "")]
@@ -159,10 +159,10 @@ async def test_what_is_as_the_ledger_says_is_no_change(store: SQLiteFactStore) -
     write(store.path, PIN, row("came and went"))
     write(store.path, "DELETE FROM facts WHERE fact_id = 'came and went'")
 
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert await told(store) == []
-    assert not await store.notice_external()
+    assert not await store.ledger.notice_external()
 
 
 async def test_a_change_is_noticed_before_a_firing_writes_over_it(store: SQLiteFactStore) -> None:
@@ -187,7 +187,7 @@ async def test_what_a_firing_notices_is_told_before_its_own_rows(tmp_path: Path)
         told = [(one.seq, one.rule_id) for one in at_home.log.lines]
 
         assert told == [
-            (one.seq, one.rule_id) for one in without_firings(await at_home.facts.records())
+            (one.seq, one.rule_id) for one in without_firings(await at_home.facts.reads.records())
         ]
         assert [rule_id for _, rule_id in told].count("@external") == 1
 
@@ -196,7 +196,7 @@ async def test_a_later_firing_of_older_episodes_undoes_nothing(store: SQLiteFact
     write(store.path, PIN, row("theirs", "rum"))
     await fire(store, "e1", 1, "tea")
     await fire(store, "theirs", 2, "milk", seq=2)
-    await store.rewind("all", Position())
+    await store.watermarks.rewind("all", Position())
     await fire(store, "e1", 1, "tea", seq=1)
 
     assert stored(store.path) == {"theirs": meaning(row("theirs", "rum"))}
@@ -221,7 +221,7 @@ async def test_a_newer_episode_supersedes_an_edit_of_a_promoted_fact(
 ) -> None:
     await fire(store, "e1", 1, "tea")
     write(store.path, PIN, row("e1", "rum"))
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     await fire(store, "e2", seconds, "milk", seq=2)
 
@@ -253,7 +253,7 @@ async def test_an_edit_with_an_instant_to_come_does_not_outlive_newer_episodes(
 ) -> None:
     await fire(store, "e1", 1, "tea")
     write(store.path, PIN, row("e1", "rum", pinned_at=at(10**9).isoformat()))
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     await fire(store, "e2", NOW + 1, "tea", seq=2)
 
@@ -267,7 +267,7 @@ async def test_an_edit_that_keeps_the_instant_of_its_row_happened_when_it_is_not
     write(store.path, "UPDATE facts SET confidence = 0.1")
     edited = stored(store.path)
     clock.advance(50)
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     await fire(store, "before", NOW + 20, "milk", seq=2)
     assert stored(store.path) == edited
@@ -285,7 +285,7 @@ async def test_a_belief_that_moves_to_another_id_stays(
     write(store.path, "DELETE FROM facts")
     write(store.path, PIN, given)
 
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert stored(store.path) == {"new": meaning(given)}
 
@@ -294,7 +294,7 @@ async def test_a_new_id_for_a_row_is_a_delete_and_a_pin(store: SQLiteFactStore) 
     await fire(store, "e1", 1, "tea")
     write(store.path, "UPDATE facts SET fact_id = 'renamed'")
 
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert list(stored(store.path)) == ["renamed"]
     assert [(kind, gone) for kind, _, gone, _ in await told(store)] == [
@@ -307,7 +307,7 @@ async def test_rows_for_one_key_are_all_kept(store: SQLiteFactStore) -> None:
     given = [row("bob", "bob"), row("carol", "carol"), row("dave", "dave")]
     write(store.path, PIN, *given)
 
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert stored(store.path) == {one[0]: meaning(one) for one in given}
 
@@ -322,7 +322,7 @@ async def test_a_row_keeps_every_byte_and_its_place_in_the_table(store: SQLiteFa
     write(store.path, PIN, odd, row("naive", pinned_at="2026-01-01 00:00:00"))
     before = whole(store.path)
 
-    await store.notice_external()
+    await store.ledger.notice_external()
     await fire(store, "e1", 1, "tea")
     await store.unpin("e1")
 
@@ -340,13 +340,13 @@ async def test_a_row_that_its_program_removes_is_gone_and_can_be_pinned_again(
     store: SQLiteFactStore,
 ) -> None:
     write(store.path, PIN, row("theirs"))
-    await store.notice_external()
+    await store.ledger.notice_external()
     write(store.path, "DELETE FROM facts")
-    await store.notice_external()
+    await store.ledger.notice_external()
     assert [kind for kind, _, _, _ in await told(store)] == ["add", "delete"]
 
     write(store.path, PIN, row("theirs"))
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert stored(store.path) == {"theirs": meaning(row("theirs"))}
 
@@ -358,11 +358,11 @@ async def test_a_row_that_a_person_retracted_stays_away_until_a_later_instant(
     await store.retract("theirs", by="me", reason="it is wrong")
 
     write(store.path, PIN, row("theirs"))
-    await store.notice_external()
+    await store.ledger.notice_external()
     assert stored(store.path) == {}
     again = row("theirs", pinned_at=at(NOW + 1).isoformat())
     write(store.path, PIN, again)
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert stored(store.path) == {"theirs": meaning(again)}
 
@@ -371,7 +371,7 @@ async def test_a_program_that_removes_a_row_with_an_episodes_id_removes_it_for_g
     store: SQLiteFactStore,
 ) -> None:
     write(store.path, PIN, row("e1", "tea"))
-    await store.notice_external()
+    await store.ledger.notice_external()
     await fire(store, "e1", 1, "tea")
 
     write(store.path, "DELETE FROM facts")
@@ -386,10 +386,10 @@ async def test_a_row_of_another_owner_is_written_back(store: SQLiteFactStore) ->
     before = stored(store.path)
     write(store.path, PIN, row("e2", user="mallory"), row("e1", agent="other"))
 
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert stored(store.path) == before
-    assert {(one["episode_id"], one["reason"]) for one in await store.quarantine()} == {
+    assert {(one["episode_id"], one["reason"]) for one in await store.reads.quarantine()} == {
         ("e1", "id_taken"),
         ("e2", "id_taken"),
     }
@@ -430,9 +430,9 @@ async def test_what_cannot_be_read_is_quarantined_once_and_left_alone(
     write(store.path, PIN, MALFORMED[name])
     before = raw(store.path)
 
-    await store.notice_external()
+    await store.ledger.notice_external()
     await fire(store, "e1", 1, "tea")
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert [one for one in raw(store.path) if one[0] != "e1"] == before
     assert [(kind, why) for kind, _, _, why in await told(store)] == [
@@ -440,7 +440,7 @@ async def test_what_cannot_be_read_is_quarantined_once_and_left_alone(
     ]
     found = {fact.id for fact in await store.query(FactPattern())}
     assert found - {one[0] for one in before} == {"e1"}
-    (held,) = await store.quarantine()
+    (held,) = await store.reads.quarantine()
     assert (held["rule_id"], held["reason"]) == ("@external", "external_unreadable")
     assert held["detail"]
 
@@ -463,12 +463,12 @@ async def test_a_text_that_is_no_unicode_stops_nobody(store: SQLiteFactStore) ->
 
 async def test_what_was_made_readable_leaves_the_quarantine(store: SQLiteFactStore) -> None:
     write(store.path, PIN, row("x", payload=b"?"))
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     write(store.path, PIN, row("x"))
-    await store.notice_external()
+    await store.ledger.notice_external()
 
-    assert await store.quarantine() == []
+    assert await store.reads.quarantine() == []
     assert stored(store.path) == {"x": meaning(row("x"))}
 
 
@@ -477,7 +477,7 @@ async def test_a_malformed_edit_of_a_promoted_fact_gives_way_when_that_is_settle
 ) -> None:
     await fire(store, "e1", 1, "tea")
     write(store.path, "UPDATE facts SET payload = 'no JSON'")
-    await store.notice_external()
+    await store.ledger.notice_external()
     _, _, broken = await store.verify()
     assert broken is None
     assert raw(store.path)[0][3] == "no JSON"
@@ -512,9 +512,9 @@ async def test_what_another_program_did_can_be_undone(store: SQLiteFactStore) ->
     await fire(store, "e1", 1, "tea")
     before = stored(store.path)
     write(store.path, PIN, row("e1", "rum"), row("more", "rum", agent="another"))
-    noticed = await store.notice_external()
+    noticed = await store.ledger.notice_external()
 
-    await store.undo(noticed[0].firing_id, at=at(NOW), by="uid 0", dry_run=False)
+    await store.ledger.undo(noticed[0].firing_id, at=at(NOW), by="uid 0", dry_run=False)
 
     assert noticed[0].firing_id.startswith("@external@")
     assert stored(store.path) == before
@@ -524,9 +524,9 @@ async def test_a_delete_by_another_program_can_be_undone(store: SQLiteFactStore)
     await fire(store, "e1", 1, "tea")
     before = stored(store.path)
     write(store.path, "DELETE FROM facts")
-    noticed = await store.notice_external()
+    noticed = await store.ledger.notice_external()
 
-    await store.undo(noticed[0].firing_id, at=at(NOW), by="uid 0", dry_run=False)
+    await store.ledger.undo(noticed[0].firing_id, at=at(NOW), by="uid 0", dry_run=False)
 
     assert stored(store.path) == before
 
@@ -537,10 +537,10 @@ async def test_a_rehearsal_records_nothing_and_forgets_nothing(store: SQLiteFact
     said = version("e2", seq=2, metadata={"subject": "a", "predicate": "b", "object": "c"})
     firing = Firing("all", "h", "manual", at(NOW), Position(), Position(2, "e2"))
 
-    await store.preview(firing, evaluate([said], rule("all")))
+    await store.ledger.preview(firing, evaluate([said], rule("all")))
 
     assert await told(store) == []
-    assert [one.fact_id for one in await store.notice_external()] == ["", "e1"]
+    assert [one.fact_id for one in await store.ledger.notice_external()] == ["", "e1"]
 
 
 async def test_verify_tells_what_is_not_recorded_yet_from_tampering(
@@ -583,12 +583,12 @@ async def test_many_changes_are_recorded_some_at_a_time(
     monkeypatch.setattr(external_changes, "CHUNK", 7)
     given = [row(f"f{n:02}", n, agent=f"agent {n}") for n in range(20)]
     write(store.path, PIN, *given)
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     write(store.path, "DELETE FROM facts WHERE fact_id < 'f10'")
     moved = [row(f"g{n:02}", n, agent=f"agent {n}", pinned_at=str(at(1))) for n in range(10)]
     write(store.path, PIN, *moved)
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     expected = [*given[10:], *moved]
     assert stored(store.path) == {one[0]: meaning(one) for one in expected}
@@ -611,7 +611,7 @@ async def test_what_we_write_ourselves_is_not_noted_and_notes_go_on_after_it(
         assert connection.execute("SELECT * FROM slumberd_external_changes").fetchall() == []
     write(store.path, PIN, row("theirs"))
 
-    assert [one.fact_id for one in await store.notice_external()] == ["", "theirs"]
+    assert [one.fact_id for one in await store.ledger.notice_external()] == ["", "theirs"]
 
 
 @pytest.mark.parametrize("rows", [1, MANY])
@@ -623,7 +623,7 @@ async def test_what_is_rolled_back_leaves_the_notes_on(store: SQLiteFactStore, r
         connection.execute("ROLLBACK")
     write(store.path, PIN, row("theirs"))
 
-    assert [one.fact_id for one in await store.notice_external()] == ["", "theirs"]
+    assert [one.fact_id for one in await store.ledger.notice_external()] == ["", "theirs"]
 
 
 @pytest.mark.parametrize("policy", ["REPLACE", "IGNORE", "FAIL", "ABORT", "ROLLBACK"])
@@ -636,7 +636,7 @@ async def test_no_note_ever_fails_another_program(store: SQLiteFactStore, policy
     write(store.path, "DELETE FROM facts WHERE fact_id = 'a!'")
     write(store.path, insert, row("a!"))
 
-    await store.notice_external()
+    await store.ledger.notice_external()
 
     assert sorted(stored(store.path)) == ["a!", "b!"]
 

@@ -69,7 +69,7 @@ async def test_fact_keeps_the_instant_of_the_rule_that_still_promotes_it(tmp_pat
         await fire(home, "b", FIRST)
         later = await fire(home, "a", SECOND)
 
-        await home.facts.undo(later, at=THIRD, by="me", dry_run=False)
+        await home.facts.ledger.undo(later, at=THIRD, by="me", dry_run=False)
 
         fact = await only_fact(home)
         assert (fact.pinned_at, [one["rule_id"] for one in fact.lineage]) == (FIRST, ["b"])

@@ -45,13 +45,13 @@ async def told_by(
 ) -> list[Promotion]:
     """Return every promotion, read in stretches."""
     found: list[Promotion] = []
-    page = await store.promotions(0, limit=limit, current_only=current_only)
+    page = await store.promotion_feed.promotions(0, limit=limit, current_only=current_only)
     while True:
         found += page.promotions
         after = page.upto
-        page = await store.promotions(after, limit=limit, current_only=current_only)
+        page = await store.promotion_feed.promotions(after, limit=limit, current_only=current_only)
         if page.upto == after:
-            assert after == await store.ledger_rows()
+            assert after == await store.reads.ledger_rows()
             return found
 
 
@@ -71,7 +71,7 @@ def as_shown(fact: dict[str, Any]) -> dict[str, Any]:
 
 async def check_against_what_stood(story: Story) -> None:
     told = await told_by(story.store, limit=3)
-    records = await story.store.records(limit=10_000)
+    records = await story.store.reads.records(limit=10_000)
     assert [one.seq for one in told] == [
         one.seq for one in records if one.kind in ("add", "update")
     ]
@@ -115,7 +115,7 @@ async def test_whatever_a_ledger_holds_can_be_asserted(tmp_path: Path) -> None:
     await tell_everything(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         told = await told_by(store)
-        records = {one.seq: one for one in await store.records()}
+        records = {one.seq: one for one in await store.reads.records()}
     assert {one.rule_id for one in told} >= {"all", "notes", "@manual"}
     assert {one.kind for one in told} == {"add", "update"}
     for one in told:
@@ -154,34 +154,34 @@ async def test_forgotten_rows_are_told_to_nobody(tmp_path: Path) -> None:
         await store.bootstrap()
         await fire(store, ALL, [said("e1", 1, subject="s", predicate="p", object=1)])
         [told] = await told_by(store)
-        assert await store.is_publishable(told.seq)
-        await store.forget(
+        assert await store.promotion_feed.is_publishable(told.seq)
+        await store.erasures.forget(
             ScopeFilter.of("alice", None, None),
             moment=microseconds(at(200)),
             at=at(9),
             by="me",
             dry_run=False,
         )
-        assert not await store.is_publishable(told.seq)
+        assert not await store.promotion_feed.is_publishable(told.seq)
         assert await told_by(store) == []
 
 
 async def test_lag_is_what_lies_above_the_place_and_since_when(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
-        assert await store.lag("file") == Lag(0, None)
-        assert await store.published_position("file") == (0, 0)
+        assert await store.promotion_feed.lag("file") == Lag(0, None)
+        assert await store.promotion_feed.published_position("file") == (0, 0)
         await fire(store, ALL, [said("e1", 1), said("e2", 2)])
-        assert await store.lag("file") == Lag(3, at(100))
-        await store.save_published_position("file", 2, 1)
-        assert await store.lag("file") == Lag(1, at(100))
-        assert await store.published_position("file") == (2, 1)
-        await store.save_published_position("file", 3, 1)
-        assert await store.lag("file") == Lag(0, None)
+        assert await store.promotion_feed.lag("file") == Lag(3, at(100))
+        await store.promotion_feed.save_published_position("file", 2, 1)
+        assert await store.promotion_feed.lag("file") == Lag(1, at(100))
+        assert await store.promotion_feed.published_position("file") == (2, 1)
+        await store.promotion_feed.save_published_position("file", 3, 1)
+        assert await store.promotion_feed.lag("file") == Lag(0, None)
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        assert await store.published_position("file") == (3, 1)
-        assert await store.published_position("another") == (0, 0)
-        assert await store.lag("another") == Lag(3, at(100))
+        assert await store.promotion_feed.published_position("file") == (3, 1)
+        assert await store.promotion_feed.published_position("another") == (0, 0)
+        assert await store.promotion_feed.lag("another") == Lag(3, at(100))
 
 
 def test_lag_is_never_negative_when_the_clock_was_set_back() -> None:
@@ -196,11 +196,11 @@ async def test_place_is_kept_by_the_only_writer(tmp_path: Path) -> None:
         SQLiteFactStore(tmp_path / "facts.db") as new,
     ):
         await old.bootstrap()
-        await old.take_over()
-        await new.take_over()
+        await old.file.take_over()
+        await new.file.take_over()
         with pytest.raises(StaleWriterError):
-            await old.save_published_position("file", 1, 0)
-        assert await new.published_position("file") == (0, 0)
+            await old.promotion_feed.save_published_position("file", 1, 0)
+        assert await new.promotion_feed.published_position("file") == (0, 0)
 
 
 async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) ->
     async with SQLiteFactStore(path) as store:
         await store.bootstrap()
         await fire(store, ALL, [said("e1", 1)])
-        await store.save_published_position("file", 2, 0)
+        await store.promotion_feed.save_published_position("file", 2, 0)
         assert (await store.verify())[2] is None
-        await store.save_published_position("file", 3, 0)
+        await store.promotion_feed.save_published_position("file", 3, 0)
         _, _, broken = await store.verify()
     assert broken is not None
     assert "3" in broken.problem
@@ -219,11 +219,11 @@ async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) ->
 async def test_replayed_file_goes_on_at_the_same_place(tmp_path: Path) -> None:
     await tell_everything(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        await store.save_published_position("file", 4, 2)
-        replay = await store.replay(tmp_path / "again.db")
+        await store.promotion_feed.save_published_position("file", 4, 2)
+        replay = await store.reads.replay(tmp_path / "again.db")
         assert replay.first is None
     async with SQLiteFactStore(tmp_path / "again.db") as store:
-        assert await store.published_position("file") == (4, 2)
+        assert await store.promotion_feed.published_position("file") == (4, 2)
 
 
 async def test_hand_is_told_too(tmp_path: Path) -> None:
@@ -249,9 +249,9 @@ def test_names_of_slots_are_those_of_every_promotion() -> None:
 async def test_readers_are_those_that_have_a_place_and_no_other_number(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", clock=FakeClock()) as store:
         await store.bootstrap()
-        await store.take_over()
-        await store.save_published_position("two", 3, 1)
-        await store.save_published_position("one", 0, 0)
+        await store.file.take_over()
+        await store.promotion_feed.save_published_position("two", 3, 1)
+        await store.promotion_feed.save_published_position("one", 0, 0)
 
     with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
         assert readers(connection) == ["one", "two"]

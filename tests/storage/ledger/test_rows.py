@@ -37,7 +37,7 @@ async def path(tmp_path: Path) -> Path:
             for n in range(1, ROWS)
         ]
         firing = Firing("all", "h", "every", START, Position(), Position(ROWS - 1, f"e{ROWS - 1}"))
-        await store.commit(firing, evaluate(told, rule("all")))
+        await store.ledger.commit(firing, evaluate(told, rule("all")))
     return tmp_path / "facts.db"
 
 
@@ -162,11 +162,11 @@ async def test_another_depth_of_lineages_is_carried_into_every_fact(tmp_path: Pa
     for depth in (8, 2, 4):
         async with SQLiteFactStore(tmp_path / "facts.db", lineage_depth=depth) as store:
             await store.bootstrap()
-            if not await store.ledger_rows():
+            if not await store.reads.ledger_rows():
                 firing = Firing("all", "h", "every", START, Position(), Position(5, "e5"))
-                await store.commit(firing, evaluate(said, rule("all")))
-            assert (await store.rewrite_facts(at=START) > 0) == (depth != 8)
-            assert await store.rewrite_facts(at=START) == 0
+                await store.ledger.commit(firing, evaluate(said, rule("all")))
+            assert (await store.ledger.rewrite_facts(at=START) > 0) == (depth != 8)
+            assert await store.ledger.rewrite_facts(at=START) == 0
             (fact,) = await store.query(FactPattern())
             lengths.append(len(fact.lineage))
             assert (await store.verify())[2] is None

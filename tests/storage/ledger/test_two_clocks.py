@@ -112,7 +112,7 @@ async def fire(store: SQLiteFactStore, at: datetime, first: int, *episodes: Epis
         for seq, one in enumerate(episodes, start=first)
     ]
     upto = Position(told_[-1].seq, told_[-1].id)
-    await store.commit(
+    await store.ledger.commit(
         Firing("all", "h", "every", at, Position(), upto), evaluate(told_, rule("all"))
     )
 
@@ -154,7 +154,7 @@ async def test_undoing_never_changes_what_was_held_of_one_user(tmp_path: Path) -
     await corrected(tmp_path, LATE["late arrival"])
 
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        await store.undo("all@1", at=SECOND + timedelta(days=1), by="me", dry_run=False)
+        await store.ledger.undo("all@1", at=SECOND + timedelta(days=1), by="me", dry_run=False)
         held = await store.query(FactPattern(user="alice"), believed_at=SECOND)
 
     assert [fact.payload["object"] for fact in held] == ["Braga"]
@@ -165,9 +165,9 @@ async def test_predicate_that_holds_one_object_now_held_several_then(tmp_path: P
     cake = triple("cake", "alice", "likes", "cake", timestamp=START + timedelta(days=1))
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         await store.bootstrap()
-        await store.set_channels({"facts": frozenset({"likes"})}, at=START)
+        await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
         await fire(store, FIRST, 1, tea, cake)
-        await store.set_channels({}, at=SECOND)
+        await store.ledger.set_channels({}, at=SECOND)
 
         now = await store.query(FactPattern())
         held = await store.query(FactPattern(), believed_at=FIRST)

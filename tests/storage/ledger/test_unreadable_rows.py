@@ -25,7 +25,7 @@ def write(path: Path, fact_id: str, payload: bytes) -> None:
 
 
 async def quarantined(store: SQLiteFactStore) -> list[tuple[str, str]]:
-    return sorted((one["rule_id"], one["episode_id"]) for one in await store.quarantine())
+    return sorted((one["rule_id"], one["episode_id"]) for one in await store.reads.quarantine())
 
 
 async def test_mended_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Path) -> None:
@@ -33,10 +33,10 @@ async def test_mended_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Pa
         await store.bootstrap()
         for fact_id in ("x", "y", "@notes/x"):
             write(store.path, fact_id, b"?")
-        await store.notice_external()
+        await store.ledger.notice_external()
 
         write(store.path, "x", b'{"object": 1}')
-        await store.notice_external()
+        await store.ledger.notice_external()
 
         assert await quarantined(store) == [("@external", "@notes/x"), ("@external", "y")]
 
@@ -45,10 +45,10 @@ async def test_mended_row_leaves_the_quarantine_of_episodes_as_it_is(tmp_path: P
     async with open_stores(tmp_path) as home:
         await put_odd(home)
         write(home.facts.path, "odd", b"?")
-        await home.facts.notice_external()
+        await home.facts.ledger.notice_external()
 
         write(home.facts.path, "odd", b'{"object": 1}')
-        await home.facts.notice_external()
+        await home.facts.ledger.notice_external()
 
         assert await quarantined(home.facts) == [("all", "odd")]
 
@@ -67,7 +67,7 @@ async def test_changes_of_other_programs_are_reported_as_they_are_recorded(tmp_p
         write(home.facts.path, "x", b'{"object": 1}')
         write(home.facts.path, "y", b"?")
 
-        reported = await home.facts.notice_external()
+        reported = await home.facts.ledger.notice_external()
 
-        assert reported == (await home.facts.records())[2:]
+        assert reported == (await home.facts.reads.records())[2:]
         assert {one.kind for one in reported} >= {"firing", "delete", "quarantine"}

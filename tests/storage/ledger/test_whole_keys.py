@@ -42,7 +42,7 @@ async def test_retracted_objects_stay_gone_when_their_predicate_becomes_multi_va
         await home.put(likes(f"a-{subject}", subject, "tea", 1), clears(f"z-{subject}", subject, 2))
     await home.fire()
 
-    await home.facts.set_channels(LIKES, at=START)
+    await home.facts.ledger.set_channels(LIKES, at=START)
 
     assert await home.objects() == {}
 
@@ -50,7 +50,7 @@ async def test_retracted_objects_stay_gone_when_their_predicate_becomes_multi_va
 async def test_retracted_objects_stay_gone_when_their_key_is_resolved_again(
     home: OpenStores,
 ) -> None:
-    await home.facts.set_channels(LIKES, at=START)
+    await home.facts.ledger.set_channels(LIKES, at=START)
     for subject in SUBJECTS:
         await home.put(likes(f"a-{subject}", subject, "tea", 1), clears(f"z-{subject}", subject, 2))
     await home.put(*[likes(f"m-{subject}", subject, "rum", 3) for subject in SUBJECTS])
@@ -68,7 +68,7 @@ async def test_retracted_objects_stay_gone_when_their_key_is_resolved_again(
 async def test_older_object_of_a_key_that_was_cleared_is_retracted_when_it_arrives(
     home: OpenStores,
 ) -> None:
-    await home.facts.set_channels(LIKES, at=START)
+    await home.facts.ledger.set_channels(LIKES, at=START)
     await home.put(clears("z", "ada", 5))
     await home.fire()
     await home.put(likes("a", "ada", "tea", 1), likes("b", "ada", "rum", 9))
@@ -80,7 +80,7 @@ async def test_older_object_of_a_key_that_was_cleared_is_retracted_when_it_arriv
 
 
 async def test_delete_of_one_object_leaves_the_others_of_its_key(home: OpenStores) -> None:
-    await home.facts.set_channels(LIKES, at=START)
+    await home.facts.ledger.set_channels(LIKES, at=START)
     await home.put(likes("a", "ada", "tea", 1), likes("b", "ada", "rum", 2))
     await home.put(clears("z", "ada", 5, what="tea"))
 
@@ -91,14 +91,14 @@ async def test_delete_of_one_object_leaves_the_others_of_its_key(home: OpenStore
 
 
 async def test_withdrawn_delete_of_a_whole_key_restores_each_object(home: OpenStores) -> None:
-    await home.facts.set_channels(LIKES, at=START)
+    await home.facts.ledger.set_channels(LIKES, at=START)
     await home.put(likes("a", "ada", "tea", 1), likes("b", "ada", "rum", 2))
     await home.fire()
     await home.put(clears("z", "ada", 5))
     (firing_id,) = (await home.fire()).firing_ids
     assert await home.objects() == {}
 
-    await home.facts.undo(firing_id, at=START, by="me", dry_run=False)
+    await home.facts.ledger.undo(firing_id, at=START, by="me", dry_run=False)
 
     assert await home.objects() == {"a": "tea", "b": "rum"}
 
@@ -106,26 +106,26 @@ async def test_withdrawn_delete_of_a_whole_key_restores_each_object(home: OpenSt
 async def test_predicate_that_becomes_single_valued_keeps_its_newest_object(
     home: OpenStores,
 ) -> None:
-    await home.facts.set_channels(LIKES, at=START)
+    await home.facts.ledger.set_channels(LIKES, at=START)
     await home.put(likes("a", "ada", "tea", 1), likes("b", "ada", "rum", 2))
     await home.fire()
 
-    outcome = await home.facts.set_channels({}, at=START)
+    outcome = await home.facts.ledger.set_channels({}, at=START)
 
     assert await home.objects() == {"b": "rum"}
     assert outcome is not None
     assert ("delete", "a", ("a",)) in [
         (one.kind, one.fact_id, one.replaces) for one in outcome.records
     ]
-    again = await home.facts.set_channels(LIKES, at=START)
+    again = await home.facts.ledger.set_channels(LIKES, at=START)
     assert await home.objects() == {"a": "tea", "b": "rum"}
     assert again is not None
     assert ("add", "a") in [(one.kind, one.fact_id) for one in again.records]
 
 
 async def test_channels_that_stay_as_they_were_change_nothing(home: OpenStores) -> None:
-    await home.facts.set_channels(LIKES, at=START)
+    await home.facts.ledger.set_channels(LIKES, at=START)
     await home.put(likes("a", "ada", "tea", 1))
     await home.fire(rule("all"))
 
-    assert await home.facts.set_channels(LIKES, at=START) is None
+    assert await home.facts.ledger.set_channels(LIKES, at=START) is None

@@ -215,7 +215,7 @@ async def test_facts_that_are_restored_under_their_writer_are_noticed_at_the_nex
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
-        await home.facts.take_over()
+        await home.facts.file.take_over()
         await home.put(*stream(2))
         await home.fire()
         restored(tmp_path / "facts.db", tmp_path / "backup.db")
@@ -224,11 +224,11 @@ async def test_facts_that_are_restored_under_their_writer_are_noticed_at_the_nex
         restored(tmp_path / "backup.db", tmp_path / "facts.db")
 
         with pytest.raises(StoreReplacedError, match="has not ledger row"):
-            await home.facts.notice_external()
+            await home.facts.ledger.notice_external()
         with pytest.raises(StoreReplacedError):
             await home.fire()
     async with open_stores(tmp_path) as home:
-        await home.facts.take_over()
+        await home.facts.file.take_over()
         await home.fire()
 
         assert await home.objects() == {f"e{n}": n for n in range(4)}
@@ -239,13 +239,13 @@ async def test_a_writer_that_was_taken_over_leaves_no_trace_of_its_end(tmp_path:
     path = tmp_path / "facts.db"
     async with open_stores(tmp_path) as home:
         async with open_stores(tmp_path) as stale:
-            await stale.facts.take_over()
+            await stale.facts.file.take_over()
             await stale.put(*stream(2))
             await stale.fire()
-            await home.facts.take_over()
+            await home.facts.file.take_over()
             before = content_of(path)
             with pytest.raises(StaleWriterError):
-                await stale.facts.notice_external()
+                await stale.facts.ledger.notice_external()
 
         assert content_of(path) == before
 
@@ -257,12 +257,12 @@ async def test_a_writer_without_a_fence_at_its_end_leaves_a_trace(
     path = tmp_path / "facts.db"
     async with open_stores(tmp_path) as home:
         async with open_stores(tmp_path) as stale:
-            await stale.facts.take_over()
+            await stale.facts.file.take_over()
             await stale.put(*stream(2))
             await stale.fire()
-            await home.facts.take_over()
+            await home.facts.file.take_over()
             before = content_of(path)
-            monkeypatch.setattr(stale.facts, "_fence", lambda _: None)
+            monkeypatch.setattr(stale.facts.file, "check_writer", lambda _: None)
 
         assert content_of(path) != before
 

@@ -43,10 +43,10 @@ Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 
 
 SMALL_LOGS = """
-from slumberd.storage.facts import store as facts
+from slumberd.storage.facts import ledger
 from slumberd.storage.sqlite import connection as sqlite
 
-facts._EVERYDAY_PAGES = 10
+ledger.EVERYDAY_PAGES = 10
 sqlite._LOG_SIZE_LIMIT = 50_000
 configure = sqlite._configure
 
@@ -60,20 +60,20 @@ sqlite._configure = configured
 
 FEW_PAGES = 6 * 4_120
 MOVES_THE_WATERMARK_FIRST = """
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.ledger import SQLiteLedger
 from slumberd.storage.sqlite.connection import transaction
 
-commit = SQLiteFactStore.commit
+commit = SQLiteLedger.commit
 
 async def carelessly(self, firing, met, **named):
     def move(connection):
         with transaction(connection):
-            self._move_watermark(connection, firing)
+            self.watermarks.advance(connection, firing)
 
-    await self._database.write(move)
+    await self._file.database.write(move)
     return await commit(self, firing, met, **named)
 
-SQLiteFactStore.commit = carelessly
+SQLiteLedger.commit = carelessly
 """
 UNCHECKED = """
 from slumberd.storage.sqlite.database import Database

@@ -20,6 +20,7 @@ from slumberd.model.health import StoreHealth
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import health as sqlite_health
+from slumberd.storage.sqlite.database import Database
 from tests.support.builders import episode
 from tests.support.fakes import FakeClock
 from tests.support.faults import ordinary_user
@@ -60,6 +61,10 @@ def path(kind: str, tmp_path: Path) -> Path:
 
     asyncio.run(make())
     return path
+
+
+def database_of(store: SQLiteMemoryStore | SQLiteFactStore) -> Database:
+    return store._database if isinstance(store, SQLiteMemoryStore) else store.file.database
 
 
 def health_of(kind: str, path: Path) -> StoreHealth:
@@ -328,7 +333,7 @@ async def test_what_changed_while_it_was_read_as_unchanging_is_read_again(
         return []
 
     async with KINDS[kind](path) as store:
-        health = await sqlite_health.health(store._database, table=table, warn=interrupted)
+        health = await sqlite_health.health(database_of(store), table=table, warn=interrupted)
     others[0].close()
 
     assert (health.ok, health.warnings) == (True, ["again"])
@@ -374,7 +379,7 @@ async def test_what_takes_too_long_to_count_is_not_counted(path: Path, kind: str
         )
 
     async with KINDS[kind](path) as store:
-        health = await sqlite_health.health(store._database, table=table, seconds=0)
+        health = await sqlite_health.health(database_of(store), table=table, seconds=0)
 
     assert (health.ok, health.fragment_count) == (True, None)
     assert "counting all rows takes over 0 s" in health.warnings[0]

@@ -210,11 +210,11 @@ async def test_what_is_said_before_and_after_a_migration_is_consolidated_and_ver
             connection.execute("UPDATE episodes SET mood = 'glad'")
         await home.put(triple("e2", "t", "is", "b"))
         await home.fire()
-        await home.facts.notice_external()
+        await home.facts.ledger.notice_external()
 
         assert await home.objects() == {"e1": "a", "e2": "b"}
         _, _, broken = await home.facts.verify()
-        replay = await home.facts.replay(tmp_path / "again.db")
+        replay = await home.facts.reads.replay(tmp_path / "again.db")
         assert (broken, replay.differing, replay.first) == (None, 0, None)
         with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
             moods = connection.execute("SELECT fact_id, mood FROM facts ORDER BY 1").fetchall()

@@ -220,7 +220,7 @@ async def test_replay_of_a_ledger_that_grows_under_it_begins_again(
 
     monkeypatch.setattr("slumberd.storage.audit.replay.os.truncate", beginning)
 
-    replay = await SQLiteFactStore(live).replay(tmp_path / "again.db")
+    replay = await SQLiteFactStore(live).reads.replay(tmp_path / "again.db")
 
     assert (len(beginnings), replay.differing) == (2, 0)
 

@@ -124,14 +124,14 @@ async def _read_rows(
 ) -> tuple[list[Record], int]:
     """Return the wanted rows, and how many rows the ledger has."""
     async with reading_facts(settings) as store:
-        rows = await store.ledger_rows()
+        rows = await store.reads.ledger_rows()
         if after is None:
             return await _last(store, wanted, limit), rows
         return await _first(store, wanted, after, limit), rows
 
 
 async def _last(store: SQLiteFactStore, wanted: Wanted, limit: int) -> list[Record]:
-    after = await store.ledger_rows() - limit if wanted == EVERYTHING else 0
+    after = await store.reads.ledger_rows() - limit if wanted == EVERYTHING else 0
     found: deque[Record] = deque(maxlen=limit)
     async for record in _pages(store, wanted, max(0, after)):
         found.append(record)
@@ -149,7 +149,7 @@ async def _first(store: SQLiteFactStore, wanted: Wanted, after: int, limit: int)
 
 async def _pages(store: SQLiteFactStore, wanted: Wanted, after: int) -> AsyncIterator[Record]:
     """Yield the wanted rows above a number, with one page of rows in memory."""
-    while page := await store.records(after=after, limit=PAGE):
+    while page := await store.reads.records(after=after, limit=PAGE):
         for record in page:
             if wanted.fits(record):
                 yield record
@@ -209,7 +209,7 @@ def replay(
 
 async def _replay(settings: Settings, file: Path) -> Replay:
     async with auditing(settings) as store:
-        return await store.replay(file)
+        return await store.reads.replay(file)
 
 
 def _result_lines(result: Replay) -> Iterator[str]:
@@ -256,7 +256,7 @@ def export(
 async def _export(settings: Settings, write: Write, after: int) -> None:
     async with reading_facts(settings) as store:
         while True:
-            after, lines = await store.exported(after=after, limit=EXPORT_PAGE)
+            after, lines = await store.reads.export(after=after, limit=EXPORT_PAGE)
             if not lines:
                 break
             write(lines)

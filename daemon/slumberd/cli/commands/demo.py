@@ -105,7 +105,7 @@ def _print_firing(report: dict[str, Any]) -> None:
 
 async def _print_facts(facts: SQLiteFactStore) -> None:
     _print_heading("What the deltas did")
-    _print_deltas(await facts.records())
+    _print_deltas(await facts.reads.records())
     _print_heading("The current facts")
     current = await facts.query(FactPattern())
     print_table(COLUMNS, [row(fact) for fact in sorted(current, key=_sort_key)])

@@ -145,7 +145,7 @@ def ls(
 
 async def _entries(settings: Settings) -> list[dict[str, Any]]:
     async with reading_facts(settings) as facts:
-        return await facts.quarantine()
+        return await facts.reads.quarantine()
 
 
 def _row(entry: dict[str, Any]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""One file of facts: opened, created, migrated, written by one slumberd at a time."""
+"""Open, create, migrate and close the file of facts, and run transactions on it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.retrieval.protocols import TextComparer
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger import schema
 from slumberd.storage.ledger.batch import number
@@ -29,15 +28,17 @@ from slumberd.storage.sqlite.recovery import check_after_a_crash
 _SQL = statements("ledger")
 
 _SCOPE_KEY = "scope_key_1", "scope_key_2"
-"""Numbers of the store that make the key of the hashes of scopes in log lines."""
+"""Two numbers in the store; together they are the key that hashes scopes in log lines."""
 
 _NUMBER_BITS = 63
-"""SQLite's integers have a sign."""
+"""Bits of a number without its sign."""
 
 LINEAGE_DEPTH = 8
 """How many replaced assertions a fact's lineage names, unless configured otherwise."""
 
 _STORE = "sqlite_fact"
+
+T = TypeVar("T")
 
 Values = tuple[Any, ...] | dict[str, Any]
 
@@ -45,17 +46,24 @@ Values = tuple[Any, ...] | dict[str, Any]
 class FactFile:
     """The SQLite file that holds facts and their ledger, and the transactions on it.
 
+    Attributes:
+        path: The SQLite file.
+        database: Its connections.
+        clock: The time.
+        key: The key of the ledger; None without one.
+        lineage_depth: How many replaced assertions a fact's lineage names.
+
     Args:
-        path: The SQLite file; it and its directory are created by `bootstrap`.
+        path: The SQLite file; `bootstrap` creates it and its directory.
         synchronous: ``full`` survives a power cut, ``normal`` any crash of the process.
         lineage_depth: How many replaced assertions a fact's lineage names.
-        clock: What hands take as their moment.
-        key: Of the ledger, from its first row on; None for a ledger without.
-        traceless: Whether reads leave nothing beside a file that nobody has open; each opens it.
-        comparer: Makes what finds texts that are near to each other, for firings that ask for it.
+        clock: The time; None means the system's.
+        key: The key of the ledger, from its first row on; None for a ledger without a key.
+        traceless: Whether reads leave no files beside a database that no program has open; each
+            read then opens the file.
     """
 
-    def __init__(  # noqa: PLR0913 # each is of another caller's choosing
+    def __init__(  # one per setting
         self,
         path: Path,
         *,
@@ -64,53 +72,50 @@ class FactFile:
         clock: Clock | None = None,
         key: bytes | None = None,
         traceless: bool = False,
-        comparer: Callable[[], TextComparer] | None = None,
     ) -> None:
         self.path = Path(path)
         database = TracelessDatabase if traceless else Database
-        self._database = database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
-        self._key = key
-        self._comparer = comparer
-        self._depth = lineage_depth
-        self._clock = clock or SystemClock()
+        self.database = database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
+        self.clock = clock or SystemClock()
+        self.key = key
+        self.lineage_depth = lineage_depth
         self._epoch: int | None = None
         self._head: Checkpoint | None = None
-        self._close_at_once = self._catching_up = False
 
     async def bootstrap(self) -> None:
-        """Create the specified table and our own beside it; changes nothing where all is there.
+        """Create the missing tables, of the specification and of slumberd.
 
         Raises:
             SchemaError: The file is no database, is damaged, or a newer slumberd wrote it.
-            LedgerKeyError: The store has not the key that the ledger was begun with.
+            LedgerKeyError: The key is not the one that the ledger was begun with.
         """
-        await self._database.check(check_after_a_crash)
-        await self._database.write(schema.create)
+        await self.database.check(check_after_a_crash)
+        await self.database.write(schema.create)
 
     async def health(self) -> StoreHealth:
-        """Say whether the store can be used; never raises for the state of its file."""
-        return await sqlite_health.health(self._database, table="facts", warn=schema.lacking)
+        """Report the health; never raises for the state of the file, and creates nothing."""
+        return await sqlite_health.health(self.database, table="facts", warn=schema.lacking)
 
     async def pulse(self) -> int:
-        """Return how many rows were written, once the threads of the file have answered."""
-        return await self._database.pulse()
+        """Check that the threads of the file answer; return how many rows they have written."""
+        return await self.database.pulse()
 
     async def migrate(self, plan: MigrationPlan) -> None:
-        """Add nullable columns to ``facts``; what is there already is left alone.
+        """Add nullable columns to ``facts``; existing columns stay as they are.
 
         Raises:
             MigrationNotSupportedError: The plan asks for anything else; nothing is done.
         """
         await self.bootstrap()
-        at = self._clock.now().isoformat()
-        await self._database.write(
+        at = self.clock.now().isoformat()
+        await self.database.write(
             lambda connection: migrations.add_columns(
                 connection, plan, store=_STORE, tables=("facts",), at=at
             )
         )
 
     async def take_over(self) -> int:
-        """Become the writer: whoever was before can commit no more. Return the new epoch."""
+        """Become the only writer: earlier writers can commit no more. Return the new epoch."""
 
         def work(connection: sqlite3.Connection) -> int:
             with transaction(connection):
@@ -119,77 +124,118 @@ class FactFile:
                 self._head = head_of(connection)
                 return epoch
 
-        self._epoch = await self._database.write(work)
+        self._epoch = await self.database.write(work)
         return self._epoch
 
     async def scope_key(self) -> bytes:
-        """Return the key of the hashes of users and agents in log lines, made at the first call.
+        """Return the key that hashes users and agents in log lines; the first call draws it.
 
-        It is random, and stays the same for as long as this file does.
+        The key is random. The file keeps it.
         """
 
         def work(connection: sqlite3.Connection) -> bytes:
-            with transaction(connection):
-                self._fence(connection)
-                for name in _SCOPE_KEY:
-                    drawn = secrets.randbits(_NUMBER_BITS)
-                    connection.execute(_SQL["add_number"], {"name": name, "value": drawn})
-                halves = [number(connection, name) for name in _SCOPE_KEY]
+            for name in _SCOPE_KEY:
+                drawn = secrets.randbits(_NUMBER_BITS)
+                connection.execute(_SQL["add_number"], {"name": name, "value": drawn})
+            halves = [number(connection, name) for name in _SCOPE_KEY]
             return b"".join(half.to_bytes(8) for half in halves)
 
-        return await self._database.write(work)
+        return await self.write(work)
 
-    async def close(self) -> None:
-        """Close the file; the next use opens it."""
-        await self._database.close(at_once=self._close_at_once)
+    async def close(self, *, at_once: bool = False) -> None:
+        """Close the file; the next use opens it again.
 
-    async def __aenter__(self) -> Self:
-        return self
+        Args:
+            at_once: Whether to skip the checkpoint; the next start does it.
+        """
+        await self.database.close(at_once=at_once)
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` with the reading connection, and return its result."""
+        return await self.database.read(work)
 
-    async def _fetch_one(self, query: str, values: Values) -> tuple[Any, ...] | None:
-        found = await self._fetch_all(query, values)
+    async def fetch_one(self, query: str, values: Values) -> tuple[Any, ...] | None:
+        """Return the first row of a named query; None without rows."""
+        found = await self.fetch_all(query, values)
         return found[0] if found else None
 
-    async def _fetch_all(self, query: str, values: Values) -> list[tuple[Any, ...]]:
-        return await self._database.read(
+    async def fetch_all(self, query: str, values: Values) -> list[tuple[Any, ...]]:
+        """Return the rows of a named query."""
+        return await self.read(
             lambda connection: connection.execute(_SQL[query], values).fetchall()
         )
 
-    async def _execute(self, query: str, values: dict[str, Any]) -> None:
-        def work(connection: sqlite3.Connection) -> None:
-            with transaction(connection):
-                self._fence(connection)
-                connection.execute(_SQL[query], values)
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in one transaction, and return its result.
 
-        await self._database.write(work)
+        Raises:
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
 
-    async def _transact(
-        self, work: Callable[[sqlite3.Connection], Outcome], *, dry_run: bool
+        def transact(connection: sqlite3.Connection) -> T:
+            with self.transaction(connection):
+                return work(connection)
+
+        return await self.database.write(transact)
+
+    async def append(self, work: Callable[[sqlite3.Connection], T], *, keep: bool = True) -> T:
+        """Run `work`, which appends to the ledger, in one transaction; return its result.
+
+        Changes of other programs are recorded first.
+
+        Args:
+            work: Appends the rows.
+            keep: Whether to commit; else nothing is written.
+
+        Raises:
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+
+        def transact(connection: sqlite3.Connection) -> T:
+            with self.append_transaction(connection, keep=keep):
+                return work(connection)
+
+        return await self.database.write(transact)
+
+    async def append_batch(
+        self, work: Callable[[sqlite3.Connection], Outcome], *, keep: bool = True
     ) -> Outcome:
-        """Do something whole, as the only writer; with `dry_run` take it back again."""
+        """Append as `append` does; the outcome includes the changes of other programs."""
 
         def transact(connection: sqlite3.Connection) -> Outcome:
-            with self._committing(connection, keep=not dry_run) as noticed:
+            with self.append_transaction(connection, keep=keep) as noticed:
                 return replace(work(connection), noticed=noticed)
 
-        return await self._database.write(transact)
+        return await self.database.write(transact)
 
     @contextmanager
-    def _committing(
+    def transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Open a transaction of the only writer."""
+        with transaction(connection):
+            self.check_writer(connection)
+            yield
+
+    @contextmanager
+    def append_transaction(
         self, connection: sqlite3.Connection, *, keep: bool = True
     ) -> Iterator[list[Record]]:
-        """Write as the only writer, once what other programs changed is recorded; yield that."""
+        """Open a transaction that appends to the ledger.
+
+        It records the changes of other programs first, and yields their rows.
+        """
         with transaction(connection, keep=keep):
-            self._fence(connection)
-            yield notice(connection, self._depth, self._clock.now())
+            self.check_writer(connection)
+            yield notice(connection, self.lineage_depth, self.clock.now())
             head = head_of(connection)
         if keep:
             self._head = head
 
-    def _fence(self, connection: sqlite3.Connection) -> None:
+    def check_writer(self, connection: sqlite3.Connection) -> None:
+        """Check that this store may write.
+
+        Raises:
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
         if self._epoch is not None:
             current = number(connection, "epoch")
             if current != self._epoch:
@@ -197,7 +243,7 @@ class FactFile:
             self._check_head(connection)
 
     def _check_head(self, connection: sqlite3.Connection) -> None:
-        """Make sure that the ledger is the one that was written here, and not a restored one."""
+        """Check that the last row that was written here is still there; a backup lacks it."""
         head = self._head
         if head is None or not head.rows:
             return
@@ -207,7 +253,7 @@ class FactFile:
 
 
 def head_of(connection: sqlite3.Connection) -> Checkpoint:
-    """Return how far the ledger reaches, and its chain hash there."""
+    """Return the number of the last ledger row, and its chain hash."""
     row = connection.execute(_SQL["last_row"]).fetchone()
     return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
 

@@ -37,7 +37,7 @@ def hold_batch(connection: sqlite3.Connection, firing: Firing, problem: str, dep
     return replace(outcome, held=held)
 
 
-def record_decision(  # each part of the decision
+def record_decision(
     connection: sqlite3.Connection,
     held: HeldBatch,
     *,
@@ -60,6 +60,13 @@ def record_decision(  # each part of the decision
     if approve:
         connection.execute(_SQL["approve_held_batch"], (held.rule_id,))
     return firing
+
+
+def list_quarantine(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Return the quarantined episodes, by rule, channel and id."""
+    names = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
+    found = connection.execute(_SQL["list_quarantine"]).fetchall()
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
 def drop_entries(
