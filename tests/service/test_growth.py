@@ -223,7 +223,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             lambda home: home.consolidator.resume(rule("all"), START), id="where a rule goes on"
         ),
         pytest.param(lambda home: home.memory.pending(50, at_most=10), id="what is pending"),
-        pytest.param(lambda home: home.facts.last_firings(), id="the last firings"),
+        pytest.param(lambda home: home.facts.reads.last_firings(), id="the last firings"),
     ],
 )
 async def test_a_read_takes_as_many_steps_of_much_as_of_little(
