@@ -158,7 +158,7 @@ def _operational_error(error: sqlite3.OperationalError, path: Path, pragmas: Pra
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return PermissionDeniedError(path, "write")
         case sqlite3.SQLITE_INTERRUPT:
-            return StoppedError(f"{str(path)!r}: it was too late to go on")
+            return StoppedError(f"{str(path)!r}: the work was cancelled before it was committed")
         case sqlite3.SQLITE_CANTOPEN if not path.exists():
             return StoreError(f"{str(path)!r} does not exist")
         case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK, effective_ids=True):
@@ -213,7 +213,7 @@ def interrupting_when(
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise StoppedError("it was too late to go on") from error
+        raise StoppedError("the work was cancelled before it was committed") from error
     finally:
         connection.set_progress_handler(None, 0)
 
@@ -231,11 +231,11 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def decode_texts_with(
-    connection: sqlite3.Connection, made: Callable[[bytes], Any]
+    connection: sqlite3.Connection, decode: Callable[[bytes], Any]
 ) -> Iterator[None]:
-    """Decode the texts of the block's rows by a function of the caller's."""
+    """Decode the texts of the block's rows with `decode`."""
     usual = connection.text_factory
-    connection.text_factory = made
+    connection.text_factory = decode
     try:
         yield
     finally:
