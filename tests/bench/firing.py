@@ -20,8 +20,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.service.composition import rule_runner_of, writing
-from slumberd.service.rule_runner import RuleRunner
+from slumberd.service.composition import writing
+from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.bench.worlds import USERS, Workshop

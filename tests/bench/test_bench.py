@@ -46,4 +46,4 @@ def test_a_profile_says_in_which_functions_the_time_of_a_firing_went(
     assert title.split()[:3] == ["own", "within", "thread,"]
     assert lines
     assert all(line.count("%") == 2 for line in lines)
-    assert not any(line.endswith("core.py _connection_worker_thread") for line in lines)
+    assert not any(line.endswith("connection_thread.py _run_tasks") for line in lines)

@@ -26,7 +26,7 @@ def lines(*ids: str) -> list[Line]:
 async def put(tmp_path: Path, some: Sequence[Line]) -> BatchTotals:
     tally = BatchTotals(keep=True)
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
-        await put_lines(memory, some, tally)
+        await put_lines(memory.put_many, some, tally)
     return tally
 
 

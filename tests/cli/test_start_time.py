@@ -25,7 +25,7 @@ from tests.support.terminals import shown_on_terminal
 
 pytestmark = pytest.mark.integration
 
-HEAVY = {"aiosqlite", "apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
+HEAVY = {"apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
 ALL = list(every_command())
 ESCAPE = b"\x1b"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,10 @@ import pytest
 from slumberd.consolidation import consolidator as module
 from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.errors import FiringTimeoutError
-from slumberd.model.firing import HeldBatch, Position, Window
-from slumberd.model.record import Record
+from slumberd.consolidation.incoming import Candidate
+from slumberd.errors import FiringTimeoutError, StoreError
+from slumberd.model.firing import Firing, HeldBatch, Position, Window
+from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
@@ -45,12 +46,13 @@ class Bench:
         episodes: int,
         *,
         batch: int = 5_000,
+        ledger: FakeLedger | None = None,
         log: FakeDeltaLog | None = None,
         sizes: Sizes | None = None,
     ) -> None:
         self.episodes = CountedEpisodeLog()
         self.episodes.append_many(episodes)
-        self.ledger = FakeLedger()
+        self.ledger = ledger or FakeLedger()
         self.log = log or FakeDeltaLog()
         self.clock = OverdueClock()
         self.consolidator = Consolidator(
@@ -231,3 +233,67 @@ async def test_store_that_times_out_is_no_timeout_of_the_rule() -> None:
 
     with pytest.raises(TimeoutError, match="the store gave up"):
         await bench.consolidator.fire(FireRequest(rule("all", timeout=60), "manual", START))
+
+
+class SlowLedger(FakeLedger):
+    """A ledger that decides at once, and commits a batch only when the next one was read.
+
+    Attributes:
+        was_read: Set by the test's reads.
+        decide: What starts the next read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_read = asyncio.Event()
+        self.decide: Callable[[], None] = lambda: None
+
+    async def commit(
+        self,
+        firing: Firing,
+        candidates: Mapping[str, Sequence[Candidate]],
+        *,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Outcome:
+        if on_decided is not None:
+            self.decide = on_decided
+            on_decided()
+            await self.was_read.wait()
+        return await super().commit(firing, candidates, cancelled=cancelled)
+
+
+async def test_failed_read_of_the_next_batch_does_not_stop_the_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = SlowLedger()
+    bench = Bench(2, batch=1, ledger=ledger)
+    select = bench.episodes.select
+
+    async def fail_second(rule: ConsolidationRule, *, after: Position, **limits: Any) -> Window:
+        if after.seq == 0:
+            return await select(rule, after=after, **limits)
+        ledger.was_read.set()
+        raise StoreError("the disk failed")
+
+    monkeypatch.setattr(bench.episodes, "select", fail_second)
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(StoreError, match="the disk failed"):
+            await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
+
+    assert [outcome.firing.upto.seq for outcome in ledger.outcomes] == [1]
+
+
+async def test_commit_that_decides_after_the_firing_has_ended_starts_no_read() -> None:
+    ledger = SlowLedger()
+    bench = Bench(2, batch=1, ledger=ledger)
+    ledger.was_read.set()
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
+    bench.episodes.queries.clear()
+
+    ledger.decide()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert bench.episodes.queries == []

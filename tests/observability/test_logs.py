@@ -179,7 +179,7 @@ def test_other_peoples_levels_are_shown_as_ours(
 def test_other_peoples_debug_lines_are_never_written(stream: io.BytesIO) -> None:
     _json(stream, "debug")
 
-    logging.getLogger("aiosqlite").debug("executing INSERT with the content of an episode")
+    logging.getLogger("asyncio").debug("executing a call with the content of an episode")
     logging.getLogger("apscheduler").info("added job")
 
     assert stream.getvalue() == b""

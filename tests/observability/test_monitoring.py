@@ -99,7 +99,7 @@ class DoctorContext:
         self._stream = stream
         body = HealthSources(
             state_directory.stores.memory,
-            state_directory.runner.facts,
+            state_directory.stores,
             rules=lambda: (state_directory.rules, "UTC"),
             awake=list,
             troubles=lambda: self.troubles.by_rule,

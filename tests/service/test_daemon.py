@@ -22,10 +22,10 @@ from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.prometheus import write_textfile
 from slumberd.service import daemon as service_daemon
-from slumberd.service.composition import Stores, opened, rule_runner_of
+from slumberd.service.composition import Stores, opened
 from slumberd.service.control_socket import Peer, ask
 from slumberd.service.daemon import INTERVALS, Daemon, Intervals
-from slumberd.service.rule_runner import RuleRunner
+from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.service.systemd import Notifier
 from tests.support.builders import at, rule, triple
 from tests.support.daemons import Home

@@ -24,10 +24,10 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service import health_metrics
-from slumberd.service.composition import opened, rule_runner_of
+from slumberd.service.composition import Stores, opened
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
-from slumberd.service.rule_runner import RuleRunner
+from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
@@ -66,7 +66,7 @@ class DoctorContext:
     def heart_on(self, episodes: EpisodeLog) -> Heartbeat:
         body = HealthSources(
             episodes,
-            self.runner.facts,
+            Stores(self.memory, self.runner.facts),
             rules=lambda: (self._rules.rules, "UTC"),
             awake=lambda rules: [one for one in rules if one.id not in self.asleep],
             troubles=lambda: self.troubles.by_rule,

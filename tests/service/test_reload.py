@@ -19,11 +19,11 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ReloadFailedError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import opened, rule_runner_of, rules_of
+from slumberd.service.composition import opened, rules_of
 from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.reload import InForce, Reloading
 from slumberd.service.requests import RequestForm
-from slumberd.service.rule_runner import RuleRunner
+from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home

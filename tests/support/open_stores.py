@@ -16,6 +16,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.rule import ConsolidationRule
+from slumberd.service.composition import Stores
 from slumberd.service.operations import Operations
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
@@ -42,8 +43,9 @@ class OpenStores:
 
     def operations(self, *rules: ConsolidationRule, clock: Clock) -> Operations:
         in_force = RuleSet(rules, {}, {})
-        runner = RuleRunner(self.facts, self.consolidator)
-        return Operations(self.memory, runner, lambda: in_force, clock)
+        stores = Stores(self.memory, self.facts)
+        runner = RuleRunner(stores, self.consolidator)
+        return Operations(stores, runner, lambda: in_force, clock)
 
     async def objects(self) -> dict[str, object]:
         facts = await self.facts.query(FactPattern())

@@ -13,9 +13,9 @@ from slumberd.config.settings import FactsSettings, Settings
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores, opened, rule_runner_of
+from slumberd.service.composition import Stores, opened
 from slumberd.service.operations import Operations
-from slumberd.service.rule_runner import RuleRunner
+from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from tests.support.builders import at
 from tests.support.fakes import FakeClock, FakeLogs
 
@@ -62,7 +62,7 @@ async def state_directory(
 
     async with opened(configured, clock, configured.facts_path) as stores:
         runner = rule_runner_of(configured, stores, logs, clock)
-        await stores.facts.file.take_over()
-        await stores.facts.ledger.set_channels(multi_valued or {}, at=clock.now())
-        operations = Operations(stores.memory, runner, in_force, clock)
+        await stores.facts.take_over()
+        await stores.facts.set_channels(multi_valued or {}, at=clock.now())
+        operations = Operations(stores, runner, in_force, clock)
         yield StateDirectory(stores, runner, operations, logs, clock, owned)

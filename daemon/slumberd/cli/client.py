@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,14 @@ from slumberd.cli.wording import number
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
-from slumberd.errors import NoInputError, NotRunningError, SchemaError, SlumberdError, StoreError
+from slumberd.errors import NotRunningError, SlumberdError, StoreError
 from slumberd.model.finding import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
-from slumberd.service.composition import facts_of, key_of, memory_of
 from slumberd.service.control_socket import Answer, ask
 from slumberd.service.daemon import perform
 from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import logs_episodes
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger import schema
 from slumberd.storage.sqlite import recovery
-from slumberd.storage.sqlite.recovery import look
 
 LONG_OPERATIONS = {"backfill", "decide", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""
@@ -178,88 +171,3 @@ def ask_daemon(
     problem = problems[0] if problems else f"does not answer within {seconds:g} s"
     remedy = "`systemctl restart slumberd`; the daemon's log says what it was doing"
     return None, [Finding("daemon.silent", "daemon", problem, remedy)] if problem else []
-
-
-@asynccontextmanager
-async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
-    """Open the facts with the key of their ledger, for passes over the whole ledger.
-
-    Raises:
-        ConfigurationError: The key cannot be read.
-        NoInputError: The database does not exist yet.
-    """
-    # The pass frees its objects page by page and makes no cycles: the collector finds nothing.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        async with _existing_facts(settings, key=key_of(settings)) as facts:
-            yield facts
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@asynccontextmanager
-async def reading_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
-    """Open the facts for reading, without a trace in the directory.
-
-    Raises:
-        NoInputError: The database does not exist yet.
-    """
-    async with _existing_facts(settings) as facts:
-        yield facts
-
-
-@asynccontextmanager
-async def _existing_facts(
-    settings: Settings, *, key: bytes | None = None
-) -> AsyncIterator[SQLiteFactStore]:
-    path = settings.facts_path
-    if not path.exists():
-        remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
-        raise NoInputError(path, remedy)
-    look(path, schema.check_version)
-    async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
-        yield facts
-
-
-@asynccontextmanager
-async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
-    """Open the facts for reading; yield None when slumberd has not made the database yet."""
-    path = settings.facts_path
-    if not has_ledger(path):
-        yield None
-        return
-    async with facts_of(settings, SystemClock(), path, traceless=True) as facts:
-        yield facts
-
-
-@asynccontextmanager
-async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
-    """Open the episodes for reading, without a trace in the directory.
-
-    Raises:
-        NoInputError: The database does not exist yet.
-        SchemaError: The database has no episode log yet.
-    """
-    if not settings.memory_path.exists():
-        remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(settings.memory_path, remedy)
-    if not has_episode_log(settings.memory_path):
-        problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
-        raise SchemaError(settings.memory_path, problem)
-    memory = memory_of(settings, SystemClock(), traceless=True)
-    try:
-        yield memory
-    finally:
-        await memory.close()
-
-
-def has_episode_log(path: Path) -> bool:
-    """Return whether a database of episodes exists and has the episode log."""
-    return path.exists() and look(path, logs_episodes)
-
-
-def has_ledger(path: Path) -> bool:
-    """Return whether a database of facts exists and has a ledger."""
-    return path.exists() and look(path, schema.has_ledger)

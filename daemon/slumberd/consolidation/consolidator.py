@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -560,20 +560,26 @@ def _reads_of_held_back(candidates: Candidates) -> dict[str, int]:
 
 
 class _ReadingAhead:
-    """Reads a rule's next batch while SQLite writes the last one.
+    """Reads a rule's next batch while SQLite writes the last one; ends with its block.
 
     Reading and resolving need the interpreter; writing hardly does.
     """
 
-    def __init__(
-        self, read: Callable[[Position], Coroutine[None, None, tuple[Firing, Candidates]]]
-    ) -> None:
+    def __init__(self, read: Callable[[Position], Awaitable[tuple[Firing, Candidates]]]) -> None:
         self._read = read
-        self._tasks: set[asyncio.Task[tuple[Firing, Candidates]]] = set()
+        self._group = asyncio.TaskGroup()
+        self._next: asyncio.Task[tuple[Firing, Candidates] | Exception] | None = None
+        self._is_open = False
 
     async def read(self, after: Position) -> tuple[Firing, Candidates]:
         """Return the batch above a position, which may have been read already."""
-        return await (self._tasks.pop() if self._tasks else self._read(after))
+        if self._next is None:
+            return await self._read(after)
+        task, self._next = self._next, None
+        batch = await task
+        if isinstance(batch, Exception):
+            raise batch
+        return batch
 
     def follow(self, after: Position) -> Callable[[], None]:
         """Return a thread-safe function that starts reading the batch above a position."""
@@ -585,13 +591,24 @@ class _ReadingAhead:
         return begin
 
     def _begin(self, after: Position) -> None:
-        # Kept here and awaited at the end, so it is not lost; a TaskGroup would wrap its errors.
-        self._tasks.add(asyncio.create_task(self._read(after)))  # noqa: TID251
+        # A commit that was cancelled may decide after the block has ended.
+        if self._is_open:
+            self._next = self._group.create_task(self._read_or_error(after))
+
+    async def _read_or_error(self, after: Position) -> tuple[Firing, Candidates] | Exception:
+        try:
+            return await self._read(after)
+        except Exception as error:  # noqa: BLE001 # `read` raises it; the group would end the commit
+            return error
 
     async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._is_open = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._is_open = False
+        if self._next is not None:
+            self._next.cancel()
+        # The group does not get the block's error: it would wrap it.
+        await self._group.__aexit__(None, None, None)

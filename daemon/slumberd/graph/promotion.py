@@ -19,14 +19,13 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.cypher_linter import Linter
-from slumberd.graph.protocols import GraphStore, PromotionTarget
+from slumberd.graph.protocols import GraphRuleTarget, GraphStore, PromotionTarget
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Counts
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.model.rule import ConsolidationRule
 from slumberd.provenance.protocols import ProvenanceSink, SyncProvenanceSink
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.protocols import FactStore
 
 EVIDENCE = "stargraph.evidence"
@@ -215,7 +214,7 @@ class Promoter:
     """
 
     open: Callable[[], GraphStore]
-    facts: SQLiteFactStore
+    facts: GraphRuleTarget
     consolidator: Consolidator
     clock: Clock
 

@@ -136,7 +136,7 @@ class _EventLogger:
 
 
 def _configure_logging(level: Level) -> None:
-    # Not below warning: aiosqlite's debug lines hold the parameters of statements, so content.
+    # Not below warning: debug lines of a library can hold what it is given, so content.
     logging.basicConfig(
         handlers=[_Bridge()], level=max(_LEVELS[level], logging.WARNING), force=True
     )

@@ -120,7 +120,7 @@ class _Words:
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in cache}
             for some in _groups(missing):
                 if cancelled is not None and cancelled():
-                    raise StoppedError("it was too late to go on")
+                    raise StoppedError("the batch was cancelled before it was committed")
                 cache.update(zip(some, self._embed([missing[key] for key in some]), strict=True))
             found = [cache[key] for key in keys]
             for key in keys:

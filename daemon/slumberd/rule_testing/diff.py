@@ -15,7 +15,7 @@ from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
 from slumberd.rule_testing.preview import BatchTotals
-from slumberd.service.composition import rule_runner_of
+from slumberd.service.rule_runner import rule_runner_of
 from slumberd.storage.audit.compare import Comparison, Totals
 
 Change = Literal["added", "removed", "changed", "unchanged"]

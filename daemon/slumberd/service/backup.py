@@ -38,7 +38,7 @@ from slumberd.storage.audit.offline_status import erasures_in
 from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite import file_exchange
 from slumberd.storage.sqlite.backup import copy_together, is_full, refuse_in_use, size_of
-from slumberd.storage.sqlite.file_copies import copy_file, described, digest
+from slumberd.storage.sqlite.file_copies import copy_file, describe_copy, digest
 from slumberd.storage.sqlite.recovery import damage_in, look
 
 MANIFEST = "backup.json"
@@ -229,7 +229,7 @@ def _refuse_without_room(sources: Sequence[Source], folder: Path) -> None:
 
 
 def _saved(source: Source, copy: Path) -> SavedFile:
-    return described(source.path, copy, name=source.name, role=source.role)
+    return describe_copy(source.path, copy, name=source.name, role=source.role)
 
 
 async def _verified(
@@ -367,7 +367,7 @@ def _stage(folder: Path, manifest: Manifest, places: Mapping[str, Path]) -> list
     try:
         for one in saved:
             target = places[one.role]
-            if not copy_file(folder / one.name, file_exchange.staged(target), one):
+            if not copy_file(folder / one.name, file_exchange.staging_path(target), one):
                 owned.append(target)
     except OSError as error:
         file_exchange.discard(places.values())
@@ -382,7 +382,9 @@ def _precedence(clock: Clock, places: Mapping[str, Path]) -> str:
     at = clock.now()
     while True:
         precedence = f"{at:%Y%m%dT%H%M%SZ}"
-        if not any(file_exchange.kept(path, precedence).exists() for path in places.values()):
+        if not any(
+            file_exchange.replaced_path(path, precedence).exists() for path in places.values()
+        ):
             return precedence
         at += timedelta(seconds=1)
 

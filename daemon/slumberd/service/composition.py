@@ -7,23 +7,20 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import structlog
 
-from slumberd.clock import Clock
+from slumberd.clock import Clock, SystemClock
 from slumberd.config.credentials import read_key
 from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
 from slumberd.config.settings import Settings
-from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.protocols import Logs
-from slumberd.errors import NoInputError, UsageError
+from slumberd.errors import NoInputError, SchemaError, UsageError
 from slumberd.filters.sandbox import filter_checker
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
-from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, Promoter
+from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS
 from slumberd.graph.protocols import GraphStore
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
@@ -35,12 +32,14 @@ from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
 from slumberd.service.pause import FILE
-from slumberd.service.rule_runner import RuleRunner
 from slumberd.service.state_lock import StateLock, refuse_network
+from slumberd.storage.audit.offline_status import logs_episodes
 from slumberd.storage.episodes.spelling import log_misspelling
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.ledger import schema
 from slumberd.storage.sqlite.file_exchange import finish
+from slumberd.storage.sqlite.recovery import look
 
 _log = structlog.get_logger("slumberd")
 
@@ -245,19 +244,89 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
             yield stores
 
 
-def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) -> RuleRunner:
-    """Return the rule runner of opened stores."""
-    consolidator = Consolidator(
-        stores.memory,
-        stores.facts.ledger,
-        log.keyed(stores.scope_key),
-        clock,
-        batch=settings.facts.batch,
-        limits=limits_of(settings),
-        embedding=WordEmbedder,
-    )
-    promoter = Promoter(partial(graph_of, settings), stores.facts, consolidator, clock)
-    return RuleRunner(stores.facts, consolidator, promoter)
+@asynccontextmanager
+async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+    """Open the facts with the key of their ledger, for passes over the whole ledger.
+
+    Raises:
+        ConfigurationError: The key cannot be read.
+        NoInputError: The database does not exist yet.
+    """
+    # The pass frees its objects page by page and makes no cycles: the collector finds nothing.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        async with _existing_facts(settings, key=key_of(settings)) as facts:
+            yield facts
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@asynccontextmanager
+async def reading_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+    """Open the facts for reading, without a trace in the directory.
+
+    Raises:
+        NoInputError: The database does not exist yet.
+    """
+    async with _existing_facts(settings) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def _existing_facts(
+    settings: Settings, *, key: bytes | None = None
+) -> AsyncIterator[SQLiteFactStore]:
+    path = settings.facts_path
+    if not path.exists():
+        remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
+        raise NoInputError(path, remedy)
+    look(path, schema.check_version)
+    async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
+    """Open the facts for reading; yield None when slumberd has not made the database yet."""
+    path = settings.facts_path
+    if not _has_ledger(path):
+        yield None
+        return
+    async with facts_of(settings, SystemClock(), path, traceless=True) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
+    """Open the episodes for reading, without a trace in the directory.
+
+    Raises:
+        NoInputError: The database does not exist yet.
+        SchemaError: The database has no episode log yet.
+    """
+    if not settings.memory_path.exists():
+        remedy = "there are no episodes yet; `slumberd import` puts some"
+        raise NoInputError(settings.memory_path, remedy)
+    if not _has_episode_log(settings.memory_path):
+        problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
+        raise SchemaError(settings.memory_path, problem)
+    memory = memory_of(settings, SystemClock(), traceless=True)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+def _has_episode_log(path: Path) -> bool:
+    """Return whether a database of episodes exists and has the episode log."""
+    return path.exists() and look(path, logs_episodes)
+
+
+def _has_ledger(path: Path) -> bool:
+    """Return whether a database of facts exists and has a ledger."""
+    return path.exists() and look(path, schema.has_ledger)
 
 
 def graph_of(settings: Settings) -> GraphStore:

@@ -29,10 +29,10 @@ from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.background import Effects, keep_noticing
 from slumberd.service.composition import (
+    Stores,
     open_for_dry_run,
     provenance_sink,
     publisher_of,
-    rule_runner_of,
     rules_of,
     writing,
 )
@@ -47,9 +47,8 @@ from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.requests import RequestForm, typed_operation
 from slumberd.service.responses import scheduled
-from slumberd.service.rule_runner import RuleRunner
+from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.service.systemd import Notifier, Watchdog
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.watch import Watch
 
 
@@ -75,7 +74,7 @@ class Components:
     """The parts of a daemon that serves.
 
     Attributes:
-        memory: The episodes.
+        stores: The episodes and the facts.
         runner: Fires rules into the facts.
         operations: Performs what commands request.
         scheduler: Fires the rules that are due.
@@ -85,7 +84,7 @@ class Components:
         publisher: Publishes provenance; None without a sink.
     """
 
-    memory: SQLiteMemoryStore
+    stores: Stores
     runner: RuleRunner
     operations: Operations
     scheduler: Scheduler
@@ -156,7 +155,7 @@ class Daemon:
             await self._recover(runner)
             await runner.consolidator.checkpoint()
             publisher = publisher_of(settings, stores, sink, clock)
-            await self._serve(stores.memory, runner, publisher, resurfaced)
+            await self._serve(stores, runner, publisher, resurfaced)
             await runner.consolidator.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
@@ -166,19 +165,19 @@ class Daemon:
 
     async def _serve(
         self,
-        memory: SQLiteMemoryStore,
+        stores: Stores,
         runner: RuleRunner,
         publisher: ProvenancePublisher | None,
         resurfaced: Sequence[Finding],
     ) -> None:
         """Answer requests and fire rules until the daemon is told to stop."""
-        operations = Operations(memory, runner, lambda: self._rules, self._clock, stop=self._stop)
+        operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
         await operations.share_erasures()
         if not await _finish_erasures(operations):
             _warn_of_resurfaced(resurfaced)
         fire = partial(self._fire, runner, operations.turn)
         scheduler = Scheduler(
-            clock=self._clock, episodes=memory, ledger=runner.facts.ledger, fire=fire
+            clock=self._clock, episodes=stores.memory, ledger=stores.facts, fire=fire
         )
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
@@ -196,7 +195,7 @@ class Daemon:
             reloading.begin()
             await self._serve_with(
                 Components(
-                    memory, runner, operations, scheduler, alarm, pausing, reloading, publisher
+                    stores, runner, operations, scheduler, alarm, pausing, reloading, publisher
                 )
             )
 
@@ -205,7 +204,9 @@ class Daemon:
         async with listen(self._settings.state_dir, answers, runtime=runtime):
             with self._watch_episodes(components):
                 self._report_ready()
-                await self._run_tasks(self._background_tasks(components), components.memory.stop)
+                await self._run_tasks(
+                    self._background_tasks(components), components.stores.memory.stop
+                )
 
     def _answers(self, components: Components) -> dict[str, Operation]:
         """Return the operations of the control socket, by name."""
@@ -251,8 +252,8 @@ class Daemon:
         troubles = components.scheduler.troubles
         settings, textfile = self._settings, self._settings.textfile_path
         sources = HealthSources(
-            components.memory,
-            components.runner.facts,
+            components.stores.memory,
+            components.stores,
             rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
             awake=components.pausing.awake,
             troubles=lambda: troubles.by_rule,
@@ -272,11 +273,13 @@ class Daemon:
         """Return the watch that notifies the scheduler, from another thread, of new episodes."""
         loop = asyncio.get_running_loop()
         notice = partial(loop.call_soon_threadsafe, components.scheduler.notice)
-        return components.memory.watch(notice, poll_seconds=self._settings.memory.poll_seconds)
+        return components.stores.memory.watch(
+            notice, poll_seconds=self._settings.memory.poll_seconds
+        )
 
     async def _keep_alive(self, components: Components) -> None:
         scheduler = components.scheduler
-        pulses = [components.memory.pulse, components.runner.facts.file.pulse]
+        pulses = [components.stores.memory.pulse, components.stores.facts.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.keep(self._stop, within_seconds=self._notifier.watchdog_seconds)
 
@@ -414,7 +417,7 @@ async def perform(
         if not dry_run:
             await runner.consolidator.log_pending_records()
             await apply_channels(runner, rules, clock.now())
-        operations = Operations(stores.memory, runner, lambda: rules, clock)
+        operations = Operations(stores, runner, lambda: rules, clock)
         if not dry_run:
             await operations.share_erasures()
         pausing = Pausing(settings.state_dir, lambda: rules)

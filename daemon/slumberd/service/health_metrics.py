@@ -28,7 +28,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import Trouble
 from slumberd.scheduling.due_finder import Mark
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.service.composition import Stores
 
 AT_ONCE = 2_000
 """Batches of the ledger that are read at a time; the event loop runs in between."""
@@ -51,13 +51,14 @@ class TallyCounter:
         self._upto = 0
         self._sums: dict[str, BatchTotals] = defaultdict(BatchTotals)
 
-    async def tallies(self, facts: SQLiteFactStore, episodes: EpisodeLog) -> LedgerCounters:
+    async def tallies(self, stores: Stores, episodes: EpisodeLog) -> LedgerCounters:
         """Read the new batches, and return the sums over all batches.
 
         Raises:
             StoreError: A store cannot be read.
         """
-        while found := await facts.reads.counts(self._upto, limit=AT_ONCE):
+        facts = stores.facts
+        while found := await facts.counts(self._upto, limit=AT_ONCE):
             for number, rule, channels in found:
                 self._sums[rule] = self._sums[rule].plus(BatchTotals.of(channels))
                 self._upto = number
@@ -71,7 +72,7 @@ class HealthSources:
 
     Attributes:
         episodes: The episodes that rules read.
-        facts: The facts that rules write.
+        stores: The stores with the facts that rules write.
         rules: Returns the rules in force, and the time zone of rules without one.
         awake: Returns which of some rules are not paused.
         troubles: Returns which rules fail.
@@ -83,7 +84,7 @@ class HealthSources:
     """
 
     episodes: EpisodeLog
-    facts: SQLiteFactStore
+    stores: Stores
     rules: Callable[[], tuple[Sequence[ConsolidationRule], str]]
     awake: Callable[[Sequence[ConsolidationRule]], list[ConsolidationRule]]
     troubles: Callable[[], Mapping[str, Trouble]]
@@ -193,7 +194,7 @@ class HealthCollector:
     async def _figures(
         self, active: Mapping[str, ConsolidationRule], timezone: str, now: datetime
     ) -> _RuleFigures:
-        watermarks = await self._sources.facts.watermarks.positions()
+        watermarks = await self._sources.stores.facts.watermarks()
         marks = {name: mark for name, mark in watermarks.items() if name in active}
         read = {name: mark for name, mark in marks.items() if active[name].reads_episodes}
         backlogs = await self._backlogs({mark for mark, _ in read.values()}, now)
@@ -221,15 +222,15 @@ class HealthCollector:
     async def _tallies(self) -> LedgerCounters | None:
         if not self._sources.counted:
             return None
-        return await self._tally_counter.tallies(self._sources.facts, self._sources.episodes)
+        return await self._tally_counter.tallies(self._sources.stores, self._sources.episodes)
 
     async def _provenance(self, now: datetime) -> ProvenanceHealth | None:
         """Return how far the provenance sink is behind; None without a sink."""
         reader = self._sources.reader
         if reader is None:
             return None
-        lag = await self._sources.facts.promotion_feed.lag(reader)
-        _, refused = await self._sources.facts.promotion_feed.published_position(reader)
+        lag = await self._sources.stores.facts.lag(reader)
+        _, refused = await self._sources.stores.facts.published_position(reader)
         return ProvenanceHealth(lag.rows, lag.seconds(now), refused)
 
     async def _backlogs(self, marks: Iterable[Position], now: datetime) -> dict[Position, _Backlog]:
@@ -302,8 +303,8 @@ class HealthCollector:
         }
 
     async def _ledger_figures(self) -> _LedgerFigures:
-        facts = self._sources.facts
-        held = (await facts.ledger.held()).values()
+        facts = self._sources.stores.facts
+        held = (await facts.held()).values()
         return _LedgerFigures(
             await facts.watermarks.successes(),
             Counter(await facts.reads.count_quarantined()),

@@ -21,12 +21,15 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.service import requests as forms
+from slumberd.service.composition import Stores
 from slumberd.service.control_socket import Answer, Operation, Peer
 from slumberd.service.requests import (
     assertion_of,
+    choose_rules,
     describe_unknown,
     fact_ids_of,
     lineage_entry,
+    require_episode_rules,
     typed_operation,
     wanted_firings,
 )
@@ -39,7 +42,6 @@ from slumberd.service.responses import (
     undone,
 )
 from slumberd.service.rule_runner import RuleRunner
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
 from slumberd.storage.ledger.manual_edits import ManualEdits
 from slumberd.storage.ledger.undo import Undoer, Wanted
@@ -56,7 +58,7 @@ class Operations:
     """Performs requests, one at a time; with ``dry_run`` a request writes nothing.
 
     Args:
-        memory: The episodes.
+        stores: The open stores.
         runner: Fires rules into the facts.
         rules: Returns the rules in force.
         clock: The time.
@@ -69,16 +71,16 @@ class Operations:
 
     def __init__(
         self,
-        memory: SQLiteMemoryStore,
+        stores: Stores,
         runner: RuleRunner,
         rules: Callable[[], RuleSet],
         clock: Clock,
         *,
         stop: asyncio.Event | None = None,
     ) -> None:
-        self._memory = memory
+        self._memory, self._facts = stores.memory, stores.facts
         self._runner = runner
-        self._facts, self._consolidator = runner.facts, runner.consolidator
+        self._consolidator = runner.consolidator
         self._rules = rules
         self._clock = clock
         self._stop = stop
@@ -101,7 +103,7 @@ class Operations:
 
     async def fire(self, request: forms.FireForm, peer: Peer) -> Answer:
         """Fire the named rules, or every enabled rule for null."""
-        rules = chosen(self._rules(), request.rules)
+        rules = choose_rules(self._rules(), request.rules)
         async with self.turn:
             if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
@@ -120,7 +122,7 @@ class Operations:
 
     async def backfill(self, request: forms.BackfillForm, peer: Peer) -> Answer:
         """Make what a rule promoted between two instants equal to what the rule says today."""
-        (rule,) = of_episodes(chosen(self._rules(), [request.rule]), "backfill")
+        (rule,) = require_episode_rules(choose_rules(self._rules(), [request.rule]), "backfill")
         between, run = request.between, new_run_id()
         async with self.turn:
             report = await self._consolidator.backfill(
@@ -138,7 +140,7 @@ class Operations:
 
         The answer lists the episodes that still cannot be read under ``still_quarantined``.
         """
-        rules = chosen(self._rules(), request.rules)
+        rules = choose_rules(self._rules(), request.rules)
         if request.rules is None:
             rules = [rule for rule in rules if rule.reads_episodes]
         run = new_run_id()
@@ -152,7 +154,7 @@ class Operations:
                     dry_run=request.dry_run,
                     run=run,
                 )
-                for rule in of_episodes(rules, "quarantine retry")
+                for rule in require_episode_rules(rules, "quarantine retry")
             ]
             still = await self._still_quarantined(reports, request)
         return reported(reports, limit=_limit(request), run=run) | still
@@ -224,7 +226,7 @@ class Operations:
         approve = request.approve
         async with self.turn:
             held = await self._held_batch(request.firing)
-            rules = chosen(self._rules(), [held.rule_id]) if approve else []
+            rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
             if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
             await self._facts.ledger.decide(
@@ -435,32 +437,3 @@ def _limit(request: forms.ChangeForm) -> int:
 
 def _nothing() -> None:
     """Do nothing: a command has no scheduler."""
-
-
-def chosen(rules: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]:
-    """Return the named rules in order of id; all enabled rules for None.
-
-    Raises:
-        UsageError: A rule is unknown.
-    """
-    if ids is None:
-        return [rule for rule in rules.rules if rule.enabled]
-    known = {rule.id: rule for rule in rules.rules}
-    if unknown := [name for name in ids if name not in known]:
-        raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")
-    return [known[name] for name in sorted(set(ids))]
-
-
-def of_episodes(rules: list[ConsolidationRule], command: str) -> list[ConsolidationRule]:
-    """Return the rules unchanged when all of them read episodes, as a command needs.
-
-    Raises:
-        UsageError: A rule promotes a graph.
-    """
-    for rule in rules:
-        if not rule.reads_episodes:
-            raise UsageError(
-                f"rule {rule.id!r} is of kind graph and reads no episodes, so `slumberd {command}`"
-                f" does not apply; `slumberd fire {rule.id}` promotes what the graph says now"
-            )
-    return rules

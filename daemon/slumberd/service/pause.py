@@ -19,8 +19,7 @@ from slumberd.errors import StoreError
 from slumberd.file_modes import create_file
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Answer, Operation, Peer
-from slumberd.service.operations import chosen
-from slumberd.service.requests import RulesForm, typed_operation
+from slumberd.service.requests import RulesForm, choose_rules, typed_operation
 
 FILE = "paused.json"
 VERSION = 1
@@ -129,7 +128,7 @@ class Pausing:
         return {"changed": woken, "paused": sorted(self.paused)}
 
     def _ids(self, request: RulesForm) -> list[str]:
-        return [rule.id for rule in chosen(self._rules(), request.rules)]
+        return [rule.id for rule in choose_rules(self._rules(), request.rules)]
 
     async def _keep(self, paused: dict[str, str]) -> None:
         # Before the change takes effect: a pause that cannot be written does not happen.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
+from slumberd.config.rule_loader import RuleSet
 from slumberd.config.validation import NAME, Form, problems
 from slumberd.config.yaml_reader import dotted
 from slumberd.consolidation.manual import ManualAssertion
@@ -17,7 +18,7 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.errors import UsageError
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of, fact_id_of
-from slumberd.model.rule import FACTS
+from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.model.scope import Scope, validate_scope
 from slumberd.service.control_socket import Answer, Operation, Peer
 from slumberd.storage.ledger.undo import ByRun, BySince, Wanted
@@ -256,3 +257,32 @@ def _channel(channel: str) -> str:
     if not re.fullmatch(NAME, channel):
         raise UsageError(f"channel {channel!r} is no name that a rule could emit into")
     return channel
+
+
+def choose_rules(rules: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]:
+    """Return the named rules in order of id; all enabled rules for None.
+
+    Raises:
+        UsageError: A rule is unknown.
+    """
+    if ids is None:
+        return [rule for rule in rules.rules if rule.enabled]
+    known = {rule.id: rule for rule in rules.rules}
+    if unknown := [name for name in ids if name not in known]:
+        raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")
+    return [known[name] for name in sorted(set(ids))]
+
+
+def require_episode_rules(rules: list[ConsolidationRule], command: str) -> list[ConsolidationRule]:
+    """Return the rules unchanged when all of them read episodes, as a command needs.
+
+    Raises:
+        UsageError: A rule promotes a graph.
+    """
+    for rule in rules:
+        if not rule.reads_episodes:
+            raise UsageError(
+                f"rule {rule.id!r} is of kind graph and reads no episodes, so `slumberd {command}`"
+                f" does not apply; `slumberd fire {rule.id}` promotes what the graph says now"
+            )
+    return rules

@@ -7,13 +7,18 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 
+from slumberd.clock import Clock
+from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator, Report
 from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.protocols import Logs
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
 from slumberd.model.rule import ConsolidationRule
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.service.composition import Stores, graph_of, limits_of
 
 
 class RuleRunner:
@@ -24,18 +29,18 @@ class RuleRunner:
         consolidator: Fires the rules that read episodes.
 
     Args:
-        facts: The fact store.
+        stores: The open stores.
         consolidator: Fires the rules that read episodes.
         promoter: Fires the rules that promote a graph; None when there is no graph.
     """
 
     def __init__(
         self,
-        facts: SQLiteFactStore,
+        stores: Stores,
         consolidator: Consolidator,
         promoter: Promoter | None = None,
     ) -> None:
-        self.facts = facts
+        self.facts = stores.facts
         self.consolidator = consolidator
         self._promoter = promoter
         self._enabling: asyncio.Handle | None = None
@@ -86,3 +91,18 @@ class RuleRunner:
     def _enable_collector(self) -> None:
         self._enabling = None
         gc.enable()
+
+
+def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) -> RuleRunner:
+    """Return the rule runner of open stores."""
+    consolidator = Consolidator(
+        stores.memory,
+        stores.facts,
+        log.keyed(stores.scope_key),
+        clock,
+        batch=settings.facts.batch,
+        limits=limits_of(settings),
+        embedding=WordEmbedder,
+    )
+    promoter = Promoter(partial(graph_of, settings), stores.facts, consolidator, clock)
+    return RuleRunner(stores, consolidator, promoter)

@@ -293,17 +293,17 @@ async def test_whoever_watches_is_told_of_what_is_logged_again(
     await memory.log_again_after_read({"e3": 0})
     with Watch(path, looked.set, poll_seconds=600) as watch:
         assert await asyncio.to_thread(looked.wait, 60)
-        before = watch.told
+        before = watch.calls
         await memory.recent("alice", limit=1)
         await memory._reads.write()
 
-        assert watch.told == before + 1
+        assert watch.calls == before + 1
         await memory.recent("alice", limit=1)
         await memory._reads.write()
-        assert watch.told == before + 1
+        assert watch.calls == before + 1
 
         await memory.log_again_after_read({"e3": 1})
-        assert watch.told == before + 2
+        assert watch.calls == before + 2
 
 
 async def test_a_store_that_is_closed_while_it_writes_in_vain_is_opened_by_no_alarm(

@@ -310,7 +310,7 @@ async def test_a_connection_keeps_nothing_of_what_failed(tmp_path: Path) -> None
     def work(_: sqlite3.Connection) -> None:
         batch = Batch()
         found.add(batch)
-        raise StoppedError("it was too late to go on")
+        raise StoppedError("the batch was cancelled")
 
     async with Database(tmp_path / "some.db", Pragmas()) as file:
         with pytest.raises(StoppedError):

@@ -1,4 +1,4 @@
-"""The watch tells soon after anybody has committed, and outlives a file that cannot be read."""
+"""A watch calls back soon after a commit, and survives a file that cannot be read."""
 
 from __future__ import annotations
 
@@ -28,57 +28,57 @@ NEVER = 3600
 def path(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(tmp_path / "some.db")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("CREATE TABLE told (what)")
+        connection.execute("CREATE TABLE numbers (n)")
     return tmp_path / "some.db"
 
 
-def test_a_commit_of_another_connection_is_told(path: Path) -> None:
-    told = Event()
+def test_commit_of_another_connection_is_noticed(path: Path) -> None:
+    called = Event()
 
     with (
         closing(sqlite3.connect(path)) as writer,
-        Watch(path, told.set, poll_seconds=0.001) as watch,
+        Watch(path, called.set, poll_seconds=0.001) as watch,
     ):
         for _ in range(3):
-            told.clear()
+            called.clear()
             with writer:
-                writer.execute("INSERT INTO told VALUES (1)")
-            assert told.wait(PATIENCE_SECONDS)
+                writer.execute("INSERT INTO numbers VALUES (1)")
+            assert called.wait(PATIENCE_SECONDS)
 
-    assert watch.told >= 3
-
-
-def test_what_was_committed_before_the_first_look_is_told(path: Path) -> None:
-    told = Event()
-
-    with Watch(path, told.set, poll_seconds=0.001):
-        assert told.wait(PATIENCE_SECONDS)
+    assert watch.calls >= 3
 
 
-def test_a_file_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None:
-    told = Event()
+def test_commit_before_the_first_poll_is_noticed(path: Path) -> None:
+    called = Event()
 
-    with Watch(tmp_path / "missing.db", told.set, poll_seconds=0.001):
-        assert told.wait(PATIENCE_SECONDS)
+    with Watch(path, called.set, poll_seconds=0.001):
+        assert called.wait(PATIENCE_SECONDS)
 
 
-async def test_a_put_in_this_process_is_told_without_a_look(tmp_path: Path) -> None:
-    one = triple("e1", "alice", "likes", "tea")
+def test_file_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None:
+    called = Event()
+
+    with Watch(tmp_path / "missing.db", called.set, poll_seconds=0.001):
+        assert called.wait(PATIENCE_SECONDS)
+
+
+async def test_put_in_this_process_is_noticed_without_a_poll(tmp_path: Path) -> None:
+    tea = triple("e1", "alice", "likes", "tea")
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
-        await memory.put_many([one])
+        await memory.put_many([tea])
         first = Event()
         with Watch(tmp_path / "memory.db", first.set, poll_seconds=NEVER) as watch:
             assert await asyncio.to_thread(first.wait, PATIENCE_SECONDS)
 
-            await memory.put_many([one])
-            await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+            await memory.put_many([tea])
+            await memory.put(tea, user=tea.user, session=tea.session, agent=tea.agent)
 
-        assert watch.told == 3
-        await memory.put_many([one])
-        assert watch.told == 3, "nobody watches any more"
+        assert watch.calls == 3
+        await memory.put_many([tea])
+        assert watch.calls == 3, "the watch has ended"
 
 
-async def test_a_put_into_another_file_is_not_told(tmp_path: Path, path: Path) -> None:
+async def test_put_into_another_file_is_not_noticed(tmp_path: Path, path: Path) -> None:
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
         first = Event()
         with Watch(path, first.set, poll_seconds=NEVER) as watch:
@@ -86,50 +86,50 @@ async def test_a_put_into_another_file_is_not_told(tmp_path: Path, path: Path) -
 
             await memory.put_many([triple("e1", "alice", "likes", "tea")])
 
-            assert watch.told == 1
+            assert watch.calls == 1
 
 
-class Turns:
-    """A lock that remembers for how long it was waited for, and is free after so many turns.
+class CountingLock:
+    """A lock that records how long each wait for it may take; it is free after so many waits.
 
     Attributes:
-        rests: The seconds.
-        fourth: Called in the fourth turn.
+        waits: The seconds of each wait.
+        fourth: Called in the fourth wait.
     """
 
-    def __init__(self, turns: int, fourth: Callable[[], object]) -> None:
-        self.rests: list[float] = []
-        self._turns = turns
+    def __init__(self, count: int, fourth: Callable[[], object]) -> None:
+        self.waits: list[float] = []
+        self._count = count
         self._fourth = fourth
 
     def acquire(self, timeout: float = 0) -> bool:
         if timeout:
-            self.rests.append(timeout)
-        if len(self.rests) == 4:
+            self.waits.append(timeout)
+        if len(self.waits) == 4:
             self._fourth()
         return not self.locked()
 
     def release(self) -> None: ...
 
     def locked(self) -> bool:
-        return len(self.rests) < self._turns
+        return len(self.waits) < self._count
 
 
-def test_looks_are_rarer_after_many_that_found_nothing(
+def test_polls_are_rarer_after_many_without_a_commit(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as writer:
-        turns = Turns(7, partial(writer.execute, "INSERT INTO told VALUES (1)"))
-        monkeypatch.setattr(watching, "Lock", lambda: turns)
-        monkeypatch.setattr(watching, "_LOOKS_BEFORE_SLOWING", 2)
+        lock = CountingLock(7, partial(writer.execute, "INSERT INTO numbers VALUES (1)"))
+        monkeypatch.setattr(watching, "Lock", lambda: lock)
+        monkeypatch.setattr(watching, "_POLLS_BEFORE_SLOWING", 2)
 
         with Watch(path, lambda: None, poll_seconds=1):
             pass
 
-    assert turns.rests[:7] == [1, 1, 1.6, 1.6, 1, 1, 1.6]
+    assert lock.waits[:7] == [1, 1, 1.6, 1.6, 1, 1, 1.6]
 
 
-def test_the_newest_log_row_of_an_episode_is_found_by_its_index(tmp_path: Path) -> None:
+def test_newest_log_row_of_an_episode_is_found_by_its_index(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "memory.db")) as connection:
         connection.execute(statement("episodes", "create_table"))
         connection.execute(statement("episode_log", "create_table"))
@@ -140,5 +140,5 @@ def test_the_newest_log_row_of_an_episode_is_found_by_its_index(tmp_path: Path) 
                 {"after": 0, "limit": 1, "ids": "[]"},
             ).fetchall()
 
-            told = " ".join(row[3] for row in plan)
-            assert "SEARCH later USING INDEX slumberd_episode_log_rid (rid=?)" in told
+            steps = " ".join(row[3] for row in plan)
+            assert "SEARCH later USING INDEX slumberd_episode_log_rid (rid=?)" in steps

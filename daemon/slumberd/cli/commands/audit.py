@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import auditing, reading_facts
 from slumberd.cli.commands.verify import verify
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rows
@@ -28,8 +27,9 @@ from slumberd.cli.wording import plural
 from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
+from slumberd.service.composition import auditing, reading_facts
 from slumberd.storage.audit.replay import Replay
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.reads import FactReader
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000
@@ -130,15 +130,15 @@ async def _read_rows(
         return await _first(store, wanted, after, limit), rows
 
 
-async def _last(store: SQLiteFactStore, wanted: Wanted, limit: int) -> list[Record]:
-    after = await store.reads.ledger_rows() - limit if wanted == EVERYTHING else 0
+async def _last(store: FactReader, wanted: Wanted, limit: int) -> list[Record]:
+    after = await store.ledger_rows() - limit if wanted == EVERYTHING else 0
     found: deque[Record] = deque(maxlen=limit)
     async for record in _pages(store, wanted, max(0, after)):
         found.append(record)
     return list(found)
 
 
-async def _first(store: SQLiteFactStore, wanted: Wanted, after: int, limit: int) -> list[Record]:
+async def _first(store: FactReader, wanted: Wanted, after: int, limit: int) -> list[Record]:
     found: list[Record] = []
     async for record in _pages(store, wanted, after):
         found.append(record)
@@ -147,7 +147,7 @@ async def _first(store: SQLiteFactStore, wanted: Wanted, after: int, limit: int)
     return found
 
 
-async def _pages(store: SQLiteFactStore, wanted: Wanted, after: int) -> AsyncIterator[Record]:
+async def _pages(store: FactReader, wanted: Wanted, after: int) -> AsyncIterator[Record]:
     """Yield the wanted rows above a number, with one page of rows in memory."""
     while page := await store.reads.records(after=after, limit=PAGE):
         for record in page:

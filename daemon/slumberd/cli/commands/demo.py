@@ -28,7 +28,7 @@ from slumberd.model.record import Record
 from slumberd.observability.logs import DeltaLines
 from slumberd.service.composition import facts_of, memory_of
 from slumberd.service.daemon import perform
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.reads import FactReader
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)
@@ -86,7 +86,7 @@ async def _put_day(settings: Settings, name: str) -> None:
     lines = list(read_lines(io.BytesIO(sample.day(name))))
     tally = BatchTotals(keep=True)
     memory = memory_of(settings, CLOCK)
-    await put_lines(memory, lines, tally)
+    await put_lines(memory.put_many, lines, tally)
     await memory.close()
     new, changed, _ = tally.counts
     _print_heading(f"{name.capitalize()}: {new} new episodes, {changed} edited")
@@ -103,7 +103,7 @@ def _print_firing(report: dict[str, Any]) -> None:
     print_table(["firing", *counts], [[*report["firing_ids"], *counts.values()]])
 
 
-async def _print_facts(facts: SQLiteFactStore) -> None:
+async def _print_facts(facts: FactReader) -> None:
     _print_heading("What the deltas did")
     _print_deltas(await facts.reads.records())
     _print_heading("The current facts")
@@ -145,7 +145,7 @@ def _describe(record: Record) -> str:
     return " ".join(words)
 
 
-async def _print_audit(facts: SQLiteFactStore) -> None:
+async def _print_audit(facts: FactReader) -> None:
     rows, head, broken = await facts.verify()
     if broken:  # impossible: the ledger is a second old
         raise RuntimeError(broken.problem)

@@ -22,7 +22,7 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.diff import Differences, RuleChange, differing, select_candidate
 from slumberd.service.composition import rules_in
-from slumberd.service.operations import of_episodes
+from slumberd.service.requests import require_episode_rules
 from slumberd.storage.audit.compare import Difference, Side, Totals
 
 DIFFERENT = 1
@@ -70,7 +70,7 @@ def diff(
     settings, in_force = load_settings_and_rules(config, state_dir)
     offered = rules_in(directory, settings.timezone)
     named = [rule for side in (in_force, offered) for rule in side.rules if rule.id in (only or [])]
-    of_episodes(named, "diff")
+    require_episode_rules(named, "diff")
     in_force = in_force.of_episodes()
     candidate = select_candidate(in_force, offered.of_episodes(), only or [])
     totals = asyncio.run(_compare(settings, in_force, candidate, user=user, limit=limit, json=json))

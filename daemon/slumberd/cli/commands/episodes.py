@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from slumberd.cli.client import reading_memory
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.exit_codes import say
@@ -23,8 +22,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode
 from slumberd.observability.line_format import timestamp
-from slumberd.service.composition import memory_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.service.composition import memory_of, reading_memory
 from slumberd.storage.episodes.writes import PutCounts
 
 COLUMNS = ("id", "at", "session", "agent", "content")
@@ -34,6 +32,10 @@ BATCH = 1_000
 
 MOST_PRINTED = 1_000
 """Bad lines that are printed; the others are only counted."""
+
+
+PutMany = Callable[[Sequence[Episode]], Awaitable[PutCounts]]
+"""Puts episodes in one transaction."""
 
 
 class Rejection(NamedTuple):
@@ -153,17 +155,15 @@ async def _import(settings: Settings, source: Source, tally: BatchTotals) -> Bat
     memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
     try:
         with bar(source.size) as shown:
-            await _put_all(memory, source, tally, shown)
+            await _put_all(memory.put_many, source, tally, shown)
     finally:
         await memory.close()
     return tally
 
 
-async def _put_all(
-    memory: SQLiteMemoryStore, source: Source, tally: BatchTotals, shown: Bar
-) -> None:
+async def _put_all(put_many: PutMany, source: Source, tally: BatchTotals, shown: Bar) -> None:
     for lines in batches(read_lines(source.stream)):
-        await put_lines(memory, lines, tally)
+        await put_lines(put_many, lines, tally)
         shown.at(source.position(), plural(tally.put, "episode"))
 
 
@@ -174,9 +174,15 @@ def batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield batch
 
 
-async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: BatchTotals) -> None:
-    """Put lines in order, and record in the tally what became of each."""
-    counts, refused = await _put([line for line in lines if line.episode], memory)
+async def put_lines(put_many: PutMany, lines: Sequence[Line], tally: BatchTotals) -> None:
+    """Put lines in order, and record in the tally what became of each.
+
+    Args:
+        put_many: Puts episodes in one transaction.
+        lines: The lines.
+        tally: The counts of the lines so far.
+    """
+    counts, refused = await _put([line for line in lines if line.episode], put_many)
     unread = [Rejection(line.number, line.problem) for line in lines if not line.episode]
     tally.add(counts)
     tally.reject(sorted([*unread, *refused]))
@@ -191,18 +197,16 @@ async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: Bat
     )
 
 
-async def _put(
-    lines: Sequence[Line], memory: SQLiteMemoryStore
-) -> tuple[PutCounts, list[Rejection]]:
+async def _put(lines: Sequence[Line], put_many: PutMany) -> tuple[PutCounts, list[Rejection]]:
     """Put lines in one transaction; if it is refused, put each half, down to single lines."""
     try:
-        return await memory.put_many([line.episode for line in lines if line.episode]), []
+        return await put_many([line.episode for line in lines if line.episode]), []
     except (InputError, MemoryScopeError) as error:
         if len(lines) == 1:
             return PutCounts(), [Rejection(lines[0].number, str(error))]
     middle = len(lines) // 2
-    before, refused_before = await _put(lines[:middle], memory)
-    after, refused_after = await _put(lines[middle:], memory)
+    before, refused_before = await _put(lines[:middle], put_many)
+    after, refused_after = await _put(lines[middle:], put_many)
     return _sum(before, after), [*refused_before, *refused_after]
 
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, cast, get_args
 import orjson
 import typer
 
-from slumberd.cli.client import reading_facts
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_facts
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
@@ -21,6 +20,7 @@ from slumberd.errors import UsageError
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.observability.line_format import timestamp
+from slumberd.service.composition import reading_facts
 
 _FORMS = {"prefix": Prefix, "glob": Glob, "regex": Matches}
 _SLOT = f"{', '.join(SLOTS[:-1])} or {SLOTS[-1]}"

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import perform_request, reading_facts
+from slumberd.cli.client import perform_request
 from slumberd.cli.commands.delta_output import limit_of, print_answer, print_firings
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
@@ -21,6 +21,7 @@ from slumberd.cli.registry import examples
 from slumberd.cli.wording import listed, number, plural
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
+from slumberd.service.composition import reading_facts
 from slumberd.service.control_socket import Answer
 
 QUARANTINE_COLUMNS = ("episode", "rule", "channel", "reason", "detail", "row")

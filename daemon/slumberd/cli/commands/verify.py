@@ -13,7 +13,6 @@ import orjson
 import structlog
 import typer
 
-from slumberd.cli.client import auditing
 from slumberd.cli.context import logs, settings_of
 from slumberd.cli.jsonl import open_input
 from slumberd.cli.options import Config, Json, StateDir
@@ -24,6 +23,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
+from slumberd.service.composition import auditing
 
 BROKEN = 1
 """The exit code when the ledger or the facts are wrong."""

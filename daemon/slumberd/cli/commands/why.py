@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from slumberd.cli.client import reading_facts, reading_facts_or_none, reading_memory
 from slumberd.cli.commands.explain_output import (
     DECISION_COLUMNS,
     FactExplanation,
@@ -30,7 +29,12 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
-from slumberd.service.composition import rules_of
+from slumberd.service.composition import (
+    reading_facts,
+    reading_facts_or_none,
+    reading_memory,
+    rules_of,
+)
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
 _NEWEST = 2**63 - 1

@@ -40,7 +40,7 @@ from slumberd.storage.ledger.rows import (
 )
 from slumberd.storage.ledger.state_loader import slot_name
 from slumberd.storage.sqlite.connection import snapshot
-from slumberd.storage.sqlite.erased_scopes import forgotten
+from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
 
 _SQL = statements("ledger")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
@@ -122,7 +122,7 @@ class _Inquiry:
         self._rules = {rule.id: rule for rule in rules}
         self._versions = versions
         self._marks = {row[0]: row[1] for row in connection.execute(_SQL["watermarks"])}
-        self._erased = forgotten(connection)
+        self._erased = load_erased_scopes(connection)
         channels = sorted(self._find_channels())
         fact_ids = [fact_id_of(channel, episode_id) for channel in channels]
         self._lines = _lines_of(connection, fact_ids)

@@ -25,7 +25,7 @@ from slumberd.storage.ledger.bulk_write import has_change_triggers
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite.connection import lenient_text
-from slumberd.storage.sqlite.erased_scopes import forgotten
+from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
 from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import run_within
 
@@ -180,7 +180,7 @@ def _find_future(
 
 def erased_in(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return the erased scopes of a database; None when it never had an erasure."""
-    return forgotten(connection)
+    return load_erased_scopes(connection)
 
 
 def resurfaced_in(

@@ -100,7 +100,8 @@ class AccessRecorder:
             self._alarm = None
         self._begun_at = loop.time()
         if self._writing is None or self._writing.done():
-            # The task is kept here. The next one, or `close`, writes what it does not.
+            # No TaskGroup: a timer starts the task, in no block that could wait for it. The
+            # recorder keeps the task, and `close` waits for it and writes what it has left.
             self._writing = asyncio.create_task(self._write_some(loop))  # noqa: TID251
 
     async def _write_some(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -10,7 +10,7 @@ from slumberd.model.scope import ErasedScopes, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import instant_or_zero
 from slumberd.storage.sqlite.connection import lenient_text
-from slumberd.storage.sqlite.erased_scopes import key_of, learn
+from slumberd.storage.sqlite.erased_scopes import key_of, record_erased_hash
 
 _SQL = statements("resurfaced")
 _FORGETTING = statements("erased_scopes")
@@ -56,4 +56,4 @@ def learn_moments(connection: sqlite3.Connection, key: bytes, moments: Iterable[
     """Store the erased scopes of other databases with the same key; in a transaction."""
     for some in moments:
         for digest, moment in some.items():
-            learn(connection, key, digest, moment)
+            record_erased_hash(connection, key, digest, moment)

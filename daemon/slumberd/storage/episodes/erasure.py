@@ -21,7 +21,7 @@ from slumberd.sql_statements import statements
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes.rows import instant_or_zero, scope_in
 from slumberd.storage.sqlite.connection import lenient_text, transaction
-from slumberd.storage.sqlite.erased_scopes import overwriting, remember, scrub
+from slumberd.storage.sqlite.erased_scopes import overwriting, record_erased_scope, scrub
 
 _SQL = statements("erased_scopes")
 
@@ -140,7 +140,7 @@ def erase_episodes(
         connection.execute(_SQL["drop_episodes"], rowids)
         blanked = connection.execute(_SQL["blank_log"], asked).rowcount
         read = access_tracking.erase(connection, names)
-        remember(connection, erasure.reach, erasure.moment, erasure.key)
+        record_erased_scope(connection, erasure.reach, erasure.moment, erasure.key)
     return {
         "episodes": len(found.rowids),
         "slumberd_episode_log": blanked,

@@ -42,7 +42,7 @@ from slumberd.storage.ledger.rows import (
 )
 from slumberd.storage.ledger.similarity import BatchSimilarity
 from slumberd.storage.ledger.state_loader import LoadedState
-from slumberd.storage.sqlite.erased_scopes import forgotten
+from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
 from slumberd.storage.sqlite.strict_json import written
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class Batch:
             met: The candidates, by channel.
             nearness: Compares new facts with current facts; None when the rule does not ask.
         """
-        erased = forgotten(self._connection)
+        erased = load_erased_scopes(self._connection)
         if erased is not None:
             met = {
                 channel: [_without_erased(one, erased) for one in ones]

@@ -26,7 +26,7 @@ from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.bulk_write import own_writes
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import ErasedRows
-from slumberd.storage.sqlite.erased_scopes import remember
+from slumberd.storage.sqlite.erased_scopes import record_erased_scope
 
 _UNFINISHED = statements("unfinished_erasures")
 
@@ -237,7 +237,7 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     firing = Firing(FORGET, "", "manual", asked.at, by=asked.by)
     batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
-    digest = remember(connection, reach, moment, asked.key)
+    digest = record_erased_scope(connection, reach, moment, asked.key)
     begin(connection, Unfinished(reach, asked.eids | found.eids, moment, asked.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
     resolution = batch.resolution()

@@ -93,7 +93,7 @@ class BatchSimilarity:
         left = _Left(current, multi)
         for one, mine, near in zip(ones, said, found, strict=True):
             if self._cancelled is not None and self._cancelled():
-                raise StoppedError("it was too late to go on")
+                raise StoppedError("the batch was cancelled before it was committed")
             others = [(every[number], round(cosine, _DIGITS)) for number, cosine in near]
             yield _link(one, [*filter(left.is_apart_from(mine), others)])
             left.take(mine)

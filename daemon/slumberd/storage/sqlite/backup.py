@@ -1,4 +1,4 @@
-"""Copy a SQLite file that others may be writing, without a byte left beside it."""
+"""Copy SQLite files while other programs write them, and leave no files beside them."""
 
 from __future__ import annotations
 
@@ -12,74 +12,78 @@ from slumberd.errors import SchemaError, StoreBusyError, StoreError
 from slumberd.storage.sqlite.connection import Pragmas, data_version, snapshot, translate_errors
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, untouched
 
-Told = Callable[[int, int], object]
-"""Takes how many pages are copied, and of how many."""
+OnProgress = Callable[[int, int], object]
+"""Called with the number of copied pages and the number of all pages."""
 
 _PRAGMAS = Pragmas()
 PAGES = 2_000
-"""Pages that are copied at a time: a rollback journal's writer waits no longer than for these."""
+"""Pages that are copied at a time. The writer of a rollback journal waits for so many at most."""
 
 _SNAPSHOT_ATTEMPTS = 1_000
-"""How often snapshots of several files are begun again because somebody committed in between."""
+"""How often snapshots of several files begin again because a program committed in between."""
 
 _RESTARTS = 3
-"""How often a copy begins again because the file changed, before it makes writers wait."""
+"""How often a copy begins again because the file changed; then it makes writers wait."""
 
 
 class _KeepsChangingError(Exception):
-    """The file changes faster than it can be copied; a control flow of this module."""
+    """The file changes faster than it can be copied; only used in this module."""
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a database and of what its write-ahead log adds; 0 when it is not there.
+    """Return the bytes of a database and its write-ahead log; 0 when they do not exist.
 
     Raises:
-        StoreError: It cannot be looked at.
+        StoreError: The files cannot be examined.
     """
     with translate_errors(path, _PRAGMAS):
-        return sum(one.stat().st_size for one in (path, _sibling(path, "-wal")) if one.exists())
+        files = (path, _sibling(path, "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
 
 
 def is_full(error: StoreError) -> bool:
-    """Say whether a store could not go on because a disk is full."""
+    """Return whether an error of a store means that a disk is full."""
     return (getattr(error.__cause__, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_FULL
 
 
-def copy_database(source: Path, target: Path, told: Told = lambda *_: None) -> None:
-    """Copy one SQLite file as of one moment; writers of it neither wait nor are waited for.
+def copy_database(source: Path, target: Path, on_progress: OnProgress = lambda *_: None) -> None:
+    """Copy one SQLite file as of one moment; the copy and writers do not wait for each other.
 
-    A file that nobody has open is read as if it could not change, which needs no permission to
-    write beside it, and is read again, with SQLite's locks, if it did change.
+    A file that no program has open is read without locks, which needs no permission to write
+    beside it. If the file changed meanwhile, it is read again with SQLite's locks.
 
     Args:
         source: The file; it may be in use.
-        target: The new file, for this user alone.
-        told: Hears how far the copy is.
+        target: The new file; only this user may read it.
+        on_progress: Called after each step.
 
     Raises:
         PermissionDeniedError: The file may not be read.
-        SchemaError: It is no SQLite database, or damaged.
-        StoreBusyError: Another process does not let anybody read it.
-        StoreError: It cannot be opened, or the copy finds no room.
+        SchemaError: The file is not a SQLite database, or is damaged.
+        StoreBusyError: Another process has locked the file even for reading.
+        StoreError: The file cannot be opened, or there is no space for the copy.
     """
     before = untouched(source)
     if before is not None:
-        _copy(source, target, told, UNCHANGING)
+        _copy(source, target, on_progress, UNCHANGING)
         if untouched(source) == before:
             return
         target.unlink()
-    _copy(source, target, told, LOCKED)
+    _copy(source, target, on_progress, LOCKED)
 
 
-def copy_together(pairs: Sequence[tuple[Path, Path]], told: Told = lambda *_: None) -> None:
+def copy_together(
+    pairs: Sequence[tuple[Path, Path]], on_progress: OnProgress = lambda *_: None
+) -> None:
     """Copy several SQLite files as of one moment: no commit to any of them lies in between.
 
-    Writers of a file with a write-ahead log neither wait nor are waited for. Those of a rollback
-    journal wait until it is copied. Files that nobody has open are read as in `copy_database`.
+    Writers of a file with a write-ahead log do not wait, and the copy does not wait for them.
+    Writers of a file with a rollback journal wait until it is copied. Files that no program has
+    open are read as in `copy_database`.
 
     Args:
-        pairs: Each file, and the new one that its copy goes to.
-        told: Hears how far the copy of each is.
+        pairs: Each file, and the new file for its copy.
+        on_progress: Called after each step of each file.
 
     Raises:
         StoreError: As `copy_database`.
@@ -87,7 +91,8 @@ def copy_together(pairs: Sequence[tuple[Path, Path]], told: Told = lambda *_: No
     before = [untouched(source) for source, _ in pairs]
     if None not in before:
         with ExitStack() as stack:
-            _copy_each(pairs, [_open_for_reading(stack, one, UNCHANGING) for one, _ in pairs], told)
+            reading = [_open_for_reading(stack, source, UNCHANGING) for source, _ in pairs]
+            _copy_each(pairs, reading, on_progress)
         if [untouched(source) for source, _ in pairs] == before:
             return
         for _, target in pairs:
@@ -95,7 +100,7 @@ def copy_together(pairs: Sequence[tuple[Path, Path]], told: Told = lambda *_: No
     with ExitStack() as stack:
         reading = [_open_for_reading(stack, source, LOCKED) for source, _ in pairs]
         _begin_together([source for source, _ in pairs], reading)
-        _copy_each(pairs, reading, told)
+        _copy_each(pairs, reading, on_progress)
 
 
 def _open_for_reading(stack: ExitStack, source: Path, how: str) -> sqlite3.Connection:
@@ -104,20 +109,21 @@ def _open_for_reading(stack: ExitStack, source: Path, how: str) -> sqlite3.Conne
 
 
 def _copy_each(
-    pairs: Sequence[tuple[Path, Path]], reading: Sequence[sqlite3.Connection], told: Told
+    pairs: Sequence[tuple[Path, Path]],
+    reading: Sequence[sqlite3.Connection],
+    on_progress: OnProgress,
 ) -> None:
     for (source, target), connection in zip(pairs, reading, strict=True):
         with translate_errors(source, _PRAGMAS), closing(_create(target)) as writing:
-            connection.backup(writing, pages=PAGES, progress=_CopyProgress(source, told, 0))
+            connection.backup(writing, pages=PAGES, progress=_CopyProgress(source, on_progress, 0))
 
 
 def _begin_together(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) -> None:
-    """Begin to read each file, all at one moment.
+    """Begin to read each file, all as of one moment.
 
-    Each connection says before and after whether somebody has committed in between. A file that
-    nobody changed from the first look until its read began was the same all that time, and the last
-    first look lies before the first read. So when no file changed, that moment is in all of them.
-    Otherwise the connections begin again, which is quicker than a commit.
+    The versions of all files are read before the first snapshot begins and after the last one. A
+    file whose version is the same did not change in between. If no file changed, all snapshots show
+    the moment before the first one. Otherwise all begin again, which is quicker than a commit.
     """
     for _ in range(_SNAPSHOT_ATTEMPTS):
         before = _versions(sources, reading)
@@ -142,19 +148,19 @@ def _versions(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) ->
 
 
 def refuse_in_use(path: Path) -> None:
-    """Make sure that nobody has a database open, and take its write-ahead log in.
+    """Check that no program has a database open, and move its write-ahead log into it.
 
     Raises:
-        StoreBusyError: Somebody has it open.
+        StoreBusyError: A program has it open.
     """
     try:
         with translate_errors(path, _PRAGMAS), closing(_open(f"{path.as_uri()}?mode=rw")) as alone:
             alone.execute("PRAGMA busy_timeout = 0")
-            # Set before the first read: every other connection keeps the file from us then.
+            # Set before the first read, so that any other connection makes the read fail.
             alone.execute("PRAGMA locking_mode = EXCLUSIVE")
             alone.execute("BEGIN EXCLUSIVE")
             alone.execute("COMMIT")
-    except SchemaError:  # it is damaged: there is nothing to take in, and nobody reads it
+    except SchemaError:  # a damaged file has no usable log, and no program reads it
         return
 
 
@@ -162,28 +168,30 @@ def _sibling(path: Path, end: str) -> Path:
     return path.with_name(path.name + end)
 
 
-def _copy(source: Path, target: Path, told: Told, how: str) -> None:
+def _copy(source: Path, target: Path, on_progress: OnProgress, how: str) -> None:
     with (
         translate_errors(source, _PRAGMAS),
         closing(_open(f"{source.absolute().as_uri()}?{how}")) as reading,
         closing(_create(target)) as writing,
     ):
         if _journal_of(reading) == "wal":
-            _copy_snapshot(source, reading, writing, told)
+            _copy_snapshot(source, reading, writing, on_progress)
             return
         try:
-            reading.backup(writing, pages=PAGES, progress=_CopyProgress(source, told, _RESTARTS))
+            reading.backup(
+                writing, pages=PAGES, progress=_CopyProgress(source, on_progress, _RESTARTS)
+            )
         except _KeepsChangingError:
-            _copy_snapshot(source, reading, writing, told)
+            _copy_snapshot(source, reading, writing, on_progress)
 
 
 def _copy_snapshot(
-    source: Path, reading: sqlite3.Connection, writing: sqlite3.Connection, told: Told
+    source: Path, reading: sqlite3.Connection, writing: sqlite3.Connection, on_progress: OnProgress
 ) -> None:
     with snapshot(reading):
-        # Only a read begins the snapshot: the copy is of this moment, and never begins again.
+        # Only a read begins the snapshot. The copy shows this moment, and never begins again.
         reading.execute("PRAGMA schema_version").fetchone()
-        reading.backup(writing, pages=PAGES, progress=_CopyProgress(source, told, 0))
+        reading.backup(writing, pages=PAGES, progress=_CopyProgress(source, on_progress, 0))
 
 
 def _open(uri: str) -> sqlite3.Connection:
@@ -203,16 +211,16 @@ def _journal_of(connection: sqlite3.Connection) -> str:
 
 
 class _CopyProgress:
-    """Follows a copy, and ends one that waits, or begins again, for too long."""
+    """Reports the progress of a copy, and ends a copy that waits or begins again too long."""
 
-    def __init__(self, path: Path, told: Told, restarts: int) -> None:
+    def __init__(self, path: Path, on_progress: OnProgress, restarts: int) -> None:
         self._path = path
-        self._told = told
+        self._on_progress = on_progress
         self._restarts = restarts
         self._remaining: int | None = None
 
     def __call__(self, status: int, remaining: int, total: int) -> None:
-        """Hear of one step; as SQLite calls it."""
+        """Take the state of one step; SQLite calls this."""
         if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreBusyError(self._path, _PRAGMAS.busy_seconds)
         if self._remaining is not None and remaining >= self._remaining > 0:
@@ -220,4 +228,4 @@ class _CopyProgress:
         if self._restarts < 0:
             raise _KeepsChangingError
         self._remaining = remaining
-        self._told(total - remaining, total)
+        self._on_progress(total - remaining, total)

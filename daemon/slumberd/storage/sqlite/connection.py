@@ -1,25 +1,15 @@
-"""Connections to SQLite files: created with care, configured alike, one thread each.
-
-A transaction is a plain function of a ``sqlite3.Connection`` that runs whole in its
-connection's thread. It never spans an ``await``, so nothing can come between its statements,
-and the event loop never waits for a disk.
-"""
+"""Open SQLite files, translate SQLite's errors, and run transactions."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-import aiosqlite
-from aiosqlite.core import _STOP_RUNNING_SENTINEL
+from typing import Any, Literal
 
 from slumberd.errors import (
     PermissionDeniedError,
@@ -31,7 +21,6 @@ from slumberd.errors import (
 )
 from slumberd.file_modes import create_file, make_directory
 
-T = TypeVar("T")
 Synchronous = Literal["normal", "full"]
 Access = Literal["write", "read"]
 
@@ -74,91 +63,6 @@ class KeyedConnection(sqlite3.Connection):
     """
 
     key: bytes | None = None
-
-
-class Connection(aiosqlite.Connection):
-    """A connection whose thread runs whole functions, and ends with the process."""
-
-    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(connector, iter_chunk_size=64)
-        # A host may end without closing its stores; it must not hang on our thread.
-        self._thread.daemon = True
-
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `work` makes of the connection, in the connection's own thread."""
-        if not self._running:
-            raise ValueError("the connection is closed")
-        loop = asyncio.get_running_loop()
-        reply: asyncio.Future[T] = loop.create_future()
-        self._tx.put_nowait((None, partial(_answer, loop, [(reply, work, self._conn)])))
-        try:
-            return await reply
-        finally:
-            del reply  # an error in it holds this frame, and all that is beneath
-
-    def post(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Leave something for the connection's thread to do; nobody is told what came of it."""
-        if not self._running:
-            raise ValueError("the connection is closed")
-        self._tx.put_nowait((None, partial(_do, [(work, self._conn)])))
-
-    def halt(self) -> None:
-        """End the statement under way, or the checkpoint after a commit; from any thread."""
-        self._conn.interrupt()
-
-    def stop(self) -> None:
-        """Close without waiting; aiosqlite's own would answer a loop that may have ended."""
-        self._running = False
-        self._tx.put_nowait((None, self._end))
-
-    def _end(self) -> object:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        return _STOP_RUNNING_SENTINEL
-
-    def release(self) -> None:
-        """Close without waiting; for finalizers, where no event loop runs."""
-        self.stop()
-
-
-def _do(errand: list[Any]) -> None:
-    # Taken out of the errand, which the thread holds until there is another, as in `_answer`.
-    work, connection = errand.pop()
-    work(connection)
-
-
-def _answer(loop: asyncio.AbstractEventLoop, errand: list[Any]) -> None:
-    # The thread holds the errand until there is another. What was to be done, and what came of it,
-    # is taken out of it: it can be a whole batch, which must go once the loop is done with it.
-    reply, work, connection = errand.pop()
-    try:
-        errand.append((_succeed, reply, work(connection)))
-    except BaseException as error:  # noqa: BLE001 # it is the caller's
-        errand.append((_fail, reply, error))
-    del reply, work
-    # The loop of a caller that was cancelled may have ended. aiosqlite's own reply would then
-    # raise in the thread, end it, and leave every later call of the connection without answer.
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(_settle, errand)
-
-
-def _settle(errand: list[Any]) -> None:
-    settle, reply, result = errand.pop()
-    settle(reply, result)
-
-
-def _succeed(reply: asyncio.Future[T], result: T) -> None:
-    if not reply.done():
-        reply.set_result(result)
-
-
-def _fail(reply: asyncio.Future[T], error: BaseException) -> None:
-    if isinstance(error, StopIteration):
-        # A future refuses it, and the caller would wait for ever.
-        error = RuntimeError("a function of the database's thread raised StopIteration")
-    if not reply.done():
-        reply.set_exception(error)
 
 
 def connect(
@@ -254,7 +158,7 @@ def _operational_error(error: sqlite3.OperationalError, path: Path, pragmas: Pra
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return PermissionDeniedError(path, "write")
         case sqlite3.SQLITE_INTERRUPT:
-            return StoppedError(f"{str(path)!r}: it was too late to go on")
+            return StoppedError(f"{str(path)!r}: the work was cancelled before it was committed")
         case sqlite3.SQLITE_CANTOPEN if not path.exists():
             return StoreError(f"{str(path)!r} does not exist")
         case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK, effective_ids=True):
@@ -309,7 +213,7 @@ def interrupting_when(
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise StoppedError("it was too late to go on") from error
+        raise StoppedError("the work was cancelled before it was committed") from error
     finally:
         connection.set_progress_handler(None, 0)
 
@@ -327,11 +231,11 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def decode_texts_with(
-    connection: sqlite3.Connection, made: Callable[[bytes], Any]
+    connection: sqlite3.Connection, decode: Callable[[bytes], Any]
 ) -> Iterator[None]:
-    """Decode the texts of the block's rows by a function of the caller's."""
+    """Decode the texts of the block's rows with `decode`."""
     usual = connection.text_factory
-    connection.text_factory = made
+    connection.text_factory = decode
     try:
         yield
     finally:

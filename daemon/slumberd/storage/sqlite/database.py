@@ -15,12 +15,12 @@ from typing import Self, TypeVar
 from slumberd.errors import SchemaError, StoreError, StoreReplacedError
 from slumberd.storage.sqlite.connection import (
     Access,
-    Connection,
     Pragmas,
     connect,
     data_version,
     translate_errors,
 )
+from slumberd.storage.sqlite.connection_thread import ConnectionThread
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Database:
         self.path = path
         self.pragmas = pragmas
         self.key = key
-        self._open: dict[Access, Connection] = {}
+        self._open: dict[Access, ConnectionThread] = {}
         self._opened_file: Place | None = None
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -101,24 +101,24 @@ class Database:
                 _check_same_file(self.path, self._opened_file)
             return await (await self._connection(access)).run(work)
 
-    async def _connection(self, access: Access) -> Connection:
+    async def _connection(self, access: Access) -> ConnectionThread:
         if access not in self._open:
-            opened = await Connection(
+            opened = await ConnectionThread(
                 partial(connect, self.path, self.pragmas, access=access, key=self.key)
-            )
+            ).open()
             # Two callers may open at once; the first one's connection is kept.
             if access in self._open:
                 await opened.close()
             else:
                 self._opened_file = self._opened_file if self._open else _file_id_at(self.path)
-                self._open[access] = opened  # type: ignore[assignment] # __await__ is untyped
+                self._open[access] = opened
                 _check_same_file(self.path, self._opened_file)
         return self._open[access]
 
     def interrupt(self) -> None:
         """Interrupt the writing statement, or the checkpoint after it; from any thread."""
         if "write" in self._open:
-            self._open["write"].halt()
+            self._open["write"].interrupt()
 
     @contextmanager
     def interrupting(

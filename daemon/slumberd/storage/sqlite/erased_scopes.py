@@ -1,4 +1,4 @@
-"""Remember which scopes were forgotten, in either database, and leave no byte of them behind."""
+"""Keep the hashes of erased scopes in a database, and remove erased bytes from its file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from slumberd.sql_statements import statements
 _SQL = statements("erased_scopes")
 
 
-def forgotten(connection: sqlite3.Connection) -> ErasedScopes | None:
-    """Return what was forgotten, read whole, for many episodes; None when nothing ever was."""
+def load_erased_scopes(connection: sqlite3.Connection) -> ErasedScopes | None:
+    """Return all erased scopes, loaded for many look-ups; None when nothing was ever erased."""
     key = _key(connection)
     if key is None:
         return None
@@ -23,7 +23,7 @@ def forgotten(connection: sqlite3.Connection) -> ErasedScopes | None:
 
 
 def erased_scope_lookup(connection: sqlite3.Connection) -> ErasedScopes | None:
-    """Return what was forgotten, looked up for each scope; None when nothing ever was."""
+    """Return the erased scopes, each looked up in the file; None when nothing was ever erased."""
     key = _key(connection)
     return None if key is None else ErasedScopes(key, partial(_moment_of, connection))
 
@@ -41,21 +41,21 @@ def _moment_of(connection: sqlite3.Connection, digest: bytes) -> int | None:
 
 
 def key_of(connection: sqlite3.Connection) -> bytes | None:
-    """Return the key of the hashes; None when nothing was ever forgotten here."""
+    """Return the key of the hashes; None when nothing was ever erased here."""
     return _key(connection)
 
 
-def remember(
+def record_erased_scope(
     connection: sqlite3.Connection, reach: ScopeFilter, moment: int, key: bytes | None = None
 ) -> bytes:
-    """Remember that a scope is forgotten up to a moment, in microseconds; return its hash.
+    """Record that a scope is erased up to a moment; return its hash.
 
     Args:
         connection: In a transaction.
         reach: The scope.
-        moment: Up to when.
-        key: Of the hashes, where there is none yet. All databases of a state directory share it,
-            so that each can learn what another one remembers.
+        moment: The last erased instant, microseconds.
+        key: The key of the hashes if this database has none yet; None draws one. All databases of
+            a state directory share it, so that each can take over the hashes of another.
     """
     key = _begin(connection, key or secrets.token_bytes(32))
     digest = digest_of(key, reach.user, reach.session, reach.agent)
@@ -63,8 +63,10 @@ def remember(
     return digest
 
 
-def learn(connection: sqlite3.Connection, key: bytes, digest: bytes, moment: int) -> None:
-    """Remember an erased scope by the hash that another database has of it."""
+def record_erased_hash(
+    connection: sqlite3.Connection, key: bytes, digest: bytes, moment: int
+) -> None:
+    """Record an erased scope by its hash in another database that has the same key."""
     if _begin(connection, key) == key:
         connection.execute(_SQL["add_moment"], (digest, moment))
 
@@ -79,7 +81,7 @@ def _begin(connection: sqlite3.Connection, key: bytes) -> bytes:
 
 @contextmanager
 def overwriting(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let what the block deletes be overwritten with zeros; outside of any transaction."""
+    """Make SQLite overwrite with zeros what the block deletes; outside of any transaction."""
     connection.execute("PRAGMA secure_delete = ON")
     try:
         yield
@@ -88,10 +90,10 @@ def overwriting(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def scrub(connection: sqlite3.Connection) -> bool:
-    """Write the file anew, so that no free page holds what was deleted, and empty its log.
+    """Rewrite the file, so that no free page holds deleted content, and empty its log.
 
     Returns:
-        Whether the write-ahead log could be emptied: no reader held on to it.
+        Whether the write-ahead log could be emptied; a reader may prevent it.
     """
     # In memory, a copy of a large file would not fit.
     connection.execute("PRAGMA temp_store = FILE")

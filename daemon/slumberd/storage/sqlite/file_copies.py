@@ -1,4 +1,4 @@
-"""Copy files with their owner and mode, until they are on the disk."""
+"""Copy files with their owner and mode, and sync the copies to the disk."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _CHUNK = 2**20
 
 
 def copy_file(source: Path, target: Path, saved: SavedFile | None = None) -> bool:
-    """Copy a file to a new one, until it is on the disk; say whether its owner could be kept.
+    """Copy a file to a new file and sync it; return whether its owner could be set.
 
     Args:
         source: The file.
         target: The new file.
-        saved: What its mode and owner are to be; None leaves both for later.
+        saved: The mode and owner of the new file; None leaves both for later.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with _regular(source) as reading, os.fdopen(os.open(target, flags, 0o600), "wb") as writing:
         shutil.copyfileobj(reading, writing, _CHUNK)
         writing.flush()
         # By its descriptor: another member of the group could put a link in its place.
-        kept = saved is None or _give(writing.fileno(), saved)
+        has_owner = saved is None or _set_owner(writing.fileno(), saved)
         os.fsync(writing.fileno())
-    return kept
+    return has_owner
 
 
 def _regular(path: Path) -> BinaryIO:
-    """Open a file to read it; a pipe in its place must not hold us."""
+    """Open a regular file for reading; a pipe in its place does not block."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -46,8 +46,8 @@ def _regular(path: Path) -> BinaryIO:
     return file
 
 
-def _give(descriptor: int, saved: SavedFile) -> bool:
-    """Give a file to its owner and group, as far as this user may; say whether it has them now."""
+def _set_owner(descriptor: int, saved: SavedFile) -> bool:
+    """Set owner, group and mode as far as this user may; return whether owner and group are set."""
     uid, gid = _ids_of(saved)
     with suppress(PermissionError):
         os.fchown(descriptor, -1, gid)
@@ -59,7 +59,7 @@ def _give(descriptor: int, saved: SavedFile) -> bool:
 
 
 def _ids_of(saved: SavedFile) -> tuple[int, int]:
-    """Return the numbers of owner and group: by name, for numbers differ between machines."""
+    """Return the ids of owner and group, by their names: ids differ between machines."""
     uid, gid = saved.uid, saved.gid
     with suppress(KeyError):
         uid = pwd.getpwnam(saved.user).pw_uid if saved.user else uid
@@ -68,8 +68,8 @@ def _ids_of(saved: SavedFile) -> tuple[int, int]:
     return uid, gid
 
 
-def described(original: Path, copy: Path, *, name: str, role: Role) -> SavedFile:
-    """Describe a copy of a file, and give it the owner and the mode of the original."""
+def describe_copy(original: Path, copy: Path, *, name: str, role: Role) -> SavedFile:
+    """Describe a copy of a file, and set the owner and mode of the original on it."""
     status = original.stat()
     saved = SavedFile(
         name=name,
@@ -83,7 +83,7 @@ def described(original: Path, copy: Path, *, name: str, role: Role) -> SavedFile
         group=_name(grp.getgrgid, status.st_gid),
     )
     with copy.open("rb") as file:
-        _give(file.fileno(), saved)
+        _set_owner(file.fileno(), saved)
         os.fsync(file.fileno())
     return saved
 

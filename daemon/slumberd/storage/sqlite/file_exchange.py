@@ -1,8 +1,8 @@
-"""Put several files in the place of others, as one step that a crash cannot leave half done.
+"""Replace several files in one step, which a crash cannot leave half done.
 
-The new files are staged beside those that they replace. Then a journal says which they are: from
-here on the exchange is finished, if need be by whoever takes the state directory next. What was
-replaced is kept beside it, under a name with the instant of the exchange.
+The new files are staged beside the files that they replace. Then a journal names them. From there
+on the exchange will be finished: after a crash, the next program that locks the state directory
+finishes it. A replaced file is kept, under a name with the instant of the exchange.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BESIDE = ("-wal", "-shm")
 
 
 class _Journal(BaseModel):
-    """What is exchanged: by name, whether a staged file takes the place, or nothing does."""
+    """The exchanged files: by name, whether a staged file replaces the file; else it is removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,34 +33,34 @@ class _Journal(BaseModel):
     changes: dict[str, bool]
 
 
-def staged(target: Path) -> Path:
-    """Return where the file is staged that is to take a place."""
+def staging_path(target: Path) -> Path:
+    """Return the path at which the new file of a target is staged."""
     return target.with_name(target.name + _STAGED)
 
 
-def kept(target: Path, stamp: str) -> Path:
-    """Return where the file is kept that had a place before."""
+def replaced_path(target: Path, stamp: str) -> Path:
+    """Return the path at which the replaced file of a target is kept."""
     return target.with_name(f"{target.name}.replaced-{stamp}")
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Say whether an exchange was begun in a state directory, and not finished."""
+    """Return whether a state directory has an exchange that was begun and not finished."""
     return (directory / JOURNAL).exists()
 
 
 def discard(targets: Iterable[Path]) -> None:
-    """Delete what was staged by an exchange that was never begun."""
+    """Delete the staged files of an exchange that was never begun."""
     for target in targets:
-        staged(target).unlink(missing_ok=True)
+        staging_path(target).unlink(missing_ok=True)
 
 
 def begin(directory: Path, stamp: str, changes: Mapping[str, bool]) -> None:
-    """Promise an exchange: after this it is finished, whatever happens.
+    """Begin an exchange; a crash after this only delays it.
 
     Args:
         directory: The state directory, locked.
-        stamp: When that is, as ``20260301T120000Z``.
-        changes: By name, whether a staged file takes the place, or nothing does.
+        stamp: The instant of the exchange, as ``20260301T120000Z``.
+        changes: By name, whether a staged file replaces the file; else the file is removed.
     """
     document = _Journal(stamp=stamp, changes=dict(changes))
     fresh = directory / f"{JOURNAL}.new"
@@ -76,19 +76,18 @@ def begin(directory: Path, stamp: str, changes: Mapping[str, bool]) -> None:
 def finish(directory: Path, targets: Mapping[str, Path]) -> list[Path]:
     """Finish the exchange of a state directory, if one was begun.
 
-    Every step may have been done before, by one that was killed.
+    A process that was killed may have done any of the steps already.
 
     Args:
         directory: The state directory, locked.
-        targets: By name, the places that files can have. The journal names no paths: others may
-            write in this directory, and root must not move what they name.
+        targets: The path of each name. The journal names no paths: other users may write in this
+            directory, and root must not move a file that they name.
 
     Returns:
-        What was replaced, where it is kept.
+        The replaced files, at the paths where they are kept.
 
     Raises:
-        StoreError: The journal cannot be read or names what there is no place for, or a file
-            cannot be moved.
+        StoreError: The journal cannot be read, names an unknown file, or a file cannot be moved.
     """
     if not is_unfinished(directory):
         return []
@@ -104,13 +103,13 @@ def finish(directory: Path, targets: Mapping[str, Path]) -> list[Path]:
 
 def _finish(directory: Path, changes: Mapping[Path, bool], journal: _Journal) -> list[Path]:
     for target, replaced in changes.items():
-        _exchange(target, kept(target, journal.stamp), replaced=replaced)
+        _exchange(target, replaced_path(target, journal.stamp), replaced=replaced)
     for folder in {target.parent for target in changes}:
         sync_directory(folder)
     (directory / JOURNAL).unlink()
     sync_directory(directory)
-    places = (kept(target, journal.stamp) for target in changes)
-    return [place for place in places if place.exists()]
+    kept = (replaced_path(target, journal.stamp) for target in changes)
+    return [path for path in kept if path.exists()]
 
 
 def _read(journal: Path, targets: Mapping[str, Path]) -> _Journal:
@@ -126,10 +125,10 @@ def _read(journal: Path, targets: Mapping[str, Path]) -> _Journal:
 
 
 def _exchange(target: Path, place: Path, *, replaced: bool) -> None:
-    fresh = staged(target)
-    if replaced and not fresh.exists():  # it has taken the place already
+    fresh = staging_path(target)
+    if replaced and not fresh.exists():  # it was moved already
         return
-    # The old log first: beside a new database it would be applied to it.
+    # The old log first: SQLite would apply it to the new database.
     for end in _BESIDE:
         with suppress(FileNotFoundError):
             target.with_name(target.name + end).replace(place.with_name(place.name + end))
@@ -143,14 +142,14 @@ def _exchange(target: Path, place: Path, *, replaced: bool) -> None:
 def _keep(target: Path, place: Path) -> None:
     try:
         os.link(target, place, follow_symlinks=False)
-    except (FileNotFoundError, FileExistsError):  # there was none, or it is kept already
+    except (FileNotFoundError, FileExistsError):  # there is no file, or it is kept already
         return
-    except OSError:  # this file system knows no second name, or the file is another user's
+    except OSError:  # no hard links on this file system, or the file is another user's
         target.replace(place)
 
 
 def sync_directory(directory: Path) -> None:
-    """Let the names in a directory survive a power cut."""
+    """Sync a directory, so that the names in it survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Change tables that exist: columns that hosts ask for, and our own side tables' versions."""
+"""Change existing tables: add columns that hosts request, and upgrade slumberd's own tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*( ?\(\d+(, ?\d+)?\))?")
 
 _FIELDS = frozenset(("op", "table", "column", "type", "nullable"))
 _ROW_IDS = frozenset(("rowid", "oid", "_rowid_"))
-"""Names of the number that every row has; a column of such a name would hide it."""
+"""Names of the row number that every table has; a column of such a name would hide it."""
 
 LONGEST_NAME = 128
 _MOST = 2**63 - 1
@@ -40,17 +40,17 @@ def add_columns(
     tables: Sequence[str],
     at: str,
 ) -> None:
-    """Add a plan's nullable columns in one transaction; those that exist are left alone.
+    """Add a plan's nullable columns in one transaction; existing columns stay as they are.
 
     Args:
         connection: Outside of any transaction.
-        plan: Looked through whole before anything is done.
+        plan: The plan; all of it is checked before anything is done.
         store: The store's name, for errors.
         tables: The tables that may grow.
         at: Recorded with the plan's version, once.
 
     Raises:
-        MigrationNotSupportedError: An operation is none that is supported; nothing is done.
+        MigrationNotSupportedError: An operation is not supported; nothing is done.
     """
     columns = [_column(operation, store, tables) for operation in plan.operations]
     with transaction(connection):
@@ -73,7 +73,7 @@ def _column(operation: Mapping[str, Any], store: str, tables: Sequence[str]) -> 
 
 
 def _refused(op: object, operation: Mapping[str, Any], column: _Column) -> str:
-    """Say why an operation is none that there is; nothing when it is one."""
+    """Return why an operation is not supported; an empty text when it is."""
     if op != "add_column":
         return "v1-add-column-only"
     if not operation.get("nullable"):
@@ -89,7 +89,7 @@ def _is_name(part: object) -> bool:
 
 def _unusable(column: _Column, tables: Sequence[str]) -> str:
     if not all(map(_is_name, column)):
-        return ""  # which was told
+        return ""  # `_refused` has reported it
     if column.table not in tables:
         return f"unknown table {column.table!r}"
     if not _TYPE.fullmatch(column.type):
@@ -102,7 +102,7 @@ def _unusable(column: _Column, tables: Sequence[str]) -> str:
 
 
 def _folded(name: str) -> str | None:
-    """Return a name as SQLite compares names: without the case of a to z, and of nothing else."""
+    """Return a name as SQLite compares names: a to z without case, all else unchanged."""
     try:
         return name.encode().lower().decode()
     except UnicodeEncodeError:
@@ -115,7 +115,7 @@ def _add(connection: sqlite3.Connection, column: _Column) -> str:
     if _type_of(connection, column) is None:
         table, name = _quoted(column.table), _quoted(column.name)
         problem = _attempt(connection, f"ALTER TABLE {table} ADD COLUMN {name} {column.type}")
-    # A word that SQLite knows otherwise, as NULL, may have been taken for something else.
+    # SQLite may read a keyword such as NULL as part of another clause.
     found = _type_of(connection, column)
     if problem or found is None or found.upper() == column.type.upper():
         return problem
@@ -123,14 +123,14 @@ def _add(connection: sqlite3.Connection, column: _Column) -> str:
 
 
 def _type_of(connection: sqlite3.Connection, column: _Column) -> str | None:
-    """Return the type that a column has; None when there is none of its name."""
+    """Return the type of a column; None when the table has no such column."""
     found = connection.execute(_SQL["types_of_columns"], [column.table]).fetchall()
     types = {_folded(name): kind for name, kind in found}
     return types.get(_folded(column.name))
 
 
 def _attempt(connection: sqlite3.Connection, sql: str, **values: object) -> str:
-    """Run a statement; return what SQLite has against it, nothing when it was done."""
+    """Run a statement; return the error that SQLite reports, an empty text when there is none."""
     try:
         connection.execute(sql, values)
     except sqlite3.OperationalError as error:
@@ -141,9 +141,9 @@ def _attempt(connection: sqlite3.Connection, sql: str, **values: object) -> str:
 
 
 def _record(connection: sqlite3.Connection, version: int, at: str) -> str:
-    """Record a version, once; return why that cannot be."""
+    """Record a version, once; return why that fails, an empty text when it does not."""
     if not 1 <= version <= _MOST:
-        return f"version {version} is none; write 1 or more"
+        return f"version {version} is invalid; write 1 or more"
     connection.execute(_SQL["create_migrations"])
     problem = _attempt(connection, _SQL["record_migration"], version=version, at=at)
     if problem or not connection.execute(_SQL["has_migration"], {"version": version}).fetchone():

@@ -100,10 +100,10 @@ def has_foreign_log(connection: sqlite3.Connection, path: Path) -> bool:
     except StoreError:  # another program writes it now
         return False
     seen = _first_entry(connection)
-    if seen is None and has_table(connection, "episodes"):  # our log was dropped
+    if seen is None and has_table(connection, "episodes"):  # the episode log was dropped
         return False
-    forgotten = b"" in (own, seen)
-    return own is not None and own != seen and not forgotten
+    erased = b"" in (own, seen)
+    return own is not None and own != seen and not erased
 
 
 def _first_entry(connection: sqlite3.Connection) -> bytes | None:
@@ -116,8 +116,8 @@ def _first_entry(connection: sqlite3.Connection) -> bytes | None:
 
 
 def _quick_check(connection: sqlite3.Connection) -> str:
-    told = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    return "" if told == "ok" else told
+    problem = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    return "" if problem == "ok" else problem
 
 
 def run_within(

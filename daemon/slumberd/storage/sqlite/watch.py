@@ -12,8 +12,8 @@ from typing import Self
 from slumberd.errors import StoreError
 from slumberd.storage.sqlite.connection import Pragmas, connect, data_version
 
-_LOOKS_BEFORE_SLOWING = 200
-"""After so many looks without a commit, the watch waits longer between two looks."""
+_POLLS_BEFORE_SLOWING = 200
+"""After so many polls without a commit, the watch waits longer between two polls."""
 
 _SLOWER_BY = 1.6
 """How many times longer. By default a commit then waits for 40 ms on average, and 80 at most."""
@@ -23,24 +23,25 @@ class Watch:
     """Calls back once at the start, and soon after any connection commits.
 
     The watch polls SQLite's data version: a notification of the file system would come before the
-    commit is visible. When the file cannot be read, the watch tries again at its next look, and
+    commit is visible. It polls in its own thread: a poll through the event loop takes 2.4 times the
+    processor time. When the file cannot be read, the watch tries again at its next poll, and
     then counts it as changed. A store of this process calls `notify_watches` after a commit.
 
     Args:
         path: The file; must exist.
-        tell: The callback; called from the watching thread, or from the one that committed.
+        on_commit: The callback; called from the watching thread, or from the one that committed.
         poll_seconds: How long a commit of another process may go unnoticed.
 
     Attributes:
-        told: How many times the watch has called back.
+        calls: How many times the watch has called back.
     """
 
-    def __init__(self, path: Path, tell: Callable[[], object], *, poll_seconds: float) -> None:
+    def __init__(self, path: Path, on_commit: Callable[[], object], *, poll_seconds: float) -> None:
         self._path = path
-        self._callback = tell
-        self.told = 0
+        self._on_commit = on_commit
+        self.calls = 0
         self._poll_seconds = poll_seconds
-        self._looks = 0
+        self._polls = 0
         # Held while the watch runs. Waiting for a lock costs half as much as for an event.
         self._watching = Lock()
         self._thread = Thread(target=self._run, name="slumberd-watch", daemon=True)
@@ -62,35 +63,35 @@ class Watch:
         while self._watching.locked():
             with suppress(StoreError, sqlite3.Error):
                 self._watch()
-            if self._rest():
+            if self._wait():
                 self._call_back()
 
-    def _rest(self) -> bool:
-        """Wait between two looks; return whether there is another."""
-        self._looks += 1
-        longer = _SLOWER_BY if self._looks > _LOOKS_BEFORE_SLOWING else 1
+    def _wait(self) -> bool:
+        """Wait between two polls; return whether there is another."""
+        self._polls += 1
+        longer = _SLOWER_BY if self._polls > _POLLS_BEFORE_SLOWING else 1
         if self._watching.acquire(timeout=self._poll_seconds * longer):
             self._watching.release()
             return False
         return True
 
-    def hear(self, path: Path) -> None:
-        """Call back when a commit was to this watch's file."""
+    def notify(self, path: Path) -> None:
+        """Call back when the file of a commit is this watch's file."""
         if path.absolute() == self._path.absolute():
             with suppress(RuntimeError):  # the callback's event loop has just ended
                 self._call_back()
 
     def _call_back(self) -> None:
-        self.told += 1
-        self._looks = 0
-        self._callback()
+        self.calls += 1
+        self._polls = 0
+        self._on_commit()
 
     def _watch(self) -> None:
         with closing(connect(self._path, Pragmas(), access="read")) as connection:
             seen = data_version(connection)
-            # No one may have noticed a commit before this first look.
+            # A commit before this first poll was not noticed.
             self._call_back()
-            while self._rest():
+            while self._wait():
                 now = data_version(connection)
                 if now != seen:
                     seen = now
@@ -104,4 +105,4 @@ _WATCHES: list[Watch] = []
 def notify_watches(path: Path) -> None:
     """Notify the watches of this process about a commit to a file."""
     for watch in tuple(_WATCHES):
-        watch.hear(path)
+        watch.notify(path)

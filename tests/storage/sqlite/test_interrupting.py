@@ -1,4 +1,4 @@
-"""Statements end once it is late, in the middle of their work."""
+"""A statement is interrupted once its work is cancelled, in the middle of what it does."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def connection() -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def test_statement_without_an_end_is_ended(connection: sqlite3.Connection) -> None:
-    questions = itertools.count(1)
+def test_endless_statement_is_interrupted(connection: sqlite3.Connection) -> None:
+    calls = itertools.count(1)
 
-    with pytest.raises(StoppedError), interrupting_when(connection, lambda: next(questions) == 3):
+    with pytest.raises(StoppedError), interrupting_when(connection, lambda: next(calls) == 3):
         connection.execute(ENDLESS)
 
 
-def test_many_rows_are_taken_back_however_many_are_to_come(connection: sqlite3.Connection) -> None:
-    questions = itertools.count(1)
+def test_interrupted_transaction_writes_nothing(connection: sqlite3.Connection) -> None:
+    calls = itertools.count(1)
 
     with (
         pytest.raises(StoppedError),
         transaction(connection),
-        interrupting_when(connection, lambda: next(questions) == 3),
+        interrupting_when(connection, lambda: next(calls) == 3),
     ):
         connection.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in itertools.count()))
 
     assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
 
 
-@pytest.mark.parametrize("cancelled", [None, lambda: False], ids=["never asked", "never late"])
-def test_what_is_in_time_is_done(
+@pytest.mark.parametrize("cancelled", [None, lambda: False], ids=["no check", "never cancelled"])
+def test_transaction_that_is_not_cancelled_is_committed(
     connection: sqlite3.Connection, cancelled: Callable[[], bool] | None
 ) -> None:
     with transaction(connection), interrupting_when(connection, cancelled):
@@ -54,7 +54,7 @@ def test_what_is_in_time_is_done(
     assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (20_000,)
 
 
-def test_other_mistakes_stay_what_they_are(connection: sqlite3.Connection) -> None:
+def test_other_errors_are_raised_unchanged(connection: sqlite3.Connection) -> None:
     with (
         pytest.raises(sqlite3.OperationalError, match="no such table"),
         interrupting_when(connection, lambda: False),
@@ -62,9 +62,9 @@ def test_other_mistakes_stay_what_they_are(connection: sqlite3.Connection) -> No
         connection.execute("SELECT 1 FROM nowhere")
 
 
-def test_nobody_is_asked_afterwards(connection: sqlite3.Connection) -> None:
-    late = False
-    with interrupting_when(connection, lambda: late):
-        late = True
+def test_statements_after_the_block_are_not_interrupted(connection: sqlite3.Connection) -> None:
+    cancelled = False
+    with interrupting_when(connection, lambda: cancelled):
+        cancelled = True
 
     connection.execute(ENDLESS.replace("FROM n)", "FROM n WHERE i < 99999)"))
