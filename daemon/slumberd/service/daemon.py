@@ -177,7 +177,7 @@ class Daemon:
             _warn_of_resurfaced(resurfaced)
         fire = partial(self._fire, runner, operations.turn)
         scheduler = Scheduler(
-            clock=self._clock, episodes=stores.memory, ledger=stores.facts, fire=fire
+            clock=self._clock, episodes=stores.memory, ledger=stores.facts.ledger, fire=fire
         )
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
@@ -279,7 +279,7 @@ class Daemon:
 
     async def _keep_alive(self, components: Components) -> None:
         scheduler = components.scheduler
-        pulses = [components.stores.memory.pulse, components.stores.facts.pulse]
+        pulses = [components.stores.memory.pulse, components.stores.facts.file.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.keep(self._stop, within_seconds=self._notifier.watchdog_seconds)
 

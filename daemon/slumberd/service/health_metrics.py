@@ -58,7 +58,7 @@ class TallyCounter:
             StoreError: A store cannot be read.
         """
         facts = stores.facts
-        while found := await facts.counts(self._upto, limit=AT_ONCE):
+        while found := await facts.reads.counts(self._upto, limit=AT_ONCE):
             for number, rule, channels in found:
                 self._sums[rule] = self._sums[rule].plus(BatchTotals.of(channels))
                 self._upto = number
@@ -194,7 +194,7 @@ class HealthCollector:
     async def _figures(
         self, active: Mapping[str, ConsolidationRule], timezone: str, now: datetime
     ) -> _RuleFigures:
-        watermarks = await self._sources.stores.facts.watermarks()
+        watermarks = await self._sources.stores.facts.watermarks.positions()
         marks = {name: mark for name, mark in watermarks.items() if name in active}
         read = {name: mark for name, mark in marks.items() if active[name].reads_episodes}
         backlogs = await self._backlogs({mark for mark, _ in read.values()}, now)
@@ -229,8 +229,8 @@ class HealthCollector:
         reader = self._sources.reader
         if reader is None:
             return None
-        lag = await self._sources.stores.facts.lag(reader)
-        _, refused = await self._sources.stores.facts.published_position(reader)
+        lag = await self._sources.stores.facts.promotion_feed.lag(reader)
+        _, refused = await self._sources.stores.facts.promotion_feed.published_position(reader)
         return ProvenanceHealth(lag.rows, lag.seconds(now), refused)
 
     async def _backlogs(self, marks: Iterable[Position], now: datetime) -> dict[Position, _Backlog]:
@@ -304,7 +304,7 @@ class HealthCollector:
 
     async def _ledger_figures(self) -> _LedgerFigures:
         facts = self._sources.stores.facts
-        held = (await facts.held()).values()
+        held = (await facts.ledger.held()).values()
         return _LedgerFigures(
             await facts.watermarks.successes(),
             Counter(await facts.reads.count_quarantined()),

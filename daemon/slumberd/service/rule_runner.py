@@ -97,7 +97,7 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
     """Return the rule runner of open stores."""
     consolidator = Consolidator(
         stores.memory,
-        stores.facts,
+        stores.facts.ledger,
         log.keyed(stores.scope_key),
         clock,
         batch=settings.facts.batch,

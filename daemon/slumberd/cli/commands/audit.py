@@ -126,30 +126,30 @@ async def _read_rows(
     async with reading_facts(settings) as store:
         rows = await store.reads.ledger_rows()
         if after is None:
-            return await _last(store, wanted, limit), rows
-        return await _first(store, wanted, after, limit), rows
+            return await _last(store.reads, wanted, limit), rows
+        return await _first(store.reads, wanted, after, limit), rows
 
 
-async def _last(store: FactReader, wanted: Wanted, limit: int) -> list[Record]:
-    after = await store.ledger_rows() - limit if wanted == EVERYTHING else 0
+async def _last(reads: FactReader, wanted: Wanted, limit: int) -> list[Record]:
+    after = await reads.ledger_rows() - limit if wanted == EVERYTHING else 0
     found: deque[Record] = deque(maxlen=limit)
-    async for record in _pages(store, wanted, max(0, after)):
+    async for record in _pages(reads, wanted, max(0, after)):
         found.append(record)
     return list(found)
 
 
-async def _first(store: FactReader, wanted: Wanted, after: int, limit: int) -> list[Record]:
+async def _first(reads: FactReader, wanted: Wanted, after: int, limit: int) -> list[Record]:
     found: list[Record] = []
-    async for record in _pages(store, wanted, after):
+    async for record in _pages(reads, wanted, after):
         found.append(record)
         if len(found) == limit:
             break
     return found
 
 
-async def _pages(store: FactReader, wanted: Wanted, after: int) -> AsyncIterator[Record]:
+async def _pages(reads: FactReader, wanted: Wanted, after: int) -> AsyncIterator[Record]:
     """Yield the wanted rows above a number, with one page of rows in memory."""
-    while page := await store.reads.records(after=after, limit=PAGE):
+    while page := await reads.records(after=after, limit=PAGE):
         for record in page:
             if wanted.fits(record):
                 yield record

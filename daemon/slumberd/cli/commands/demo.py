@@ -28,11 +28,12 @@ from slumberd.model.record import Record
 from slumberd.observability.logs import DeltaLines
 from slumberd.service.composition import facts_of, memory_of
 from slumberd.service.daemon import perform
-from slumberd.storage.facts.reads import FactReader
+from slumberd.storage.audit.verify import Break
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)
 """Monday evening: Mira has not moved yet."""
+HOME = FactPattern(user="mira", predicate="lives_in")
 
 KINDS = {
     "add": ("new", "m01"),
@@ -79,7 +80,19 @@ async def _show_story(settings: Settings, log: DeltaLines) -> None:
         await _put_day(settings, name)
         _print_firing(await _fire(settings, log))
     async with facts_of(settings, CLOCK, settings.facts_path) as facts:
-        await _print_facts(facts)
+        records = await facts.reads.records()
+        current = await facts.query(FactPattern())
+        home = await facts.query(HOME)
+        earlier = await facts.query(HOME, valid_at=EARLIER)
+        verified = await facts.verify()
+    _print_heading("What the deltas did")
+    _print_deltas(records)
+    _print_heading("The current facts")
+    print_table(COLUMNS, [row(fact) for fact in sorted(current, key=_sort_key)])
+    _print_heading(f"Where Mira lives: now, and as of {EARLIER:%A evening}")
+    print_table(COLUMNS, [row(fact) for fact in (*home, *earlier)])
+    _print_heading("The audit")
+    _print_verification(*verified)
 
 
 async def _put_day(settings: Settings, name: str) -> None:
@@ -101,20 +114,6 @@ async def _fire(settings: Settings, log: DeltaLines) -> dict[str, Any]:
 def _print_firing(report: dict[str, Any]) -> None:
     (counts,) = report["channels"].values()
     print_table(["firing", *counts], [[*report["firing_ids"], *counts.values()]])
-
-
-async def _print_facts(facts: FactReader) -> None:
-    _print_heading("What the deltas did")
-    _print_deltas(await facts.reads.records())
-    _print_heading("The current facts")
-    current = await facts.query(FactPattern())
-    print_table(COLUMNS, [row(fact) for fact in sorted(current, key=_sort_key)])
-    _print_heading(f"Where Mira lives: now, and as of {EARLIER:%A evening}")
-    home = FactPattern(user="mira", predicate="lives_in")
-    then = await facts.query(home, valid_at=EARLIER)
-    print_table(COLUMNS, [row(fact) for fact in (*await facts.query(home), *then)])
-    _print_heading("The audit")
-    await _print_audit(facts)
 
 
 def _sort_key(fact: Fact) -> tuple[str, ...]:
@@ -145,8 +144,7 @@ def _describe(record: Record) -> str:
     return " ".join(words)
 
 
-async def _print_audit(facts: FactReader) -> None:
-    rows, head, broken = await facts.verify()
+def _print_verification(rows: int, head: str, broken: Break | None) -> None:
     if broken:  # impossible: the ledger is a second old
         raise RuntimeError(broken.problem)
     print(f"verified: {plural(rows, 'row')}, their chain and their facts; head {head[:16]}")
