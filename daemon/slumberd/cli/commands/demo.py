@@ -24,11 +24,10 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.record import Record
+from slumberd.model.record import Break, Record
 from slumberd.observability.logs import DeltaLines
 from slumberd.service.composition import facts_of, memory_of
 from slumberd.service.daemon import perform
-from slumberd.storage.audit.verify import Break
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)
