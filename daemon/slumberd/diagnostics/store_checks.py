@@ -13,19 +13,17 @@ from typing import Any, assert_never
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
-from slumberd.errors import StoreError
+from slumberd.diagnostics.status import RuleState, StatusContext, read_backlogs, rule_states
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.finding import Finding
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling import cron
 from slumberd.scheduling.due import LATE
 from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import paused_in
 from slumberd.storage.audit import offline_status
 from slumberd.storage.audit.offline_status import FactsSeen
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
-from slumberd.storage.sqlite.recovery import look
 
 QUICK_SECONDS = 10.0
 """The time limit of each pass over a whole database, without `--deep`."""
@@ -219,60 +217,46 @@ def check_degraded_rules(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 def check_due_rules(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for too long."""
-    seen = read_or_none(context.settings.facts_path, offline_status.facts_in)
-    if seen is None or _started_recently(context):
+    settings, rules = context.settings, context.rules
+    seen = read_or_none(settings.facts_path, offline_status.facts_in)
+    if rules is None or seen is None or _started_recently(context):
         return
-    paused = paused_in(context.settings.state_dir)
-    for rule in context.rules.rules if context.rules else ():
-        stopped = not rule.enabled or rule.id in paused or rule.id in seen.held
-        if rule.id in seen.marks and not stopped:
-            yield from _check_lateness(rule, seen, context)
+    read = partial(read_backlogs, rules=rules, seen=seen, most=_most_counted)
+    backlogs = read_or_none(settings.memory_path, read)
+    paused = paused_in(settings.state_dir)
+    status = StatusContext(settings, seen, backlogs, paused, context.now)
+    for state in rule_states(rules, status):
+        yield from _check_lateness(state, context)
 
 
-def _check_lateness(
-    rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext
-) -> Iterator[Finding]:
-    if why := _lateness(rule, seen, context):
-        fired = seen.fired.get(rule.id)
-        ago = f"; it fired last at {instant(fired):%Y-%m-%d %H:%M:%S}Z" if fired else ""
-        down = "start the daemon, or `slumberd fire " + rule.id + "`"
-        remedy = "see `firing.failed` in the daemon's log" if context.daemon else down
-        yield Finding("rule.late", f"rule {rule.id}", why + ago, remedy)
+def _most_counted(rule: ConsolidationRule) -> int:
+    return 10 * rule.due.count if isinstance(rule.due, Every) else 0
 
 
-def _lateness(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> str:
+def _check_lateness(state: RuleState, context: DoctorContext) -> Iterator[Finding]:
+    rule, due_at = state.rule, state.status.due_at
+    if due_at is None or context.now - due_at < _patience_with(rule, context):
+        return
+    fired = f"; it fired last at {state.fired_at:%Y-%m-%d %H:%M:%S}Z" if state.fired_at else ""
+    down = "start the daemon, or `slumberd fire " + rule.id + "`"
+    remedy = "see `firing.failed` in the daemon's log" if context.daemon else down
+    problem = _describe_lateness(rule, due_at, state.status.pending or 0)
+    yield Finding("rule.late", f"rule {rule.id}", problem + fired, remedy)
+
+
+def _patience_with(rule: ConsolidationRule, context: DoctorContext) -> timedelta:
+    """Return for how long a rule may be due before a check reports it."""
+    if context.daemon is not None:
+        return PATIENCE
+    return LATE if isinstance(rule.due, Cron) else timedelta()
+
+
+def _describe_lateness(rule: ConsolidationRule, due_at: datetime, pending: int) -> str:
     match rule.due:
         case Every(count=count):
-            return _overdue_episodes(
-                seen.marks[rule.id], count, seen.fired.get(rule.id, 0), context
-            )
-        case Cron() as due:
-            return _overdue_instant(due, seen.served[rule.id], context)
+            more = "or more " if pending == _most_counted(rule) else ""
+            return f"{pending} {more}versions are pending; the rule fires every {count}"
+        case Cron():
+            return f"was due at {due_at:%Y-%m-%d %H:%M:%S}Z"
         case never:
             assert_never(never)
-
-
-def _overdue_episodes(mark: int, count: int, fired: int, context: DoctorContext) -> str:
-    if context.daemon is not None and microseconds(context.now - PATIENCE) < fired:
-        return ""
-    count_pending = partial(offline_status.pending_in, after=mark, at_most=10 * count)
-    try:
-        pending = look(context.settings.memory_path, count_pending)
-    except StoreError:
-        return ""
-    more = "or more " if pending == 10 * count else ""
-    return (
-        f"{pending} {more}versions are pending; the rule fires every {count}"
-        if pending >= count
-        else ""
-    )
-
-
-def _overdue_instant(due: Cron, served: int, context: DoctorContext) -> str:
-    zone = due.timezone or context.settings.timezone
-    until = context.now - (PATIENCE if context.daemon else LATE)
-    try:
-        missed = cron.missed_instants(due.expression, zone, after=instant(served), until=until)
-    except ValueError:
-        return ""
-    return f"was due at {missed.first:%Y-%m-%d %H:%M:%S}Z" if missed else ""

@@ -62,7 +62,7 @@ class Heartbeat:
     async def beat(self) -> None:
         """Log one line and write the textfile; log a warning when a store cannot be read."""
         try:
-            vitals = await self._health_collector.vitals(self._lag)
+            vitals = await self._health_collector.collect(self._lag)
         except SlumberdError as error:
             _log.warning("heartbeat.failed", error=type(error).__name__, message=str(error))
             return
@@ -105,10 +105,10 @@ def _line(vitals: DaemonHealth) -> dict[str, Any]:
 
 def _backlog(vitals: DaemonHealth) -> dict[str, Any]:
     """Return the keys of the log line about pending episodes."""
-    behind = [rule for rule in vitals.rules if rule.pending]
-    named = nlargest(MOST_NAMED, behind, key=lambda rule: rule.pending)
+    behind = [rule.status for rule in vitals.rules if rule.status.pending]
+    named = nlargest(MOST_NAMED, behind, key=lambda rule: rule.pending or 0)
     return {
-        "pending": sum(rule.pending for rule in behind),
+        "pending": sum(rule.pending or 0 for rule in behind),
         "oldest_pending_seconds": vitals.oldest_seconds,
         "late_seconds": vitals.late_seconds,
         "behind": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.client import ask_daemon
-from slumberd.cli.commands.rules import documents
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.environment import settings_variables
@@ -196,12 +195,13 @@ def status(
     daemon, silent = ask_daemon(settings.state_dir)
     if silent:
         raise StoreError(silent[0].problem)
-    survey = read_status(settings, loaded, SystemClock().now())
+    paused = paused_in(settings.state_dir)
+    survey = read_status(settings, loaded, SystemClock().now(), paused)
     stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
     if json:
         print_json(_status_document(settings, daemon, survey) | {"reload_needed": stale})
         return
-    _print_status(settings, daemon, survey)
+    _print_status(settings, daemon, survey, paused)
     if stale:
         print("\nthe daemon uses other rules than the files hold; `slumberd reload` loads them")
 
@@ -250,7 +250,7 @@ def _status_document(
         ],
         "disk_free_bytes": _free_bytes(settings),
         "provenance": _provenance_lag(settings, survey),
-        "rules": documents(survey.rules, paused_in(settings.state_dir)),
+        "rules": [state.document() for state in survey.rules],
     }
 
 
@@ -291,7 +291,9 @@ def _free_bytes(settings: Settings) -> int | None:
     return None
 
 
-def _print_status(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> None:
+def _print_status(
+    settings: Settings, daemon: dict[str, Any] | None, survey: Survey, paused: Collection[str]
+) -> None:
     free = _free_bytes(settings)
     space = f", {megabytes(free)} free" if free is not None else ""
     print(f"daemon     {_describe_daemon(daemon) if daemon else 'does not run'}")
@@ -303,7 +305,7 @@ def _print_status(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
     print(f"ledger     {plural(survey.ledger_rows, 'row')}")
     if lag := _provenance_lag(settings, survey):
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
-    if paused := paused_in(settings.state_dir):
+    if paused:
         print(f"paused     {cell(', '.join(sorted(paused)))}")
     for failure in daemon["failing"] if daemon else ():
         print(f"failing    {_describe_failure(failure)}")
@@ -331,7 +333,8 @@ def _print_rules(states: Sequence[RuleState], *, empty: str) -> None:
 
 
 def _urgency(state: RuleState) -> tuple[bool, bool, int]:
-    return not state.held, not state.quarantined, -(state.pending or 0)
+    status = state.status
+    return not status.held, not status.quarantined, -(status.pending or 0)
 
 
 def _describe_daemon(daemon: dict[str, Any]) -> str:
@@ -347,11 +350,11 @@ def _describe_failure(failure: dict[str, Any]) -> str:
 
 
 def _rule_row(state: RuleState) -> tuple[object, ...]:
-    cadence = state.cadence if state.rule.enabled else "disabled"
+    status, cadence = state.status, state.cadence if state.rule.enabled else "disabled"
     return (
-        state.rule.id, cadence, _number(state.pending), _time(state.oldest), state.fired_at,
-        _changes_of(state.outcome), state.next_at, _number(state.quarantined or None),
-        state.held or None,
+        state.rule.id, cadence, _number(status.pending), _time(state.oldest), state.fired_at,
+        _changes_of(state.outcome), status.next_at, _number(status.quarantined or None),
+        status.held or None,
     )  # fmt: skip
 
 

@@ -273,8 +273,7 @@ def pending_in(connection: sqlite3.Connection, after: int, at_most: int) -> int:
 
 def oldest_in(connection: sqlite3.Connection, after: int) -> str | None:
     """Return the stored timestamp of the first episode after a row of the log."""
-    row = connection.execute(_SQL["oldest"], {"after": after}).fetchone()
-    return row[0] if row else None
+    return episode_log.oldest_timestamp(connection, after)
 
 
 def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:

@@ -141,3 +141,9 @@ def pending(connection: sqlite3.Connection, after: int, at_most: int) -> int:
         _SQL["pending"], {"after": after, "at_most": at_most}
     ).fetchone()[0]
     return counted
+
+
+def oldest_timestamp(connection: sqlite3.Connection, after: int) -> str | None:
+    """Return the stored timestamp of the first existing episode after a position."""
+    row = connection.execute(_SQL["oldest_timestamp"], {"after": after}).fetchone()
+    return row[0] if row else None
