@@ -166,7 +166,7 @@ def test_why_prints_the_fact_its_sources_and_its_promotions(trial: TrialInstalla
         looked(trial, "why", "e1"),
         {
             "id": "e1",
-            "went": None,
+            "removal": None,
             "fact": {
                 "id": "e1", "user": "alice", "agent": "rag", "confidence": 1.0, "metadata": {},
                 "payload": {"subject": "ada", "predicate": "likes", "object": "tea"},
@@ -197,7 +197,7 @@ def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(
     trial: TrialInstallation,
 ) -> None:
     odd = {
-        "became": "quarantined", "reason": "intent_unknown", "went": None,
+        "became": "quarantined", "reason": "intent_unknown", "removal": None,
         "detail": "intent is 'shout'; write one of add, update, delete, noop",
         "row": {"kind": "quarantine", "reason": "intent_unknown", "replaces": []},
     }  # fmt: skip

@@ -205,6 +205,46 @@ def test_status_check_finds_what_is_urgent(site: Installation, broken: Any, id: 
     assert id in found(site, "status", "--check")
 
 
+OTHER_VERSIONS = [
+    pytest.param(
+        "facts.db",
+        "UPDATE slumberd_schema SET version = 1",
+        "was written by slumberd 0.1.0 (ledger 1, ours is 2), and this version does not read it",
+        "move the file away, and slumberd promotes its facts again from the episodes; only "
+        "slumberd 0.1.0 reads the manual edits and the ledger in it",
+        id="facts of 0.1.0",
+    ),
+    pytest.param(
+        "memory.db",
+        "CREATE TABLE slumberd_forgotten (digest BLOB, moment INTEGER)",
+        "keeps the erased scopes of slumberd 0.1.0, which this version does not read",
+        "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting', and erase these scopes "
+        "again",
+        id="erased scopes of 0.1.0",
+    ),
+    pytest.param(
+        "facts.db",
+        "UPDATE slumberd_schema SET version = 99",
+        "was written by a newer slumberd (ledger 99, ours is 2)",
+        "use that slumberd, or a newer one",
+        id="facts of a newer one",
+    ),
+]
+
+
+@pytest.mark.parametrize(("file", "statement", "problem", "remedy"), OTHER_VERSIONS)
+def test_doctor_says_what_to_do_with_a_file_of_another_version(
+    site: Installation, file: str, statement: str, problem: str, remedy: str
+) -> None:
+    sql(site.state / file, statement)
+
+    _, document = examined(site, "doctor")
+
+    (finding,) = document["findings"]
+    assert (finding["id"], finding["problem"]) == ("store.unreadable", problem)
+    assert finding["remedy"] == remedy
+
+
 def test_doctor_finds_what_could_not_be_read(site: Installation) -> None:
     odd = triple("e2", "ada", "likes", "x", metadata={"intent": "shout", "predicate": "likes"})
     site.put(odd, triple("e3", "ada", "likes", "gin"))
@@ -227,7 +267,7 @@ def test_doctor_lists_a_retraction_that_covers_nothing(site: Installation) -> No
     _, document = examined(site, "doctor")
 
     (finding,) = document["findings"]
-    assert finding["id"] == "acts.unreached"
+    assert finding["id"] == "claims.unreached"
     assert finding["problem"] == "1 retraction covers nothing: e0"
 
 

@@ -30,7 +30,7 @@ from slumberd.diagnostics.store_checks import (
     check_fact_store,
     check_future_episodes,
 )
-from slumberd.errors import ConfigurationError, StoreError
+from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.finding import Finding
 from slumberd.service.erased_content import HURRIED_SECONDS, resurfaced
@@ -224,6 +224,8 @@ def _check_database(
 def _unreadable_finding(path: Path, error: StoreError) -> Finding:
     if "damaged" in str(error):
         return _damaged_finding(path, "cannot be read to its end")
+    if isinstance(error, SchemaError) and error.remedy:
+        return Finding("store.unreadable", str(path), error.problem, error.remedy)
     problem = str(error).removeprefix(f"{str(path)!r} ").removeprefix(f"{str(path)!r}: ")
     remedy = "check its owner and mode; `slumberd restore DIR` restores a backup of it"
     return Finding("store.unreadable", str(path), problem, remedy)

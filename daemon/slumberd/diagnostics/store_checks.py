@@ -144,7 +144,7 @@ def _check_retractions(found: Sequence[str]) -> Iterator[Finding]:
         how_many = "1 retraction covers" if len(found) == 1 else f"{len(found)} retractions cover"
         problem = f"{how_many} nothing: {names}"
         remedy = f"`slumberd why-not {found[0]}`; is the clock of the host that wrote it behind?"
-        yield Finding("acts.unreached", "episodes", problem, remedy)
+        yield Finding("claims.unreached", "episodes", problem, remedy)
 
 
 def check_disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
     "episodes.future": ("warning", "no episode is dated in the future"),
-    "acts.unreached": ("warning", "every retraction covers at least one assertion"),
+    "claims.unreached": ("warning", "every retraction covers at least one assertion"),
     "facts.disagree": (
         "warning", "declared facts agree with the promoted facts of the same single-valued key"
     ),
