@@ -149,6 +149,11 @@ BREAKS = [
     ),
     pytest.param(lambda s: as_pipe(s.state / "memory.db"), "store.unreadable", id="pipe"),
     pytest.param(
+        lambda s: (s.state / "paused.json").write_text("no json"),
+        "state.unreadable",
+        id="paused rules",
+    ),
+    pytest.param(
         lambda s: sql(s.state / "memory.db", "PRAGMA journal_mode = DELETE"),
         "store.journal",
         id="journal",
@@ -197,7 +202,8 @@ def test_doctor_finds_what_is_broken_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("broken", "id"), [one for one in BREAKS if one.values[1] in ("config.invalid", "rule.late")]
+    ("broken", "id"),
+    [one for one in BREAKS if one.values[1] in ("config.invalid", "rule.late", "state.unreadable")],
 )
 def test_status_check_finds_what_is_urgent(site: Installation, broken: Any, id: str) -> None:
     broken(site)

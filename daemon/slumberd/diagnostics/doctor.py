@@ -29,6 +29,7 @@ from slumberd.diagnostics.store_checks import (
     check_due_rules,
     check_fact_store,
     check_future_episodes,
+    check_paused_rules,
 )
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
@@ -49,7 +50,8 @@ URGENT = frozenset(
         "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.future",
         "episodes.mismatched", "episodes.quarantined", "erasure.contradicted",
         "erasure.unfinished", "rule.degraded", "rule.held", "rule.late", "rules.stale",
-        "restore.unfinished", "state.missing", "store.damaged", "store.unreadable",
+        "restore.unfinished", "state.missing", "state.unreadable", "store.damaged",
+        "store.unreadable",
     }
 )  # fmt: skip
 """The kinds that `slumberd status --check` reports: a person must act soon."""
@@ -190,6 +192,7 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
     yield from resurfaced(settings, seconds)
     yield from _check_daemon(context)
+    yield from check_paused_rules(settings.state_dir)
     yield from check_due_rules(context)
 
 
@@ -222,7 +225,7 @@ def _check_database(
 
 
 def _unreadable_finding(path: Path, error: StoreError) -> Finding:
-    if "damaged" in str(error):
+    if isinstance(error, SchemaError) and error.problem.startswith("is damaged"):
         return _damaged_finding(path, "cannot be read to its end")
     if isinstance(error, SchemaError) and error.remedy:
         return Finding("store.unreadable", str(path), error.problem, error.remedy)

@@ -14,12 +14,14 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.diagnostics.status import RuleState, StatusContext, read_backlogs, rule_states
+from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.finding import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import LATE
 from slumberd.service.erased_content import NAMED, read_or_none
+from slumberd.service.pause import FILE as PAUSED_FILE
 from slumberd.service.pause import paused_in
 from slumberd.storage.audit import offline_status
 from slumberd.storage.audit.offline_status import FactsSeen
@@ -215,15 +217,30 @@ def check_degraded_rules(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding("rule.degraded", f"rule {rule['rule_id']}", problem, remedy)
 
 
+def check_paused_rules(directory: Path) -> Iterator[Finding]:
+    """Find that the list of paused rules in a state directory cannot be read."""
+    if _paused_or_none(directory) is None:
+        problem = "cannot be read: a daemon does not start with it"
+        remedy = "restore it from a backup, or delete it to resume every rule"
+        yield Finding("state.unreadable", str(directory / PAUSED_FILE), problem, remedy)
+
+
+def _paused_or_none(directory: Path) -> Mapping[str, str] | None:
+    try:
+        return paused_in(directory)
+    except StoreError:
+        return None
+
+
 def check_due_rules(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for too long."""
     settings, rules = context.settings, context.rules
     seen = read_or_none(settings.facts_path, offline_status.facts_in)
-    if rules is None or seen is None or _started_recently(context):
+    paused = _paused_or_none(settings.state_dir)
+    if rules is None or seen is None or paused is None or _started_recently(context):
         return
     read = partial(read_backlogs, rules=rules, seen=seen, most=_most_counted)
     backlogs = read_or_none(settings.memory_path, read)
-    paused = paused_in(settings.state_dir)
     status = StatusContext(settings, seen, backlogs, paused, context.now)
     for state in rule_states(rules, status):
         yield from _check_lateness(state, context)
