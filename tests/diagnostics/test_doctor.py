@@ -21,7 +21,7 @@ from slumberd.cli.client import ask_daemon
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
-from slumberd.diagnostics.doctor import run_checks, urgent
+from slumberd.diagnostics.doctor import find_urgent, run_checks
 from slumberd.diagnostics.host_checks import (
     Account,
     Machine,
@@ -390,7 +390,7 @@ def test_rules_that_the_daemon_has_not_taken_are_found(site: Installation) -> No
         settings, rules_of(settings), site.config, daemon, SystemClock().now(), QUIET
     )
 
-    assert [finding.id for finding in urgent(context)] == ["rules.stale"]
+    assert [finding.id for finding in find_urgent(context)] == ["rules.stale"]
 
 
 def test_configuration_that_the_daemon_has_not_taken_is_found(site: Installation) -> None:
@@ -409,7 +409,7 @@ def test_configuration_that_the_daemon_has_not_taken_is_found(site: Installation
             "`systemctl restart slumberd`",
         ),
     ]
-    assert urgent(context) == []
+    assert find_urgent(context) == []
 
 
 async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Installation) -> None:

@@ -81,7 +81,7 @@ def run_checks(context: DoctorContext) -> DoctorReport:
     return DoctorReport(findings, unfinished)
 
 
-def urgent(context: DoctorContext) -> list[Finding]:
+def find_urgent(context: DoctorContext) -> list[Finding]:
     """Return the urgent findings only, and that no daemon runs."""
     findings = run_checks(context).findings
     down = [] if context.daemon else [_daemon_down(context)]
@@ -275,7 +275,7 @@ def _check_episodes(
 
 def _check_future(context: DoctorContext, unfinished: list[str], connection: Open) -> list[Finding]:
     memory = context.settings.memory
-    found = offline_status.future_in(
+    found = offline_status.find_future_episodes(
         connection,
         context.now + timedelta(seconds=memory.future_tolerance),
         naive=memory.naive_timestamps,
@@ -289,11 +289,11 @@ def _check_future(context: DoctorContext, unfinished: list[str], connection: Ope
 def _check_facts(
     context: DoctorContext, path: Path, unfinished: list[str], connection: Open
 ) -> list[Finding]:
-    seen = offline_status.facts_in(connection)
+    seen = offline_status.read_fact_store(connection)
     if seen is None:
         problem = "has no ledger: slumberd has not created it"
         return [Finding("store.unreadable", str(path), problem, "start the daemon")]
-    unreached = offline_status.unreached_in(connection, context.seconds)
+    unreached = offline_status.find_unreached_retractions(connection, context.seconds)
     if unreached is None and not context.hurried:
         unfinished.append(f"retractions without effect in {str(path)!r}")
     pairs = _find_disagreements(context, path, unfinished, connection)
@@ -304,7 +304,7 @@ def _find_disagreements(
     context: DoctorContext, path: Path, unfinished: list[str], connection: Open
 ) -> list[tuple[str, str]]:
     """Return the pairs of facts that disagree; none when the search reaches its time limit."""
-    pairs = offline_status.disagreeing_in(connection, context.seconds)
+    pairs = offline_status.find_disagreeing_facts(connection, context.seconds)
     if pairs is None and not context.hurried:
         unfinished.append(f"facts that disagree in {str(path)!r}")
     return pairs or []

@@ -19,12 +19,12 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import FactsSeen, Open
+from slumberd.storage.audit.offline_status import FactStoreStatus, Open
 from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.sqlite.recovery import look
 
 _MOST_PENDING = 10**9
-_EMPTY = FactsSeen(facts=0, rows=0, unlogged=0, triggered=False)
+_EMPTY = FactStoreStatus(facts=0, rows=0, unlogged=0, triggered=False)
 """The status of a `facts.db` that does not exist yet."""
 
 
@@ -105,7 +105,7 @@ def _text_of(at: datetime | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class StatusReport:
     """The status of a state directory.
 
     Attributes:
@@ -116,7 +116,7 @@ class Survey:
     """
 
     episodes: int | None
-    seen: FactsSeen | None
+    seen: FactStoreStatus | None
     rules: list[RuleState]
     removed: list[RemovedRule]
 
@@ -133,7 +133,7 @@ class Survey:
 
 def read_status(
     settings: Settings, rules: RuleSet, now: datetime, paused: Container[str] = ()
-) -> Survey:
+) -> StatusReport:
     """Read the status of the databases and rules. Creates no file, not even a write-ahead log.
 
     Args:
@@ -146,14 +146,14 @@ def read_status(
         StoreError: A database cannot be read.
     """
     path = settings.facts_path
-    seen = look(path, offline_status.facts_in) if path.exists() else None
+    seen = look(path, offline_status.read_fact_store) if path.exists() else None
     known = seen or _EMPTY
     read = partial(read_backlogs, rules=rules, seen=known, most=lambda _: _MOST_PENDING)
     episodes = settings.memory_path
     backlogs = look(episodes, read) if episodes.exists() else None
     context = StatusContext(settings, known, backlogs, paused, now)
     count = backlogs.episodes if backlogs else None
-    return Survey(count, seen, rule_states(rules, context), _removed_rules(rules, known))
+    return StatusReport(count, seen, rule_states(rules, context), _removed_rules(rules, known))
 
 
 class _Backlog(NamedTuple):
@@ -181,7 +181,10 @@ class Backlogs(NamedTuple):
 
 
 def read_backlogs(
-    connection: Open, rules: RuleSet, seen: FactsSeen, most: Callable[[ConsolidationRule], int]
+    connection: Open,
+    rules: RuleSet,
+    seen: FactStoreStatus,
+    most: Callable[[ConsolidationRule], int],
 ) -> Backlogs | None:
     """Read what is pending for each rule; None when slumberd never opened the database.
 
@@ -195,18 +198,18 @@ def read_backlogs(
         return None
     read = cache(partial(_read_backlog, connection))  # most rules share a few positions
     by_rule = {
-        rule.id: read(start_of(rule, seen.marks.get(rule.id)), most(rule))
+        rule.id: read(start_of(rule, seen.watermarks.get(rule.id)), most(rule))
         for rule in rules.rules
         if rule.reads_episodes
     }
-    return Backlogs(offline_status.episodes_in(connection), by_rule)
+    return Backlogs(offline_status.count_episodes(connection), by_rule)
 
 
 def _read_backlog(connection: Open, start: int | None, most: int) -> _Backlog:
     if start is None:
         return _Backlog(0, None)
-    pending = offline_status.pending_in(connection, start, most)
-    return _Backlog(pending, offline_status.oldest_in(connection, start))
+    pending = offline_status.count_pending(connection, start, most)
+    return _Backlog(pending, offline_status.oldest_timestamp(connection, start))
 
 
 class StatusContext(NamedTuple):
@@ -221,7 +224,7 @@ class StatusContext(NamedTuple):
     """
 
     settings: Settings
-    seen: FactsSeen
+    seen: FactStoreStatus
     backlogs: Backlogs | None
     paused: Container[str]
     now: datetime
@@ -250,7 +253,7 @@ def _progress(rule: ConsolidationRule, context: StatusContext) -> RuleProgress:
     naive, fired_at = context.settings.memory.naive_timestamps, _fired_at(rule, seen)
     oldest = backlog.oldest if backlog else None
     return RuleProgress(
-        watermark=seen.marks.get(rule.id),
+        watermark=seen.watermarks.get(rule.id),
         served=instant(seen.served[rule.id]) if rule.id in seen.served else None,
         pending=backlog.pending if backlog else None,
         oldest_at=instant_or_none(oldest, naive) if oldest else None,
@@ -271,7 +274,7 @@ def _name_in_ledger(rule: ConsolidationRule) -> str:
     return rule.id if rule.reads_episodes else ledger_rule_id(rule.id)
 
 
-def _fired_at(rule: ConsolidationRule, seen: FactsSeen) -> datetime | None:
+def _fired_at(rule: ConsolidationRule, seen: FactStoreStatus) -> datetime | None:
     return _instant_of(seen.fired, _name_in_ledger(rule))
 
 
@@ -280,15 +283,15 @@ def _instant_of(instants: Mapping[str, int], rule_id: str) -> datetime | None:
     return instant(microseconds) if microseconds else None
 
 
-def _held_firing(seen: FactsSeen, rule_id: str) -> str:
+def _held_firing(seen: FactStoreStatus, rule_id: str) -> str:
     return seen.held[rule_id].firing_id if rule_id in seen.held else ""
 
 
-def _count_quarantined(seen: FactsSeen, rule_id: str) -> int:
+def _count_quarantined(seen: FactStoreStatus, rule_id: str) -> int:
     return sum(count for (rule, _), count in seen.quarantined.items() if rule == rule_id)
 
 
-def _removed_rules(rules: RuleSet, seen: FactsSeen) -> list[RemovedRule]:
+def _removed_rules(rules: RuleSet, seen: FactStoreStatus) -> list[RemovedRule]:
     """Return the rules that have a watermark and are no longer loaded, by id."""
     loaded = {rule.id for rule in rules.rules}
     return [
@@ -299,6 +302,6 @@ def _removed_rules(rules: RuleSet, seen: FactsSeen) -> list[RemovedRule]:
             quarantined=_count_quarantined(seen, rule_id),
             held=_held_firing(seen, rule_id),
         )
-        for rule_id, mark in sorted(seen.marks.items())
+        for rule_id, mark in sorted(seen.watermarks.items())
         if rule_id not in loaded
     ]

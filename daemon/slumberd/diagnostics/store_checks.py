@@ -24,7 +24,7 @@ from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import FILE as PAUSED_FILE
 from slumberd.service.pause import paused_in
 from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import FactsSeen
+from slumberd.storage.audit.offline_status import FactStoreStatus
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 
 QUICK_SECONDS = 10.0
@@ -66,7 +66,7 @@ class DoctorContext:
 
 
 def check_fact_store(
-    path: Path, seen: FactsSeen, unreached: Sequence[str], context: DoctorContext
+    path: Path, seen: FactStoreStatus, unreached: Sequence[str], context: DoctorContext
 ) -> Iterator[Finding]:
     """Find problems in the content of `facts.db`.
 
@@ -86,14 +86,14 @@ def check_fact_store(
     yield from _check_provenance(path, seen, context)
 
 
-def _check_triggers(path: Path, seen: FactsSeen) -> Iterator[Finding]:
+def _check_triggers(path: Path, seen: FactStoreStatus) -> Iterator[Finding]:
     if not seen.triggered:
         problem = "the triggers on 'facts' were changed: writes of other programs are not recorded"
         remedy = "restore a backup, or `slumberd audit replay` into a new file"
         yield Finding("store.triggers", str(path), problem, remedy)
 
 
-def _check_clock(path: Path, seen: FactsSeen, now: datetime) -> Iterator[Finding]:
+def _check_clock(path: Path, seen: FactStoreStatus, now: datetime) -> Iterator[Finding]:
     last = max(seen.fired.values(), default=0)
     if last > microseconds(now + LATE):
         problem = f"its last firing is at {instant(last):%Y-%m-%d %H:%M:%S}Z, in the future"
@@ -105,7 +105,7 @@ def _check_clock(path: Path, seen: FactsSeen, now: datetime) -> Iterator[Finding
         )
 
 
-def _check_erasures(path: Path, seen: FactsSeen) -> Iterator[Finding]:
+def _check_erasures(path: Path, seen: FactStoreStatus) -> Iterator[Finding]:
     if seen.unfinished:
         some = "1 erasure is" if seen.unfinished == 1 else f"{seen.unfinished} erasures are"
         problem = f"{some} incomplete: the episodes may still be in the episode database"
@@ -113,7 +113,7 @@ def _check_erasures(path: Path, seen: FactsSeen) -> Iterator[Finding]:
         yield Finding("erasure.unfinished", str(path), problem, remedy)
 
 
-def _check_quarantine(seen: FactsSeen) -> Iterator[Finding]:
+def _check_quarantine(seen: FactStoreStatus) -> Iterator[Finding]:
     others: Counter[str] = Counter()
     for (rule, reason), count in sorted(seen.quarantined.items()):
         if reason == SCOPE_MISMATCH:
@@ -132,7 +132,7 @@ def _count_text(count: int) -> str:
     return "1 episode" if count == 1 else f"{count} episodes"
 
 
-def _check_held(seen: FactsSeen) -> Iterator[Finding]:
+def _check_held(seen: FactStoreStatus) -> Iterator[Finding]:
     for rule, batch in seen.held.items():
         remedy = f"`slumberd approve {batch.firing_id}` or `slumberd reject {batch.firing_id}`"
         yield Finding(
@@ -179,17 +179,19 @@ def check_future_episodes(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
         yield Finding("episodes.future", "episodes", problem, remedy)
 
 
-def _check_log(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+def _check_log(path: Path, seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:
     if seen.unlogged and context.daemon is None:
         problem = f"{seen.unlogged} rows of the ledger have no log line yet"
         yield Finding("log.unwritten", str(path), problem, "start the daemon: it writes them first")
 
 
-def _check_provenance(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+def _check_provenance(
+    path: Path, seen: FactStoreStatus, context: DoctorContext
+) -> Iterator[Finding]:
     sink = context.settings.provenance.sink
-    if sink is None or sink not in seen.told or _started_recently(context):
+    if sink is None or sink not in seen.sinks or _started_recently(context):
         return
-    lag = seen.told[sink].lag
+    lag = seen.sinks[sink].lag
     if lag.seconds(context.now) > PATIENCE.total_seconds():
         since = f"{lag.since:%Y-%m-%d %H:%M:%S}Z"
         rows = "1 row" if lag.rows == 1 else f"{lag.rows:,} rows"
@@ -235,7 +237,7 @@ def _paused_or_none(directory: Path) -> Mapping[str, str] | None:
 def check_due_rules(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for too long."""
     settings, rules = context.settings, context.rules
-    seen = read_or_none(settings.facts_path, offline_status.facts_in)
+    seen = read_or_none(settings.facts_path, offline_status.read_fact_store)
     paused = _paused_or_none(settings.state_dir)
     if rules is None or seen is None or paused is None or _started_recently(context):
         return

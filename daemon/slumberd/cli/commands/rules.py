@@ -47,11 +47,11 @@ def rules(
     """
     settings = settings_of(config, state_dir)
     paused = () if removed else paused_in(settings.state_dir)
-    survey = read_status(settings, rules_of(settings), SystemClock().now(), paused)
+    report = read_status(settings, rules_of(settings), SystemClock().now(), paused)
     if removed:
-        _print_removed(survey.removed, json=json)
+        _print_removed(report.removed, json=json)
     else:
-        _print_rules(survey.rules, json=json, empty=no_rules(settings))
+        _print_rules(report.rules, json=json, empty=no_rules(settings))
 
 
 def _print_removed(rules: Sequence[RemovedRule], *, json: bool) -> None:

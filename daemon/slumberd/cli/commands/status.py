@@ -23,9 +23,9 @@ from slumberd.cli.wording import number, plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
-from slumberd.diagnostics.doctor import DoctorReport, run_checks, urgent
+from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
-from slumberd.diagnostics.status import RuleState, Survey, read_status
+from slumberd.diagnostics.status import RuleState, StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.finding import KINDS, Finding
@@ -196,12 +196,12 @@ def status(
     if silent:
         raise StoreError(silent[0].problem)
     paused = paused_in(settings.state_dir)
-    survey = read_status(settings, loaded, SystemClock().now(), paused)
+    report = read_status(settings, loaded, SystemClock().now(), paused)
     stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
     if json:
-        print_json(_status_document(settings, daemon, survey) | {"reload_needed": stale})
+        print_json(_status_document(settings, daemon, report) | {"reload_needed": stale})
         return
-    _print_status(settings, daemon, survey, paused)
+    _print_status(settings, daemon, report, paused)
     if stale:
         print("\nthe daemon uses other rules than the files hold; `slumberd reload` loads them")
 
@@ -225,13 +225,13 @@ def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
         return mistake_findings(error.mistakes)
     context, findings = build_context(settings, config, seconds=0)
     silent = any(finding.id == "daemon.silent" for finding in findings)
-    found = urgent(context)
+    found = find_urgent(context)
     # A daemon that does not answer is not down: one finding is enough.
     return [*findings, *(kept for kept in found if not (silent and kept.id == "daemon.down"))]
 
 
 def _status_document(
-    settings: Settings, daemon: dict[str, Any] | None, survey: Survey
+    settings: Settings, daemon: dict[str, Any] | None, report: StatusReport
 ) -> dict[str, Any]:
     return {
         "running": daemon is not None,
@@ -241,26 +241,26 @@ def _status_document(
         "rules_hash": daemon["rules_hash"] if daemon else None,
         "failing": daemon["failing"] if daemon else [],
         "state_dir": printable(str(settings.state_dir)),
-        "episodes": survey.episodes,
-        "facts": survey.facts,
-        "ledger_rows": survey.ledger_rows,
+        "episodes": report.episodes,
+        "facts": report.facts,
+        "ledger_rows": report.ledger_rows,
         "databases": [
             {"path": printable(str(path)), "bytes": size, "log_bytes": log}
             for path, size, log in _database_sizes(settings)
         ],
         "disk_free_bytes": _free_bytes(settings),
-        "provenance": _provenance_lag(settings, survey),
-        "rules": [state.document() for state in survey.rules],
+        "provenance": _provenance_lag(settings, report),
+        "rules": [state.document() for state in report.rules],
     }
 
 
-def _provenance_lag(settings: Settings, survey: Survey) -> dict[str, Any] | None:
+def _provenance_lag(settings: Settings, report: StatusReport) -> dict[str, Any] | None:
     """Return how far the provenance sink is behind; None without a sink."""
     sink = settings.provenance.sink
     if sink is None:
         return None
-    published = survey.seen.told.get(sink) if survey.seen else None
-    lag = published.lag if published else Lag(survey.ledger_rows, None)
+    published = report.seen.sinks.get(sink) if report.seen else None
+    lag = published.lag if published else Lag(report.ledger_rows, None)
     return {
         "sink": sink,
         "rows": lag.rows,
@@ -292,7 +292,7 @@ def _free_bytes(settings: Settings) -> int | None:
 
 
 def _print_status(
-    settings: Settings, daemon: dict[str, Any] | None, survey: Survey, paused: Collection[str]
+    settings: Settings, daemon: dict[str, Any] | None, report: StatusReport, paused: Collection[str]
 ) -> None:
     free = _free_bytes(settings)
     space = f", {megabytes(free)} free" if free is not None else ""
@@ -300,17 +300,17 @@ def _print_status(
     print(f"state      {cell(str(settings.state_dir))}{space}")
     for path, size, log in _database_sizes(settings):
         print(f"  {cell(path.name)}: {megabytes(size)}, write-ahead log {megabytes(log)}")
-    print(f"episodes   {_number(survey.episodes)}")
-    print(f"facts      {_number(survey.facts)}")
-    print(f"ledger     {plural(survey.ledger_rows, 'row')}")
-    if lag := _provenance_lag(settings, survey):
+    print(f"episodes   {_number(report.episodes)}")
+    print(f"facts      {_number(report.facts)}")
+    print(f"ledger     {plural(report.ledger_rows, 'row')}")
+    if lag := _provenance_lag(settings, report):
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
     if paused:
         print(f"paused     {cell(', '.join(sorted(paused)))}")
     for failure in daemon["failing"] if daemon else ():
         print(f"failing    {_describe_failure(failure)}")
     print()
-    _print_rules(survey.rules, empty=no_rules(settings))
+    _print_rules(report.rules, empty=no_rules(settings))
 
 
 def _describe_lag(lag: dict[str, Any]) -> str:
