@@ -40,7 +40,7 @@ NIGHTLY = {"cron": "0 3 * * *"}  # the stores begin at noon
 NEXT_NIGHT = at(15 * HOUR)
 
 
-class Site:
+class ReportedRule:
     """A state directory with one rule, on a stopped clock, and the three reports on it."""
 
     def __init__(self, folder: Path, rule: ConsolidationRule, stores: Stores) -> None:
@@ -123,127 +123,127 @@ class Expected:
     reported: tuple[bool, bool] = (False, False)
 
 
-async def _read_all(site: Site) -> None:
-    await site.begin()
-    await site.put("e1")
-    await site.fire()
+async def _read_all(reported: ReportedRule) -> None:
+    await reported.begin()
+    await reported.put("e1")
+    await reported.fire()
 
 
-async def _too_few(site: Site) -> None:
-    await site.begin()
-    await site.put("e1")
-    site.clock.advance(MINUTE)
+async def _too_few(reported: ReportedRule) -> None:
+    await reported.begin()
+    await reported.put("e1")
+    reported.clock.advance(MINUTE)
 
 
-async def _enough_now(site: Site) -> None:
-    await _read_all(site)
-    site.clock.advance(HOUR)
-    await site.put("e2")
+async def _enough_now(reported: ReportedRule) -> None:
+    await _read_all(reported)
+    reported.clock.advance(HOUR)
+    await reported.put("e2")
 
 
-async def _enough_for(site: Site, seconds: float) -> None:
-    await _read_all(site)
-    site.clock.advance(HOUR)
-    await site.put("e2")
-    await site.beat()
-    site.clock.advance(seconds)
+async def _enough_for(reported: ReportedRule, seconds: float) -> None:
+    await _read_all(reported)
+    reported.clock.advance(HOUR)
+    await reported.put("e2")
+    await reported.beat()
+    reported.clock.advance(seconds)
 
 
-async def _enough_for_a_minute(site: Site) -> None:
-    await _enough_for(site, MINUTE)
+async def _enough_for_a_minute(reported: ReportedRule) -> None:
+    await _enough_for(reported, MINUTE)
 
 
-async def _enough_for_an_hour(site: Site) -> None:
-    await _enough_for(site, HOUR)
+async def _enough_for_an_hour(reported: ReportedRule) -> None:
+    await _enough_for(reported, HOUR)
 
 
-async def _old_import(site: Site) -> None:
-    await _read_all(site)
-    site.clock.advance(5 * MINUTE)
-    await site.put("e2", timestamp=at(-HOUR))
+async def _old_import(reported: ReportedRule) -> None:
+    await _read_all(reported)
+    reported.clock.advance(5 * MINUTE)
+    await reported.put("e2", timestamp=at(-HOUR))
 
 
-async def _first_row_replaced(site: Site) -> None:
-    await _read_all(site)
-    await site.put("e2", timestamp=at(1))
-    await site.put("e3", timestamp=at(2))
-    await site.put("e2", timestamp=at(3), content="again")
-    await site.beat()
-    site.clock.advance(HOUR)
+async def _first_row_replaced(reported: ReportedRule) -> None:
+    await _read_all(reported)
+    await reported.put("e2", timestamp=at(1))
+    await reported.put("e3", timestamp=at(2))
+    await reported.put("e2", timestamp=at(3), content="again")
+    await reported.beat()
+    reported.clock.advance(HOUR)
 
 
-async def _first_row_deleted(site: Site) -> None:
-    await _read_all(site)
-    await site.put("e2", timestamp=at(1))
-    await site.put("e3", timestamp=at(2))
-    await _sql(site, "DELETE FROM episodes WHERE id = 'e2'")
-    await site.beat()
-    site.clock.advance(HOUR)
+async def _first_row_deleted(reported: ReportedRule) -> None:
+    await _read_all(reported)
+    await reported.put("e2", timestamp=at(1))
+    await reported.put("e3", timestamp=at(2))
+    await _sql(reported, "DELETE FROM episodes WHERE id = 'e2'")
+    await reported.beat()
+    reported.clock.advance(HOUR)
 
 
-async def _first_dated_ahead(site: Site) -> None:
-    await _read_all(site)
+async def _first_dated_ahead(reported: ReportedRule) -> None:
+    await _read_all(reported)
     await _sql(
-        site,
+        reported,
         "INSERT INTO episodes (id, scope_key, content, timestamp, metadata) "
         "SELECT 'e2', scope_key, content, '2027-01-01T00:00:00+00:00', metadata FROM episodes",
     )
-    await site.beat()
-    site.clock.advance(HOUR)
+    await reported.beat()
+    reported.clock.advance(HOUR)
 
 
-async def _paused(site: Site) -> None:
-    await _enough_for(site, HOUR)
-    site.pause()
+async def _paused(reported: ReportedRule) -> None:
+    await _enough_for(reported, HOUR)
+    reported.pause()
 
 
-async def _held(site: Site) -> None:
-    await _read_all(site)
+async def _held(reported: ReportedRule) -> None:
+    await _read_all(reported)
     gone = {"intent": "delete", "replaces": "e1"}
-    await site.put("e2", metadata=gone)
-    await site.fire()
-    await site.beat()
-    site.clock.advance(HOUR)
+    await reported.put("e2", metadata=gone)
+    await reported.fire()
+    await reported.beat()
+    reported.clock.advance(HOUR)
 
 
-async def _quarantined(site: Site) -> None:
-    await site.begin()
-    await site.put("e1", metadata={"intent": "shout"})
-    await site.fire()
+async def _quarantined(reported: ReportedRule) -> None:
+    await reported.begin()
+    await reported.put("e1", metadata={"intent": "shout"})
+    await reported.fire()
 
 
-async def _not_begun(site: Site) -> None:
-    await site.put("e1", "e2")
-    site.clock.advance(HOUR)
+async def _not_begun(reported: ReportedRule) -> None:
+    await reported.put("e1", "e2")
+    reported.clock.advance(HOUR)
 
 
-async def _before_its_instant(site: Site) -> None:
-    await _enough_for(site, MINUTE)
+async def _before_its_instant(reported: ReportedRule) -> None:
+    await _enough_for(reported, MINUTE)
 
 
-async def _just_after_its_instant(site: Site) -> None:
-    await site.begin()
-    site.clock.advance(15 * HOUR + 30)
+async def _just_after_its_instant(reported: ReportedRule) -> None:
+    await reported.begin()
+    reported.clock.advance(15 * HOUR + 30)
 
 
-async def _five_minutes_after_its_instant(site: Site) -> None:
-    await site.begin()
-    site.clock.advance(15 * HOUR + 5 * MINUTE)
+async def _five_minutes_after_its_instant(reported: ReportedRule) -> None:
+    await reported.begin()
+    reported.clock.advance(15 * HOUR + 5 * MINUTE)
 
 
-async def _an_hour_after_its_instant(site: Site) -> None:
-    await site.begin()
-    site.clock.advance(16 * HOUR)
+async def _an_hour_after_its_instant(reported: ReportedRule) -> None:
+    await reported.begin()
+    reported.clock.advance(16 * HOUR)
 
 
-async def _paused_after_its_instant(site: Site) -> None:
-    await _an_hour_after_its_instant(site)
-    site.pause()
+async def _paused_after_its_instant(reported: ReportedRule) -> None:
+    await _an_hour_after_its_instant(reported)
+    reported.pause()
 
 
-async def _sql(site: Site, statement: str) -> None:
+async def _sql(reported: ReportedRule, statement: str) -> None:
     """Let another program change the episodes."""
-    await asyncio.to_thread(_execute, site.settings.memory_path, statement)
+    await asyncio.to_thread(_execute, reported.settings.memory_path, statement)
 
 
 def _execute(path: Path, statement: str) -> None:
@@ -339,19 +339,19 @@ TABLE = [
 async def test_heartbeat_doctor_and_status_agree_on_a_rule(
     tmp_path: Path,
     rule: ConsolidationRule,
-    prepare: Callable[[Site], Awaitable[None]],
+    prepare: Callable[[ReportedRule], Awaitable[None]],
     expected: Expected,
 ) -> None:
     settings = Settings(state_dir=tmp_path, rules_dir=tmp_path)
     async with opened(settings, FakeClock(at(0)), settings.facts_path) as stores:
-        site = Site(tmp_path, rule, stores)
-        await prepare(site)
+        reported = ReportedRule(tmp_path, rule, stores)
+        await prepare(reported)
 
-        beat, status = await site.beat(), site.status()
-        down, up = site.doctor(runs=False), site.doctor(runs=True)
+        beat, status = await reported.beat(), reported.status()
+        down, up = reported.doctor(runs=False), reported.doctor(runs=True)
 
     oldest_at, next_at = expected.oldest_at, expected.next_at
-    age = (site.clock.now() - oldest_at).total_seconds() if oldest_at else 0.0
+    age = (reported.clock.now() - oldest_at).total_seconds() if oldest_at else 0.0
     assert (beat["rule_pending_episodes"], status["pending"]) == (expected.pending,) * 2
     assert beat["rule_oldest_pending_seconds"] == age
     assert status["oldest_pending"] == (oldest_at.isoformat() if oldest_at else None)
