@@ -359,7 +359,10 @@ async def test_heartbeat_doctor_and_status_agree_on_a_rule(
     assert ("rule.late" in down, "rule.late" in up) == expected.reported
     assert beat.get("next_firing_timestamp_seconds") == (next_at.timestamp() if next_at else None)
     assert status["next_at"] == (f"{next_at:%Y-%m-%dT%H:%M:%S.%fZ}" if next_at else None)
-    assert (beat["rule_held_batches"], bool(status["held"])) == (expected.held, expected.held)
+    assert (beat["rule_held_batches"], bool(status["held_firing_id"])) == (
+        expected.held,
+        expected.held,
+    )
     assert ("rule.held" in down, "rule.held" in up) == (expected.held, expected.held)
     assert (beat["rule_quarantined_episodes"], status["quarantined"]) == (expected.quarantined,) * 2
     assert ("episodes.quarantined" in up) == bool(expected.quarantined)

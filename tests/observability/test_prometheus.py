@@ -37,7 +37,7 @@ BEHIND = RuleStatus(
     late_seconds=2.5,
     succeeded_at=at(-60),
     quarantined=2,
-    held="tea@7",
+    held_firing_id="tea@7",
 )
 TEA = RuleHealth(BEHIND, failures=1, failed=6, tally=SOME)
 IDLE = RuleHealth(RuleStatus("idle", pending=0), tally=NONE)

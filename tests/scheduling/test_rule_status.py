@@ -54,7 +54,7 @@ def test_rule_with_enough_pending_versions_has_been_due(
         pytest.param({"pending": None}, id="unknown"),
         pytest.param({"watermark": None}, id="not begun"),
         pytest.param({"paused": True}, id="paused"),
-        pytest.param({"held": "everything@3"}, id="held"),
+        pytest.param({"held_firing_id": "everything@3"}, id="held"),
     ],
 )
 def test_rule_that_may_not_fire_is_not_due(change: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ def test_cron_rule_has_been_due_since_the_first_instant_that_it_has_not_served()
         pytest.param({"served": at(0)}, id="served"),
         pytest.param({"served": None, "watermark": None}, id="not begun"),
         pytest.param({"paused": True}, id="paused"),
-        pytest.param({"held": "everything@3"}, id="held"),
+        pytest.param({"held_firing_id": "everything@3"}, id="held"),
     ],
 )
 def test_cron_rule_that_may_not_fire_is_not_due_and_has_a_next_instant(

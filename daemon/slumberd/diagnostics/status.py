@@ -67,7 +67,7 @@ class RuleState:
             "fired_at": _text_of(self.fired_at),
             "last_success": _text_of(status.succeeded_at),
             "quarantined": status.quarantined,
-            "held": status.held or None,
+            "held_firing_id": status.held_firing_id or None,
             "oldest_pending": printable(self.oldest) if self.oldest else None,
             "last_outcome": self.outcome._asdict() if self.outcome else None,
             "next_at": _text_of(status.next_at),
@@ -85,19 +85,19 @@ class RemovedRule:
             loaded again, it resumes there.
         fired_at: When its last batch began; None when that is not recorded.
         quarantined: The number of its episodes in quarantine.
-        held: The firing id of its batch that awaits approval; empty when there is none.
+        held_firing_id: The firing id of its batch that awaits approval; empty when there is none.
     """
 
     id: str
     watermark: int
     fired_at: datetime | None
     quarantined: int
-    held: str
+    held_firing_id: str
 
     def document(self) -> dict[str, Any]:
         """Return the status as a JSON object."""
         at = _text_of(self.fired_at)
-        return {**asdict(self), "fired_at": at, "held": self.held or None}
+        return {**asdict(self), "fired_at": at, "held_firing_id": self.held_firing_id or None}
 
 
 def _text_of(at: datetime | None) -> str | None:
@@ -260,7 +260,7 @@ def _progress(rule: ConsolidationRule, context: StatusContext) -> RuleProgress:
         # A firing reads all that is pending.
         full_seconds=(context.now - fired_at).total_seconds() if fired_at else None,
         paused=rule.id in context.paused,
-        held=_held_firing(seen, rule.id),
+        held_firing_id=_held_firing(seen, rule.id),
         quarantined=_count_quarantined(seen, rule.id),
         succeeded_at=_instant_of(seen.succeeded, rule.id),
     )
@@ -300,7 +300,7 @@ def _removed_rules(rules: RuleSet, seen: FactStoreStatus) -> list[RemovedRule]:
             watermark=mark,
             fired_at=_instant_of(seen.fired, rule_id),
             quarantined=_count_quarantined(seen, rule_id),
-            held=_held_firing(seen, rule_id),
+            held_firing_id=_held_firing(seen, rule_id),
         )
         for rule_id, mark in sorted(seen.watermarks.items())
         if rule_id not in loaded

@@ -127,7 +127,7 @@ class RuleStatus:
             paused, or whose batch awaits approval, is not.
         late_seconds: For how long it has been due; 0 when it is not due.
         paused: Whether a person paused it.
-        held: The firing id of its batch that awaits approval; empty without one.
+        held_firing_id: The firing id of its batch that awaits approval; empty without one.
         quarantined: How many episodes are quarantined for it.
         succeeded_at: When its last successful firing began.
     """
@@ -140,7 +140,7 @@ class RuleStatus:
     due_at: datetime | None = None
     late_seconds: float = 0.0
     paused: bool = False
-    held: str = ""
+    held_firing_id: str = ""
     quarantined: int = 0
     succeeded_at: datetime | None = None
 

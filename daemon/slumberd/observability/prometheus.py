@@ -170,7 +170,7 @@ OF_RULE: Sequence[Family[RuleHealth]] = (
     Family(
         "rule_held_batches",
         "Batches of the rule that wait for a person.",
-        lambda rule: int(rule.status.held != ""),
+        lambda rule: int(rule.status.held_firing_id != ""),
     ),
 )
 """The metrics of each enabled rule, with a label ``rule``."""

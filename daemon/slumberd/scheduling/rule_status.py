@@ -34,7 +34,7 @@ class RuleProgress:
         full_seconds: For how long at most enough versions have been pending for the rule to be
             due; None if the caller does not know.
         paused: Whether a person paused it.
-        held: The firing id of its batch that awaits approval; empty without one.
+        held_firing_id: The firing id of its batch that awaits approval; empty without one.
         quarantined: How many episodes are quarantined for it.
         succeeded_at: When its last successful firing began.
     """
@@ -45,7 +45,7 @@ class RuleProgress:
     oldest_at: datetime | None = None
     full_seconds: float | None = None
     paused: bool = False
-    held: str = ""
+    held_firing_id: str = ""
     quarantined: int = 0
     succeeded_at: datetime | None = None
 
@@ -103,7 +103,7 @@ def _rule_status(
         due_at=due_at,
         late_seconds=round((now - due_at).total_seconds(), 3) if due_at else 0.0,
         paused=progress.paused,
-        held=progress.held,
+        held_firing_id=progress.held_firing_id,
         quarantined=progress.quarantined,
         succeeded_at=progress.succeeded_at,
     )
@@ -111,7 +111,7 @@ def _rule_status(
 
 def _may_fire(rule: ConsolidationRule, progress: RuleProgress) -> bool:
     begun = progress.watermark is not None
-    return begun and rule.enabled and not progress.paused and not progress.held
+    return begun and rule.enabled and not progress.paused and not progress.held_firing_id
 
 
 def _due_at(

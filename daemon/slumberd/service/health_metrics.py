@@ -181,7 +181,7 @@ class HealthCollector:
                 pending=backlog.pending if backlog else None,
                 oldest_at=backlog.oldest_at if backlog else None,
                 paused=rule.id not in awake,
-                held=ledger.held.get(rule.id, ""),
+                held_firing_id=ledger.held.get(rule.id, ""),
                 quarantined=ledger.quarantined[rule.id],
                 succeeded_at=ledger.succeeded.get(rule.id),
             )

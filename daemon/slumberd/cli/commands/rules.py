@@ -65,7 +65,7 @@ def _print_removed(rules: Sequence[RemovedRule], *, json: bool) -> None:
 def _removed_row(rule: RemovedRule) -> tuple[object, ...]:
     return (
         rule.id, rule.watermark, rule.fired_at, number(rule.quarantined),
-        rule.held or None,
+        rule.held_firing_id or None,
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def _row(state: RuleState) -> tuple[object, ...]:
         None if status.pending is None else number(status.pending),
         state.fired_at,
         number(status.quarantined),
-        status.held or None,
+        status.held_firing_id or None,
         state.file,
         (rule.when_filter or "(all)") if rule.reads_episodes else rule.filter_cypher,
     )

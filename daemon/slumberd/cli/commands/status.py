@@ -334,7 +334,7 @@ def _print_rules(states: Sequence[RuleState], *, empty: str) -> None:
 
 def _urgency(state: RuleState) -> tuple[bool, bool, int]:
     status = state.status
-    return not status.held, not status.quarantined, -(status.pending or 0)
+    return not status.held_firing_id, not status.quarantined, -(status.pending or 0)
 
 
 def _describe_daemon(daemon: dict[str, Any]) -> str:
@@ -354,7 +354,7 @@ def _rule_row(state: RuleState) -> tuple[object, ...]:
     return (
         state.rule.id, cadence, _number(status.pending), _time(state.oldest), state.fired_at,
         _changes_of(state.outcome), status.next_at, _number(status.quarantined or None),
-        status.held or None,
+        status.held_firing_id or None,
     )  # fmt: skip
 
 
