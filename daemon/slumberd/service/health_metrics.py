@@ -208,7 +208,7 @@ class HealthCollector:
     def _rule_health(self, status: RuleStatus, tallies: LedgerCounters | None) -> RuleHealth:
         trouble = self._sources.troubles().get(status.rule_id)
         return RuleHealth(
-            replace(status, pending=min(status.pending or 0, MOST_PENDING)),
+            _limit_pending(status),
             failures=trouble.failures if trouble else 0,
             failed=self._sources.failed().get(status.rule_id, 0),
             tally=tallies.by_rule.get(status.rule_id, BatchTotals()) if tallies else None,
@@ -260,6 +260,13 @@ def _count_of(rule: ConsolidationRule, ledger: _LedgerFigures) -> _Count | None:
     # A rule that fires seldom is counted until it is known whether it is due.
     due = rule.due
     return start, max(MOST_PENDING, due.count if isinstance(due, Every) else 0)
+
+
+def _limit_pending(status: RuleStatus) -> RuleStatus:
+    """Return a status that reports at most `MOST_PENDING`, however far it was counted."""
+    if status.pending is None or status.pending <= MOST_PENDING:
+        return status
+    return replace(status, pending=MOST_PENDING)
 
 
 def _oldest_seconds(
