@@ -527,12 +527,19 @@ MigrationNotSupported = MigrationNotSupportedError
 
 
 class SchemaError(StoreError):
-    """A file is not a database of slumberd, is damaged, or has another schema version."""
+    """A file is not a database of slumberd, is damaged, or has another schema version.
 
-    def __init__(self, path: Path, problem: str) -> None:
+    Attributes:
+        path: The file.
+        problem: What is wrong with it.
+        remedy: What the operator can do; empty when the problem says it, or nothing is known.
+    """
+
+    def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
         self.path = path
         self.problem = problem
-        super().__init__(f"{str(path)!r}: {problem}")
+        self.remedy = remedy
+        super().__init__(f"{str(path)!r}: {problem}" + (f"; {remedy}" if remedy else ""))
 
 
 class LedgerKeyError(StoreError):

@@ -184,4 +184,4 @@ def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Installation) -> Non
 
 
 def held(site: Installation) -> Any:
-    return site.lines("status")[0]["rules"][0]["held"]
+    return site.lines("status")[0]["rules"][0]["held_firing_id"]

@@ -311,7 +311,7 @@ def test_fire_of_a_batch_that_waits_for_approval_fails_and_says_what_to_do(
 def test_fire_through_the_daemon_of_a_batch_that_waits_fails_too(site: Installation) -> None:
     held_site(site)
     with site.daemon():
-        wait_until(lambda: any(rule["held"] for rule in site.lines("status")[0]["rules"]))
+        wait_until(lambda: any(rule["held_firing_id"] for rule in site.lines("status")[0]["rules"]))
 
         done = site.run("fire", "profile")
 

@@ -82,13 +82,14 @@ NOTHING = {
 STATES: list[dict[str, Any]] = [
     {
         "id": "cautious", "cadence": {"every": 1}, "enabled": True, "watermark": 3, "pending": 2,
-        "fired_at": INSTANT, "last_success": INSTANT, "quarantined": 1, "held": "cautious@13",
+        "fired_at": INSTANT, "last_success": INSTANT, "quarantined": 1,
+        "held_firing_id": "cautious@13",
         "oldest_pending": at(4).isoformat(), "last_outcome": NOTHING, "next_at": None,
         "paused": False,
     },
     {
         "id": "likes", "then_emits": ["notes", "facts"], "watermark": 3, "pending": 2,
-        "fired_at": INSTANT, "last_success": INSTANT, "quarantined": 1, "held": None,
+        "fired_at": INSTANT, "last_success": INSTANT, "quarantined": 1, "held_firing_id": None,
         "oldest_pending": at(4).isoformat(), "next_at": None,
         "last_outcome": NOTHING | {
             "read": 6, "filtered": 2, "added": 1, "updated": 1, "quarantined": 2
@@ -96,7 +97,7 @@ STATES: list[dict[str, Any]] = [
     },
     {
         "id": "night", "watermark": 3, "pending": 2, "fired_at": None, "last_success": None,
-        "quarantined": 0, "held": None, "last_outcome": None, "next_at": INSTANT,
+        "quarantined": 0, "held_firing_id": None, "last_outcome": None, "next_at": INSTANT,
     },
 ]  # fmt: skip
 
@@ -125,7 +126,7 @@ def test_rules_shows_removed_rules_and_what_they_left(trial: TrialInstallation) 
         looked(trial, "rules", "--removed"),
         {
             "id": "removed", "watermark": 3, "fired_at": INSTANT,
-            "quarantined": 1, "held": None,
+            "quarantined": 1, "held_firing_id": None,
         },
     )  # fmt: skip
 
@@ -166,7 +167,7 @@ def test_why_prints_the_fact_its_sources_and_its_promotions(trial: TrialInstalla
         looked(trial, "why", "e1"),
         {
             "id": "e1",
-            "went": None,
+            "removal": None,
             "fact": {
                 "id": "e1", "user": "alice", "agent": "rag", "confidence": 1.0, "metadata": {},
                 "payload": {"subject": "ada", "predicate": "likes", "object": "tea"},
@@ -197,7 +198,7 @@ def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(
     trial: TrialInstallation,
 ) -> None:
     odd = {
-        "became": "quarantined", "reason": "intent_unknown", "went": None,
+        "became": "quarantined", "reason": "intent_unknown", "removal": None,
         "detail": "intent is 'shout'; write one of add, update, delete, noop",
         "row": {"kind": "quarantine", "reason": "intent_unknown", "replaces": []},
     }  # fmt: skip

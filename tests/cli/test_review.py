@@ -148,7 +148,7 @@ def held(tmp_path: Path) -> TrialInstallation:
 
 def batch(trial: TrialInstallation) -> str:
     (state,) = trial.lines("rules")
-    return str(state["held"])
+    return str(state["held_firing_id"])
 
 
 def answer(trial: TrialInstallation, *words: str) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_approved_batch_goes_on(held: TrialInstallation) -> None:
     assert answer(held, "approve", batch(held))["dry_run"] is False
 
     assert ids(held) == ["e2", "e3", "late"]
-    assert held.lines("rules")[0]["held"] is None
+    assert held.lines("rules")[0]["held_firing_id"] is None
 
 
 def test_rejected_batch_is_passed_over(held: TrialInstallation) -> None:
@@ -174,7 +174,7 @@ def test_rejected_batch_is_passed_over(held: TrialInstallation) -> None:
 
     assert ids(held) == ["e0", "e1", "e2", "e3"]
     (state,) = held.lines("rules")
-    assert (state["held"], state["pending"]) == (None, 0)
+    assert (state["held_firing_id"], state["pending"]) == (None, 0)
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])

@@ -1,4 +1,4 @@
-"""`slumberd doctor` and `status --check`: what they find, whatever state things are in."""
+"""`slumberd doctor` and `status --check` find each problem, and change nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slumberd.cli.client import ask_daemon
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
-from slumberd.diagnostics.doctor import run_checks, urgent
+from slumberd.diagnostics.doctor import find_urgent, run_checks
 from slumberd.diagnostics.host_checks import (
     Account,
     Machine,
@@ -48,7 +48,7 @@ QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",))
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    """Return a site that is well: one rule, which has fired, on a machine without marks."""
+    """Return a site without problems: one rule, which has fired, on a machine without systemd."""
     monkeypatch.setattr("slumberd.diagnostics.host_checks.LOW_BYTES", 1)
     monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
     site = Installation(tmp_path)
@@ -84,7 +84,9 @@ def footprint(site: Installation) -> dict[str, tuple[int, ...]]:
     }
 
 
-def test_doctor_finds_nothing_where_all_is_well_and_leaves_no_trace(site: Installation) -> None:
+def test_doctor_finds_no_problem_in_a_sound_installation_and_leaves_no_trace(
+    site: Installation,
+) -> None:
     before = footprint(site)
 
     assert found(site) == set()
@@ -92,7 +94,7 @@ def test_doctor_finds_nothing_where_all_is_well_and_leaves_no_trace(site: Instal
     assert footprint(site) == before
 
 
-def test_status_check_asks_for_a_daemon_and_leaves_no_trace(site: Installation) -> None:
+def test_status_check_reports_that_no_daemon_runs_and_leaves_no_trace(site: Installation) -> None:
     before = footprint(site)
 
     assert found(site, "status", "--check") == {"daemon.down"}
@@ -100,13 +102,13 @@ def test_status_check_asks_for_a_daemon_and_leaves_no_trace(site: Installation) 
     assert footprint(site) == before
 
 
-def test_nothing_is_found_of_a_daemon_that_runs(site: Installation) -> None:
+def test_doctor_and_status_check_find_no_problem_of_a_running_daemon(site: Installation) -> None:
     with site.daemon():
         assert found(site) == set()
         assert found(site, "status", "--check") == set()
 
 
-def test_people_read_id_and_remedy(site: Installation) -> None:
+def test_doctor_prints_id_and_remedy_of_a_finding(site: Installation) -> None:
     site.state.chmod(0o777)
 
     shown = site.call("doctor").stdout
@@ -149,6 +151,11 @@ BREAKS = [
     ),
     pytest.param(lambda s: as_pipe(s.state / "memory.db"), "store.unreadable", id="pipe"),
     pytest.param(
+        lambda s: (s.state / "paused.json").write_text("no json"),
+        "state.unreadable",
+        id="paused rules",
+    ),
+    pytest.param(
         lambda s: sql(s.state / "memory.db", "PRAGMA journal_mode = DELETE"),
         "store.journal",
         id="journal",
@@ -185,7 +192,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("broken", "id"), BREAKS)
-def test_doctor_finds_what_is_broken_and_changes_nothing(
+def test_doctor_finds_a_problem_and_changes_nothing(
     site: Installation, broken: Any, id: str
 ) -> None:
     broken(site)
@@ -197,15 +204,60 @@ def test_doctor_finds_what_is_broken_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("broken", "id"), [one for one in BREAKS if one.values[1] in ("config.invalid", "rule.late")]
+    ("broken", "id"),
+    [
+        case
+        for case in BREAKS
+        if case.values[1] in ("config.invalid", "rule.late", "state.unreadable")
+    ],
 )
-def test_status_check_finds_what_is_urgent(site: Installation, broken: Any, id: str) -> None:
+def test_status_check_finds_an_urgent_problem(site: Installation, broken: Any, id: str) -> None:
     broken(site)
 
     assert id in found(site, "status", "--check")
 
 
-def test_doctor_finds_what_could_not_be_read(site: Installation) -> None:
+OTHER_VERSIONS = [
+    pytest.param(
+        "facts.db",
+        "UPDATE slumberd_schema SET version = 1",
+        "was written by slumberd 0.1.0 (ledger 1, ours is 2), and this version does not read it",
+        "move the file away, and slumberd promotes its facts again from the episodes; only "
+        "slumberd 0.1.0 reads the manual edits and the ledger in it",
+        id="facts of 0.1.0",
+    ),
+    pytest.param(
+        "memory.db",
+        "CREATE TABLE slumberd_forgotten (digest BLOB, moment INTEGER)",
+        "keeps the erased scopes of slumberd 0.1.0, which this version does not read",
+        "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting', and erase these scopes "
+        "again",
+        id="erased scopes of 0.1.0",
+    ),
+    pytest.param(
+        "facts.db",
+        "UPDATE slumberd_schema SET version = 99",
+        "was written by a newer slumberd (ledger 99, ours is 2)",
+        "use that slumberd, or a newer one",
+        id="facts of a newer one",
+    ),
+]
+
+
+@pytest.mark.parametrize(("file", "statement", "problem", "remedy"), OTHER_VERSIONS)
+def test_doctor_says_what_to_do_with_a_file_of_another_version(
+    site: Installation, file: str, statement: str, problem: str, remedy: str
+) -> None:
+    sql(site.state / file, statement)
+
+    _, document = examined(site, "doctor")
+
+    (finding,) = document["findings"]
+    assert (finding["id"], finding["problem"]) == ("store.unreadable", problem)
+    assert finding["remedy"] == remedy
+
+
+def test_doctor_finds_episodes_that_no_rule_could_read(site: Installation) -> None:
     odd = triple("e2", "ada", "likes", "x", metadata={"intent": "shout", "predicate": "likes"})
     site.put(odd, triple("e3", "ada", "likes", "gin"))
     other = "UPDATE episodes SET scope_key = replace(scope_key, 'user/', 'user/x') WHERE id = 'e3'"
@@ -227,12 +279,12 @@ def test_doctor_lists_a_retraction_that_covers_nothing(site: Installation) -> No
     _, document = examined(site, "doctor")
 
     (finding,) = document["findings"]
-    assert finding["id"] == "acts.unreached"
+    assert finding["id"] == "claims.unreached"
     assert finding["problem"] == "1 retraction covers nothing: e0"
 
 
 def declare(site: Installation, predicate: str) -> None:
-    """Let another program pin what it has Ada say of coffee."""
+    """Let another program write a fact on Ada and coffee."""
     payload = json.dumps({"subject": "ada", "predicate": predicate, "object": "coffee"})
     sql(
         site.state / "facts.db",
@@ -275,14 +327,14 @@ def test_doctor_finds_a_batch_that_awaits_approval(site: Installation) -> None:
     assert found(site, "status", "--check") == {"rule.held", "daemon.down"}
 
 
-def test_doctor_says_that_there_is_nothing_yet(tmp_path: Path) -> None:
+def test_doctor_reports_a_missing_state_directory(tmp_path: Path) -> None:
     site = Installation(tmp_path)
 
     assert "state.missing" in found(site)
     assert not site.state.exists()
 
 
-def test_status_says_what_waits_what_came_of_the_last_firing_and_what_comes_next(
+def test_status_shows_what_is_pending_the_last_firing_and_the_next_instant(
     site: Installation,
 ) -> None:
     site.put(triple("e2", "ada", "likes", "rum", timestamp=at(2)))
@@ -297,7 +349,7 @@ def test_status_says_what_waits_what_came_of_the_last_firing_and_what_comes_next
     assert quiet["next_at"].endswith("T03:00:00.000000Z")
     assert "+1 ~0 -0" in shown
     assert f"{at(2):%Y-%m-%d %H:%M:%S}" in shown
-    assert [one["path"] for one in status["databases"]] == [
+    assert [database["path"] for database in status["databases"]] == [
         str(site.state / "memory.db"), str(site.state / "facts.db"),
     ]  # fmt: skip
     assert status["disk_free_bytes"] > 0
@@ -319,7 +371,7 @@ def test_status_shows_the_rules_that_need_attention_of_many(site: Installation) 
 
 
 @contextmanager
-def deaf_daemon(directory: Path) -> Iterator[None]:
+def silent_daemon(directory: Path) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as listening:
         # A path of a socket has 107 bytes; this one is short, however deep the directory lies.
         folder = os.open(directory, os.O_PATH)
@@ -330,43 +382,44 @@ def deaf_daemon(directory: Path) -> Iterator[None]:
 
 
 def test_daemon_that_does_not_answer_is_not_waited_for(site: Installation) -> None:
-    with deaf_daemon(site.state):
+    with silent_daemon(site.state):
         daemon, (finding,) = ask_daemon(site.state, seconds=0.05)
 
     assert daemon is None
     assert (finding.id, finding.problem) == ("daemon.silent", "does not answer within 0.05 s")
 
 
-def test_rules_that_the_daemon_has_not_taken_are_found(site: Installation) -> None:
+def test_doctor_finds_rules_that_the_daemon_does_not_use_yet(site: Installation) -> None:
     settings = load_settings(site.config, overrides={}, environ={})
     daemon = {"rules_hash": "another", "uptime_seconds": 1.0}
     context = DoctorContext(
         settings, rules_of(settings), site.config, daemon, SystemClock().now(), QUIET
     )
 
-    assert [finding.id for finding in urgent(context)] == ["rules.stale"]
+    assert [finding.id for finding in find_urgent(context)] == ["rules.stale"]
 
 
-def test_configuration_that_the_daemon_has_not_taken_is_found(site: Installation) -> None:
+def test_doctor_finds_configuration_that_the_daemon_does_not_use_yet(site: Installation) -> None:
     settings = load_settings(site.config, overrides={}, environ={})
     rules, now = rules_of(settings), SystemClock().now()
     daemon = {"rules_hash": rules.content_hash, "uptime_seconds": 1.0}
     outdated = {"reload": ["timezone"], "restart": ["facts.batch", "stop_seconds"]}
     context = DoctorContext(settings, rules, site.config, daemon, now, QUIET, outdated=outdated)
 
-    found = [one for one in run_checks(context).findings if one.id == "config.stale"]
+    findings = run_checks(context).findings
+    stale = [finding for finding in findings if finding.id == "config.stale"]
 
-    assert [(one.problem, one.remedy) for one in found] == [
+    assert [(finding.problem, finding.remedy) for finding in stale] == [
         ("the daemon uses another value of timezone than the file", "`slumberd reload`"),
         (
             "the daemon uses another value of facts.batch, stop_seconds than the file",
             "`systemctl restart slumberd`",
         ),
     ]
-    assert urgent(context) == []
+    assert find_urgent(context) == []
 
 
-async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Installation) -> None:
+async def test_doctor_asks_the_daemon_which_configuration_is_outdated(site: Installation) -> None:
     async def outdated(_: dict[str, Any], __: Peer) -> Answer:
         return {"reload": [], "restart": ["facts.batch"]}
 
@@ -376,7 +429,7 @@ async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Installation) 
     settings = load_settings(site.config, overrides={}, environ={})
     async with listen(site.state, {"status": status, "outdated": outdated}):
         assert await asyncio.to_thread(found, site) == {"config.stale"}
-    async with listen(site.state, {"status": status}):  # one of an older version
+    async with listen(site.state, {"status": status}):  # a daemon of an older version
         assert await asyncio.to_thread(found, site) == set()
 
 
@@ -389,25 +442,26 @@ def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Installation) ->
     def late(minutes: int) -> list[str]:
         when = now + timedelta(minutes=minutes)
         context = DoctorContext(settings, rules, None, daemon, when, QUIET)
-        return [one.subject for one in run_checks(context).findings if one.id == "rule.late"]
+        findings = run_checks(context).findings
+        return [finding.subject for finding in findings if finding.id == "rule.late"]
 
     assert late(5) == []
     assert late(15) == ["rule profile"]
 
 
-def told(findings: Iterable[Finding]) -> list[str]:
+def ids_of(findings: Iterable[Finding]) -> list[str]:
     return [finding.id for finding in findings]
 
 
 def test_doctor_finds_a_clock_that_is_not_synchronised(tmp_path: Path) -> None:
     mark = tmp_path / "synchronized"
-    said_no = Machine(synchronised=mark, clock_command=("echo", "no"))
+    unsynchronised = Machine(synchronised=mark, clock_command=("echo", "no"))
 
-    assert told(check_clock(said_no)) == ["clock.unsynchronised"]
-    assert told(check_clock(Machine(synchronised=mark, clock_command=("echo", "yes")))) == []
-    assert told(check_clock(QUIET)) == []
+    assert ids_of(check_clock(unsynchronised)) == ["clock.unsynchronised"]
+    assert ids_of(check_clock(Machine(synchronised=mark, clock_command=("echo", "yes")))) == []
+    assert ids_of(check_clock(QUIET)) == []
     mark.touch()
-    assert told(check_clock(said_no)) == []
+    assert ids_of(check_clock(unsynchronised)) == []
 
 
 def test_doctor_compares_the_unit_with_the_shipped_one(tmp_path: Path) -> None:
@@ -416,12 +470,12 @@ def test_doctor_compares_the_unit_with_the_shipped_one(tmp_path: Path) -> None:
     units.mkdir()
     machine = Machine(systemd=tmp_path, units=(units,), shipped=shipped)
 
-    assert told(check_unit(machine, state)) == ["unit.missing"]
+    assert ids_of(check_unit(machine, state)) == ["unit.missing"]
     (units / "slumberd.service").write_text("old")
-    assert told(check_unit(machine, state)) == ["unit.changed"]
+    assert ids_of(check_unit(machine, state)) == ["unit.changed"]
     (units / "slumberd.service").write_text("new")
-    assert told(check_unit(machine, state)) == []
-    assert told(check_unit(machine, tmp_path)) == []
+    assert ids_of(check_unit(machine, state)) == []
+    assert ids_of(check_unit(machine, tmp_path)) == []
 
 
 def test_doctor_finds_an_unwritable_textfile(site: Installation) -> None:
@@ -430,14 +484,15 @@ def test_doctor_finds_an_unwritable_textfile(site: Installation) -> None:
     for place in places:
         site.config.write_text(f"{CONFIG}metrics: {{textfile: {place}}}\n")
         findings = json.loads(site.look("doctor", "--json").stdout)["findings"]
-        found.append([one["subject"] for one in findings if one["id"] == "metrics.unwritable"])
+        unwritable = [each for each in findings if each["id"] == "metrics.unwritable"]
+        found.append([finding["subject"] for finding in unwritable])
 
     assert found == [[], [places[1]]]
 
 
 @contextmanager
 def in_the_open(name: str) -> Iterator[Path]:
-    """Give a file that everybody may reach, wherever the directory of tests is."""
+    """Yield a file that every user can open, wherever the directory of tests is."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         file = Path(folder, name)
@@ -515,9 +570,9 @@ def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> Non
 
 
 def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
-    assert told(check_disk_space(tmp_path, 10**18)) == ["disk.low"]
-    assert told(check_time_zones(["Mars/Olympus"])) == ["timezone.missing"]
-    assert told(check_time_zones(["Asia/Tokyo"])) == []
+    assert ids_of(check_disk_space(tmp_path, 10**18)) == ["disk.low"]
+    assert ids_of(check_time_zones(["Mars/Olympus"])) == ["timezone.missing"]
+    assert ids_of(check_time_zones(["Asia/Tokyo"])) == []
 
 
 def test_doctor_finds_engine_rules_that_others_can_write(site: Installation) -> None:
@@ -536,11 +591,11 @@ def test_doctor_finds_engine_rules_that_others_can_write(site: Installation) -> 
 
 def test_doctor_finds_a_sink_file_that_others_can_read(site: Installation) -> None:
     site.config.write_text(f"{CONFIG}provenance: {{sink: file}}\n")
-    told = site.state / "provenance.jsonl"
-    told.write_text("")
-    told.chmod(0o640)
+    published = site.state / "provenance.jsonl"
+    published.write_text("")
+    published.chmod(0o640)
     assert found(site) == set()
 
-    told.chmod(0o644)
+    published.chmod(0o644)
 
     assert found(site) == {"file.open"}

@@ -16,6 +16,7 @@ from slumberd.model.health import (
     LedgerCounters,
     ProvenanceHealth,
     RuleHealth,
+    RuleStatus,
 )
 from slumberd.observability.prometheus import (
     OF_DAEMON,
@@ -29,8 +30,17 @@ from tests.support.builders import at
 pytestmark = pytest.mark.unit
 
 SOME, NONE = BatchTotals(batches=4, read=30, changed=20, quarantined=2), BatchTotals()
-TEA = RuleHealth("tea", 3, 4.5, 2.5, at(-60), 1, quarantined=2, held=1, failed=6, tally=SOME)
-IDLE = RuleHealth("idle", 0, None, 0.0, None, failures=0, quarantined=0, held=0, tally=NONE)
+BEHIND = RuleStatus(
+    "tea",
+    pending=3,
+    oldest_seconds=4.5,
+    late_seconds=2.5,
+    succeeded_at=at(-60),
+    quarantined=2,
+    held_firing_id="tea@7",
+)
+TEA = RuleHealth(BEHIND, failures=1, failed=6, tally=SOME)
+IDLE = RuleHealth(RuleStatus("idle", pending=0), tally=NONE)
 VITALS = DaemonHealth(
     at=at(0),
     uptime_seconds=90.5,

@@ -1,4 +1,4 @@
-"""The heartbeat: what it tells of stores, rules and process, and that it stays short."""
+"""The heartbeat reports the state of stores, rules and the process, in a short line."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.integration
 MINUTE = 60.0
 
 
-class DoctorContext:
-    """Stores, rules over them, and a heartbeat; it is tired after two."""
+class MonitoredStores:
+    """Stores, rules on them, and a heartbeat; `finished` is set after two beats."""
 
     def __init__(
         self, memory: SQLiteMemoryStore, runner: RuleRunner, rules: RuleSet, settings: Settings
@@ -48,88 +48,88 @@ class DoctorContext:
         self.memory, self.runner = memory, runner
         self.dropped = 0
         self.beats = 0
-        self.tired = asyncio.Event()
+        self.finished = asyncio.Event()
         files = [settings.memory_path, settings.facts_path]
-        self.asleep: set[str] = set()
+        self.paused: set[str] = set()
         self.troubles = FailureTracker()
         self.textfile: Callable[[bytes], None] | None = None
         self._files = files
         self._rules = rules
-        self.heart = self.heart_on(memory)
+        self.heartbeat = self.heartbeat_on(memory)
 
     def _count_beat(self) -> int:
         self.beats += 1
         if self.beats == 2:
-            self.tired.set()
+            self.finished.set()
         return self.dropped
 
-    def heart_on(self, episodes: EpisodeLog) -> Heartbeat:
-        body = HealthSources(
+    def heartbeat_on(self, episodes: EpisodeLog) -> Heartbeat:
+        sources = HealthSources(
             episodes,
             Stores(self.memory, self.runner.facts),
             rules=lambda: (self._rules.rules, "UTC"),
-            awake=lambda rules: [one for one in rules if one.id not in self.asleep],
+            awake=lambda rules: [rule for rule in rules if rule.id not in self.paused],
             troubles=lambda: self.troubles.by_rule,
             files=self._files,
             dropped=self._count_beat,
             failed=lambda: self.troubles.totals,
             counted=self.textfile is not None,
         )
-        return Heartbeat(body, self.clock, self.textfile)
+        return Heartbeat(sources, self.clock, self.textfile)
 
     async def beat(self) -> dict[str, Any]:
         with capture_logs() as logs:
-            await self.heart.beat()
-        [told] = logs
-        return dict(told)
+            await self.heartbeat.beat()
+        [line] = logs
+        return dict(line)
 
 
 @asynccontextmanager
-async def _patient(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[DoctorContext]:
+async def _open_stores(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[MonitoredStores]:
     settings = Settings(state_dir=folder, rules_dir=folder)
     found, clock = RuleSet(rules, {}, {}), FakeClock(at(0))
     async with opened(settings, clock, settings.facts_path) as stores:
         runner = rule_runner_of(settings, stores, FakeLogs(), clock)
-        for one in rules:
-            await runner.facts.watermarks.begin(one.id, BEGINNING, served=at(0))
-        yield DoctorContext(stores.memory, runner, found, settings)
+        for rule in rules:
+            await runner.facts.begin(rule.id, BEGINNING, served=at(0))
+        yield MonitoredStores(stores.memory, runner, found, settings)
 
 
-async def test_beat_tells_what_is_pending_and_for_how_long(tmp_path: Path) -> None:
+async def test_beat_reports_what_is_pending_and_how_old_it_is(tmp_path: Path) -> None:
     done, waiting = rule("done"), rule("waiting", cadence={"cron": "0 3 * * *"})
-    async with _patient(tmp_path, done, waiting) as context:
-        await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
-        await context.runner.fire(FireRequest(done, "every", at(0)))
+    async with _open_stores(tmp_path, done, waiting) as monitored:
+        await monitored.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
+        await monitored.runner.fire(FireRequest(done, "every", at(0)))
         age = (at(0) - triple("e0", "alice", "likes", 0).timestamp).total_seconds()
-        context.clock.advance(MINUTE)
+        monitored.clock.advance(MINUTE)
 
-        told = await context.beat()
+        line = await monitored.beat()
 
-    assert told["rules"] == 2
-    assert told["pending"] == 3
-    assert told["oldest_pending_seconds"] == age + MINUTE
-    assert told["behind"] == [{"rule_id": "waiting", "pending": 3, "oldest_seconds": age + MINUTE}]
-    assert told["last_success_seconds"] == MINUTE
-    assert told["next_at"].endswith("T03:00:00.000000Z")
-
-
-async def test_beat_of_a_daemon_that_has_nothing_to_do_is_quiet(tmp_path: Path) -> None:
-    async with _patient(tmp_path) as context:
-        told = await context.beat()
-
-    assert told["pending"] == told["held"] == told["quarantined"] == told["dropped"] == 0
-    assert told["behind"] == []
-    assert told["oldest_pending_seconds"] is told["next_at"] is told["last_success_seconds"] is None
+    assert line["rules"] == 2
+    assert line["pending"] == 3
+    assert line["oldest_pending_seconds"] == age + MINUTE
+    assert line["behind"] == [{"rule_id": "waiting", "pending": 3, "oldest_seconds": age + MINUTE}]
+    assert line["last_success_seconds"] == MINUTE
+    assert line["next_at"].endswith("T03:00:00.000000Z")
 
 
-async def test_beat_tells_how_the_process_is(tmp_path: Path) -> None:
-    async with _patient(tmp_path) as context:
-        context.clock.advance(90)
-        context.dropped = 7
-        context.heart.measured(0.25)
-        context.heart.measured(0.125)
+async def test_beat_of_a_daemon_without_work_reports_no_figures(tmp_path: Path) -> None:
+    async with _open_stores(tmp_path) as monitored:
+        line = await monitored.beat()
 
-        first, second = await context.beat(), await context.beat()
+    assert line["pending"] == line["held"] == line["quarantined"] == line["dropped"] == 0
+    assert line["behind"] == []
+    assert line["oldest_pending_seconds"] is line["next_at"] is line["last_success_seconds"] is None
+
+
+async def test_beat_reports_the_state_of_the_process(tmp_path: Path) -> None:
+    async with _open_stores(tmp_path) as monitored:
+        monitored.clock.advance(90)
+        monitored.dropped = 7
+        monitored.heartbeat.record_lag(0.25)
+        monitored.heartbeat.record_lag(0.125)
+
+        first, second = await monitored.beat(), await monitored.beat()
 
     assert first["uptime_seconds"] == 90
     assert first["dropped"] == 7
@@ -138,136 +138,136 @@ async def test_beat_tells_how_the_process_is(tmp_path: Path) -> None:
     assert (first["loop_lag_seconds"], second["loop_lag_seconds"]) == (0.25, 0.0)
 
 
-async def test_beat_over_many_rules_names_those_that_lag_most(tmp_path: Path) -> None:
+async def test_beat_names_the_rules_with_most_pending_episodes(tmp_path: Path) -> None:
     rules = [rule(f"{'r' * 50}{n}") for n in range(40)]
-    async with _patient(tmp_path, *rules) as context:
-        await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
-        for one in rules[:35]:
-            await context.runner.fire(FireRequest(one, "every", at(0)))
-        await context.memory.put_many([triple("e9", "alice", "likes", 9)])
+    async with _open_stores(tmp_path, *rules) as monitored:
+        await monitored.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
+        for done in rules[:35]:
+            await monitored.runner.fire(FireRequest(done, "every", at(0)))
+        await monitored.memory.put_many([triple("e9", "alice", "likes", 9)])
 
-        told = await context.beat()
+        line = await monitored.beat()
 
-    assert told["pending"] == 35 + 5 * 4
-    assert [one["pending"] for one in told["behind"]] == [4] * 5 + [1] * 5
-    assert len(json_line(told)) < MOST_BYTES
+    assert line["pending"] == 35 + 5 * 4
+    assert [behind["pending"] for behind in line["behind"]] == [4] * 5 + [1] * 5
+    assert len(json_line(line)) < MOST_BYTES
 
 
-async def test_beat_does_not_mind_a_filter_that_fails(tmp_path: Path) -> None:
+async def test_beat_runs_no_filter_of_a_rule(tmp_path: Path) -> None:
     broken = rule("broken", when_filter="no_such_column = 1")
-    async with _patient(tmp_path, broken) as context:
-        await context.memory.put_many([triple("e1", "alice", "likes", "tea")])
+    async with _open_stores(tmp_path, broken) as monitored:
+        await monitored.memory.put_many([triple("e1", "alice", "likes", "tea")])
 
-        told = await context.beat()
+        line = await monitored.beat()
 
-    assert [one["rule_id"] for one in told["behind"]] == ["broken"]
+    assert [behind["rule_id"] for behind in line["behind"]] == ["broken"]
 
 
-async def test_beat_tells_for_how_long_a_rule_has_been_due(tmp_path: Path) -> None:
+async def test_beat_reports_for_how_long_a_rule_has_been_due(tmp_path: Path) -> None:
     rules = [rule("full", cadence={"every": 3}), rule("filling", cadence={"every": 4})]
-    async with _patient(tmp_path, *rules) as context:
-        await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(2)])
-        context.clock.advance(60 * MINUTE)
-        await context.memory.put_many([triple("e2", "alice", "likes", 2, timestamp=at(3600))])
+    async with _open_stores(tmp_path, *rules) as monitored:
+        await monitored.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(2)])
+        monitored.clock.advance(60 * MINUTE)
+        await monitored.memory.put_many([triple("e2", "alice", "likes", 2, timestamp=at(3600))])
         late = []
         for _ in range(3):
-            late.append((await context.beat())["late_seconds"])
-            context.clock.advance(MINUTE)
-        await context.runner.fire(FireRequest(rules[0], "every", at(0)))
+            late.append((await monitored.beat())["late_seconds"])
+            monitored.clock.advance(MINUTE)
+        await monitored.runner.fire(FireRequest(rules[0], "every", at(0)))
 
-        told = await context.beat()
+        line = await monitored.beat()
 
     assert late == [0.0, MINUTE, 2 * MINUTE]
-    assert (told["late_seconds"], told["pending"]) == (0.0, 3)
+    assert (line["late_seconds"], line["pending"]) == (0.0, 3)
 
 
-async def test_rule_that_has_something_to_read_at_every_look_is_not_late(tmp_path: Path) -> None:
+async def test_rule_with_new_episodes_at_every_beat_is_not_late(tmp_path: Path) -> None:
     busy = rule("busy")
-    async with _patient(tmp_path, busy) as context:
+    async with _open_stores(tmp_path, busy) as monitored:
         late = []
         for n in range(4):
-            now = context.clock.now()
-            await context.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
-            context.clock.advance(1)
-            late.append((await context.beat())["late_seconds"])
-            await context.runner.fire(FireRequest(busy, "every", context.clock.now()))
-            context.clock.advance(MINUTE)
+            now = monitored.clock.now()
+            await monitored.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
+            monitored.clock.advance(1)
+            late.append((await monitored.beat())["late_seconds"])
+            await monitored.runner.fire(FireRequest(busy, "every", monitored.clock.now()))
+            monitored.clock.advance(MINUTE)
 
     assert late == [0.0, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("count", "late"), [(MOST_PENDING + 1, MINUTE), (MOST_PENDING + 2, 0.0)])
-async def test_rule_that_fires_seldom_is_counted_to_its_end(
+async def test_rule_with_a_large_count_is_late_once_so_many_are_pending(
     tmp_path: Path, count: int, late: float
 ) -> None:
     class Long(FakeEpisodeLog):
         async def pending(self, after: int, *, at_most: int) -> int:
             return min(MOST_PENDING + 1, at_most)
 
-    async with _patient(tmp_path, rule("seldom", cadence={"every": count})) as context:
-        context.heart = context.heart_on(Long("e1"))
-        await context.beat()
-        context.clock.advance(MINUTE)
+    async with _open_stores(tmp_path, rule("seldom", cadence={"every": count})) as monitored:
+        monitored.heartbeat = monitored.heartbeat_on(Long("e1"))
+        await monitored.beat()
+        monitored.clock.advance(MINUTE)
 
-        assert (await context.beat())["late_seconds"] == late
+        assert (await monitored.beat())["late_seconds"] == late
 
 
-async def test_beat_tells_for_how_long_an_instant_is_not_served(tmp_path: Path) -> None:
+async def test_beat_reports_for_how_long_an_instant_is_not_served(tmp_path: Path) -> None:
     nightly = rule("nightly", cadence={"cron": "0 3 * * *"})
-    async with _patient(tmp_path, nightly) as context:
-        before = await context.beat()
-        context.clock.advance(16 * 60 * MINUTE)  # from noon to four in the morning
+    async with _open_stores(tmp_path, nightly) as monitored:
+        before = await monitored.beat()
+        monitored.clock.advance(16 * 60 * MINUTE)  # from noon to four in the morning
 
-        told = await context.beat()
+        line = await monitored.beat()
 
-    assert (before["late_seconds"], told["late_seconds"]) == (0.0, 60 * MINUTE)
+    assert (before["late_seconds"], line["late_seconds"]) == (0.0, 60 * MINUTE)
 
 
-@pytest.mark.parametrize("at_rest", ["disabled", "paused", "held", "awake"])
-async def test_rule_that_is_to_rest_is_not_late(tmp_path: Path, at_rest: str) -> None:
-    resting = rule("resting", enabled=at_rest != "disabled", limits={"max_deletes": 0})
-    async with _patient(tmp_path, resting) as context:
-        await context.memory.put_many([triple("e1", "alice", "likes", "tea")])
-        await context.runner.fire(FireRequest(resting, "every", at(0)))
+@pytest.mark.parametrize("state", ["disabled", "paused", "held", "awake"])
+async def test_rule_that_must_not_fire_is_not_late(tmp_path: Path, state: str) -> None:
+    resting = rule("resting", enabled=state != "disabled", limits={"max_deletes": 0})
+    async with _open_stores(tmp_path, resting) as monitored:
+        await monitored.memory.put_many([triple("e1", "alice", "likes", "tea")])
+        await monitored.runner.fire(FireRequest(resting, "every", at(0)))
         taken = {"intent": "delete", "replaces": "e1"}
-        await context.memory.put_many([triple("e2", "alice", "likes", "tea", metadata=taken)])
-        if at_rest == "held":
-            await context.runner.fire(FireRequest(resting, "every", at(0)))
-        if at_rest == "paused":
-            context.asleep.add("resting")
-        await context.beat()
-        context.clock.advance(MINUTE)
+        await monitored.memory.put_many([triple("e2", "alice", "likes", "tea", metadata=taken)])
+        if state == "held":
+            await monitored.runner.fire(FireRequest(resting, "every", at(0)))
+        if state == "paused":
+            monitored.paused.add("resting")
+        await monitored.beat()
+        monitored.clock.advance(MINUTE)
 
-        told = await context.beat()
+        line = await monitored.beat()
 
-    assert told["late_seconds"] == (MINUTE if at_rest == "awake" else 0)
-    assert told["held"] == (at_rest == "held")
+    assert line["late_seconds"] == (MINUTE if state == "awake" else 0)
+    assert line["held"] == (state == "held")
 
 
 async def test_beat_counts_rules_that_fail(tmp_path: Path) -> None:
-    async with _patient(tmp_path, rule("once"), rule("ever"), rule("never")) as context:
+    async with _open_stores(tmp_path, rule("once"), rule("ever"), rule("never")) as monitored:
         for name in ("once", "ever", "ever", "ever"):
-            context.troubles.failed(name, at(0), "StoreError")
+            monitored.troubles.failed(name, at(0), "StoreError")
 
-        told = await context.beat()
+        line = await monitored.beat()
 
-    assert (told["failing"], told["degraded"]) == (2, 1)
+    assert (line["failing"], line["degraded"]) == (2, 1)
 
 
-async def test_beat_hands_the_same_figures_to_prometheus(tmp_path: Path) -> None:
+async def test_beat_writes_the_same_figures_for_prometheus(tmp_path: Path) -> None:
     written: list[bytes] = []
-    async with _patient(tmp_path, rule("tea")) as context:
-        context.textfile = written.append
-        context.heart = context.heart_on(context.memory)
-        await context.memory.put_many([triple("e1", "alice", "likes", "tea")])
+    async with _open_stores(tmp_path, rule("tea")) as monitored:
+        monitored.textfile = written.append
+        monitored.heartbeat = monitored.heartbeat_on(monitored.memory)
+        await monitored.memory.put_many([triple("e1", "alice", "likes", "tea")])
 
-        await context.beat()
+        await monitored.beat()
 
     assert b'slumberd_rule_pending_episodes{rule="tea"} 1\n' in written[0]
 
 
 def counters(text: bytes) -> dict[str, float]:
-    """Return what only grows, of a rule and of the daemon."""
+    """Return the counters of the rule and of the daemon."""
     return {
         "/".join([sample.name, *sample.labels.values()]).removeprefix("slumberd_"): sample.value
         for family in text_string_to_metric_families(text.decode())
@@ -276,7 +276,7 @@ def counters(text: bytes) -> dict[str, float]:
     }
 
 
-async def test_counters_of_the_textfile_go_on_over_a_restart(
+async def test_counters_of_the_textfile_continue_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health_metrics, "AT_ONCE", 2)
@@ -284,15 +284,15 @@ async def test_counters_of_the_textfile_go_on_over_a_restart(
     tea, bad = rule("tea"), {"intent": "shout"}
 
     async def live(*episodes: Episode) -> None:
-        async with _patient(tmp_path, tea) as context:
-            context.textfile = written.append
-            context.heart = context.heart_on(context.memory)
-            await context.beat()
-            for one in episodes:
-                await context.memory.put_many([one])
-                await context.runner.fire(FireRequest(tea, "every", at(0)))
-            context.troubles.failed("tea", at(0), "StoreError")
-            await context.beat()
+        async with _open_stores(tmp_path, tea) as monitored:
+            monitored.textfile = written.append
+            monitored.heartbeat = monitored.heartbeat_on(monitored.memory)
+            await monitored.beat()
+            for episode in episodes:
+                await monitored.memory.put_many([episode])
+                await monitored.runner.fire(FireRequest(tea, "every", at(0)))
+            monitored.troubles.failed("tea", at(0), "StoreError")
+            await monitored.beat()
 
     await live(*(triple(f"e{n}", "alice", "likes", n, timestamp=at(n)) for n in range(5)))
     await live(triple("odd", "alice", "likes", 1, metadata=bad), triple("e9", "bob", "is", 1))
@@ -314,40 +314,40 @@ async def test_counters_of_the_textfile_go_on_over_a_restart(
     assert last["ledger_rows_total"] == rows
 
 
-async def test_textfile_that_cannot_be_written_is_told_once_until_it_can(tmp_path: Path) -> None:
+async def test_unwritable_textfile_is_logged_once_until_it_can_be_written(tmp_path: Path) -> None:
     trouble = [True, True, False, True]
 
     def write(_: bytes) -> None:
         if trouble.pop(0):
             raise OSError("the disk is full")
 
-    async with _patient(tmp_path, rule("tea")) as context:
-        context.textfile = write
-        context.heart = context.heart_on(context.memory)
+    async with _open_stores(tmp_path, rule("tea")) as monitored:
+        monitored.textfile = write
+        monitored.heartbeat = monitored.heartbeat_on(monitored.memory)
         with capture_logs() as logs:
             for _ in range(4):
-                await context.heart.beat()
+                await monitored.heartbeat.beat()
 
     beat, failed = "daemon.heartbeat", "metrics.failed"
-    assert [one["event"] for one in logs] == [beat, failed, beat, beat, beat, failed]
+    assert [line["event"] for line in logs] == [beat, failed, beat, beat, beat, failed]
 
 
-async def test_beat_of_stores_in_trouble_is_a_warning(tmp_path: Path) -> None:
-    async with _patient(tmp_path, rule("tea")) as context:
+async def test_beat_logs_a_warning_when_a_store_cannot_be_read(tmp_path: Path) -> None:
+    async with _open_stores(tmp_path, rule("tea")) as monitored:
         episodes = FakeEpisodeLog()
         episodes.fault = StoreError("the disk is gone")
-        context.heart = context.heart_on(episodes)
+        monitored.heartbeat = monitored.heartbeat_on(episodes)
 
-        told = await context.beat()
+        line = await monitored.beat()
 
-    assert told["event"] == "heartbeat.failed"
-    assert told["message"] == "the disk is gone"
+    assert line["event"] == "heartbeat.failed"
+    assert line["message"] == "the disk is gone"
 
 
-async def test_heart_beats_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    async with _patient(tmp_path) as context:
+async def test_heartbeat_beats_until_it_is_stopped(tmp_path: Path) -> None:
+    async with _open_stores(tmp_path) as monitored:
         with capture_logs() as logs:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await context.heart.keep(context.tired, every_seconds=0)
+                await monitored.heartbeat.keep(monitored.finished, every_seconds=0)
 
-    assert [one["event"] for one in logs] == ["daemon.heartbeat"] * 2
+    assert [line["event"] for line in logs] == ["daemon.heartbeat"] * 2

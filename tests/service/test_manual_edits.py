@@ -395,7 +395,7 @@ def check_that_who_and_why_are_recorded(home: Home) -> None:
     (entry,) = fact["lineage"]
     told = (entry["kind"], entry["by"], entry["pid"], entry["reason"])
     assert told == ("hand", me, pinning, "she told me")
-    assert (taken["counts"], taken["not_standing"]) == ({"delete": 1}, [])
+    assert (taken["counts"], taken["not_current"]) == ({"delete": 1}, [])
     assert home.facts() == []
     first, pin, second, unpin = ledger(home)
     assert (first["by"], second["by"]) == (me, me)
@@ -497,7 +497,7 @@ def test_a_dry_run_of_a_hand_says_what_would_come_of_it_and_writes_nothing(home:
 
     assert (said["dry_run"], said["firing_id"], said["counts"]) == (True, None, {"update": 1})
     assert said["deltas"][0]["fact_id"] == said["fact_id"]
-    assert (taken["counts"], taken["not_standing"]) == ({"delete": 1}, [])
+    assert (taken["counts"], taken["not_current"]) == ({"delete": 1}, [])
     assert [fact["id"] for fact in home.facts()] == ["e1"]
     assert ledger(home) == []
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from slumberd.consolidation.incoming import Candidate
 from slumberd.errors import FilterError, StoppedError
-from slumberd.model.episode import Episode, EpisodeVersion
+from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, Window
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record
@@ -107,6 +107,12 @@ class FakeEpisodeLog:
     async def pending(self, after: int, *, at_most: int) -> int:
         self._record("pending")
         return min(len(self._above(after)), at_most)
+
+    async def oldest_at(self, after: int) -> datetime | None:
+        self._record("oldest_at")
+        newest = self._newest()
+        ids = [row.id for row in self._above(after) if not row.reread]
+        return instant(newest[ids[0]].at) if ids else None
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None

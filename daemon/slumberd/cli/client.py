@@ -80,7 +80,7 @@ def _perform_here(
 def _last_row(settings: Settings) -> int | None:
     """Return the number of the episode log's last row; None when it cannot be read."""
     try:
-        return recovery.look(settings.memory_path, offline_status.last_row_in)
+        return recovery.look(settings.memory_path, offline_status.last_log_row)
     except StoreError:  # the command itself reports the error
         return None
 

@@ -30,6 +30,13 @@ class EpisodeLog(Protocol):
         """Count the log rows above a position; counting ends at `at_most`."""
         ...
 
+    async def oldest_at(self, after: int) -> datetime | None:
+        """Return when the first existing episode above a position happened.
+
+        None without an episode there, and for an unreadable timestamp.
+        """
+        ...
+
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
     ) -> Window:

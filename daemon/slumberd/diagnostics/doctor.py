@@ -29,8 +29,9 @@ from slumberd.diagnostics.store_checks import (
     check_due_rules,
     check_fact_store,
     check_future_episodes,
+    check_paused_rules,
 )
-from slumberd.errors import ConfigurationError, StoreError
+from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.finding import Finding
 from slumberd.service.erased_content import HURRIED_SECONDS, resurfaced
@@ -49,7 +50,8 @@ URGENT = frozenset(
         "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.future",
         "episodes.mismatched", "episodes.quarantined", "erasure.contradicted",
         "erasure.unfinished", "rule.degraded", "rule.held", "rule.late", "rules.stale",
-        "restore.unfinished", "state.missing", "store.damaged", "store.unreadable",
+        "restore.unfinished", "state.missing", "state.unreadable", "store.damaged",
+        "store.unreadable",
     }
 )  # fmt: skip
 """The kinds that `slumberd status --check` reports: a person must act soon."""
@@ -79,7 +81,7 @@ def run_checks(context: DoctorContext) -> DoctorReport:
     return DoctorReport(findings, unfinished)
 
 
-def urgent(context: DoctorContext) -> list[Finding]:
+def find_urgent(context: DoctorContext) -> list[Finding]:
     """Return the urgent findings only, and that no daemon runs."""
     findings = run_checks(context).findings
     down = [] if context.daemon else [_daemon_down(context)]
@@ -190,6 +192,7 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
     yield from resurfaced(settings, seconds)
     yield from _check_daemon(context)
+    yield from check_paused_rules(settings.state_dir)
     yield from check_due_rules(context)
 
 
@@ -222,8 +225,10 @@ def _check_database(
 
 
 def _unreadable_finding(path: Path, error: StoreError) -> Finding:
-    if "damaged" in str(error):
+    if isinstance(error, SchemaError) and error.problem.startswith("is damaged"):
         return _damaged_finding(path, "cannot be read to its end")
+    if isinstance(error, SchemaError) and error.remedy:
+        return Finding("store.unreadable", str(path), error.problem, error.remedy)
     problem = str(error).removeprefix(f"{str(path)!r} ").removeprefix(f"{str(path)!r}: ")
     remedy = "check its owner and mode; `slumberd restore DIR` restores a backup of it"
     return Finding("store.unreadable", str(path), problem, remedy)
@@ -270,7 +275,7 @@ def _check_episodes(
 
 def _check_future(context: DoctorContext, unfinished: list[str], connection: Open) -> list[Finding]:
     memory = context.settings.memory
-    found = offline_status.future_in(
+    found = offline_status.find_future_episodes(
         connection,
         context.now + timedelta(seconds=memory.future_tolerance),
         naive=memory.naive_timestamps,
@@ -284,11 +289,11 @@ def _check_future(context: DoctorContext, unfinished: list[str], connection: Ope
 def _check_facts(
     context: DoctorContext, path: Path, unfinished: list[str], connection: Open
 ) -> list[Finding]:
-    seen = offline_status.facts_in(connection)
+    seen = offline_status.read_fact_store(connection)
     if seen is None:
         problem = "has no ledger: slumberd has not created it"
         return [Finding("store.unreadable", str(path), problem, "start the daemon")]
-    unreached = offline_status.unreached_in(connection, context.seconds)
+    unreached = offline_status.find_unreached_retractions(connection, context.seconds)
     if unreached is None and not context.hurried:
         unfinished.append(f"retractions without effect in {str(path)!r}")
     pairs = _find_disagreements(context, path, unfinished, connection)
@@ -299,7 +304,7 @@ def _find_disagreements(
     context: DoctorContext, path: Path, unfinished: list[str], connection: Open
 ) -> list[tuple[str, str]]:
     """Return the pairs of facts that disagree; none when the search reaches its time limit."""
-    pairs = offline_status.disagreeing_in(connection, context.seconds)
+    pairs = offline_status.find_disagreeing_facts(connection, context.seconds)
     if pairs is None and not context.hurried:
         unfinished.append(f"facts that disagree in {str(path)!r}")
     return pairs or []

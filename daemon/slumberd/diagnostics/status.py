@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import partial
-from pathlib import Path
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from slumberd.config.rule_loader import RuleSet
@@ -15,49 +14,39 @@ from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
+from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
-from slumberd.scheduling import cron
+from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import FactsSeen, Open
+from slumberd.storage.audit.offline_status import FactStoreStatus, Open
+from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.sqlite.recovery import look
 
 _MOST_PENDING = 10**9
-_EMPTY = FactsSeen(facts=0, rows=0, unlogged=0, triggered=False)
+_EMPTY = FactStoreStatus(facts=0, rows=0, unlogged=0, triggered=False)
 """The status of a `facts.db` that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleState:
-    """The status of one loaded rule.
+    """One loaded rule and its status.
 
     Attributes:
         rule: The rule.
         file: The rule file that defines it.
-        watermark: The log position of the last version that the rule has evaluated; None before
-            its first firing.
-        pending: The number of versions above the watermark; None when `memory.db` is missing, and
-            for a rule of kind ``graph``.
-        fired_at: When its last batch began; None before the first one.
-        quarantined: The number of its episodes in quarantine.
-        held: The firing id of its batch that awaits approval; empty when there is none.
-        succeeded_at: When its last successful firing began, with or without episodes.
+        status: How far it is.
         oldest: The timestamp of the first pending episode, as its host wrote it.
+        fired_at: When its last batch began; None before the first one.
         outcome: The counts of its last batch.
-        next_at: The next instant of its cron expression; None for other cadences.
     """
 
     rule: ConsolidationRule
     file: str
-    watermark: int | None
-    pending: int | None
-    fired_at: datetime | None
-    quarantined: int
-    held: str
-    succeeded_at: datetime | None
+    status: RuleStatus
     oldest: str | None
+    fired_at: datetime | None
     outcome: Counts | None
-    next_at: datetime | None
 
     @property
     def cadence(self) -> str:
@@ -69,18 +58,20 @@ class RuleState:
 
     def document(self) -> dict[str, Any]:
         """Return the status as a JSON object."""
+        status = self.status
         return {
             **self.rule.model_dump(),
             "file": printable(self.file),
-            "watermark": self.watermark,
-            "pending": self.pending,
-            "fired_at": timestamp(self.fired_at) if self.fired_at else None,
-            "last_success": timestamp(self.succeeded_at) if self.succeeded_at else None,
-            "quarantined": self.quarantined,
-            "held": self.held or None,
+            "watermark": status.watermark,
+            "pending": status.pending,
+            "fired_at": _text_of(self.fired_at),
+            "last_success": _text_of(status.succeeded_at),
+            "quarantined": status.quarantined,
+            "held_firing_id": status.held_firing_id or None,
             "oldest_pending": printable(self.oldest) if self.oldest else None,
             "last_outcome": self.outcome._asdict() if self.outcome else None,
-            "next_at": timestamp(self.next_at) if self.next_at else None,
+            "next_at": _text_of(status.next_at),
+            "paused": status.paused,
         }
 
 
@@ -94,23 +85,27 @@ class RemovedRule:
             loaded again, it resumes there.
         fired_at: When its last batch began; None when that is not recorded.
         quarantined: The number of its episodes in quarantine.
-        held: The firing id of its batch that awaits approval; empty when there is none.
+        held_firing_id: The firing id of its batch that awaits approval; empty when there is none.
     """
 
     id: str
     watermark: int
     fired_at: datetime | None
     quarantined: int
-    held: str
+    held_firing_id: str
 
     def document(self) -> dict[str, Any]:
         """Return the status as a JSON object."""
-        at = timestamp(self.fired_at) if self.fired_at else None
-        return {**asdict(self), "fired_at": at, "held": self.held or None}
+        at = _text_of(self.fired_at)
+        return {**asdict(self), "fired_at": at, "held_firing_id": self.held_firing_id or None}
+
+
+def _text_of(at: datetime | None) -> str | None:
+    return timestamp(at) if at else None
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class StatusReport:
     """The status of a state directory.
 
     Attributes:
@@ -121,7 +116,7 @@ class Survey:
     """
 
     episodes: int | None
-    seen: FactsSeen | None
+    seen: FactStoreStatus | None
     rules: list[RuleState]
     removed: list[RemovedRule]
 
@@ -136,104 +131,151 @@ class Survey:
         return self.seen.rows if self.seen else 0
 
 
-def read_status(settings: Settings, rules: RuleSet, now: datetime) -> Survey:
+def read_status(
+    settings: Settings, rules: RuleSet, now: datetime, paused: Container[str] = ()
+) -> StatusReport:
     """Read the status of the databases and rules. Creates no file, not even a write-ahead log.
+
+    Args:
+        settings: The configuration.
+        rules: The loaded rules.
+        now: The wall clock.
+        paused: The ids of the paused rules.
 
     Raises:
         StoreError: A database cannot be read.
     """
     path = settings.facts_path
-    seen = look(path, offline_status.facts_in) if path.exists() else None
+    seen = look(path, offline_status.read_fact_store) if path.exists() else None
     known = seen or _EMPTY
-    starts = [_start(rule, known.marks.get(rule.id)) for rule in rules.rules]
-    memory = _read_memory(settings.memory_path, starts)
-    context = _Context(known, memory, settings.timezone, now)
-    states = [_rule_state(rule, rules.sources[rule.id], context) for rule in rules.rules]
-    return Survey(memory.episodes if memory else None, seen, states, _removed_rules(rules, known))
+    read = partial(read_backlogs, rules=rules, seen=known, most=lambda _: _MOST_PENDING)
+    episodes = settings.memory_path
+    backlogs = look(episodes, read) if episodes.exists() else None
+    context = StatusContext(settings, known, backlogs, paused, now)
+    count = backlogs.episodes if backlogs else None
+    return StatusReport(count, seen, rule_states(rules, context), _removed_rules(rules, known))
 
 
-class _Waiting(NamedTuple):
+class _Backlog(NamedTuple):
     """The versions above one position of the episode log.
 
     Attributes:
-        pending: How many there are.
-        oldest: The timestamp of the first one, as its host wrote it; None when there is none.
+        pending: How many there are; counting may have ended early.
+        oldest: The timestamp of the first episode, as its host wrote it; None without one.
     """
 
     pending: int
     oldest: str | None
 
 
-class _Memory(NamedTuple):
+class Backlogs(NamedTuple):
     """What `memory.db` holds.
 
     Attributes:
         episodes: How many episodes there are.
-        above: The versions above each start position of a rule; None is the end of the log.
+        by_rule: The versions that are pending for each rule that reads episodes.
     """
 
     episodes: int
-    above: Mapping[int | None, _Waiting]
+    by_rule: Mapping[str, _Backlog]
 
 
-class _Context(NamedTuple):
+def read_backlogs(
+    connection: Open,
+    rules: RuleSet,
+    seen: FactStoreStatus,
+    most: Callable[[ConsolidationRule], int],
+) -> Backlogs | None:
+    """Read what is pending for each rule; None when slumberd never opened the database.
+
+    Args:
+        connection: To a database of episodes.
+        rules: The loaded rules.
+        seen: The status of `facts.db`.
+        most: Returns how many versions are counted for a rule at most.
+    """
+    if not offline_status.logs_episodes(connection):
+        return None
+    read = cache(partial(_read_backlog, connection))  # most rules share a few positions
+    by_rule = {
+        rule.id: read(start_of(rule, seen.watermarks.get(rule.id)), most(rule))
+        for rule in rules.rules
+        if rule.reads_episodes
+    }
+    return Backlogs(offline_status.count_episodes(connection), by_rule)
+
+
+def _read_backlog(connection: Open, start: int | None, most: int) -> _Backlog:
+    if start is None:
+        return _Backlog(0, None)
+    pending = offline_status.count_pending(connection, start, most)
+    return _Backlog(pending, offline_status.oldest_timestamp(connection, start))
+
+
+class StatusContext(NamedTuple):
     """What the states of all rules are computed from.
 
     Attributes:
+        settings: The configuration.
         seen: The status of `facts.db`.
-        memory: The status of `memory.db`; None when it does not exist.
-        timezone: The zone of cron rules that name none.
+        backlogs: What is pending; None when this is unknown.
+        paused: The ids of the paused rules.
         now: The wall clock.
     """
 
-    seen: FactsSeen
-    memory: _Memory | None
-    timezone: str
+    settings: Settings
+    seen: FactStoreStatus
+    backlogs: Backlogs | None
+    paused: Container[str]
     now: datetime
 
 
-def _read_memory(path: Path, starts: Iterable[int | None]) -> _Memory | None:
-    if not path.exists():
-        return None
-    positions = {start for start in starts if start is not None}
-    return look(path, partial(_count_episodes, positions=positions))
+def rule_states(rules: RuleSet, context: StatusContext) -> list[RuleState]:
+    """Return the status of each loaded rule, in their order."""
+    progresses = [(rule, _progress(rule, context)) for rule in rules.rules]
+    zone = context.settings.timezone
+    statuses = rule_statuses(progresses, timezone=zone, now=context.now)
+    return [
+        RuleState(
+            rule=rule,
+            file=rules.sources[rule.id],
+            status=status,
+            oldest=backlog.oldest if (backlog := _backlog_of(rule, context)) else None,
+            fired_at=_fired_at(rule, context.seen),
+            outcome=context.seen.outcomes.get(_name_in_ledger(rule)),
+        )
+        for rule, status in zip(rules.rules, statuses, strict=True)
+    ]
 
 
-def _count_episodes(connection: Open, positions: Iterable[int]) -> _Memory | None:
-    if not offline_status.logs_episodes(connection):
-        return None
-    above: dict[int | None, _Waiting] = {None: _Waiting(0, None)}
-    for position in positions:
-        pending = offline_status.pending_in(connection, position, _MOST_PENDING)
-        above[position] = _Waiting(pending, offline_status.oldest_in(connection, position))
-    return _Memory(offline_status.episodes_in(connection), above)
-
-
-def _start(rule: ConsolidationRule, mark: int | None) -> int | None:
-    """Return the log position above which versions wait for a rule; None is the end of the log."""
-    if mark is None and rule.start == "now":
-        return None
-    return mark or 0
-
-
-def _rule_state(rule: ConsolidationRule, file: str, context: _Context) -> RuleState:
-    seen, memory = context.seen, context.memory
-    name = rule.id if rule.reads_episodes else ledger_rule_id(rule.id)
-    mark = seen.marks.get(rule.id)
-    waiting = memory.above[_start(rule, mark)] if memory and rule.reads_episodes else None
-    return RuleState(
-        rule=rule,
-        file=file,
-        watermark=mark,
-        pending=waiting.pending if waiting else None,
-        fired_at=_instant_of(seen.fired, name),
+def _progress(rule: ConsolidationRule, context: StatusContext) -> RuleProgress:
+    seen, backlog = context.seen, _backlog_of(rule, context)
+    naive, fired_at = context.settings.memory.naive_timestamps, _fired_at(rule, seen)
+    oldest = backlog.oldest if backlog else None
+    return RuleProgress(
+        watermark=seen.watermarks.get(rule.id),
+        served=instant(seen.served[rule.id]) if rule.id in seen.served else None,
+        pending=backlog.pending if backlog else None,
+        oldest_at=instant_or_none(oldest, naive) if oldest else None,
+        # A firing reads all that is pending.
+        full_seconds=(context.now - fired_at).total_seconds() if fired_at else None,
+        paused=rule.id in context.paused,
+        held_firing_id=_held_firing(seen, rule.id),
         quarantined=_count_quarantined(seen, rule.id),
-        held=_held_firing(seen, rule.id),
         succeeded_at=_instant_of(seen.succeeded, rule.id),
-        oldest=waiting.oldest if waiting else None,
-        outcome=seen.outcomes.get(name),
-        next_at=_next_instant(rule, context),
     )
+
+
+def _backlog_of(rule: ConsolidationRule, context: StatusContext) -> _Backlog | None:
+    return context.backlogs.by_rule.get(rule.id) if context.backlogs else None
+
+
+def _name_in_ledger(rule: ConsolidationRule) -> str:
+    return rule.id if rule.reads_episodes else ledger_rule_id(rule.id)
+
+
+def _fired_at(rule: ConsolidationRule, seen: FactStoreStatus) -> datetime | None:
+    return _instant_of(seen.fired, _name_in_ledger(rule))
 
 
 def _instant_of(instants: Mapping[str, int], rule_id: str) -> datetime | None:
@@ -241,23 +283,15 @@ def _instant_of(instants: Mapping[str, int], rule_id: str) -> datetime | None:
     return instant(microseconds) if microseconds else None
 
 
-def _held_firing(seen: FactsSeen, rule_id: str) -> str:
+def _held_firing(seen: FactStoreStatus, rule_id: str) -> str:
     return seen.held[rule_id].firing_id if rule_id in seen.held else ""
 
 
-def _count_quarantined(seen: FactsSeen, rule_id: str) -> int:
+def _count_quarantined(seen: FactStoreStatus, rule_id: str) -> int:
     return sum(count for (rule, _), count in seen.quarantined.items() if rule == rule_id)
 
 
-def _next_instant(rule: ConsolidationRule, context: _Context) -> datetime | None:
-    due = rule.due
-    if not isinstance(due, Cron) or not rule.enabled:
-        return None
-    zone = due.timezone or context.timezone
-    return cron.next_instant(due.expression, zone, after=context.now)
-
-
-def _removed_rules(rules: RuleSet, seen: FactsSeen) -> list[RemovedRule]:
+def _removed_rules(rules: RuleSet, seen: FactStoreStatus) -> list[RemovedRule]:
     """Return the rules that have a watermark and are no longer loaded, by id."""
     loaded = {rule.id for rule in rules.rules}
     return [
@@ -266,8 +300,8 @@ def _removed_rules(rules: RuleSet, seen: FactsSeen) -> list[RemovedRule]:
             watermark=mark,
             fired_at=_instant_of(seen.fired, rule_id),
             quarantined=_count_quarantined(seen, rule_id),
-            held=_held_firing(seen, rule_id),
+            held_firing_id=_held_firing(seen, rule_id),
         )
-        for rule_id, mark in sorted(seen.marks.items())
+        for rule_id, mark in sorted(seen.watermarks.items())
         if rule_id not in loaded
     ]

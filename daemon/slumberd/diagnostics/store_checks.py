@@ -13,19 +13,19 @@ from typing import Any, assert_never
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
+from slumberd.diagnostics.status import RuleState, StatusContext, read_backlogs, rule_states
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.finding import Finding
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling import cron
 from slumberd.scheduling.due import LATE
 from slumberd.service.erased_content import NAMED, read_or_none
+from slumberd.service.pause import FILE as PAUSED_FILE
 from slumberd.service.pause import paused_in
 from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import FactsSeen
+from slumberd.storage.audit.offline_status import FactStoreStatus
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
-from slumberd.storage.sqlite.recovery import look
 
 QUICK_SECONDS = 10.0
 """The time limit of each pass over a whole database, without `--deep`."""
@@ -66,7 +66,7 @@ class DoctorContext:
 
 
 def check_fact_store(
-    path: Path, seen: FactsSeen, unreached: Sequence[str], context: DoctorContext
+    path: Path, seen: FactStoreStatus, unreached: Sequence[str], context: DoctorContext
 ) -> Iterator[Finding]:
     """Find problems in the content of `facts.db`.
 
@@ -86,14 +86,14 @@ def check_fact_store(
     yield from _check_provenance(path, seen, context)
 
 
-def _check_triggers(path: Path, seen: FactsSeen) -> Iterator[Finding]:
+def _check_triggers(path: Path, seen: FactStoreStatus) -> Iterator[Finding]:
     if not seen.triggered:
         problem = "the triggers on 'facts' were changed: writes of other programs are not recorded"
         remedy = "restore a backup, or `slumberd audit replay` into a new file"
         yield Finding("store.triggers", str(path), problem, remedy)
 
 
-def _check_clock(path: Path, seen: FactsSeen, now: datetime) -> Iterator[Finding]:
+def _check_clock(path: Path, seen: FactStoreStatus, now: datetime) -> Iterator[Finding]:
     last = max(seen.fired.values(), default=0)
     if last > microseconds(now + LATE):
         problem = f"its last firing is at {instant(last):%Y-%m-%d %H:%M:%S}Z, in the future"
@@ -105,7 +105,7 @@ def _check_clock(path: Path, seen: FactsSeen, now: datetime) -> Iterator[Finding
         )
 
 
-def _check_erasures(path: Path, seen: FactsSeen) -> Iterator[Finding]:
+def _check_erasures(path: Path, seen: FactStoreStatus) -> Iterator[Finding]:
     if seen.unfinished:
         some = "1 erasure is" if seen.unfinished == 1 else f"{seen.unfinished} erasures are"
         problem = f"{some} incomplete: the episodes may still be in the episode database"
@@ -113,7 +113,7 @@ def _check_erasures(path: Path, seen: FactsSeen) -> Iterator[Finding]:
         yield Finding("erasure.unfinished", str(path), problem, remedy)
 
 
-def _check_quarantine(seen: FactsSeen) -> Iterator[Finding]:
+def _check_quarantine(seen: FactStoreStatus) -> Iterator[Finding]:
     others: Counter[str] = Counter()
     for (rule, reason), count in sorted(seen.quarantined.items()):
         if reason == SCOPE_MISMATCH:
@@ -132,7 +132,7 @@ def _count_text(count: int) -> str:
     return "1 episode" if count == 1 else f"{count} episodes"
 
 
-def _check_held(seen: FactsSeen) -> Iterator[Finding]:
+def _check_held(seen: FactStoreStatus) -> Iterator[Finding]:
     for rule, batch in seen.held.items():
         remedy = f"`slumberd approve {batch.firing_id}` or `slumberd reject {batch.firing_id}`"
         yield Finding(
@@ -146,7 +146,7 @@ def _check_retractions(found: Sequence[str]) -> Iterator[Finding]:
         how_many = "1 retraction covers" if len(found) == 1 else f"{len(found)} retractions cover"
         problem = f"{how_many} nothing: {names}"
         remedy = f"`slumberd why-not {found[0]}`; is the clock of the host that wrote it behind?"
-        yield Finding("acts.unreached", "episodes", problem, remedy)
+        yield Finding("claims.unreached", "episodes", problem, remedy)
 
 
 def check_disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
@@ -179,17 +179,19 @@ def check_future_episodes(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
         yield Finding("episodes.future", "episodes", problem, remedy)
 
 
-def _check_log(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+def _check_log(path: Path, seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:
     if seen.unlogged and context.daemon is None:
         problem = f"{seen.unlogged} rows of the ledger have no log line yet"
         yield Finding("log.unwritten", str(path), problem, "start the daemon: it writes them first")
 
 
-def _check_provenance(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+def _check_provenance(
+    path: Path, seen: FactStoreStatus, context: DoctorContext
+) -> Iterator[Finding]:
     sink = context.settings.provenance.sink
-    if sink is None or sink not in seen.told or _started_recently(context):
+    if sink is None or sink not in seen.sinks or _started_recently(context):
         return
-    lag = seen.told[sink].lag
+    lag = seen.sinks[sink].lag
     if lag.seconds(context.now) > PATIENCE.total_seconds():
         since = f"{lag.since:%Y-%m-%d %H:%M:%S}Z"
         rows = "1 row" if lag.rows == 1 else f"{lag.rows:,} rows"
@@ -217,62 +219,63 @@ def check_degraded_rules(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding("rule.degraded", f"rule {rule['rule_id']}", problem, remedy)
 
 
+def check_paused_rules(directory: Path) -> Iterator[Finding]:
+    """Find that the list of paused rules in a state directory cannot be read."""
+    if _paused_or_none(directory) is None:
+        problem = "cannot be read: a daemon does not start with it"
+        remedy = "restore it from a backup, or delete it to resume every rule"
+        yield Finding("state.unreadable", str(directory / PAUSED_FILE), problem, remedy)
+
+
+def _paused_or_none(directory: Path) -> Mapping[str, str] | None:
+    try:
+        return paused_in(directory)
+    except StoreError:
+        return None
+
+
 def check_due_rules(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for too long."""
-    seen = read_or_none(context.settings.facts_path, offline_status.facts_in)
-    if seen is None or _started_recently(context):
+    settings, rules = context.settings, context.rules
+    seen = read_or_none(settings.facts_path, offline_status.read_fact_store)
+    paused = _paused_or_none(settings.state_dir)
+    if rules is None or seen is None or paused is None or _started_recently(context):
         return
-    paused = paused_in(context.settings.state_dir)
-    for rule in context.rules.rules if context.rules else ():
-        stopped = not rule.enabled or rule.id in paused or rule.id in seen.held
-        if rule.id in seen.marks and not stopped:
-            yield from _check_lateness(rule, seen, context)
+    read = partial(read_backlogs, rules=rules, seen=seen, most=_most_counted)
+    backlogs = read_or_none(settings.memory_path, read)
+    status = StatusContext(settings, seen, backlogs, paused, context.now)
+    for state in rule_states(rules, status):
+        yield from _check_lateness(state, context)
 
 
-def _check_lateness(
-    rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext
-) -> Iterator[Finding]:
-    if why := _lateness(rule, seen, context):
-        fired = seen.fired.get(rule.id)
-        ago = f"; it fired last at {instant(fired):%Y-%m-%d %H:%M:%S}Z" if fired else ""
-        down = "start the daemon, or `slumberd fire " + rule.id + "`"
-        remedy = "see `firing.failed` in the daemon's log" if context.daemon else down
-        yield Finding("rule.late", f"rule {rule.id}", why + ago, remedy)
+def _most_counted(rule: ConsolidationRule) -> int:
+    return 10 * rule.due.count if isinstance(rule.due, Every) else 0
 
 
-def _lateness(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> str:
+def _check_lateness(state: RuleState, context: DoctorContext) -> Iterator[Finding]:
+    rule, due_at = state.rule, state.status.due_at
+    if due_at is None or context.now - due_at < _patience_with(rule, context):
+        return
+    fired = f"; it fired last at {state.fired_at:%Y-%m-%d %H:%M:%S}Z" if state.fired_at else ""
+    down = "start the daemon, or `slumberd fire " + rule.id + "`"
+    remedy = "see `firing.failed` in the daemon's log" if context.daemon else down
+    problem = _describe_lateness(rule, due_at, state.status.pending or 0)
+    yield Finding("rule.late", f"rule {rule.id}", problem + fired, remedy)
+
+
+def _patience_with(rule: ConsolidationRule, context: DoctorContext) -> timedelta:
+    """Return for how long a rule may be due before a check reports it."""
+    if context.daemon is not None:
+        return PATIENCE
+    return LATE if isinstance(rule.due, Cron) else timedelta()
+
+
+def _describe_lateness(rule: ConsolidationRule, due_at: datetime, pending: int) -> str:
     match rule.due:
         case Every(count=count):
-            return _overdue_episodes(
-                seen.marks[rule.id], count, seen.fired.get(rule.id, 0), context
-            )
-        case Cron() as due:
-            return _overdue_instant(due, seen.served[rule.id], context)
+            more = "or more " if pending == _most_counted(rule) else ""
+            return f"{pending} {more}versions are pending; the rule fires every {count}"
+        case Cron():
+            return f"was due at {due_at:%Y-%m-%d %H:%M:%S}Z"
         case never:
             assert_never(never)
-
-
-def _overdue_episodes(mark: int, count: int, fired: int, context: DoctorContext) -> str:
-    if context.daemon is not None and microseconds(context.now - PATIENCE) < fired:
-        return ""
-    count_pending = partial(offline_status.pending_in, after=mark, at_most=10 * count)
-    try:
-        pending = look(context.settings.memory_path, count_pending)
-    except StoreError:
-        return ""
-    more = "or more " if pending == 10 * count else ""
-    return (
-        f"{pending} {more}versions are pending; the rule fires every {count}"
-        if pending >= count
-        else ""
-    )
-
-
-def _overdue_instant(due: Cron, served: int, context: DoctorContext) -> str:
-    zone = due.timezone or context.settings.timezone
-    until = context.now - (PATIENCE if context.daemon else LATE)
-    try:
-        missed = cron.missed_instants(due.expression, zone, after=instant(served), until=until)
-    except ValueError:
-        return ""
-    return f"was due at {missed.first:%Y-%m-%d %H:%M:%S}Z" if missed else ""

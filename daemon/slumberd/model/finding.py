@@ -15,6 +15,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "daemon.down": ("error", "a daemon runs; only `slumberd status --check` looks for it"),
     "daemon.silent": ("error", "a running daemon answers on its control socket"),
     "state.missing": ("error", "the state directory and its databases exist"),
+    "state.unreadable": ("error", "the list of paused rules can be read"),
     "restore.unfinished": ("error", "every restore that was begun is finished"),
     "file.open": (
         "error", "others cannot read or write the state, and cannot write configuration or rules"
@@ -41,7 +42,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
     "episodes.future": ("warning", "no episode is dated in the future"),
-    "acts.unreached": ("warning", "every retraction covers at least one assertion"),
+    "claims.unreached": ("warning", "every retraction covers at least one assertion"),
     "facts.disagree": (
         "warning", "declared facts agree with the promoted facts of the same single-valued key"
     ),

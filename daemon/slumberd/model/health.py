@@ -112,30 +112,52 @@ class LedgerCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleStatus:
+    """How far one rule is, at one instant: what the heartbeat, `doctor` and `status` report.
+
+    Attributes:
+        rule_id: The rule.
+        watermark: The log position of the last version that it has read; None before its first
+            look at the log.
+        pending: How many versions of episodes it has not read; counting may have ended early.
+            None if this is unknown, and for a rule that reads no episodes.
+        oldest_seconds: The age of the first pending episode; None without one.
+        next_at: The next instant of its cron expression; None without one, or if it is disabled.
+        due_at: Since when it has been due. None when it is not due; a rule that is disabled or
+            paused, or whose batch awaits approval, is not.
+        late_seconds: For how long it has been due; 0 when it is not due.
+        paused: Whether a person paused it.
+        held_firing_id: The firing id of its batch that awaits approval; empty without one.
+        quarantined: How many episodes are quarantined for it.
+        succeeded_at: When its last successful firing began.
+    """
+
+    rule_id: str
+    watermark: int | None = None
+    pending: int | None = None
+    oldest_seconds: float | None = None
+    next_at: datetime | None = None
+    due_at: datetime | None = None
+    late_seconds: float = 0.0
+    paused: bool = False
+    held_firing_id: str = ""
+    quarantined: int = 0
+    succeeded_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RuleHealth:
     """The health of one enabled rule.
 
     Attributes:
-        rule_id: The rule.
-        pending: How many versions of episodes are pending; counting may have ended early.
-        oldest_seconds: The age of the first pending version; None when none is pending.
-        late_seconds: For how long the rule has been due; 0 when it is not due.
-        succeeded_at: When its last successful firing began.
-        failures: How many of its firings have failed in a row since then.
-        quarantined: How many episodes it could not read.
-        held: How many of its batches await approval.
+        status: How far it is.
+        failures: How many of its firings have failed in a row since the last successful one.
         failed: How many of its firings failed since the daemon started.
         tally: The totals of its batches; None when they are not counted.
     """
 
-    rule_id: str
-    pending: int
-    oldest_seconds: float | None
-    late_seconds: float
-    succeeded_at: datetime | None
-    failures: int
-    quarantined: int
-    held: int
+    status: RuleStatus
+    failures: int = 0
     failed: int = 0
     tally: BatchTotals | None = None
 
@@ -196,7 +218,7 @@ class DaemonHealth:
     @property
     def late_seconds(self) -> float:
         """For how long the most overdue rule has been due."""
-        return max((rule.late_seconds for rule in self.rules), default=0.0)
+        return max((rule.status.late_seconds for rule in self.rules), default=0.0)
 
     @property
     def failing(self) -> int:

@@ -110,22 +110,22 @@ OF_RULE: Sequence[Family[RuleHealth]] = (
     Family(
         "rule_pending_episodes",
         "Versions of episodes that are pending, up to 10,000.",
-        lambda rule: rule.pending,
+        lambda rule: rule.status.pending or 0,
     ),
     Family(
         "rule_oldest_pending_seconds",
         "The age of the oldest pending episode; 0 without any.",
-        lambda rule: rule.oldest_seconds or 0,
+        lambda rule: rule.status.oldest_seconds or 0,
     ),
     Family(
         "rule_late_seconds",
         "The time that the rule has been due; 0 when it is not due.",
-        lambda rule: rule.late_seconds,
+        lambda rule: rule.status.late_seconds,
     ),
     Family(
         "rule_last_success_timestamp_seconds",
         "The start of the last successful firing of the rule.",
-        lambda rule: _epoch(rule.succeeded_at),
+        lambda rule: _epoch(rule.status.succeeded_at),
     ),
     Family(
         "rule_consecutive_failures",
@@ -135,7 +135,7 @@ OF_RULE: Sequence[Family[RuleHealth]] = (
     Family(
         "rule_quarantined_episodes",
         "Episodes that are quarantined for the rule.",
-        lambda rule: rule.quarantined,
+        lambda rule: rule.status.quarantined,
     ),
     Family(
         "rule_batches_total",
@@ -168,7 +168,9 @@ OF_RULE: Sequence[Family[RuleHealth]] = (
         "counter",
     ),
     Family(
-        "rule_held_batches", "Batches of the rule that wait for a person.", lambda rule: rule.held
+        "rule_held_batches",
+        "Batches of the rule that wait for a person.",
+        lambda rule: int(rule.status.held_firing_id != ""),
     ),
 )
 """The metrics of each enabled rule, with a label ``rule``."""
@@ -178,7 +180,9 @@ def exposition(vitals: DaemonHealth) -> bytes:
     """Return the metrics in the text format of Prometheus, version 0.0.4."""
     lines = [
         *_lines(OF_DAEMON, [("", vitals)]),
-        *_lines(OF_RULE, [(f'{{rule="{escaped(rule.rule_id)}"}}', rule) for rule in vitals.rules]),
+        *_lines(
+            OF_RULE, [(f'{{rule="{escaped(rule.status.rule_id)}"}}', rule) for rule in vitals.rules]
+        ),
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 

@@ -34,7 +34,7 @@ from slumberd.file_modes import make_directory
 from slumberd.model.backup import LedgerHead, Manifest, Role, SavedFile
 from slumberd.service.composition import facts_of, key_of, places_of
 from slumberd.service.state_lock import StateLock
-from slumberd.storage.audit.offline_status import erasures_in
+from slumberd.storage.audit.offline_status import count_erasures
 from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite import file_exchange
 from slumberd.storage.sqlite.backup import copy_together, is_full, refuse_in_use, size_of
@@ -393,5 +393,5 @@ def _forgotten_since(facts: Path, saved: LedgerHead | None) -> int:
     """Count the erasures that the present ledger knows, and that of the backup does not."""
     with suppress(StoreError):  # one that is damaged cannot tell
         if facts.exists():
-            return look(facts, partial(erasures_in, after=saved.rows if saved else 0))
+            return look(facts, partial(count_erasures, after=saved.rows if saved else 0))
     return 0

@@ -32,10 +32,12 @@ def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
     """
     paths = [settings.memory_path, settings.facts_path]
     pasts = [
-        past for path in paths if (past := read_or_none(path, offline_status.erased_in)) is not None
+        past
+        for path in paths
+        if (past := read_or_none(path, offline_status.read_erased_scopes)) is not None
     ]
     for path in paths if pasts else ():
-        look_for = partial(offline_status.resurfaced_in, pasts=pasts, seconds=seconds)
+        look_for = partial(offline_status.count_erased_content, pasts=pasts, seconds=seconds)
         if users := read_or_none(path, look_for):
             named = ", ".join(repr(user) for user in sorted(users)[:NAMED])
             what = "episodes" if path == settings.memory_path else "facts"

@@ -6,42 +6,35 @@ import asyncio
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.model.cadence import Cron, Every
-from slumberd.model.episode import microseconds
-from slumberd.model.firing import Position
+from slumberd.model.cadence import Every
 from slumberd.model.health import (
     BatchTotals,
     DaemonHealth,
     LedgerCounters,
     ProvenanceHealth,
     RuleHealth,
+    RuleStatus,
 )
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling import cron
 from slumberd.scheduling.due import Trouble
 from slumberd.scheduling.due_finder import Mark
-from slumberd.service.composition import Stores
+from slumberd.scheduling.rule_status import RuleProgress, is_full, rule_statuses, start_of
+from slumberd.storage.facts.store import SQLiteFactStore
 
 AT_ONCE = 2_000
 """Batches of the ledger that are read at a time; the event loop runs in between."""
 
 MOST_PENDING = 10_000
 """Pending rows of the log that are counted for a rule."""
-
-_ANY = ConsolidationRule(
-    id="heartbeat", cadence={"every": 1}, when_filter="", then_emits=["heartbeat"]
-)
-
-_CronQuery = tuple[str, str, datetime]
-"""A cron expression, its time zone, and the instant after which it is evaluated."""
 
 
 class TallyCounter:
@@ -96,59 +89,37 @@ class HealthSources:
 
 
 class _Backlog(NamedTuple):
-    """The log rows above a watermark.
+    """The log rows above one position.
 
     Attributes:
-        pending: How many rows there are, at most `MOST_PENDING`.
-        oldest_seconds: The age of the first row's episode; None without rows.
+        pending: How many rows there are; counting may have ended early.
+        oldest_at: When the first episode happened; None without one.
     """
 
     pending: int
-    oldest_seconds: float | None
+    oldest_at: datetime | None
 
 
 _NO_BACKLOG = _Backlog(0, None)
+
+_Count = tuple[int, int]
+"""A position of the log, and how many rows above it are counted at most."""
 
 
 class _LedgerFigures(NamedTuple):
     """What the fact store reports of rules.
 
     Attributes:
+        marks: The watermark of each rule, and the last cron instant that it has served.
         succeeded: When the last successful firing of each rule began.
         quarantined: How many episodes of each rule are in quarantine.
-        held: The rules with a batch that awaits approval.
-    """
-
-    succeeded: Mapping[str, datetime]
-    quarantined: Counter[str]
-    held: frozenset[str]
-
-
-class _RuleFigures(NamedTuple):
-    """The figures of the enabled rules at one instant.
-
-    Attributes:
-        marks: The watermark of each rule that reads episodes.
-        backlogs: The backlog above each of these watermarks.
-        late: For how many seconds each rule has been due.
-        ledger: What the fact store reports.
-        tallies: What all batches did; None when they are not counted.
+        held: The firing id of the batch that awaits approval, by rule.
     """
 
     marks: Mapping[str, Mark]
-    backlogs: Mapping[Position, _Backlog]
-    late: Mapping[str, float]
-    ledger: _LedgerFigures
-    tallies: LedgerCounters | None
-
-    @property
-    def oldest_seconds(self) -> float | None:
-        """The age of the oldest episode that a rule has not read; None without one."""
-        return self.backlogs[min(self.backlogs)].oldest_seconds if self.backlogs else None
-
-    def backlog_of(self, rule_id: str) -> _Backlog:
-        """Return the backlog of a rule; an empty one when it has no watermark."""
-        return self.backlogs[self.marks[rule_id][0]] if rule_id in self.marks else _NO_BACKLOG
+    succeeded: Mapping[str, datetime]
+    quarantined: Counter[str]
+    held: Mapping[str, str]
 
 
 class HealthCollector:
@@ -161,7 +132,7 @@ class HealthCollector:
         self._full_since: dict[str, float] = {}
         self._tally_counter = TallyCounter()
 
-    async def vitals(self, loop_lag: float) -> DaemonHealth:
+    async def collect(self, loop_lag: float) -> DaemonHealth:
         """Return the health figures of this instant.
 
         Args:
@@ -171,8 +142,12 @@ class HealthCollector:
             StoreError: A store cannot be read.
         """
         (rules, timezone), now = self._sources.rules(), self._clock.now()
-        active = {rule.id: rule for rule in rules if rule.enabled}
-        figures = await self._figures(active, timezone, now)
+        ledger = await self._ledger_figures()
+        active = [rule for rule in rules if rule.enabled]
+        progresses = self._note_full(await self._progresses(active, ledger))
+        compute = partial(rule_statuses, progresses, timezone=timezone, now=now)
+        statuses = await asyncio.to_thread(compute)
+        tallies = await self._tallies()
         return DaemonHealth(
             at=now,
             uptime_seconds=round(self._clock.monotonic() - self._began, 3),
@@ -181,42 +156,63 @@ class HealthCollector:
             rss_bytes=_rss_bytes(),
             dropped=self._sources.dropped(),
             loaded=len(rules),
-            rules=[self._rule_vitals(name, figures) for name in active],
-            oldest_seconds=figures.oldest_seconds,
-            next_at=await asyncio.to_thread(_next_at, active.values(), timezone, now),
-            succeeded_at=max(figures.ledger.succeeded.values(), default=None),
-            quarantined=figures.ledger.quarantined.total(),
-            held=len(figures.ledger.held),
+            rules=[self._rule_health(status, tallies) for status in statuses],
+            oldest_seconds=_oldest_seconds(active, statuses),
+            next_at=min((status.next_at for status in statuses if status.next_at), default=None),
+            succeeded_at=max(ledger.succeeded.values(), default=None),
+            quarantined=ledger.quarantined.total(),
+            held=len(ledger.held),
             provenance=await self._provenance(now),
-            tallies=figures.tallies,
+            tallies=tallies,
         )
 
-    async def _figures(
-        self, active: Mapping[str, ConsolidationRule], timezone: str, now: datetime
-    ) -> _RuleFigures:
-        watermarks = await self._sources.stores.facts.watermarks.positions()
-        marks = {name: mark for name, mark in watermarks.items() if name in active}
-        read = {name: mark for name, mark in marks.items() if active[name].reads_episodes}
-        backlogs = await self._backlogs({mark for mark, _ in read.values()}, now)
-        ledger = await self._ledger_figures()
-        unheld = {name: mark for name, mark in marks.items() if name not in ledger.held}
-        late = await self._lateness(active, timezone, unheld, backlogs, now)
-        return _RuleFigures(read, backlogs, late, ledger, await self._tallies())
+    async def _progresses(
+        self, rules: Sequence[ConsolidationRule], ledger: _LedgerFigures
+    ) -> list[tuple[ConsolidationRule, RuleProgress]]:
+        awake = {rule.id for rule in self._sources.awake(rules)}
+        counts = {rule.id: _count_of(rule, ledger) for rule in rules if rule.reads_episodes}
+        backlogs = await self._backlogs(set(counts.values()))
+        found = []
+        for rule in rules:
+            position, served = ledger.marks.get(rule.id, (None, None))
+            backlog = backlogs[counts[rule.id]] if rule.id in counts else None
+            progress = RuleProgress(
+                watermark=position.seq if position else None,
+                served=served,
+                pending=backlog.pending if backlog else None,
+                oldest_at=backlog.oldest_at if backlog else None,
+                paused=rule.id not in awake,
+                held_firing_id=ledger.held.get(rule.id, ""),
+                quarantined=ledger.quarantined[rule.id],
+                succeeded_at=ledger.succeeded.get(rule.id),
+            )
+            found.append((rule, progress))
+        return found
 
-    def _rule_vitals(self, rule_id: str, figures: _RuleFigures) -> RuleHealth:
-        backlog, ledger, tallies = figures.backlog_of(rule_id), figures.ledger, figures.tallies
-        trouble = self._sources.troubles().get(rule_id)
+    def _note_full(
+        self, progresses: Sequence[tuple[ConsolidationRule, RuleProgress]]
+    ) -> list[tuple[ConsolidationRule, RuleProgress]]:
+        """Remember which rules are due by their pending episodes, and set for how long."""
+        monotonic = self._clock.monotonic()
+        self._full_since = {
+            rule.id: self._full_since.get(rule.id, monotonic)
+            for rule, progress in progresses
+            if is_full(rule, progress)
+        }
+        return [
+            (rule, replace(progress, full_seconds=monotonic - self._full_since[rule.id]))
+            if rule.id in self._full_since
+            else (rule, progress)
+            for rule, progress in progresses
+        ]
+
+    def _rule_health(self, status: RuleStatus, tallies: LedgerCounters | None) -> RuleHealth:
+        trouble = self._sources.troubles().get(status.rule_id)
         return RuleHealth(
-            rule_id,
-            backlog.pending,
-            backlog.oldest_seconds,
-            late_seconds=figures.late.get(rule_id, 0.0),
-            succeeded_at=ledger.succeeded.get(rule_id),
+            _limit_pending(status),
             failures=trouble.failures if trouble else 0,
-            quarantined=ledger.quarantined[rule_id],
-            held=int(rule_id in ledger.held),
-            failed=self._sources.failed().get(rule_id, 0),
-            tally=tallies.by_rule.get(rule_id, BatchTotals()) if tallies else None,
+            failed=self._sources.failed().get(status.rule_id, 0),
+            tally=tallies.by_rule.get(status.rule_id, BatchTotals()) if tallies else None,
         )
 
     async def _tallies(self) -> LedgerCounters | None:
@@ -233,99 +229,57 @@ class HealthCollector:
         _, refused = await self._sources.stores.facts.promotion_feed.published_position(reader)
         return ProvenanceHealth(lag.rows, lag.seconds(now), refused)
 
-    async def _backlogs(self, marks: Iterable[Position], now: datetime) -> dict[Position, _Backlog]:
-        """Return the backlog above each watermark; most rules share a few watermarks."""
-        backlogs = {}
-        for mark in marks:
-            pending = await self._sources.episodes.pending(mark.seq, at_most=MOST_PENDING)
-            oldest = await self._oldest_seconds(mark, now) if pending else None
-            backlogs[mark] = _Backlog(pending, oldest)
+    async def _backlogs(self, counts: Iterable[_Count | None]) -> dict[_Count | None, _Backlog]:
+        """Return the backlog above each position; most rules share a few positions."""
+        backlogs: dict[_Count | None, _Backlog] = {None: _NO_BACKLOG}
+        episodes = self._sources.episodes
+        for count in counts:
+            if count is not None:
+                start, most = count
+                pending = await episodes.pending(start, at_most=most)
+                oldest_at = await episodes.oldest_at(start) if pending else None
+                backlogs[count] = _Backlog(pending, oldest_at)
         return backlogs
-
-    async def _oldest_seconds(self, mark: Position, now: datetime) -> float | None:
-        """Return the age of the first episode above a watermark; None without one."""
-        # A filter of `_ANY` cannot fail: a broken rule must not end the heartbeat.
-        window = await self._sources.episodes.select(_ANY, after=mark, limit=1)
-        if not window.versions:
-            return None
-        return round((microseconds(now) - window.versions[0].at) / 1e6, 3)
-
-    async def _lateness(
-        self,
-        active: Mapping[str, ConsolidationRule],
-        timezone: str,
-        marks: Mapping[str, Mark],
-        backlogs: Mapping[Position, _Backlog],
-        now: datetime,
-    ) -> dict[str, float]:
-        """Return for how many seconds each rule that is not paused has been due."""
-        awake = self._sources.awake([active[name] for name in marks])
-        full = {
-            rule.id: backlogs[marks[rule.id][0]]
-            for rule in awake
-            if isinstance(rule.due, Every)
-            and await self._is_full(rule.due, marks[rule.id][0], backlogs)
-        }
-        crons = {
-            rule.id: (rule.due.expression, rule.due.timezone or timezone, marks[rule.id][1])
-            for rule in awake
-            if isinstance(rule.due, Cron)
-        }
-        due_at = await asyncio.to_thread(_next_of, set(crons.values()))
-        unserved = {
-            name: (now - due_at[cron]).total_seconds()
-            for name, cron in crons.items()
-            if cron in due_at
-        }
-        late = {**self._full_seconds(full), **unserved}
-        return {name: max(0.0, round(seconds, 3)) for name, seconds in late.items()}
-
-    async def _is_full(
-        self, cadence: Every, mark: Position, backlogs: Mapping[Position, _Backlog]
-    ) -> bool:
-        if cadence.count <= MOST_PENDING or backlogs[mark].pending < MOST_PENDING:
-            return backlogs[mark].pending >= cadence.count
-        pending = await self._sources.episodes.pending(mark.seq, at_most=cadence.count)
-        return pending >= cadence.count
-
-    def _full_seconds(self, full: Mapping[str, _Backlog]) -> dict[str, float]:
-        """Return for how many seconds rules with enough pending episodes have been due.
-
-        The time is at most the time since this was first seen: an import brings old episodes, and
-        the first episode may have waited for the last. It is at most the age of the first episode:
-        while episodes arrive all the time, every look sees some.
-        """
-        monotonic = self._clock.monotonic()
-        self._full_since = {name: self._full_since.get(name, monotonic) for name in full}
-        return {
-            name: min(monotonic - self._full_since[name], backlog.oldest_seconds or 0.0)
-            for name, backlog in full.items()
-        }
 
     async def _ledger_figures(self) -> _LedgerFigures:
         facts = self._sources.stores.facts
         held = (await facts.ledger.held()).values()
         return _LedgerFigures(
-            await facts.watermarks.successes(),
-            Counter(await facts.reads.count_quarantined()),
-            frozenset(batch.rule_id for batch in held if not batch.approved),
+            await facts.watermarks(),
+            await facts.successes(),
+            Counter(await facts.quarantined()),
+            {batch.rule_id: batch.firing_id for batch in held if not batch.approved},
         )
 
 
-def _next_at(rules: Iterable[ConsolidationRule], timezone: str, now: datetime) -> datetime | None:
-    """Return the next instant of any rule; each expression is evaluated once."""
-    dues = [rule.due for rule in rules if isinstance(rule.due, Cron)]
-    queries = {(due.expression, due.timezone or timezone, now) for due in dues}
-    return min(_next_of(queries).values(), default=None)
+def _count_of(rule: ConsolidationRule, ledger: _LedgerFigures) -> _Count | None:
+    """Return which rows are pending for a rule; None when it starts at the end of the log."""
+    mark = ledger.marks.get(rule.id)
+    start = start_of(rule, mark[0].seq if mark else None)
+    if start is None:
+        return None
+    # A rule that fires seldom is counted until it is known whether it is due.
+    due = rule.due
+    return start, max(MOST_PENDING, due.count if isinstance(due, Every) else 0)
 
 
-def _next_of(queries: Iterable[_CronQuery]) -> dict[_CronQuery, datetime]:
-    """Return the next instant of each expression, without those that have none."""
-    found = {}
-    for expression, zone, after in queries:
-        with suppress(ValueError):
-            found[expression, zone, after] = cron.next_instant(expression, zone, after=after)
-    return found
+def _limit_pending(status: RuleStatus) -> RuleStatus:
+    """Return a status that reports at most `MOST_PENDING`, however far it was counted."""
+    if status.pending is None or status.pending <= MOST_PENDING:
+        return status
+    return replace(status, pending=MOST_PENDING)
+
+
+def _oldest_seconds(
+    rules: Sequence[ConsolidationRule], statuses: Sequence[RuleStatus]
+) -> float | None:
+    """Return the age of the first episode that a rule has not read; None without one."""
+    starts = [
+        (start, status.oldest_seconds)
+        for rule, status in zip(rules, statuses, strict=True)
+        if rule.reads_episodes and (start := start_of(rule, status.watermark)) is not None
+    ]
+    return min(starts, key=itemgetter(0))[1] if starts else None
 
 
 def _wal_bytes(database: Path) -> int:

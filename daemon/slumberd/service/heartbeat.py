@@ -52,24 +52,24 @@ class Heartbeat:
                 began = self._clock.monotonic()
                 if await set_within(stop, _SAMPLE_SECONDS):
                     return
-                self.measured(self._clock.monotonic() - began - _SAMPLE_SECONDS)
+                self.record_lag(self._clock.monotonic() - began - _SAMPLE_SECONDS)
             await self.beat()
 
-    def measured(self, lag: float) -> None:
+    def record_lag(self, lag: float) -> None:
         """Record by how many seconds the event loop was late, for the next beat."""
         self._lag = max(self._lag, lag)
 
     async def beat(self) -> None:
         """Log one line and write the textfile; log a warning when a store cannot be read."""
         try:
-            vitals = await self._health_collector.vitals(self._lag)
+            health = await self._health_collector.collect(self._lag)
         except SlumberdError as error:
             _log.warning("heartbeat.failed", error=type(error).__name__, message=str(error))
             return
         self._lag = 0.0
-        _log.info("daemon.heartbeat", **_line(vitals))
+        _log.info("daemon.heartbeat", **_fields(health))
         if self._textfile is not None:
-            await self._write(self._textfile, exposition(vitals))
+            await self._write(self._textfile, exposition(health))
 
     async def _write(self, textfile: Callable[[bytes], None], text: bytes) -> None:
         try:
@@ -82,35 +82,35 @@ class Heartbeat:
             self._unwritten = False
 
 
-def _line(vitals: DaemonHealth) -> dict[str, Any]:
+def _fields(health: DaemonHealth) -> dict[str, Any]:
     """Return the keys of the log line."""
-    since = vitals.at - vitals.succeeded_at if vitals.succeeded_at else None
+    since = health.at - health.succeeded_at if health.succeeded_at else None
     return {
-        "uptime_seconds": vitals.uptime_seconds,
-        "loop_lag_seconds": vitals.loop_lag_seconds,
-        "wal_bytes": vitals.wal_bytes,
-        "rss_bytes": vitals.rss_bytes,
-        "dropped": vitals.dropped,
-        "rules": vitals.loaded,
-        **_backlog(vitals),
-        "failing": vitals.failing,
-        "degraded": vitals.degraded,
-        "next_at": timestamp(vitals.next_at) if vitals.next_at else None,
+        "uptime_seconds": health.uptime_seconds,
+        "loop_lag_seconds": health.loop_lag_seconds,
+        "wal_bytes": health.wal_bytes,
+        "rss_bytes": health.rss_bytes,
+        "dropped": health.dropped,
+        "rules": health.loaded,
+        **_pending_fields(health),
+        "failing": health.failing,
+        "degraded": health.degraded,
+        "next_at": timestamp(health.next_at) if health.next_at else None,
         "last_success_seconds": round(since.total_seconds(), 3) if since is not None else None,
-        "held": vitals.held,
-        "quarantined": vitals.quarantined,
-        "provenance": asdict(vitals.provenance) if vitals.provenance else None,
+        "held": health.held,
+        "quarantined": health.quarantined,
+        "provenance": asdict(health.provenance) if health.provenance else None,
     }
 
 
-def _backlog(vitals: DaemonHealth) -> dict[str, Any]:
+def _pending_fields(health: DaemonHealth) -> dict[str, Any]:
     """Return the keys of the log line about pending episodes."""
-    behind = [rule for rule in vitals.rules if rule.pending]
-    named = nlargest(MOST_NAMED, behind, key=lambda rule: rule.pending)
+    behind = [rule.status for rule in health.rules if rule.status.pending]
+    named = nlargest(MOST_NAMED, behind, key=lambda rule: rule.pending or 0)
     return {
-        "pending": sum(rule.pending for rule in behind),
-        "oldest_pending_seconds": vitals.oldest_seconds,
-        "late_seconds": vitals.late_seconds,
+        "pending": sum(rule.pending or 0 for rule in behind),
+        "oldest_pending_seconds": health.oldest_seconds,
+        "late_seconds": health.late_seconds,
         "behind": [
             {
                 "rule_id": rule.rule_id,

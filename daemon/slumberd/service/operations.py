@@ -393,8 +393,9 @@ class Operations:
             request,
             peer,
         )
-        went = {fact_id for record in records for fact_id in record.replaces}
-        return {**answer, "not_standing": [fact_id for fact_id in fact_ids if fact_id not in went]}
+        removed = {fact_id for record in records for fact_id in record.replaces}
+        not_current = [fact_id for fact_id in fact_ids if fact_id not in removed]
+        return {**answer, "not_current": not_current}
 
     async def _edit_manually(
         self,

@@ -73,7 +73,8 @@ def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
         "channels": {channel: counts._asdict() for channel, counts in report.channels.items()},
     }
     if report.held is not None:
-        document["held"] = {"firing_id": report.held.firing_id, "problem": report.held.problem}
+        held = report.held
+        document["held_batch"] = {"firing_id": held.firing_id, "problem": held.problem}
     if report.dry_run:
         document |= listed_deltas(report.records, limit=limit)
         document["unread"] = report.unread

@@ -789,7 +789,7 @@ def test_why_prints_fact_lineage_episodes_and_firing(
     (told,) = shown(site, capfd, "why", "e2")
     out, _ = said(site, capfd, "why", "e2")
 
-    assert (told["current"], told["went"], told["replaced"]) == (True, None, ["e1"])
+    assert (told["current"], told["removal"], told["replaced"]) == (True, None, ["e1"])
     assert told["fact"]["lineage"][0]["rule_id"] == "all"
     (promoted,) = told["promoted"]
     assert (promoted["firing_id"], promoted["by"], promoted["kind"]) == ("all@1", "uid 7", "update")
@@ -827,7 +827,7 @@ def test_why_of_what_went_tells_how(site: Home, capfd: pytest.CaptureFixture[str
     (told,) = shown(site, capfd, "why", "e1")
     out, _ = said(site, capfd, "why", "e1")
 
-    assert (told["current"], told["fact"], told["went"]) == (False, None, "e2 replaced it")
+    assert (told["current"], told["fact"], told["removal"]) == (False, None, "e2 replaced it")
     assert [line["fact_id"] for line in told["replaced_by"]] == ["e2"]
     assert "current     no: e2 replaced it" in out
 
@@ -848,7 +848,7 @@ def test_why_not_prints_one_decision_a_rule_and_channel(
 
     found = [(one["rule_id"], one["channel"], one["became"], one["current"]) for one in told]
     assert found == [("all", "facts", "add", False), ("later", "notes", "pending", False)]
-    assert told[0]["went"] == "e2 replaced it"
+    assert told[0]["removal"] == "e2 replaced it"
     assert told[1]["would_change"] == "`slumberd fire later`"
     assert "quarantined (intent_unknown: intent is 'remember'" in out
     assert "in memory   session s1, at 2026-01-01 12:00:06Z" in out

@@ -15,7 +15,7 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from tests.support.builders import START, episode, rule
+from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeEpisodeLog
 
 pytestmark = pytest.mark.integration
@@ -157,6 +157,25 @@ async def test_pending_rows_are_counted_up_to_a_bound(provider: Provider, log: E
     assert await log.pending(0, at_most=3) == 3
     assert await log.pending(4, at_most=3) == 1
     assert await log.pending(9, at_most=3) == 0
+
+
+async def test_oldest_instant_is_that_of_the_first_pending_episode(
+    provider: Provider, log: EpisodeLog
+) -> None:
+    await provider.put(episode("a", timestamp=at(1)), episode("b", timestamp=at(2)))
+
+    assert await log.oldest_at(0) == at(1)
+    assert await log.oldest_at(1) == at(2)
+    assert await log.oldest_at(2) is None
+
+
+async def test_oldest_instant_of_a_replaced_version_is_that_of_the_newest(
+    provider: Provider, log: EpisodeLog
+) -> None:
+    await provider.put(episode("a", timestamp=at(1)), episode("b", timestamp=at(2)))
+    await provider.put(episode("a", timestamp=at(3)))
+
+    assert await log.oldest_at(0) == at(3)
 
 
 async def test_log_row_names_its_episode(provider: Provider, log: EpisodeLog) -> None:

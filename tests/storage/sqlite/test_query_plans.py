@@ -49,7 +49,6 @@ OF_EPISODES = (
     "looking.next_scope_key",
     "looking.episodes_of_rows",
     "looking.future",
-    "looking.oldest",
     "looking.origin_of_slumberd_episode_log",
     "resurfaced.scope_keys",
     "resurfaced.timestamps",
@@ -60,7 +59,7 @@ OF_EPISODES = (
 FLAT = {
     "accesses": "accesses erase hold let_go log_again read",
     "episodes": "any_of_ids by_id insert page rowids update",
-    "episode_log": "episode_at moved objects window",
+    "episode_log": "episode_at moved objects oldest_timestamp window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
     "erased_scopes": "add_key add_moment drop_episodes episodes_of exists key moment moments",
     "recent": "agent_other agent_utc any_other any_owned key_other key_utc owned_session "
@@ -89,7 +88,7 @@ FLAT = {
     "set_success set_watermark states_of_keys states_of_slots successes undone_by "
     "watermark watermarks whole_rows whole_states",
     "looking": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key "
-    "next_user_of_facts oldest "
+    "next_user_of_facts "
     "origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",

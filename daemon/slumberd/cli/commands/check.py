@@ -154,7 +154,7 @@ def document(preview: Preview) -> dict[str, Any]:
             }
             for channel, counts in preview.channels.items()
         },
-        "held": preview.held or None,
+        "exceeded_limit": preview.held or None,
         "remarks": list(remarks(preview)),
     }
 

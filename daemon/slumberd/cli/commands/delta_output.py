@@ -105,7 +105,7 @@ def print_firings(answer: Answer, *, dry_run: bool, json: bool, nothing: str) ->
         print_answer(answer, dry_run=dry_run)
     else:
         _print_reports(answer, dry_run=dry_run, nothing=nothing)
-    if held := [report["held"] for report in answer["reports"] if "held" in report]:
+    if held := [report["held_batch"] for report in answer["reports"] if "held_batch" in report]:
         for batch in held:
             _report_held(batch)
         raise typer.Exit(AWAITS_APPROVAL)
@@ -134,7 +134,7 @@ def _print_reports(answer: Answer, *, dry_run: bool, nothing: str) -> None:
         print("a dry run: nothing was written")
     elif answer["run"]:
         _print_run(answer["run"], reports)
-    elif not any("held" in report for report in reports):
+    elif not any("held_batch" in report for report in reports):
         print(nothing)
 
 

@@ -135,7 +135,7 @@ def _summary(found: Differences) -> dict[str, Any]:
             channel: {"in_force": sorted(old), "candidate": sorted(new)}
             for channel, (old, new) in found.multi_valued.items()
         },
-        "held": found.held,
+        "exceeded_limits": found.held,
         **found.totals._asdict(),
     }
 
@@ -149,7 +149,7 @@ def _rule_document(change: RuleChange) -> dict[str, Any]:
         "fields": change.fields,
         "backfilled": change.backfilled,
         "fired": change.fired,
-        "held": list(change.held),
+        "exceeded_limits": list(change.held),
         "resting": change.resting,
     }
 

@@ -133,7 +133,7 @@ def unpin(
     )
     print_edit(answer, dry_run=dry_run, json=json)
     if not json:
-        for fact_id in answer["not_standing"]:
+        for fact_id in answer["not_current"]:
             print(f"{fact_id} is not current; the ledger gets no row for it")
 
 

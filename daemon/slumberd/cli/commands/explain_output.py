@@ -214,7 +214,7 @@ class FactExplanation:
         return {
             "id": fact_id,
             "current": fact is not None,
-            "went": self._describe_removal(),
+            "removal": self._describe_removal(),
             "fact": fact and {**fact_document(fact), "payload": self._payload_of(fact)},
             "declared": explanation.declared,
             "sources": [self._source_document(source) for source in explanation.sources],
@@ -387,7 +387,7 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
         "detail": decision.detail,
         "fact_id": decision.fact_id,
         "current": decision.is_current,
-        "went": describe_removal(removal, decision.fact_id) if removal else None,
+        "removal": describe_removal(removal, decision.fact_id) if removal else None,
         "row": _line_document(decision.line) if decision.line else None,
         "would_change": remedy,
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -46,12 +46,12 @@ def rules(
     back, it goes on from its watermark. `slumberd undo` undoes its firings.
     """
     settings = settings_of(config, state_dir)
-    survey = read_status(settings, rules_of(settings), SystemClock().now())
+    paused = () if removed else paused_in(settings.state_dir)
+    report = read_status(settings, rules_of(settings), SystemClock().now(), paused)
     if removed:
-        _print_removed(survey.removed, json=json)
+        _print_removed(report.removed, json=json)
     else:
-        paused = paused_in(settings.state_dir)
-        _print_rules(survey.rules, paused, json=json, empty=no_rules(settings))
+        _print_rules(report.rules, json=json, empty=no_rules(settings))
 
 
 def _print_removed(rules: Sequence[RemovedRule], *, json: bool) -> None:
@@ -65,36 +65,29 @@ def _print_removed(rules: Sequence[RemovedRule], *, json: bool) -> None:
 def _removed_row(rule: RemovedRule) -> tuple[object, ...]:
     return (
         rule.id, rule.watermark, rule.fired_at, number(rule.quarantined),
-        rule.held or None,
+        rule.held_firing_id or None,
     )  # fmt: skip
 
 
-def _print_rules(
-    states: Sequence[RuleState], paused: Container[str], *, json: bool, empty: str
-) -> None:
+def _print_rules(states: Sequence[RuleState], *, json: bool, empty: str) -> None:
     if json:
-        print_json_lines(documents(states, paused))
+        print_json_lines(state.document() for state in states)
     else:
-        print_table(COLUMNS, (_row(state, paused) for state in states), empty=empty)
+        print_table(COLUMNS, map(_row, states), empty=empty)
 
 
-def documents(states: Sequence[RuleState], paused: Container[str]) -> list[dict[str, Any]]:
-    """Return the JSON form of rules."""
-    return [state.document() | {"paused": state.rule.id in paused} for state in states]
-
-
-def _row(state: RuleState, paused: Container[str]) -> tuple[object, ...]:
-    rule = state.rule
+def _row(state: RuleState) -> tuple[object, ...]:
+    rule, status = state.rule, state.status
     return (
         rule.id,
         state.cadence,
         ", ".join(rule.then_emits),
-        "paused" if rule.id in paused else rule.enabled,
-        state.watermark,
-        None if state.pending is None else number(state.pending),
+        "paused" if status.paused else rule.enabled,
+        status.watermark,
+        None if status.pending is None else number(status.pending),
         state.fired_at,
-        number(state.quarantined),
-        state.held or None,
+        number(status.quarantined),
+        status.held_firing_id or None,
         state.file,
         (rule.when_filter or "(all)") if rule.reads_episodes else rule.filter_cypher,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.client import ask_daemon
-from slumberd.cli.commands.rules import documents
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.environment import settings_variables
@@ -24,9 +23,9 @@ from slumberd.cli.wording import number, plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
-from slumberd.diagnostics.doctor import DoctorReport, run_checks, urgent
+from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
-from slumberd.diagnostics.status import RuleState, Survey, read_status
+from slumberd.diagnostics.status import RuleState, StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.finding import KINDS, Finding
@@ -196,12 +195,13 @@ def status(
     daemon, silent = ask_daemon(settings.state_dir)
     if silent:
         raise StoreError(silent[0].problem)
-    survey = read_status(settings, loaded, SystemClock().now())
+    paused = paused_in(settings.state_dir)
+    report = read_status(settings, loaded, SystemClock().now(), paused)
     stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
     if json:
-        print_json(_status_document(settings, daemon, survey) | {"reload_needed": stale})
+        print_json(_status_document(settings, daemon, report) | {"reload_needed": stale})
         return
-    _print_status(settings, daemon, survey)
+    _print_status(settings, daemon, report, paused)
     if stale:
         print("\nthe daemon uses other rules than the files hold; `slumberd reload` loads them")
 
@@ -225,13 +225,13 @@ def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
         return mistake_findings(error.mistakes)
     context, findings = build_context(settings, config, seconds=0)
     silent = any(finding.id == "daemon.silent" for finding in findings)
-    found = urgent(context)
+    found = find_urgent(context)
     # A daemon that does not answer is not down: one finding is enough.
     return [*findings, *(kept for kept in found if not (silent and kept.id == "daemon.down"))]
 
 
 def _status_document(
-    settings: Settings, daemon: dict[str, Any] | None, survey: Survey
+    settings: Settings, daemon: dict[str, Any] | None, report: StatusReport
 ) -> dict[str, Any]:
     return {
         "running": daemon is not None,
@@ -241,26 +241,26 @@ def _status_document(
         "rules_hash": daemon["rules_hash"] if daemon else None,
         "failing": daemon["failing"] if daemon else [],
         "state_dir": printable(str(settings.state_dir)),
-        "episodes": survey.episodes,
-        "facts": survey.facts,
-        "ledger_rows": survey.ledger_rows,
+        "episodes": report.episodes,
+        "facts": report.facts,
+        "ledger_rows": report.ledger_rows,
         "databases": [
             {"path": printable(str(path)), "bytes": size, "log_bytes": log}
             for path, size, log in _database_sizes(settings)
         ],
         "disk_free_bytes": _free_bytes(settings),
-        "provenance": _provenance_lag(settings, survey),
-        "rules": documents(survey.rules, paused_in(settings.state_dir)),
+        "provenance": _provenance_lag(settings, report),
+        "rules": [state.document() for state in report.rules],
     }
 
 
-def _provenance_lag(settings: Settings, survey: Survey) -> dict[str, Any] | None:
+def _provenance_lag(settings: Settings, report: StatusReport) -> dict[str, Any] | None:
     """Return how far the provenance sink is behind; None without a sink."""
     sink = settings.provenance.sink
     if sink is None:
         return None
-    published = survey.seen.told.get(sink) if survey.seen else None
-    lag = published.lag if published else Lag(survey.ledger_rows, None)
+    published = report.seen.sinks.get(sink) if report.seen else None
+    lag = published.lag if published else Lag(report.ledger_rows, None)
     return {
         "sink": sink,
         "rows": lag.rows,
@@ -291,24 +291,26 @@ def _free_bytes(settings: Settings) -> int | None:
     return None
 
 
-def _print_status(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> None:
+def _print_status(
+    settings: Settings, daemon: dict[str, Any] | None, report: StatusReport, paused: Collection[str]
+) -> None:
     free = _free_bytes(settings)
     space = f", {megabytes(free)} free" if free is not None else ""
     print(f"daemon     {_describe_daemon(daemon) if daemon else 'does not run'}")
     print(f"state      {cell(str(settings.state_dir))}{space}")
     for path, size, log in _database_sizes(settings):
         print(f"  {cell(path.name)}: {megabytes(size)}, write-ahead log {megabytes(log)}")
-    print(f"episodes   {_number(survey.episodes)}")
-    print(f"facts      {_number(survey.facts)}")
-    print(f"ledger     {plural(survey.ledger_rows, 'row')}")
-    if lag := _provenance_lag(settings, survey):
+    print(f"episodes   {_number(report.episodes)}")
+    print(f"facts      {_number(report.facts)}")
+    print(f"ledger     {plural(report.ledger_rows, 'row')}")
+    if lag := _provenance_lag(settings, report):
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
-    if paused := paused_in(settings.state_dir):
+    if paused:
         print(f"paused     {cell(', '.join(sorted(paused)))}")
     for failure in daemon["failing"] if daemon else ():
         print(f"failing    {_describe_failure(failure)}")
     print()
-    _print_rules(survey.rules, empty=no_rules(settings))
+    _print_rules(report.rules, empty=no_rules(settings))
 
 
 def _describe_lag(lag: dict[str, Any]) -> str:
@@ -331,7 +333,8 @@ def _print_rules(states: Sequence[RuleState], *, empty: str) -> None:
 
 
 def _urgency(state: RuleState) -> tuple[bool, bool, int]:
-    return not state.held, not state.quarantined, -(state.pending or 0)
+    status = state.status
+    return not status.held_firing_id, not status.quarantined, -(status.pending or 0)
 
 
 def _describe_daemon(daemon: dict[str, Any]) -> str:
@@ -347,11 +350,11 @@ def _describe_failure(failure: dict[str, Any]) -> str:
 
 
 def _rule_row(state: RuleState) -> tuple[object, ...]:
-    cadence = state.cadence if state.rule.enabled else "disabled"
+    status, cadence = state.status, state.cadence if state.rule.enabled else "disabled"
     return (
-        state.rule.id, cadence, _number(state.pending), _time(state.oldest), state.fired_at,
-        _changes_of(state.outcome), state.next_at, _number(state.quarantined or None),
-        state.held or None,
+        state.rule.id, cadence, _number(status.pending), _time(state.oldest), state.fired_at,
+        _changes_of(state.outcome), status.next_at, _number(status.quarantined or None),
+        status.held_firing_id or None,
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ class SinkProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class FactsSeen:
+class FactStoreStatus:
     """The state of a database of facts; instants are microseconds since 1970 UTC.
 
     Attributes:
@@ -77,14 +77,14 @@ class FactsSeen:
         rows: How many rows the ledger has.
         unlogged: Rows of the ledger without a log line.
         triggered: Whether the triggers that notice other programs' writes are in place.
-        marks: By rule the number of the last version that it has read.
+        watermarks: By rule the number of the last version that it has read.
         served: By rule the last instant of its cron expression that was served.
         fired: By rule the instant of its last batch.
         succeeded: By rule the instant of its last successful firing.
         outcomes: By rule the counts of its last batch, over all channels.
         quarantined: How many episodes are quarantined, by rule and reason.
         held: By rule the batch that awaits approval.
-        told: By name the progress of each provenance sink.
+        sinks: By name the progress of each provenance sink.
         unfinished: Erasures that the database of episodes may not have finished.
     """
 
@@ -92,18 +92,20 @@ class FactsSeen:
     rows: int
     unlogged: int
     triggered: bool
-    marks: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     served: Mapping[str, int] = field(default_factory=dict)
     fired: Mapping[str, int] = field(default_factory=dict)
     succeeded: Mapping[str, int] = field(default_factory=dict)
     outcomes: Mapping[str, Counts] = field(default_factory=dict)
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     held: Mapping[str, HeldFiring] = field(default_factory=dict)
-    told: Mapping[str, SinkProgress] = field(default_factory=dict)
+    sinks: Mapping[str, SinkProgress] = field(default_factory=dict)
     unfinished: int = 0
 
 
-def unreached_in(connection: sqlite3.Connection, seconds: float | None) -> list[str] | None:
+def find_unreached_retractions(
+    connection: sqlite3.Connection, seconds: float | None
+) -> list[str] | None:
     """Return episodes whose retraction has covered nothing so far, oldest first.
 
     Args:
@@ -116,7 +118,7 @@ def unreached_in(connection: sqlite3.Connection, seconds: float | None) -> list[
     return run_within(connection, seconds, _find_unreached)
 
 
-def disagreeing_in(
+def find_disagreeing_facts(
     connection: sqlite3.Connection, seconds: float | None
 ) -> list[tuple[str, str]] | None:
     """Return pairs of current facts that have different objects for a single-valued key.
@@ -140,7 +142,7 @@ def _find_disagreeing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(str(declared), str(promoted)) for declared, promoted in found.fetchall()]
 
 
-def future_in(
+def find_future_episodes(
     connection: sqlite3.Connection,
     latest: datetime,
     *,
@@ -178,12 +180,12 @@ def _find_future(
     return sorted(ahead, key=lambda version: (-version.at, version.id))
 
 
-def erased_in(connection: sqlite3.Connection) -> ErasedScopes | None:
+def read_erased_scopes(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return the erased scopes of a database; None when it never had an erasure."""
     return load_erased_scopes(connection)
 
 
-def resurfaced_in(
+def count_erased_content(
     connection: sqlite3.Connection, pasts: Sequence[ErasedScopes], seconds: float | None
 ) -> Counter[str] | None:
     """Count the episodes or facts of erased scopes in a database, by user.
@@ -213,13 +215,13 @@ def logs_episodes(connection: sqlite3.Connection) -> bool:
     return episode_log.installed(connection)
 
 
-def episodes_in(connection: sqlite3.Connection) -> int:
+def count_episodes(connection: sqlite3.Connection) -> int:
     """Return the number of episodes."""
     count: int = connection.execute(_COUNTS["count_episodes"]).fetchone()[0]
     return count
 
 
-def last_row_in(connection: sqlite3.Connection) -> int | None:
+def last_log_row(connection: sqlite3.Connection) -> int | None:
     """Return the number of the last row of the episode log; None when there is none."""
     if not logs_episodes(connection):
         return None
@@ -266,31 +268,30 @@ def users_with_episodes(connection: sqlite3.Connection, limit: int) -> list[str]
     return found
 
 
-def pending_in(connection: sqlite3.Connection, after: int, at_most: int) -> int:
+def count_pending(connection: sqlite3.Connection, after: int, at_most: int) -> int:
     """Count the versions of episodes after a row of the log, up to `at_most`."""
     return episode_log.pending(connection, after, at_most)
 
 
-def oldest_in(connection: sqlite3.Connection, after: int) -> str | None:
+def oldest_timestamp(connection: sqlite3.Connection, after: int) -> str | None:
     """Return the stored timestamp of the first episode after a row of the log."""
-    row = connection.execute(_SQL["oldest"], {"after": after}).fetchone()
-    return row[0] if row else None
+    return episode_log.oldest_timestamp(connection, after)
 
 
-def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
+def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
     """Return the state of a database of facts; None when slumberd has never written to it."""
     if not has_ledger(connection):
         return None
-    marks = connection.execute(_LEDGER["watermarks"]).fetchall()
+    watermarks = connection.execute(_LEDGER["watermarks"]).fetchall()
     last = connection.execute(_LEDGER["last_row"]).fetchone()
     fired = connection.execute(_SQL["last_firings"]).fetchall()
-    return FactsSeen(
+    return FactStoreStatus(
         facts=connection.execute(_COUNTS["count_facts"]).fetchone()[0],
         rows=last[0] if last else 0,
         unlogged=connection.execute(_SQL["unlogged"]).fetchone()[0],
         triggered=has_change_triggers(connection),
-        marks={rule: seq for rule, seq, _, _ in marks},
-        served={rule: served for rule, _, _, served in marks},
+        watermarks={rule: seq for rule, seq, _, _ in watermarks},
+        served={rule: served for rule, _, _, served in watermarks},
         fired={rule: at for rule, _, at, _ in fired},
         succeeded=_read_successes(connection),
         outcomes={rule: _sum_channels(counts) for rule, _, _, counts in fired},
@@ -298,14 +299,14 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
             (rule, reason): count for rule, reason, count in connection.execute(_SQL["quarantined"])
         },
         held=_read_held(connection),
-        told={
+        sinks={
             name: _read_progress(connection, name) for name in promotion_feed.readers(connection)
         },
         unfinished=_count_unfinished(connection),
     )
 
 
-def erasures_in(connection: sqlite3.Connection, after: int) -> int:
+def count_erasures(connection: sqlite3.Connection, after: int) -> int:
     """Count the erasures after a row of the ledger."""
     if not has_ledger(connection):
         return 0

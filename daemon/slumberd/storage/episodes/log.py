@@ -43,9 +43,9 @@ _OURS = {
 """The SQL of each of slumberd's own indexes, as SQLite stores it."""
 
 _ERASED_SCOPES_OF_0_1_0 = "slumberd_forgotten"
-_OF_0_1_0 = (
-    "keeps the erased scopes of slumberd 0.1.0, which this version does not read; drop the tables "
-    "'slumberd_forgotten' and 'slumberd_forgetting', and erase these scopes again"
+_OF_0_1_0 = "keeps the erased scopes of slumberd 0.1.0, which this version does not read"
+_REMEDY = (
+    "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting', and erase these scopes again"
 )
 
 Found = dict[str, tuple[str, str]]
@@ -67,7 +67,7 @@ def installed(connection: sqlite3.Connection) -> bool:
 def _find_objects(connection: sqlite3.Connection) -> Found:
     found = {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
     if _ERASED_SCOPES_OF_0_1_0 in found:
-        raise SchemaError(file_of(connection), _OF_0_1_0)
+        raise SchemaError(file_of(connection), _OF_0_1_0, _REMEDY)
     return found
 
 
@@ -141,3 +141,9 @@ def pending(connection: sqlite3.Connection, after: int, at_most: int) -> int:
         _SQL["pending"], {"after": after, "at_most": at_most}
     ).fetchone()[0]
     return counted
+
+
+def oldest_timestamp(connection: sqlite3.Connection, after: int) -> str | None:
+    """Return the stored timestamp of the first existing episode after a position."""
+    row = connection.execute(_SQL["oldest_timestamp"], {"after": after}).fetchone()
+    return row[0] if row else None

@@ -355,6 +355,14 @@ def instant_or_zero(text: object, naive: NaiveTimestamps = "local") -> int:
         return 0
 
 
+def instant_or_none(text: object, naive: NaiveTimestamps) -> datetime | None:
+    """Return the instant of a timestamp column, in UTC; None when it is unreadable."""
+    try:
+        return instant(_instant(text, naive))
+    except _UnreadableError:
+        return None
+
+
 def _owner(key: object, said: dict[str, Any], mismatch: ScopeMismatch) -> tuple[str, str, str]:
     user, session, agent = said.get("user"), said.get("session"), said.get("agent")
     if not (type(user) is str and type(session) is str and type(agent) is str):

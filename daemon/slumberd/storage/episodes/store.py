@@ -6,6 +6,7 @@ import asyncio
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -38,7 +39,7 @@ from slumberd.storage.episodes.erasure import (
 from slumberd.storage.episodes.future import TOLERANCE_SECONDS, FutureReporter
 from slumberd.storage.episodes.installation import Installation, warnings_of
 from slumberd.storage.episodes.recent import recall
-from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.rows import encode, instant_or_none
 from slumberd.storage.episodes.spelling import SpellingReporter, log_misspelling
 from slumberd.storage.episodes.windows import Matching, Reader
 from slumberd.storage.episodes.writes import Encode, GroupCommit, PutCounts, encode_readable, write
@@ -304,6 +305,11 @@ class SQLiteMemoryStore:
     async def pending(self, after: int, *, at_most: int) -> int:
         """Count the log rows above a place; counting ends at `at_most`."""
         return await self._read(partial(episode_log.pending, after=after, at_most=at_most))
+
+    async def oldest_at(self, after: int) -> datetime | None:
+        """Return when the first existing episode above a position happened."""
+        text = await self._read(partial(episode_log.oldest_timestamp, after=after))
+        return instant_or_none(text, self._naive)
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None

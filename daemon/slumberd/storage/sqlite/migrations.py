@@ -200,14 +200,17 @@ def _check_version(connection: sqlite3.Connection, component: str, oldest: int, 
     version = _version(connection, component)
     if version > newest:
         problem = f"was written by a newer slumberd ({component} {version}, ours is {newest})"
-        raise SchemaError(file_of(connection), problem)
+        raise SchemaError(file_of(connection), problem, "use that slumberd, or a newer one")
     if 0 < version < oldest:
         problem = (
             f"was written by slumberd 0.1.0 ({component} {version}, ours is {newest}), and this "
-            "version does not read it; move the file away, and slumberd promotes its facts again "
-            "from the episodes; only slumberd 0.1.0 reads the manual edits and the ledger in it"
+            "version does not read it"
         )
-        raise SchemaError(file_of(connection), problem)
+        remedy = (
+            "move the file away, and slumberd promotes its facts again from the episodes; only "
+            "slumberd 0.1.0 reads the manual edits and the ledger in it"
+        )
+        raise SchemaError(file_of(connection), problem, remedy)
     return version
 
 

@@ -98,6 +98,14 @@ FROM (
   LIMIT :at_most
 )
 
+-- name: oldest_timestamp
+SELECT CAST(episodes.timestamp AS TEXT)
+FROM slumberd_episode_log AS log
+CROSS JOIN episodes ON episodes.rowid = log.rid AND episodes.id IS log.eid
+WHERE log.seq > :after
+ORDER BY log.seq
+LIMIT 1
+
 -- name: window
 SELECT l.seq, l.eid, l.rid IS NULL,
   (

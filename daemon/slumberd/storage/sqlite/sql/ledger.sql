@@ -355,7 +355,7 @@ WHERE rule = ?
 ORDER BY eid
 
 -- name: quarantine_by_rule
-SELECT rule, count(*)
+SELECT rule, count(DISTINCT eid)
 FROM slumberd_quarantine
 GROUP BY rule
 

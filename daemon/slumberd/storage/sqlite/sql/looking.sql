@@ -61,14 +61,6 @@ FROM rules
 CROSS JOIN slumberd_firings AS firings
   ON firings.n = (SELECT max(n) FROM slumberd_firings WHERE rule = rules.rule)
 
--- name: oldest
-SELECT CAST(episodes.timestamp AS TEXT)
-FROM slumberd_episode_log AS log
-CROSS JOIN episodes ON episodes.rowid = log.rid AND episodes.id IS log.eid
-WHERE log.seq > :after
-ORDER BY log.seq
-LIMIT 1
-
 -- name: future
 SELECT rowid
 FROM episodes INDEXED BY idx_episodes_scope_ts

@@ -1,0 +1,130 @@
+"""How far a rule is, computed from its progress: what is due, since when, and what comes next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from slumberd.model.health import RuleStatus
+from slumberd.model.rule import ConsolidationRule
+from slumberd.scheduling.rule_status import RuleProgress, is_full, rule_statuses, start_of
+from tests.support.builders import at, rule
+
+pytestmark = pytest.mark.unit
+
+NOW = at(3600)
+NOON = {"cron": "0 12 * * *"}  # at(0)
+EVERY_TWO = rule(cadence={"every": 2})
+FULL = RuleProgress(watermark=5, pending=2, oldest_at=at(0), full_seconds=60)
+MISSED = RuleProgress(watermark=5, served=at(-3600))
+
+
+def status_of(rule: ConsolidationRule, progress: RuleProgress) -> RuleStatus:
+    [status] = rule_statuses([(rule, progress)], timezone="UTC", now=NOW)
+    return status
+
+
+@pytest.mark.parametrize(
+    ("change", "late"),
+    [
+        pytest.param({}, 60.0, id="for as long as the caller knows"),
+        pytest.param({"oldest_at": at(3590)}, 10.0, id="not longer than the first is old"),
+        pytest.param({"oldest_at": at(3601)}, 60.0, id="a date in the future says nothing"),
+        pytest.param({"oldest_at": None}, 60.0, id="nor does an unreadable date"),
+        pytest.param({"full_seconds": None}, 3600.0, id="the caller does not know"),
+        pytest.param({"full_seconds": None, "oldest_at": None}, 0.0, id="nothing is known"),
+    ],
+)
+def test_rule_with_enough_pending_versions_has_been_due(
+    change: dict[str, Any], late: float
+) -> None:
+    status = status_of(EVERY_TWO, replace(FULL, **change))
+
+    assert status.late_seconds == late
+    assert status.due_at == NOW - timedelta(seconds=late)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"pending": 1}, id="too few"),
+        pytest.param({"pending": None}, id="unknown"),
+        pytest.param({"watermark": None}, id="not begun"),
+        pytest.param({"paused": True}, id="paused"),
+        pytest.param({"held_firing_id": "everything@3"}, id="held"),
+    ],
+)
+def test_rule_that_may_not_fire_is_not_due(change: dict[str, Any]) -> None:
+    progress = replace(FULL, **change)
+
+    status = status_of(EVERY_TWO, progress)
+
+    assert (status.due_at, status.late_seconds) == (None, 0.0)
+    assert not is_full(EVERY_TWO, progress)
+
+
+def test_disabled_rule_is_not_due_and_has_no_next_instant() -> None:
+    every = status_of(rule(cadence={"every": 2}, enabled=False), FULL)
+    cron = status_of(rule(cadence=NOON, enabled=False), MISSED)
+
+    assert every.due_at is cron.due_at is cron.next_at is None
+
+
+def test_cron_rule_has_been_due_since_the_first_instant_that_it_has_not_served() -> None:
+    status = status_of(rule(cadence=NOON), MISSED)
+
+    assert (status.due_at, status.late_seconds) == (at(0), 3600.0)
+    assert status.next_at == at(0) + timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"served": at(0)}, id="served"),
+        pytest.param({"served": None, "watermark": None}, id="not begun"),
+        pytest.param({"paused": True}, id="paused"),
+        pytest.param({"held_firing_id": "everything@3"}, id="held"),
+    ],
+)
+def test_cron_rule_that_may_not_fire_is_not_due_and_has_a_next_instant(
+    change: dict[str, Any],
+) -> None:
+    status = status_of(rule(cadence=NOON), replace(MISSED, **change))
+
+    assert (status.due_at, status.late_seconds) == (None, 0.0)
+    assert status.next_at == at(0) + timedelta(days=1)
+
+
+def test_zone_of_a_rule_counts_more_than_the_zone_of_the_configuration() -> None:
+    own = rule(cadence=NOON | {"timezone": "Europe/Berlin"})
+
+    assert status_of(own, RuleProgress()).next_at == at(-3600) + timedelta(days=1)
+
+
+def test_expression_that_the_host_cannot_evaluate_has_no_next_instant() -> None:
+    [status] = rule_statuses([(rule(cadence=NOON), MISSED)], timezone="Mars/Base", now=NOW)
+
+    assert (status.next_at, status.due_at) == (None, None)
+
+
+def test_age_of_the_first_pending_version_is_known_only_while_one_is_pending() -> None:
+    assert status_of(EVERY_TWO, FULL).oldest_seconds == 3600.0
+    assert status_of(EVERY_TWO, replace(FULL, pending=0)).oldest_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("start", "watermark", "position"),
+    [
+        pytest.param("beginning", 7, 7, id="begun"),
+        pytest.param("now", 7, 7, id="begun, from now"),
+        pytest.param("beginning", None, 0, id="new"),
+        pytest.param("now", None, None, id="new, from now"),
+    ],
+)
+def test_what_is_pending_lies_above_the_watermark_or_the_start(
+    start: str, watermark: int | None, position: int | None
+) -> None:
+    assert start_of(rule(start=start), watermark) == position
