@@ -24,9 +24,10 @@ from slumberd.diagnostics.status import read_status
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores, opened, rule_runner_of
+from slumberd.service.composition import Stores, opened
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
+from slumberd.service.rule_runner import rule_runner_of
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeLogs
 
@@ -53,7 +54,7 @@ class ReportedRule:
         self._runner = rule_runner_of(self.settings, stores, FakeLogs(), self.clock)
         sources = HealthSources(
             stores.memory,
-            stores.facts,
+            stores,
             rules=lambda: ([rule], "UTC"),
             awake=lambda rules: [each for each in rules if each.id not in self.paused],
             troubles=dict,
@@ -63,7 +64,7 @@ class ReportedRule:
         self._heartbeat = Heartbeat(sources, self.clock, self._metrics.append)
 
     async def begin(self, after: Position = START) -> None:
-        await self.stores.facts.begin(self.rule.id, after, served=self.clock.now())
+        await self.stores.facts.watermarks.begin(self.rule.id, after, served=self.clock.now())
 
     async def put(self, *ids: str, **overrides: Any) -> None:
         """Put episodes that are dated now, unless `overrides` say another time."""

@@ -91,7 +91,7 @@ async def _open_stores(folder: Path, *rules: ConsolidationRule) -> AsyncIterator
     async with opened(settings, clock, settings.facts_path) as stores:
         runner = rule_runner_of(settings, stores, FakeLogs(), clock)
         for rule in rules:
-            await runner.facts.begin(rule.id, BEGINNING, served=at(0))
+            await runner.facts.watermarks.begin(rule.id, BEGINNING, served=at(0))
         yield MonitoredStores(stores.memory, runner, found, settings)
 
 

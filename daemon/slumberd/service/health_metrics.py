@@ -28,7 +28,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Trouble
 from slumberd.scheduling.due_finder import Mark
 from slumberd.scheduling.rule_status import RuleProgress, is_full, rule_statuses, start_of
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.service.composition import Stores
 
 AT_ONCE = 2_000
 """Batches of the ledger that are read at a time; the event loop runs in between."""
