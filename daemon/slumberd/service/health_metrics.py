@@ -245,9 +245,9 @@ class HealthCollector:
         facts = self._sources.stores.facts
         held = (await facts.ledger.held()).values()
         return _LedgerFigures(
-            await facts.watermarks(),
-            await facts.successes(),
-            Counter(await facts.quarantined()),
+            await facts.watermarks.positions(),
+            await facts.watermarks.successes(),
+            Counter(await facts.reads.count_quarantined()),
             {batch.rule_id: batch.firing_id for batch in held if not batch.approved},
         )
 
