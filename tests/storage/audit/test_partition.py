@@ -16,7 +16,7 @@ from slumberd.storage.audit.partition import Partition, read_as_one_part
 from slumberd.storage.audit.recompute import Findings, Recomputation
 from slumberd.storage.audit.replay import rebuild
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger.rows import WHATS
+from slumberd.storage.ledger.rows import EVENTS
 from tests.support.builders import at
 from tests.support.stories import ALL, copied, fire, forge, rows_of, said
 
@@ -117,7 +117,7 @@ def test_recomputation_finds_any_row_with_another_delta(
     story: Path, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "ROWS", 1)
-    values = {"kind": 5, "what": WHATS.index("restored"), "replaces": '["?"]', "reason": "?"}
+    values = {"kind": 5, "what": EVENTS.index("restored"), "replaces": '["?"]', "reason": "?"}
     # A forged row may change the deltas of earlier rows, too.
     rows = [row for row in rows_of(story, "slumberd_ledger") if row["what"] != 0]
     for row in rows[:: max(1, len(rows) // 12)]:

@@ -31,8 +31,8 @@ from slumberd.storage.ledger.batch import GENERATION_BITS
 from slumberd.storage.ledger.fact_rows import fact_from
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import (
+    EVENTS,
     KINDS,
-    WHATS,
     claim_from,
     evaluations_from,
     firing_id_of,
@@ -253,7 +253,7 @@ def _line_from(row: Sequence[Any]) -> Line:
     # The kind is that of a delta: the row of a firing has no fact id, and is not in quarantine.
     delta = cast("Effect", KINDS[kind])
     return Line(
-        seq, first, WHATS[what], delta, reason, fact_id or "",
+        seq, first, EVENTS[what], delta, reason, fact_id or "",
         tuple(orjson.loads(replaces)) if replaces else (),
         version & _LOG_NUMBER, key_id, said, orjson.loads(payload) if payload else {},
         firing_id_of(rule_id, number), rule_id, rule_hash, trigger, instant(at),

@@ -10,11 +10,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
 from slumberd.sql_statements import statements
+from slumberd.storage.ledger.rows import LedgerRow, rows_from
 
 T = TypeVar("T")
 
@@ -28,27 +29,8 @@ class DependentPartsError(Exception):
     """Two parts depend on each other; replay catches this error and resolves the ledger whole."""
 
 
-class LedgerRow(NamedTuple):
-    """One row of the ledger that was not erased, with the rule and the instant of its firing."""
-
-    seq: int
-    first: int
-    firing: int
-    what: int
-    kind: int
-    reason: str
-    version: int
-    key_id: int | None
-    at: int | None
-    fact_id: str | None
-    replaces: str | None
-    payload: bytes | None
-    rule: str
-    fired_at: int
-
-
-Part = list[LedgerRow]
-"""Rows that replay can resolve without any others, oldest first."""
+Part = list[LedgerRow[str]]
+"""Rows that replay can resolve without any others, oldest first; none is erased."""
 
 
 class Partition:
@@ -94,7 +76,7 @@ class Partition:
     def _read_single_keys(self) -> Iterator[Part]:
         """Yield parts of the keys that are connected to no other key."""
         connected = self._connected.members
-        rows = map(LedgerRow._make, self._connection.execute(_SQL["rows_by_key"]))
+        rows = rows_from(self._connection.execute(_SQL["rows_by_key"]))
         yield from map(self._complete, _pages(row for row in rows if row.key_id not in connected))
 
     def _read_connected_keys(self) -> Iterator[Part]:
@@ -115,7 +97,7 @@ class Partition:
         often = (fact_id for fact_id, keys in self._keys_of_shared.items() if not keys)
         for fact_ids in _chunks(chain(once, often)):
             yield self._read_rows("rows_of_facts", fact_ids)
-        rows = map(LedgerRow._make, self._connection.execute(_SQL["rows_without_fact"]))
+        rows = rows_from(self._connection.execute(_SQL["rows_without_fact"]))
         yield from _chunks(rows)
 
     def _complete(self, rows: Part) -> Part:
@@ -128,7 +110,7 @@ class Partition:
         return rows
 
     def _read_rows(self, query: str, values: Collection[Any]) -> Part:
-        return sorted(map(LedgerRow._make, self._select(query, values)))
+        return sorted(rows_from(self._select(query, values)))
 
     def _select(self, query: str, values: Collection[Any]) -> sqlite3.Cursor:
         return self._connection.execute(_SQL[query], (orjson.dumps([*values]).decode(),))
@@ -136,7 +118,7 @@ class Partition:
 
 def read_as_one_part(connection: sqlite3.Connection) -> list[Part]:
     """Return the whole ledger as one part, for a ledger in which a key has several numbers."""
-    return [[*map(LedgerRow._make, connection.execute(_SQL["all_rows"]))]]
+    return [[*rows_from(connection.execute(_SQL["all_rows"]))]]
 
 
 def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
@@ -145,7 +127,7 @@ def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
         yield chunk
 
 
-def _pages(rows: Iterable[LedgerRow]) -> Iterator[Part]:
+def _pages(rows: Iterable[LedgerRow[str]]) -> Iterator[Part]:
     """Yield pages of rows; all rows of a key are on one page."""
     page: Part = []
     for row in rows:

@@ -29,14 +29,16 @@ from slumberd.model.scope import FORGOTTEN, ErasedScopes
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import Row, insert, own_writes
 from slumberd.storage.ledger.rows import (
+    FIRING,
+    FIRING_KIND,
     GENESIS,
-    Draft,
+    LedgerRow,
     document_of,
-    draft_of,
     firing_id_of,
     is_known_whose,
     record_key,
     require_key,
+    row_of,
     seal,
     sources_of,
 )
@@ -194,7 +196,7 @@ class Batch:
         """Write the rows of a resolution; return the outcome."""
         entries = resolution.entries
         outcome = self._outcome(entries, counts)
-        ledger = [*seal(self._drafts(entries, counts), self.head, self._key)]
+        ledger = [*seal(self._rows(entries, counts), self.head, self._key)]
         current = resolution.current_facts().values()
         facts = [fact_row(one) for one in self._until_cancelled(current)]
         heads = [*self.loaded.changed()]
@@ -223,12 +225,14 @@ class Batch:
     def _last_seq(self, entries: Sequence[Entry]) -> int:
         return entries[-1].seq if entries else self.number
 
-    def _drafts(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Iterator[Draft]:
+    def _rows(
+        self, entries: Sequence[Entry], counts: dict[str, Counts]
+    ) -> Iterator[LedgerRow[str]]:
         key_ids = self.loaded.key_ids
-        yield self._firing_draft(counts, self._last_seq(entries))
+        yield self._row_of_firing(counts, self._last_seq(entries))
         for entry in self._until_cancelled(entries):
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
-            yield draft_of(entry, firing=self.number, key_id=key_id)
+            yield row_of(entry, firing=self.number, key_id=key_id)
 
     def _firing_row(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Row:
         firing = self._firing
@@ -238,7 +242,7 @@ class Batch:
             _counts_json(counts),
         )  # fmt: skip
 
-    def _firing_draft(self, counts: dict[str, Counts], last_seq: int) -> Draft:
+    def _row_of_firing(self, counts: dict[str, Counts], last_seq: int) -> LedgerRow[str]:
         firing = self._firing
         payload = orjson.dumps(
             {
@@ -257,7 +261,7 @@ class Batch:
             }
         )
         own = self.number
-        return own, own, own, "firing", "firing", "", 0, None, None, None, None, payload
+        return LedgerRow(own, own, own, FIRING, FIRING_KIND, "", 0, None, None, None, None, payload)
 
     def _write_references(self, entries: Sequence[Entry]) -> None:
         named = [

@@ -250,7 +250,7 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     )
     before = _count_facts(connection)
     counts = {"slumberd_ledger": _erase_rows(connection, rows)}
-    batch.note["erased"] = _erased(connection).told()
+    batch.note["erased"] = _erased(connection).document()
     outcome = batch.write(resolution, {})
     counts |= _delete_beside(connection, asked, found, rows, keys)
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(connection)

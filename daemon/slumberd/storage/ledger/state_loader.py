@@ -24,11 +24,11 @@ from slumberd.consolidation.resolution import keys_to_load
 from slumberd.consolidation.state import KnownState
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import insert
-from slumberd.storage.ledger.rows import WHATS, evaluations_from, histories_from
+from slumberd.storage.ledger.rows import EVENTS, evaluations_from, histories_from
 from slumberd.storage.sqlite.strict_json import written
 
 _SQL = statements("ledger")
-_GATED = WHATS.index("gated")
+_GATED = EVENTS.index("gated")
 
 _HeadRow = tuple[Any, ...]
 

@@ -64,8 +64,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_row
 INSERT INTO slumberd_ledger
-  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
-   payload, commitment, chain)
+  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
+   salt, commitment, chain)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_reference
@@ -492,8 +492,8 @@ WHERE ledger.what = 1
   AND firings.rule = :rule
 
 -- name: rows_to_export
-SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
-  payload, commitment, chain
+SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
+  salt, commitment, chain
 FROM slumberd_ledger
 ORDER BY seq
 
@@ -543,8 +543,8 @@ FROM slumberd_references
 
 -- name: whole_rows
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.salt,
-  ledger.payload, ledger.commitment, ledger.chain,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  ledger.salt, ledger.commitment, ledger.chain,
   firings.rule, firings.rule_hash, firings.cause, firings.at
 FROM slumberd_ledger AS ledger
 LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing
