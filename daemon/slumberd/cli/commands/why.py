@@ -162,7 +162,7 @@ async def _read_outcome(
         else:
             decisions = await facts.decisions_of(episode_id, rules, versions)
             held = await facts.held()
-    if version is None and not any(decision.line for decision in decisions):
+    if version is None and not any(decision.row for decision in decisions):
         remedy = "neither memory.db nor the ledger has such an episode"
         raise NoInputError(episode_id, remedy)
     return _Outcome(version, decisions, held)

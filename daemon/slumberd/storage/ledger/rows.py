@@ -349,22 +349,24 @@ def firing_id_of(rule_id: str, number: int) -> str:
     return f"{rule_id}@{number}"
 
 
-def record_from(row: tuple[Any, ...]) -> Record:
+def record_from(columns: Sequence[Any]) -> Record:
     """Return a record from a row of the query ``records``."""
-    seq, rule_id, firing, what, kind, fact_id, replaces, payload, reason, at, sibling, run = row
-    document = orjson.loads(payload) if payload and what != FIRING else {}
+    *found, sibling, run = columns
+    row, rule_id, _, _, fired_at = row_with_firing(found)
+    fact_id = row.fact_id or ""
+    document = orjson.loads(row.payload) if row.payload and row.event != FIRING else {}
     return Record(
-        seq,
-        firing_id_of(rule_id, firing),
+        row.seq,
+        firing_id_of(rule_id, row.firing),
         rule_id,
-        KINDS[kind],
-        fact_id or "",
-        tuple(orjson.loads(replaces)) if replaces else (),
-        sources_of(fact_id or "", document),
-        reason,
+        KINDS[row.kind],
+        fact_id,
+        replaced_ids(row),
+        sources_of(fact_id, document),
+        row.reason,
         document.get("confidence", 1.0),
-        instant(at),
-        *_owner_of(fact_id, reason, orjson.loads(sibling) if sibling else document),
+        instant(fired_at),
+        *_owner_of(fact_id, row.reason, orjson.loads(sibling) if sibling else document),
         run or "",
     )
 
