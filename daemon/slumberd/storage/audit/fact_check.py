@@ -20,7 +20,7 @@ from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
-from slumberd.storage.ledger.external_changes import UNREADABLE, decode_statement, shown
+from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id
 from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import summary_rows
@@ -240,7 +240,7 @@ def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Pro
     differing = comparison.differing
     if comparison.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
         differing += _surplus(connection, pages)
-    wrong = sorted(_exclude_unreadable(connection, differing), key=lambda row: shown(row[0]))
+    wrong = sorted(_exclude_unreadable(connection, differing), key=lambda row: printable_id(row[0]))
     problems = [(row[0], OTHER) for row in wrong]
     return problems + [(fact_id, MISSING) for fact_id in sorted(comparison.missing)], summary
 
@@ -295,5 +295,6 @@ def _exclude_unreadable(connection: sqlite3.Connection, rows: Iterable[_Row]) ->
     return [
         row
         for row in rows
-        if shown(row[0]) not in unreadable or isinstance(decode_statement(row), ManualAssertion)
+        if printable_id(row[0]) not in unreadable
+        or isinstance(decode_fact_row(row), ManualAssertion)
     ]

@@ -166,7 +166,7 @@ class _RecomputedPart:
     def result(self) -> ResolvedPart:
         """Return the rows of the current facts, and of the keys."""
         facts = [fact_row(fact) for fact in current_facts_on(self._state)]
-        return ResolvedPart(facts, [*self._loaded.changed()])
+        return ResolvedPart(facts, [*self._loaded.changed_rows()])
 
     def findings(self, rows: int) -> Findings:
         """Return how the rows compare with the deltas; `rows` is their number."""

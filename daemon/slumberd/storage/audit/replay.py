@@ -20,7 +20,7 @@ from slumberd.storage.audit.recompute import Findings, Recomputation, ResolvedPa
 from slumberd.storage.audit.verify import first_break
 from slumberd.storage.ledger import schema
 from slumberd.storage.ledger.bulk_write import insert, own_writes
-from slumberd.storage.ledger.external_changes import UNREADABLE, shown
+from slumberd.storage.ledger.external_changes import UNREADABLE, printable_id
 from slumberd.storage.sqlite.connection import (
     Pragmas,
     connect,
@@ -204,13 +204,14 @@ def _changed_facts(connection: sqlite3.Connection) -> list[object]:
     parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
     with decode_texts_with(connection, escaped):
         others = {
-            shown(row[0]) for row in connection.execute(_SQL["facts_of_other_programs"], parameters)
+            printable_id(row[0])
+            for row in connection.execute(_SQL["facts_of_other_programs"], parameters)
         }
         found = connection.execute(_SQL["changed_facts"]).fetchall()
         surplus = sum(is_surplus for _, is_surplus in found)
         if _count(connection, "live_facts") - surplus < _count(connection, "facts"):
             found += connection.execute(_SQL["lost_facts"]).fetchall()
-    return sorted({row[0] for row in found if shown(row[0]) not in others}, key=shown)
+    return sorted({row[0] for row in found if printable_id(row[0]) not in others}, key=printable_id)
 
 
 def _changed_keys(connection: sqlite3.Connection) -> list[object]:

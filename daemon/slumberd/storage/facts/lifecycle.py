@@ -18,7 +18,7 @@ from slumberd.retrieval.protocols import TextComparer
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger import schema
 from slumberd.storage.ledger.batch import number
-from slumberd.storage.ledger.external_changes import notice
+from slumberd.storage.ledger.external_changes import record_changes
 from slumberd.storage.ledger.rows import GENESIS
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite import migrations
@@ -184,7 +184,7 @@ class FactFile:
         """Write as the only writer, once what other programs changed is recorded; yield that."""
         with transaction(connection, keep=keep):
             self._fence(connection)
-            yield notice(connection, self._depth, self._clock.now())
+            yield record_changes(connection, self._depth, self._clock.now())
             head = head_of(connection)
         if keep:
             self._head = head

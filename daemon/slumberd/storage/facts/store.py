@@ -29,7 +29,7 @@ from slumberd.storage.facts.watermarks import WatermarkTable, succeed
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number
 from slumberd.storage.ledger.erasure import Erasing, Erasure, erase
-from slumberd.storage.ledger.external_changes import has_news
+from slumberd.storage.ledger.external_changes import has_changes
 from slumberd.storage.ledger.graph_promotion import promote
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.manual_edits import ManualEdits
@@ -69,11 +69,11 @@ class SQLiteFactStore(WatermarkTable):
             FactConflictError: Another user, agent or channel holds the id.
         """
         said = assertion_of(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
-        await self.manually(lambda hand: hand.declare(said))
+        await self.manually(lambda edits: edits.declare_fact(said))
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""
-        await self.manually(lambda hand: hand.remove(fact_id))
+        await self.manually(lambda edits: edits.remove_fact(fact_id))
 
     async def correct(self, fact: Fact, *, by: str, reason: str) -> None:
         """State a fact as a person: it competes, and is current until a newer episode.
@@ -91,7 +91,7 @@ class SQLiteFactStore(WatermarkTable):
         """
         entry = lineage_entry(by, reason, self._clock.now())
         said = assertion_of(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
-        await self.manually(lambda hand: hand.assert_(said, again=True), by=by)
+        await self.manually(lambda edits: edits.assert_fact(said, again=True), by=by)
 
     async def retract(self, *fact_ids: str, by: str, reason: str) -> None:
         """Retract facts as a person; those that are not current stay as they are.
@@ -105,7 +105,7 @@ class SQLiteFactStore(WatermarkTable):
             ValueError: `by` or `reason` is empty.
         """
         lineage = (lineage_entry(by, reason, self._clock.now()),)
-        await self.manually(lambda hand: hand.take_out(fact_ids, lineage=lineage), by=by)
+        await self.manually(lambda edits: edits.retract(fact_ids, lineage=lineage), by=by)
 
     async def apply_delta(self, delta: Delta, *, strict: bool = False) -> None:
         """Apply one delta, whole or not at all; applying it again changes nothing.
@@ -123,7 +123,7 @@ class SQLiteFactStore(WatermarkTable):
                 ``replaces`` is unknown and `strict` is set.
         """
         own = validate_delta(delta)
-        await self.manually(lambda hand: hand.apply(own, strict=strict))
+        await self.manually(lambda edits: edits.apply_delta(own, strict=strict))
 
     async def manually(
         self, work: Callable[[ManualEdits], None], *, by: str = "", dry_run: bool = False
@@ -139,9 +139,9 @@ class SQLiteFactStore(WatermarkTable):
 
         def transact(connection: sqlite3.Connection) -> Outcome | None:
             with self._committing(connection, keep=not dry_run):
-                hand = ManualEdits(connection, self._depth, firing)
-                work(hand)
-                return hand.finish()
+                edits = ManualEdits(connection, self._depth, firing)
+                work(edits)
+                return edits.finish()
 
         return await self._database.write(transact)
 
@@ -196,7 +196,7 @@ class SQLiteFactStore(WatermarkTable):
 
         def look(connection: sqlite3.Connection) -> bool:
             self._fence(connection)
-            return has_news(connection)
+            return has_changes(connection)
 
         if not await self._database.read(look):
             return []
