@@ -187,9 +187,9 @@ def _check_log(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[
 
 def _check_provenance(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
     sink = context.settings.provenance.sink
-    if sink is None or sink not in seen.told or _started_recently(context):
+    if sink is None or sink not in seen.sinks or _started_recently(context):
         return
-    lag = seen.told[sink].lag
+    lag = seen.sinks[sink].lag
     if lag.seconds(context.now) > PATIENCE.total_seconds():
         since = f"{lag.since:%Y-%m-%d %H:%M:%S}Z"
         rows = "1 row" if lag.rows == 1 else f"{lag.rows:,} rows"

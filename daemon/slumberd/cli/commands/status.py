@@ -259,7 +259,7 @@ def _provenance_lag(settings: Settings, survey: Survey) -> dict[str, Any] | None
     sink = settings.provenance.sink
     if sink is None:
         return None
-    published = survey.seen.told.get(sink) if survey.seen else None
+    published = survey.seen.sinks.get(sink) if survey.seen else None
     lag = published.lag if published else Lag(survey.ledger_rows, None)
     return {
         "sink": sink,

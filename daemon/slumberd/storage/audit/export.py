@@ -16,7 +16,7 @@ from slumberd.storage.ledger.rows import EVENTS, KINDS, LedgerRow, firing_id_of
 _SQL = statements("ledger")
 
 
-def exported(connection: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[bytes]]:
+def export_rows(connection: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[bytes]]:
     """Return the lines of rows above a number, and the last row's number, or `after` when none."""
     found = connection.execute(_SQL["whole_rows"], {"after": after, "limit": limit}).fetchall()
     return found[-1][0] if found else after, [_line(columns) for columns in found]

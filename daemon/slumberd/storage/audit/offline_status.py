@@ -84,7 +84,7 @@ class FactsSeen:
         outcomes: By rule the counts of its last batch, over all channels.
         quarantined: How many episodes are quarantined, by rule and reason.
         held: By rule the batch that awaits approval.
-        told: By name the progress of each provenance sink.
+        sinks: By name the progress of each provenance sink.
         unfinished: Erasures that the database of episodes may not have finished.
     """
 
@@ -99,7 +99,7 @@ class FactsSeen:
     outcomes: Mapping[str, Counts] = field(default_factory=dict)
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     held: Mapping[str, HeldFiring] = field(default_factory=dict)
-    told: Mapping[str, SinkProgress] = field(default_factory=dict)
+    sinks: Mapping[str, SinkProgress] = field(default_factory=dict)
     unfinished: int = 0
 
 
@@ -235,9 +235,8 @@ def users_with_facts(connection: sqlite3.Connection, limit: int) -> list[str]:
     while len(found) < limit:
         after = found[-1] if found else ""
         user = connection.execute(_SQL["next_user_of_facts"], (after,)).fetchone()[0]
-        if not isinstance(
-            user, str
-        ):  # no further user, or another program wrote a value that is not text
+        # There is no further user, or another program wrote a value that is not text.
+        if not isinstance(user, str):
             break
         found.append(user)
     return found
@@ -298,8 +297,8 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
             (rule, reason): count for rule, reason, count in connection.execute(_SQL["quarantined"])
         },
         held=_read_held(connection),
-        told={
-            name: _read_progress(connection, name) for name in promotion_feed.readers(connection)
+        sinks={
+            name: _read_progress(connection, name) for name in promotion_feed.sink_names(connection)
         },
         unfinished=_count_unfinished(connection),
     )
@@ -319,7 +318,7 @@ def _count_unfinished(connection: sqlite3.Connection) -> int:
 
 
 def _read_progress(connection: sqlite3.Connection, reader: str) -> SinkProgress:
-    _, refused = promotion_feed.place(connection, reader)
+    _, refused = promotion_feed.read_position(connection, reader)
     return SinkProgress(promotion_feed.lag(connection, reader), refused)
 
 

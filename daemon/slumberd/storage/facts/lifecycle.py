@@ -89,7 +89,7 @@ class FactFile:
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the state of its file."""
-        return await sqlite_health.health(self._database, table="facts", warn=schema.lacking)
+        return await sqlite_health.health(self._database, table="facts", warn=schema.find_missing)
 
     async def pulse(self) -> int:
         """Return how many rows were written, once the threads of the file have answered."""

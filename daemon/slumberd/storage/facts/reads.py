@@ -22,18 +22,18 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.explain import decisions_of, why
-from slumberd.storage.audit.export import exported
+from slumberd.storage.audit.export import export_rows
 from slumberd.storage.audit.replay import Replay, rebuild
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.episodes.erased_content import remembered
 from slumberd.storage.facts.lifecycle import FactFile, head_of
 from slumberd.storage.facts.search import search, search_as_of
 from slumberd.storage.ledger import promotion_feed
-from slumberd.storage.ledger.erasure import Unfinished, find_scope, unfinished
+from slumberd.storage.ledger.erasure import Unfinished, find_scope, read_unfinished
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of, record_from
-from slumberd.storage.ledger.undo import Wanted, has_any
+from slumberd.storage.ledger.undo import Wanted, has_firings
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
 
@@ -135,7 +135,7 @@ class FactReader(FactFile):
 
     async def has_any(self, wanted: Wanted) -> bool:
         """Return whether the ledger has a firing of a run, or any firing of a rule."""
-        return await self._database.read(lambda connection: has_any(connection, wanted))
+        return await self._database.read(lambda connection: has_firings(connection, wanted))
 
     async def episodes_in(self, reach: ScopeFilter) -> tuple[set[str], int]:
         """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
@@ -152,7 +152,7 @@ class FactReader(FactFile):
 
     async def unfinished(self) -> list[Unfinished]:
         """Return the erasures that may be incomplete in memory.db."""
-        return await self._database.read(unfinished)
+        return await self._database.read(read_unfinished)
 
     async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
         """Return the key of the hashes of erased scopes, and the last erased instant of each."""
@@ -195,7 +195,9 @@ class FactReader(FactFile):
             current_only: Whether only promotions whose fact is still current are returned.
         """
         return await self._database.read(
-            lambda connection: promotion_feed.page(connection, after, limit, standing=current_only)
+            lambda connection: promotion_feed.page(
+                connection, after, limit, current_only=current_only
+            )
         )
 
     async def is_publishable(self, seq: int) -> bool:
@@ -207,7 +209,7 @@ class FactReader(FactFile):
     async def published_position(self, reader: str) -> tuple[int, int]:
         """Return a reader's position: the last row it passed, and the number of refused rows."""
         return await self._database.read(
-            lambda connection: promotion_feed.place(connection, reader)
+            lambda connection: promotion_feed.read_position(connection, reader)
         )
 
     async def lag(self, reader: str) -> Lag:
@@ -273,7 +275,7 @@ class FactReader(FactFile):
 
         At the end of the ledger the list is empty, and the number is `after`.
         """
-        return await self._database.read(lambda connection: exported(connection, after, limit))
+        return await self._database.read(lambda connection: export_rows(connection, after, limit))
 
     async def quarantined(self) -> dict[str, int]:
         """Return how many episodes are quarantined, by rule."""

@@ -28,7 +28,7 @@ from slumberd.storage.facts.settings_changes import change_channels, rewrite_lin
 from slumberd.storage.facts.watermarks import WatermarkTable, succeed
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number
-from slumberd.storage.ledger.erasure import Erasing, Erasure, erase
+from slumberd.storage.ledger.erasure import Erasure, ErasureRequest, erase
 from slumberd.storage.ledger.external_changes import has_changes
 from slumberd.storage.ledger.graph_promotion import promote
 from slumberd.storage.ledger.history import channels_at
@@ -397,7 +397,7 @@ class SQLiteFactStore(WatermarkTable):
         def work(connection: sqlite3.Connection) -> Erasure:
             with overwriting(connection), self._committing(connection, keep=not dry_run):
                 ids = frozenset(eids), frozenset(kept)
-                erasing = Erasing(reach, *ids, moment, at, by, key)
+                erasing = ErasureRequest(reach, *ids, moment, at, by, key)
                 return erase(connection, erasing, depth=self._depth)
 
         return await self._database.write(work)

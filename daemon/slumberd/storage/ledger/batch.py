@@ -35,7 +35,7 @@ from slumberd.storage.ledger.rows import (
     LedgerRow,
     document_of,
     firing_id_of,
-    is_known_whose,
+    has_known_owner,
     record_key,
     require_key,
     row_of,
@@ -379,7 +379,7 @@ def _sources_of(entry: Entry) -> tuple[str, ...]:
 def _owner_of(entry: Entry) -> tuple[str, str]:
     """Return the user and agent of a row; empty when they are unknown."""
     met = entry.candidate
-    if met is not None and met.owner and is_known_whose(entry.fact_id, entry.reason):
+    if met is not None and met.owner and has_known_owner(entry.fact_id, entry.reason):
         return user_and_agent(met.owner)
     return user_and_agent(entry.key) if entry.key else ("", "")
 

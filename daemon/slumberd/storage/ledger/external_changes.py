@@ -203,13 +203,16 @@ def has_changes(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute(_SQL["any_change"]).fetchone()[0])
 
 
-def record_changes(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Record]:
+def record_changes(
+    connection: sqlite3.Connection, depth: int, at: datetime, *, chunk: int = CHUNK
+) -> list[Record]:
     """Record the changes of other programs; inside a transaction, before its own writes.
 
     Args:
         connection: Without an open cursor on ``facts``.
         depth: Links of lineage.
         at: The instant of the changes.
+        chunk: Record at most so many changes as one firing.
 
     Returns:
         The rows that are added to the ledger.
@@ -221,8 +224,8 @@ def record_changes(connection: sqlite3.Connection, depth: int, at: datetime) -> 
     firing = Firing(EXTERNAL, "", "manual", at)
     adopting = not connection.execute(_LEDGER["last_row"]).fetchone()
     records = []
-    for first in range(0, len(changed), CHUNK):
-        changes = _sorted_changes(connection, changed[first : first + CHUNK])
+    for first in range(0, len(changed), chunk):
+        changes = _sorted_changes(connection, changed[first : first + chunk])
         edits = ManualEdits(connection, depth, firing)
         records += _record_firing(edits, connection, changes, adopting=adopting)
     connection.execute(_SQL["drop_changes"])

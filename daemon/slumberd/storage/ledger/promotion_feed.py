@@ -39,21 +39,21 @@ _KINDS: Mapping[int, Literal["add", "update"]] = {
 }
 
 
-def page(connection: sqlite3.Connection, after: int, limit: int, *, standing: bool) -> Page:
+def page(connection: sqlite3.Connection, after: int, limit: int, *, current_only: bool) -> Page:
     """Return the promotions in at most `limit` ledger rows after a number.
 
     Args:
         connection: Outside of any transaction.
         after: The number of a row.
         limit: At most so many rows are read, of any kind.
-        standing: Whether only promotions of current facts are returned.
+        current_only: Return only promotions of current facts.
     """
     with snapshot(connection):
         values = {"after": after, "limit": limit}
         upto = connection.execute(_SQL["end_of_page"], values).fetchone()[0]
         if upto is None:
             return Page((), after)
-        query = _SQL["promotions_of_current_facts" if standing else "promotions"]
+        query = _SQL["promotions_of_current_facts" if current_only else "promotions"]
         found = connection.execute(query, {"after": after, "upto": upto})
         rows = [*map(row_with_firing, found.fetchall())]
         return Page([*_promotions(connection, rows)], upto)
@@ -134,7 +134,7 @@ def has_content(connection: sqlite3.Connection, seq: int) -> bool:
     return connection.execute(_SQL["has_content"], {"seq": seq}).fetchone() is not None
 
 
-def place(connection: sqlite3.Connection, reader: str) -> tuple[int, int]:
+def read_position(connection: sqlite3.Connection, reader: str) -> tuple[int, int]:
     """Return the last row published to a sink, and the number of rows that it refused."""
     return _number(connection, ASSERTED, reader), _number(connection, REFUSED, reader)
 
@@ -144,13 +144,13 @@ def _number(connection: sqlite3.Connection, what: str, reader: str) -> int:
     return row[0] if row else 0
 
 
-def readers(connection: sqlite3.Connection) -> list[str]:
+def sink_names(connection: sqlite3.Connection) -> list[str]:
     """Return the names of the sinks that promotions were published to, sorted."""
     return [name for (name,) in connection.execute(_SQL["sinks"]).fetchall()]
 
 
 def save_position(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
-    """Write the values that `place` returns; inside a transaction."""
+    """Write the values that `read_position` returns; inside a transaction."""
     for what, value in ((ASSERTED, seq), (REFUSED, refused)):
         connection.execute(_SQL["put_number"], {"name": what + reader, "value": value})
 

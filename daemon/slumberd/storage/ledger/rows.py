@@ -49,8 +49,9 @@ _UNSEALED = 12
 """How many columns a row has before its salt."""
 SALT_BYTES, HASH_BYTES = 16, 32
 _FIRST_SALTS, _MOST_SALTS = 64, 4_096
-"""Salts of the first and of the largest read; each read doubles the number. A call of the system
-releases the interpreter lock so shortly that a waiting thread wakes up in vain."""
+"""Salts of the first and of the largest read; each read doubles the number.
+
+A system call releases the interpreter lock so briefly that a waiting thread wakes up in vain."""
 
 _ERASABLE = struct.Struct(">Bqqiii")
 _PUBLIC = struct.Struct(">qqqqBB")
@@ -207,12 +208,12 @@ def seal(
 
 
 def _salts() -> Iterator[bytes]:
-    # One read a salt would cost as much as the hashing.
+    # A read for each salt would cost as much as the hashing.
     count = _FIRST_SALTS
     while True:
-        drawn = os.urandom(SALT_BYTES * count)
-        for first in range(0, len(drawn), SALT_BYTES):
-            yield drawn[first : first + SALT_BYTES]
+        random = os.urandom(SALT_BYTES * count)
+        for first in range(0, len(random), SALT_BYTES):
+            yield random[first : first + SALT_BYTES]
         count = min(2 * count, _MOST_SALTS)
 
 
@@ -283,32 +284,44 @@ def _manual_part(claim: Claim) -> dict[str, Any]:
 
 def claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
     """Return the claim that `document_of` wrote."""
+    if document.get("rank") == MANUAL:
+        return _manual_claim_from(fact_id, at, document)
     payload = document["payload"]
-    rank = document.get("rank", EPISODE)
-    names = tuple(document.get("names", ()))
-    clears = document.get("clears", False)
-    confidence = document.get("confidence", 1.0)
     asserts = document["asserts"]
-    if rank == MANUAL:
-        return Claim(
-            fact_id, document["owner"], document["key"], Precedence(at, rank, document["id"]),
-            asserts, document["object"], names, clears, confidence, payload,
-            tuple(document["lineage"]), document["metadata"], document.get("pinned_at"),
-            declared=document.get("declared", False), stored=document.get("stored"),
-        )  # fmt: skip
     owner = owner_of(payload["user"], payload["agent"], channel_of(fact_id))
     return Claim(
         fact_id,
         owner,
         key_of(owner, payload, fact_id),
-        Precedence(at, rank, episode_id_of(fact_id)),
+        Precedence(at, document.get("rank", EPISODE), episode_id_of(fact_id)),
         asserts,
         canonical(payload.get("object")) if asserts or "object" in payload else ALL,
-        names,
-        clears,
-        confidence,
+        tuple(document.get("names", ())),
+        document.get("clears", False),
+        document.get("confidence", 1.0),
         payload,
         near=tuple((near, cosine) for near, cosine in document.get("near", ())),
+    )
+
+
+def _manual_claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
+    """Return the claim of a manual edit, or of a declared fact."""
+    return Claim(
+        fact_id,
+        document["owner"],
+        document["key"],
+        Precedence(at, MANUAL, document["id"]),
+        document["asserts"],
+        document["object"],
+        tuple(document.get("names", ())),
+        document.get("clears", False),
+        document.get("confidence", 1.0),
+        document["payload"],
+        tuple(document["lineage"]),
+        document["metadata"],
+        document.get("pinned_at"),
+        declared=document.get("declared", False),
+        stored=document.get("stored"),
     )
 
 
@@ -371,14 +384,14 @@ def record_from(columns: Sequence[Any]) -> Record:
     )
 
 
-def is_known_whose(fact_id: str | None, reason: str) -> bool:
+def has_known_owner(fact_id: str | None, reason: str) -> bool:
     """Return whether the owner of a row is known; a row without a fact id may be of anyone."""
     return bool(fact_id) or reason == ID_TAKEN
 
 
 def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tuple[str, str]:
     """Return the user and agent of a row, from its document or that of a row of the same fact."""
-    if not is_known_whose(fact_id, reason):
+    if not has_known_owner(fact_id, reason):
         return "", ""
     if "owner" in document:
         return user_and_agent(document["owner"])
@@ -389,8 +402,8 @@ def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tup
 def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
     """Return the ids of the source episodes of a row."""
     if document.get("rank") == MANUAL:
-        given = (entry.get("source_episode_ids") for entry in document["lineage"])
-        eids = (eid for sources in given if isinstance(sources, list | tuple) for eid in sources)
+        found = (entry.get("source_episode_ids") for entry in document["lineage"])
+        eids = (eid for sources in found if isinstance(sources, list | tuple) for eid in sources)
         return tuple(dict.fromkeys(eid for eid in eids if isinstance(eid, str)))
     if "eid" in document:
         return (document["eid"],)
@@ -401,10 +414,10 @@ _SQL = statements("ledger")
 _FILE = statements("migrations")["file"]
 
 _NO_KEY = 0
-_MISSING = "the ledger is keyed: name the file of its key in facts.key_file"
-_WRONG = "the ledger was begun with another key: put the right one back into facts.key_file"
+_MISSING = "the ledger has a key: set facts.key_file to the file of its key"
+_WRONG = "the ledger was begun with another key: set facts.key_file to the file of that key"
 _NOT_KEYED = (
-    "the ledger was begun without a key, and stays so: take facts.key_file out, "
+    "the ledger was begun without a key, and cannot get one: remove facts.key_file, "
     "or begin another ledger at another facts.path"
 )
 
