@@ -11,68 +11,84 @@ from slumberd.cli import call
 from slumberd.cli.commands.explain_output import describe_removal
 from slumberd.cli.registry import examples
 from slumberd.config.settings import load_settings
-from slumberd.consolidation.explanation import Line
+from slumberd.consolidation.explanation import DetailedRecord
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters.sandbox import check_filter
+from slumberd.model.record import Kind, Record
 from tests.support.builders import START
 
 pytestmark = pytest.mark.unit
 
 
-def line(**given: object) -> Line:
-    """Return the row of an episode ``e2`` that has replaced another fact."""
-    told = {
-        "seq": 5, "first": 5, "what": "claim", "kind": "update", "reason": "", "fact_id": "e2",
-        "replaces": ("e1",), "log_number": 2, "key_id": 2, "said": 0, "document": {},
-        "firing_id": "r@4", "rule_id": "r", "rule_hash": "", "trigger": "manual", "at": START,
-        "by": "", "undoes": "",
-    }  # fmt: skip
-    return Line(**(told | given))  # type: ignore[arg-type] # its fields, by name
+def row(
+    kind: Kind = "update",
+    event: str = "claim",
+    reason: str = "",
+    fact_id: str = "e2",
+    rule_id: str = "r",
+    by: str = "",
+    undoes: str = "",
+) -> DetailedRecord:
+    """Return the row of an episode ``e2`` that replaced another fact."""
+    record = Record(5, "r@4", rule_id, kind, fact_id, ("e1",), (), reason, 1.0, START)
+    return DetailedRecord(
+        record,
+        first=5,
+        event=event,
+        log_number=2,
+        key_id=2,
+        claimed_at=0,
+        document={},
+        rule_hash="",
+        trigger="manual",
+        by=by,
+        undoes=undoes,
+    )
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("removal", "words"),
     [
-        pytest.param(line(), "e2 replaced it", id="an episode"),
-        pytest.param(line(by="uid 7"), "e2 replaced it", id="an episode, fired on request"),
-        pytest.param(line(kind="delete"), "e2 retracted it", id="a delete"),
-        pytest.param(line(kind="delete", by="uid 7"), "e2 retracted it", id="a delete on request"),
+        pytest.param(row(), "e2 replaced it", id="an episode"),
+        pytest.param(row(by="uid 7"), "e2 replaced it", id="an episode, fired on request"),
+        pytest.param(row(kind="delete"), "e2 retracted it", id="a delete"),
+        pytest.param(row(kind="delete", by="uid 7"), "e2 retracted it", id="a delete on request"),
         pytest.param(
-            line(kind="delete", rule_id="@manual", by="uid 7"),
+            row(kind="delete", rule_id="@manual", by="uid 7"),
             "a person retracted it (uid 7)",
             id="a person",
         ),
         pytest.param(
-            line(kind="delete", rule_id="@external"), "another program retracted it", id="a program"
+            row(kind="delete", rule_id="@external"), "another program retracted it", id="a program"
         ),
         pytest.param(
-            line(rule_id="@manual", by="uid 7"),
+            row(rule_id="@manual", by="uid 7"),
             "e2 replaced it: a person pinned it (uid 7)",
             id="a pin",
         ),
         pytest.param(
-            line(fact_id="e1", what="withdrawal"),
+            row(fact_id="e1", event="withdrawal"),
             "r no longer selects its episode",
             id="a filter",
         ),
         pytest.param(
-            line(fact_id="e1", what="quarantine", reason="intent_unknown"),
+            row(fact_id="e1", event="quarantine", reason="intent_unknown"),
             "a newer version of its episode cannot be read (intent_unknown)",
             id="an edit that cannot be read",
         ),
         pytest.param(
-            line(fact_id="e1"), "a newer version of its episode does not assert it", id="an edit"
+            row(fact_id="e1"), "a newer version of its episode does not assert it", id="an edit"
         ),
-        pytest.param(line(fact_id="e1", undoes="r@1"), "r@1 was undone", id="its undoing"),
+        pytest.param(row(fact_id="e1", undoes="r@1"), "r@1 was undone", id="its undoing"),
         pytest.param(
-            line(undoes="r@1"),
+            row(undoes="r@1"),
             "e2 is current again since r@1 was undone",
             id="the undoing of another",
         ),
     ],
 )
-def test_reason_why_a_fact_went_names_who_took_it_out(row: Line, words: str) -> None:
-    assert describe_removal(row, "e1") == words
+def test_reason_why_a_fact_went_names_who_took_it_out(removal: DetailedRecord, words: str) -> None:
+    assert describe_removal(removal, "e1") == words
 
 
 def test_epilog_counts_its_examples() -> None:

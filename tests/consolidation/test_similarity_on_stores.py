@@ -373,7 +373,7 @@ def test_manual_edits_are_not_compared(tell: Any) -> None:
         [row] = await store.query(FactPattern())
         await store.pin(row.model_copy(update={"id": "p1"}))
         assert await standing(store) == {"e1": [], "p1": []}
-        assert (await store.why("p1")).assertions[-1].line.rule_id == MANUAL_RULE_ID
+        assert (await store.why("p1")).assertions[-1].row.record.rule_id == MANUAL_RULE_ID
 
     tell(story)
 

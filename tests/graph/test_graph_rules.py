@@ -279,8 +279,8 @@ async def test_a_firing_accounts_for_every_row(facts: SQLiteFactStore) -> None:
     assert graph.closed == 1
     assert [record.kind for record in log.lines] == ["add"] * 4
     explained = await facts.why((await facts.query(FactPattern()))[0].id)
-    assert {line.line.by for line in explained.assertions} == {"rule:team, uid 1000"}
-    assert {line.line.trigger for line in explained.assertions} == {"cron"}
+    assert {line.row.by for line in explained.assertions} == {"rule:team, uid 1000"}
+    assert {line.row.trigger for line in explained.assertions} == {"cron"}
 
 
 async def test_facts_go_to_the_channel_of_the_rule(facts: SQLiteFactStore) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from slumberd.consolidation.resolution import Effect
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
+from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 
 Became = Literal[
@@ -41,54 +41,39 @@ class Near(NamedTuple):
     cosine: float
 
 
-class Line(NamedTuple):
-    """One row of the ledger, with the firing that wrote it.
+class DetailedRecord(NamedTuple):
+    """A record of the ledger, what its rule evaluated, and why the rule fired.
 
     Attributes:
-        seq: Its number.
+        record: The record.
         first: The number of the first row of an equal evaluation; its own number if it is new.
-        what: The event: ``act`` (a claim), ``withdrawal``, ``quarantine``, ``known`` or ``gated``;
-            or a consequence of another row: ``restored`` or ``undone``.
-        kind: The delta.
-        reason: Why it is a noop or a quarantine.
-        fact_id: The id of its fact; empty when the owner is unknown.
-        replaces: The ids of the facts that were removed.
+        event: What the row records, such as ``claim``, ``withdrawal`` or ``restored``.
         log_number: The log row of the evaluated version; 0 for manual edits.
         key_id: Number of its key; None without a key.
-        said: The instant of its claim, microseconds since 1970 UTC; None without a claim.
+        claimed_at: The instant of its claim, microseconds since 1970 UTC; None without a claim.
         document: The evaluated claim, as the ledger stores it; empty when it was erased.
-        firing_id: The firing.
-        rule_id: The firing's rule.
         rule_hash: The rule's content hash then; empty for manual edits.
         trigger: Why the rule fired.
-        at: The firing's instant.
-        by: Who requested it; empty when the rule was due.
+        by: Who requested the firing; empty when the rule was due.
         undoes: The id of the firing that it undoes; empty when it does not.
     """
 
-    seq: int
+    record: Record
     first: int
-    what: str
-    kind: Effect
-    reason: str
-    fact_id: str
-    replaces: tuple[str, ...]
+    event: str
     log_number: int
     key_id: int | None
-    said: int | None
+    claimed_at: int | None
     document: dict[str, Any]
-    firing_id: str
-    rule_id: str
     rule_hash: str
     trigger: str
-    at: datetime
     by: str
     undoes: str
 
     @property
     def asserts(self) -> bool:
         """Whether the row's claim asserts the fact."""
-        return self.what == "claim" and bool(self.document.get("asserts"))
+        return self.event == "claim" and bool(self.document.get("asserts"))
 
     @property
     def near(self) -> list[Near]:
@@ -96,7 +81,7 @@ class Line(NamedTuple):
         return [Near(fact_id, cosine) for fact_id, cosine in self.document.get("near", ())]
 
     @property
-    def because(self) -> str:
+    def stated_reason(self) -> str:
         """The reason that a manual edit gave; empty when it gave none."""
         reasons = (entry.get("reason", "") for entry in self.document.get("lineage", ()))
         return "; ".join(str(reason) for reason in reasons if reason)
@@ -106,12 +91,12 @@ class AssertingRow(NamedTuple):
     """A row that asserts a fact, or restores it.
 
     Attributes:
-        line: The row.
+        row: The row.
         counts: Whether the claim still counts: it was not undone, and its rule evaluated no newer
             version of the episode.
     """
 
-    line: Line
+    row: DetailedRecord
     counts: bool
 
 
@@ -146,30 +131,33 @@ class Explanation:
     fact_id: str
     fact: Fact | None
     assertions: list[AssertingRow]
-    replacing: list[Line]
+    replacing: list[DetailedRecord]
     sources: list[Source]
 
     @property
     def replaced(self) -> list[str]:
         """The ids of the facts that it replaced, oldest first."""
-        gone = (fact_id for saying in self.assertions for fact_id in saying.line.replaces)
-        return [fact_id for fact_id in dict.fromkeys(gone) if fact_id != self.fact_id]
+        removed = (
+            fact_id for asserting in self.assertions for fact_id in asserting.row.record.replaces
+        )
+        return [fact_id for fact_id in dict.fromkeys(removed) if fact_id != self.fact_id]
 
     @property
     def near(self) -> list[Near]:
         """The links of its latest promotion, nearest first."""
-        promoted = [saying.line for saying in self.assertions if saying.line.asserts]
+        promoted = [asserting.row for asserting in self.assertions if asserting.row.asserts]
         return promoted[-1].near if promoted else []
 
     @property
     def declared(self) -> bool:
         """Whether it is a declared fact: its program pinned it, and it competes with no other."""
         return any(
-            saying.counts and saying.line.document.get("declared") for saying in self.assertions
+            asserting.counts and asserting.row.document.get("declared")
+            for asserting in self.assertions
         )
 
     @property
-    def taken_out(self) -> Line | None:
+    def taken_out(self) -> DetailedRecord | None:
         """The row that removed it; None if it is current, never was, or the row was erased."""
         return None if self.fact or not self.replacing else self.replacing[-1]
 
@@ -195,7 +183,7 @@ class Decision:
         channel: The channel.
         fact_id: The id of the fact that the episode promotes there, or would promote.
         outcome: What became of the episode.
-        line: The rule's last row about the episode; None without a row.
+        row: The rule's last row about the episode; None without a row.
         is_current: Whether the fact is current, whichever rule promotes it.
         removed_by: The row that removed the fact; None when it is current or never was.
         holder: Of a stale assertion, the newer fact.
@@ -206,9 +194,9 @@ class Decision:
     channel: str
     fact_id: str
     outcome: Became
-    line: Line | None = None
+    row: DetailedRecord | None = None
     is_current: bool = False
-    removed_by: Line | None = None
+    removed_by: DetailedRecord | None = None
     holder: str = ""
     rival: NewerClaim | None = None
 
@@ -216,13 +204,13 @@ class Decision:
     def reason(self) -> str:
         """Why it is a noop or in quarantine, in one word; empty otherwise."""
         has_reason = self.outcome in ("noop", "quarantined")
-        return self.line.reason if self.line and has_reason else ""
+        return self.row.record.reason if self.row and has_reason else ""
 
     @property
     def detail(self) -> str:
         """Why it is in quarantine, for a person; empty otherwise."""
         quarantined = self.outcome == "quarantined"
-        return str(self.line.document.get("detail", "")) if self.line and quarantined else ""
+        return str(self.row.document.get("detail", "")) if self.row and quarantined else ""
 
 
 class Read(NamedTuple):
@@ -256,25 +244,36 @@ class Read(NamedTuple):
         return "filtered" if self.version and not self.version.matched else "skipped"
 
 
-def outcome_of(line: Line | None, read: Read | None, remaining: Collection[int]) -> Became:
+_OUTCOMES: Mapping[str, Became] = {
+    "add": "add",
+    "update": "update",
+    "delete": "delete",
+    "noop": "noop",
+    "quarantine": "quarantined",
+}
+"""What a row of a kind makes of its episode."""
+
+
+def outcome_of(row: DetailedRecord | None, read: Read | None, remaining: Collection[int]) -> Became:
     """Return what became of an episode under one rule, in one channel.
 
     Args:
-        line: The rule's last row about the episode; None without a row.
+        row: The rule's last row about the episode; None without a row.
         read: The rule's reading of the episode now; None when the rule is no longer loaded.
         remaining: The numbers of the rows whose evaluations were not undone.
     """
     if read and read.ahead:
         return read.ahead
-    if line is None:
+    if row is None:
         return read.passed if read else "skipped"
-    if read and read.version and line.log_number < read.version.seq:
+    if read and read.version and row.log_number < read.version.seq:
         return read.passed
-    if line.what == "gated":
+    if row.event == "gated":
         return "noop"
-    evaluated_at = line.first if line.what == "known" else line.seq
-    if line.fact_id and evaluated_at not in remaining:
+    record = row.record
+    evaluated_at = row.first if row.event == "known" else record.seq
+    if record.fact_id and evaluated_at not in remaining:
         return "undone"
-    if line.what == "withdrawal" and line.kind == "noop":
+    if row.event == "withdrawal" and record.kind == "noop":
         return read.passed if read and read.version else "filtered"
-    return "quarantined" if line.kind == "quarantine" else line.kind
+    return _OUTCOMES[record.kind]

@@ -185,7 +185,7 @@ async def _count_resting(changes: Sequence[RuleChange], facts: Comparison) -> li
     """Return the changes, with the number of facts that only a removed rule promotes."""
     if not any(change.change == "removed" for change in changes):
         return list(changes)
-    resting = await facts.resting()
+    resting = await facts.count_sole_promotions()
     return [
         replace(change, resting=resting.get(change.rule_id, 0))
         if change.change == "removed"

@@ -380,7 +380,7 @@ class Operations:
         """Record a correction by a person."""
         said = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
         answer, _ = await self._edit_manually(
-            lambda hand: hand.assert_(said, again=True), request, peer
+            lambda edits: edits.assert_fact(said, again=True), request, peer
         )
         return {**answer, "fact_id": said.fact_id}
 
@@ -389,7 +389,7 @@ class Operations:
         fact_ids = fact_ids_of(request)
         lineage = (lineage_entry(request.reason, peer, self._clock.now()),)
         answer, records = await self._edit_manually(
-            lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True),
+            lambda edits: edits.retract(fact_ids, lineage=lineage, known_only=True),
             request,
             peer,
         )

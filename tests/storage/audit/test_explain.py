@@ -148,8 +148,8 @@ async def test_newer_version_is_pending_whatever_became_of_the_older(home: Expla
     decision = await home.decision("e1")
 
     assert (decision.outcome, decision.is_current) == ("pending", True)
-    assert decision.line
-    assert decision.line.kind == "add"
+    assert decision.row
+    assert decision.row.record.kind == "add"
 
 
 async def test_disabled_rule_fires_by_hand_only(home: ExplainedStores) -> None:
@@ -182,7 +182,7 @@ async def test_episode_that_the_filter_does_not_select_is_filtered(home: Explain
 
     facts, notes = await home.decided("tea", SHORT)
 
-    assert (facts.outcome, facts.line, facts.is_current) == ("filtered", None, False)
+    assert (facts.outcome, facts.row, facts.is_current) == ("filtered", None, False)
     assert (notes.outcome, notes.channel, notes.fact_id) == (
         "filtered",
         "notes",
@@ -218,8 +218,8 @@ async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: Explai
     decision = await home.decision("e0", picky)
 
     assert decision.outcome == "filtered"
-    assert decision.line
-    assert (decision.line.what, decision.line.kind) == ("withdrawal", "noop")
+    assert decision.row
+    assert (decision.row.event, decision.row.record.kind) == ("withdrawal", "noop")
 
 
 async def test_rule_that_starts_now_skips_what_was_there(home: ExplainedStores) -> None:
@@ -297,8 +297,8 @@ async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(
     decision = await home.decision("e1")
 
     assert (decision.outcome, decision.is_current) == ("add", True)
-    assert decision.line
-    assert decision.line.what == "claim"
+    assert decision.row
+    assert decision.row.event == "claim"
 
 
 async def test_delete_names_what_it_took_out(home: ExplainedStores) -> None:
@@ -421,8 +421,8 @@ async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(
     decision = await home.decision("e1")
 
     assert (decision.outcome, decision.reason) == ("quarantined", "scope_mismatch")
-    assert decision.line
-    assert decision.line.fact_id == ""
+    assert decision.row
+    assert decision.row.record.fact_id == ""
 
 
 async def declare(home: ExplainedStores) -> None:
@@ -524,7 +524,7 @@ async def test_erased_rows_stop_no_answer(home: ExplainedStores) -> None:
     odd, skipped = await home.decision("odd"), await home.decision("e1")
 
     assert (odd.outcome, odd.detail) == ("quarantined", "")
-    assert (skipped.outcome, skipped.line) == ("skipped", None)
+    assert (skipped.outcome, skipped.row) == ("skipped", None)
     assert (await home.facts.why("e2")).assertions == []
 
 
@@ -557,10 +557,10 @@ async def test_why_tells_rule_version_instant_trigger_and_who_asked(home: Explai
     explanation = await home.facts.why("e1")
 
     (saying,) = explanation.assertions
-    line = saying.line
+    line = saying.row
     assert saying.counts
-    assert (line.firing_id, line.rule_hash, line.by) == (firing, ALL.content_hash, "uid 7")
-    assert (line.trigger, line.at) == ("manual", home.clock.now())
+    assert (line.record.firing_id, line.rule_hash, line.by) == (firing, ALL.content_hash, "uid 7")
+    assert (line.trigger, line.record.at) == ("manual", home.clock.now())
     assert [tuple(source) for source in explanation.sources] == [("e1", "s1", at(0), "chat")]
     assert explanation.fact
     assert explanation.replacing == []
@@ -572,7 +572,9 @@ async def test_why_tells_every_rule_that_promoted_it(home: ExplainedStores) -> N
 
     explanation = await home.facts.why("e1")
 
-    said = [(one.line.rule_id, one.line.kind, one.counts) for one in explanation.assertions]
+    said = [
+        (one.row.record.rule_id, one.row.record.kind, one.counts) for one in explanation.assertions
+    ]
     assert said == [("all", "add", True), ("short", "update", True)]
     assert (explanation.replaced, explanation.replacing) == ([], [])
 
@@ -583,7 +585,7 @@ async def test_why_tells_what_it_replaced_and_what_replaced_it(home: ExplainedSt
     old, new = await home.facts.why("e1"), await home.facts.why("e2")
 
     assert (new.replaced, new.replacing) == (["e1"], [])
-    assert [line.fact_id for line in old.replacing] == ["e2"]
+    assert [line.record.fact_id for line in old.replacing] == ["e2"]
     assert old.fact is None
 
 
@@ -593,7 +595,7 @@ async def test_only_the_newest_version_of_an_episode_counts(home: ExplainedStore
 
     explanation = await home.facts.why("e1")
 
-    said = [(one.line.kind, one.counts) for one in explanation.assertions]
+    said = [(one.row.record.kind, one.counts) for one in explanation.assertions]
     assert said == [("add", False), ("update", True)]
     assert explanation.replacing == []
 
@@ -697,8 +699,8 @@ async def test_fact_that_came_back_stands_and_tells_both(home: ExplainedStores) 
 
     assert explanation.fact
     assert explanation.taken_out is None
-    assert [line.fact_id for line in explanation.replacing] == ["e2"]
-    assert [one.line.what for one in explanation.assertions] == ["claim", "restored"]
+    assert [line.record.fact_id for line in explanation.replacing] == ["e2"]
+    assert [one.row.event for one in explanation.assertions] == ["claim", "restored"]
 
 
 async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(
@@ -729,14 +731,14 @@ async def check_every_fact(story: Story) -> None:
             record.seq for record in records if fact_id in record.replaces
             if (record.fact_id, record.kind) != (fact_id, "update")
         ]  # fmt: skip
-        assert [line.seq for line in explanation.replacing] == out
+        assert [line.record.seq for line in explanation.replacing] == out
         check_who_counts(explanation)
 
 
 def check_who_counts(explanation: Explanation) -> None:
     if explanation.fact and "rule_id" in explanation.fact.lineage[0]:
         own = [one["rule_id"] for one in explanation.fact.lineage if "rule_id" in one]
-        said = [one.line.rule_id for one in explanation.assertions if one.counts]
+        said = [one.row.record.rule_id for one in explanation.assertions if one.counts]
         assert sorted({*said} - {"@manual"}) == own
 
 

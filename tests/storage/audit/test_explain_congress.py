@@ -148,8 +148,8 @@ def check_decision(archive: Archive, one: Episode, found: Decision) -> None:
     gone = [] if found.is_current else archive.replacing(fact_id)
     assert (found.outcome, found.reason) == expected(archive, one, found.rule_id, fact_id), one.id
     assert (found.fact_id, found.is_current) == (fact_id, fact_id in archive.standing)
-    assert (found.line and found.line.seq) == (row and row["seq"])
-    assert (found.removed_by and found.removed_by.seq) == (gone[-1] if gone else None)
+    assert (found.row and found.row.record.seq) == (row and row["seq"])
+    assert (found.removed_by and found.removed_by.record.seq) == (gone[-1] if gone else None)
 
 
 async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archive) -> None:
@@ -176,8 +176,8 @@ def check_rows(archive: Archive, found: Explanation) -> None:
         if row["kind"] in (1, 2) or orjson.loads(row["payload"] or "{}").get("asserts")
     ]
     gone = [id for row in said for id in orjson.loads(row["replaces"] or "[]")]
-    assert [saying.line.seq for saying in found.assertions] == [row["seq"] for row in said]
-    assert [line.seq for line in found.replacing] == archive.replacing(found.fact_id)
+    assert [saying.row.record.seq for saying in found.assertions] == [row["seq"] for row in said]
+    assert [line.record.seq for line in found.replacing] == archive.replacing(found.fact_id)
     assert found.replaced == [id for id in dict.fromkeys(gone) if id != found.fact_id]
 
 
@@ -188,8 +188,8 @@ def check_fact(found: Explanation, stored: tuple[Any, ...]) -> None:
     assert found.fact.payload == payload
     assert (found.fact.lineage, found.fact.confidence) == (lineage, confidence)
     own = [entry["rule_id"] for entry in lineage if "rule_id" in entry]
-    counts = [one.line for one in found.assertions if one.counts]
-    assert sorted((line.rule_id, line.rule_hash) for line in counts) == [
+    counts = [one.row for one in found.assertions if one.counts]
+    assert sorted((line.record.rule_id, line.rule_hash) for line in counts) == [
         (rule_id, hashes[rule_id]) for rule_id in own
     ]
 

@@ -15,7 +15,7 @@ from slumberd.errors import OutputExistsError
 from slumberd.model.record import Break
 from slumberd.storage.audit.replay import Replay
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger.rows import GENESIS, KINDS, WHATS, chain_of, commitment_of, fixed_part
+from slumberd.storage.ledger.rows import EVENTS, GENESIS, KINDS, chain_of, commitment_of, fixed_part
 from tests.support.stories import (
     ALL,
     copied,
@@ -235,7 +235,7 @@ async def test_a_key_that_is_another_is_named(live: Path, tmp_path: Path) -> Non
     ("column", "value"),
     [
         pytest.param("kind", KINDS.index("noop"), id="kind"),
-        pytest.param("what", WHATS.index("restored"), id="what"),
+        pytest.param("what", EVENTS.index("restored"), id="what"),
         pytest.param("replaces", '["e3"]', id="replaces"),
         pytest.param("replaces", None, id="replaces nothing"),
         pytest.param("reason", "stale", id="reason"),
@@ -298,7 +298,7 @@ def as_row(document: dict[str, object]) -> dict[str, object]:
         "seq": document["seq"],
         "delta": document["delta"],
         "firing": document["firing"],
-        "what": WHATS.index(str(document["what"])),
+        "what": EVENTS.index(str(document["what"])),
         "kind": [*KINDS].index(document["kind"]),  # type: ignore[arg-type] # it is one of them
         "reason": document["reason"],
         "version": document["version"],

@@ -21,9 +21,9 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import (
+    EVENTS,
     GENESIS,
     KINDS,
-    WHATS,
     ErasedRows,
     chain_of,
     commitment_of,
@@ -138,7 +138,7 @@ def fits(column: str, value: object, *, nullable: tuple[str, ...]) -> bool:
 
 def test_the_story_has_a_row_of_every_kind(rows: list[dict[str, Any]]) -> None:
     assert {KINDS[row["kind"]] for row in rows} == set(KINDS)
-    assert {WHATS[row["what"]] for row in rows} == set(WHATS) - {"erased"}
+    assert {EVENTS[row["what"]] for row in rows} == set(EVENTS) - {"erased"}
 
 
 def test_an_untouched_ledger_verifies(path: Path) -> None:
@@ -456,7 +456,7 @@ def test_the_format_of_the_hashes_is_the_one_that_ledgers_were_written_with() ->
     erased = ErasedRows()
     for seq in (3, 258):
         erased.add(seq)
-    assert erased.told() == {"rows": 2, "hash": ERASED}
+    assert erased.document() == {"rows": 2, "hash": ERASED}
 
 
 def test_what_is_forgotten_in_part_is_found(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -55,10 +55,10 @@ async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
         await facts.pin(fact("e1", "alice"))
 
         for refused in (facts.pin(fact(bad, "bob")), facts.pin(fact("b1", bad))):
-            with pytest.raises(InputError, match="holds NUL or no valid Unicode"):
+            with pytest.raises(InputError, match="contains NUL or invalid Unicode"):
                 await refused
         for one in (delta(bad, "b0"), delta("b1", bad)):
-            with pytest.raises(InputError, match="holds NUL or no valid Unicode"):
+            with pytest.raises(InputError, match="contains NUL or invalid Unicode"):
                 await facts.apply_delta(one)
 
         await facts.erasures.forget(

@@ -19,9 +19,11 @@ import pytest
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
+from slumberd.model.record import Record
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger import external_changes
 from slumberd.storage.ledger.bulk_write import MANY, own_writes
+from slumberd.storage.ledger.external_changes import record_changes
+from slumberd.storage.sqlite.connection import transaction
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings
@@ -577,18 +579,29 @@ async def test_facts_that_were_there_before_slumberd_are_recorded(tmp_path: Path
         assert (await store.verify())[2] is None
 
 
+def record_in_chunks(path: Path, *, chunk: int) -> list[Record]:
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+        transaction(connection),
+    ):
+        return record_changes(connection, 8, at(2), chunk=chunk)
+
+
+def count_firings(records: list[Record]) -> int:
+    return sum(record.kind == "firing" for record in records)
+
+
 async def test_many_changes_are_recorded_some_at_a_time(
-    store: SQLiteFactStore, monkeypatch: pytest.MonkeyPatch
+    store: SQLiteFactStore,
 ) -> None:
-    monkeypatch.setattr(external_changes, "CHUNK", 7)
     given = [row(f"f{n:02}", n, agent=f"agent {n}") for n in range(20)]
     write(store.path, PIN, *given)
-    await store.ledger.notice_external()
+    assert count_firings(record_in_chunks(store.path, chunk=7)) == 3
 
     write(store.path, "DELETE FROM facts WHERE fact_id < 'f10'")
     moved = [row(f"g{n:02}", n, agent=f"agent {n}", pinned_at=str(at(1))) for n in range(10)]
     write(store.path, PIN, *moved)
-    await store.ledger.notice_external()
+    assert count_firings(record_in_chunks(store.path, chunk=7)) == 3
 
     expected = [*given[10:], *moved]
     assert stored(store.path) == {one[0]: meaning(one) for one in expected}

@@ -18,7 +18,7 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import SLOTS, Lag, Promotion, assertion_document, bundle_of, slots_of
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger.promotion_feed import readers
+from slumberd.storage.ledger.promotion_feed import sink_names
 from tests.support.builders import START, at, rule
 from tests.support.fakes import FakeClock
 from tests.support.histories import EVERYTHING, Shown, Step, Story, play
@@ -254,4 +254,4 @@ async def test_readers_are_those_that_have_a_place_and_no_other_number(tmp_path:
         await store.promotion_feed.save_published_position("one", 0, 0)
 
     with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
-        assert readers(connection) == ["one", "two"]
+        assert sink_names(connection) == ["one", "two"]

@@ -14,7 +14,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Break
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger.rows import GENESIS, SALT_BYTES, seal
+from slumberd.storage.ledger.rows import CLAIM, GENESIS, SALT_BYTES, LedgerRow, seal
 from tests.support.builders import START, at, rule, version
 
 pytestmark = pytest.mark.integration
@@ -57,12 +57,12 @@ async def test_an_untouched_ledger_verifies(path: Path) -> None:
 
 
 def test_no_two_rows_share_a_salt_however_many_are_sealed() -> None:
-    drafts = ((n, n, 1, "claim", "add", "", n, n, n, "f", None, b"{}") for n in range(10_000))
+    rows = (LedgerRow(n, n, 1, CLAIM, 1, "", n, n, n, "f", None, b"{}") for n in range(10_000))
 
-    salts = {row[11] for row in seal(drafts, GENESIS, None)}
+    salts = {row.salt for row in seal(rows, GENESIS, None)}
 
     assert len(salts) == 10_000
-    assert {len(salt) for salt in salts if isinstance(salt, bytes)} == {SALT_BYTES}
+    assert {len(salt) for salt in salts if salt is not None} == {SALT_BYTES}
 
 
 COLUMNS = {

@@ -83,8 +83,9 @@ FLAT = {
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
     "channels declared_states drop_held_batch drop_quarantine drop_states facts_by_id "
     "firing first_watermark generations held_batches last_counts last_firings "
-    "last_generation lines_of_quarantine number numbers_of_keys put_quarantine put_state "
-    "records records_of_fact referrers rules_of_firings served set_number set_served "
+    "last_generation number numbers_of_keys put_quarantine put_state "
+    "quarantined_records records records_of_fact "
+    "referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_by "
     "watermark watermarks whole_rows whole_states",
     "looking": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key "
@@ -108,7 +109,7 @@ FIRST = {
 
 FOUND = {
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since last_of_rule "
-    "lines_of_facts lines_that_replace evaluations evaluations_between evaluated_in_firing "
+    "detailed_records removals evaluations evaluations_between evaluated_in_firing "
     "promoted_by quarantined",
     "similarity": "winners_between",
 }

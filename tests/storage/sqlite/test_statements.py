@@ -71,3 +71,10 @@ def test_statements_of_a_file_compile(databases: list[Path], file: str) -> None:
     }
 
     assert problems == {}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_statements_contain_the_text_of_each_part_that_they_include(file: str) -> None:
+    unresolved = [name for name, sql in statements(file).items() if "-- include" in sql]
+
+    assert unresolved == []

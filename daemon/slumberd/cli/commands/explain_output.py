@@ -7,7 +7,13 @@ from typing import Any
 
 from slumberd.cli.commands.facts import document as fact_document
 from slumberd.cli.output import cell, print_table
-from slumberd.consolidation.explanation import AssertingRow, Decision, Explanation, Line, Source
+from slumberd.consolidation.explanation import (
+    AssertingRow,
+    Decision,
+    DetailedRecord,
+    Explanation,
+    Source,
+)
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.model.episode import EpisodeVersion, instant
@@ -35,19 +41,19 @@ _NOOPS = {
 }
 
 
-def describe_removal(line: Line, fact_id: str) -> str:
+def describe_removal(row: DetailedRecord, fact_id: str) -> str:
     """Return why a fact is not current, from the row that took it out."""
-    if line.rule_id in _REMOVALS:
-        return _REMOVALS[line.rule_id]
-    if line.fact_id == fact_id:
-        return _describe_own_removal(line)
-    other = printable(line.fact_id)
-    if line.undoes:
-        return f"{other} is current again since {line.undoes} was undone"
-    author = _author_of(line.rule_id)
-    if line.kind == "delete":
-        return f"{author or other} retracted it{_reason_of(line)}"
-    return f"{other} replaced it" + (f": {author} pinned it{_reason_of(line)}" if author else "")
+    if row.record.rule_id in _REMOVALS:
+        return _REMOVALS[row.record.rule_id]
+    if row.record.fact_id == fact_id:
+        return _describe_own_removal(row)
+    other = printable(row.record.fact_id)
+    if row.undoes:
+        return f"{other} is current again since {row.undoes} was undone"
+    author = _author_of(row.record.rule_id)
+    if row.record.kind == "delete":
+        return f"{author or other} retracted it{_reason_of(row)}"
+    return f"{other} replaced it" + (f": {author} pinned it{_reason_of(row)}" if author else "")
 
 
 def _author_of(rule_id: str) -> str | None:
@@ -57,22 +63,22 @@ def _author_of(rule_id: str) -> str | None:
     return _AUTHORS.get(rule_id)
 
 
-def _reason_of(line: Line) -> str:
-    by = f" ({line.by})" if line.by and line.rule_id in _AUTHORS else ""
-    return by + (f", because: {printable(line.because)}" if line.because else "")
+def _reason_of(row: DetailedRecord) -> str:
+    by = f" ({row.by})" if row.by and row.record.rule_id in _AUTHORS else ""
+    return by + (f", because: {printable(row.stated_reason)}" if row.stated_reason else "")
 
 
-def _describe_own_removal(line: Line) -> str:
+def _describe_own_removal(row: DetailedRecord) -> str:
     """Return why a fact is not current, from a row about its own id."""
-    if line.undoes:
-        return f"{line.undoes} was undone"
-    match line.what:
-        case "withdrawal" if line.rule_id in _AUTHORS:
+    if row.undoes:
+        return f"{row.undoes} was undone"
+    match row.event:
+        case "withdrawal" if row.record.rule_id in _AUTHORS:
             return "its program removed it"
         case "withdrawal":
-            return f"{line.rule_id} no longer selects its episode"
+            return f"{row.record.rule_id} no longer selects its episode"
         case "quarantine":
-            return f"a newer version of its episode cannot be read ({line.reason})"
+            return f"a newer version of its episode cannot be read ({row.record.reason})"
         case _:
             return "a newer version of its episode does not assert it"
 
@@ -150,15 +156,15 @@ def _quarantined(decision: Decision) -> str:
 
 def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
     """Return what would change what the precedence rule made of an episode."""
-    line = decision.line
+    row = decision.row
     if decision.is_current:
         return f"{NOTHING}: its fact is current"
-    if line and line.what == "gated":
-        return _gated(line)
-    if line and line.what == "withdrawal":
+    if row and row.event == "gated":
+        return _gated(row)
+    if row and row.event == "withdrawal":
         return _filtered(decision.rule_id, rule)
     if decision.outcome == "delete":
-        gone = ", ".join(map(printable, line.replaces)) if line else ""
+        gone = ", ".join(map(printable, row.record.replaces)) if row else ""
         return f"{NOTHING}: it deleted {gone}"
     if decision.removed_by:
         return _removed(decision.removed_by, decision, again)
@@ -167,21 +173,21 @@ def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) ->
     return _NOOPS.get(decision.reason, again).format(again=again)
 
 
-def _gated(line: Line) -> str:
-    salience, least = line.document["salience"], line.document["min"]
-    below = f"its salience was {salience:.4f}, and {line.rule_id} requires {least:g}"
+def _gated(row: DetailedRecord) -> str:
+    salience, least = row.document["salience"], row.document["min"]
+    below = f"its salience was {salience:.4f}, and {row.record.rule_id} requires {least:g}"
     return f"{below}; the rule scores it again when it is read"
 
 
-def _removed(line: Line, decision: Decision, again: str) -> str:
-    removal = describe_removal(line, decision.fact_id)
-    if line.undoes and line.fact_id == decision.fact_id:
-        return f"{removal}: `slumberd undo {line.firing_id}`"
+def _removed(row: DetailedRecord, decision: Decision, again: str) -> str:
+    removal = describe_removal(row, decision.fact_id)
+    if row.undoes and row.record.fact_id == decision.fact_id:
+        return f"{removal}: `slumberd undo {row.record.firing_id}`"
     return f"{removal}; {again}"
 
 
 SOURCE_COLUMNS = ("episode", "session", "at", "source node", "in memory")
-SAYING_COLUMNS = (
+ASSERTION_COLUMNS = (
     "row", "at", "firing", "rule hash", "trigger", "by", "did", "replaces", "counts",
 )  # fmt: skip
 REPLACING_COLUMNS = ("row", "at", "firing", "did", "how")
@@ -219,14 +225,14 @@ class FactExplanation:
             "declared": explanation.declared,
             "sources": [self._source_document(source) for source in explanation.sources],
             "promoted": [
-                {**_line_document(saying.line), "counts": saying.counts}
-                for saying in explanation.assertions
+                {**_row_document(asserting.row), "counts": asserting.counts}
+                for asserting in explanation.assertions
             ],
             "replaced": explanation.replaced,
             "near": [near._asdict() for near in explanation.near],
             "replaced_by": [
-                {**_line_document(line), "how": describe_removal(line, fact_id)}
-                for line in explanation.replacing
+                {**_row_document(row), "how": describe_removal(row, fact_id)}
+                for row in explanation.replacing
             ],
         }
 
@@ -238,7 +244,7 @@ class FactExplanation:
             self._print_sources()
         if explanation.assertions:
             print("\npromoted by")
-            print_table(SAYING_COLUMNS, map(_saying_row, explanation.assertions))
+            print_table(ASSERTION_COLUMNS, map(_assertion_row, explanation.assertions))
         if explanation.replacing:
             print("\nreplaced or deleted by")
             print_table(REPLACING_COLUMNS, map(self._replacing_row, explanation.replacing))
@@ -257,7 +263,9 @@ class FactExplanation:
             return None
         if explanation.taken_out:
             return describe_removal(explanation.taken_out, explanation.fact_id)
-        if any(saying.line.kind in ("add", "update") for saying in explanation.assertions):
+        if any(
+            asserting.row.record.kind in ("add", "update") for asserting in explanation.assertions
+        ):
             return "the row that took it out was erased"
         id = printable(episode_id_of(explanation.fact_id))
         return f"it never was; `slumberd why-not {id}` shows what became of the episode"
@@ -294,14 +302,14 @@ class FactExplanation:
         print_table(columns, map(self._source_row, self._explanation.sources))
 
     def _source_row(self, source: Source) -> tuple[object, ...]:
-        cells = self._source_document(source) | {"at": self._said_at(source)}
+        cells = self._source_document(source) | {"at": self._timestamp_of(source)}
         if not cells["in_memory"]:
             cells["in_memory"] = "no longer in memory.db"
         return tuple(cells.values())
 
     def _source_document(self, source: Source) -> dict[str, Any]:
         version = self._versions.get(source.id)
-        at = self._said_at(source)
+        at = self._timestamp_of(source)
         row: dict[str, Any] = {
             "id": source.id,
             "session": source.session or (version.session if version else None),
@@ -313,36 +321,36 @@ class FactExplanation:
             row["content"] = version.content if version else None
         return row
 
-    def _said_at(self, source: Source) -> datetime | None:
+    def _timestamp_of(self, source: Source) -> datetime | None:
         version = self._versions.get(source.id)
         return source.at or (instant(version.at) if version else None)
 
-    def _replacing_row(self, line: Line) -> tuple[object, ...]:
-        how = describe_removal(line, self._explanation.fact_id)
-        return line.seq, line.at, line.firing_id, line.kind, how
+    def _replacing_row(self, row: DetailedRecord) -> tuple[object, ...]:
+        how = describe_removal(row, self._explanation.fact_id)
+        return row.record.seq, row.record.at, row.record.firing_id, row.record.kind, how
 
 
-def _saying_row(saying: AssertingRow) -> tuple[object, ...]:
-    line = saying.line
+def _assertion_row(asserting: AssertingRow) -> tuple[object, ...]:
+    row, record = asserting.row, asserting.row.record
     return (
-        line.seq, line.at, line.firing_id, line.rule_hash or None, line.trigger, line.by or None,
-        _with_reason(line.kind, line.reason), ", ".join(line.replaces), saying.counts,
+        record.seq, record.at, record.firing_id, row.rule_hash or None, row.trigger, row.by or None,
+        _with_reason(record.kind, record.reason), ", ".join(record.replaces), asserting.counts,
     )  # fmt: skip
 
 
-def _line_document(line: Line) -> dict[str, Any]:
+def _row_document(row: DetailedRecord) -> dict[str, Any]:
     return {
-        "seq": line.seq,
-        "at": timestamp(line.at),
-        "firing_id": line.firing_id,
-        "rule_id": line.rule_id,
-        "rule_hash": line.rule_hash,
-        "trigger": line.trigger,
-        "by": line.by,
-        "kind": line.kind,
-        "reason": line.reason,
-        "fact_id": line.fact_id,
-        "replaces": line.replaces,
+        "seq": row.record.seq,
+        "at": timestamp(row.record.at),
+        "firing_id": row.record.firing_id,
+        "rule_id": row.record.rule_id,
+        "rule_hash": row.rule_hash,
+        "trigger": row.trigger,
+        "by": row.by,
+        "kind": row.record.kind,
+        "reason": row.record.reason,
+        "fact_id": row.record.fact_id,
+        "replaces": row.record.replaces,
     }
 
 
@@ -364,11 +372,11 @@ def print_episode(episode_id: str, version: EpisodeVersion | None) -> None:
 
 def decision_row(decision: Decision, remedy: str) -> tuple[object, ...]:
     """Return the row of a decision in the table; `remedy` is what would change it."""
-    line = decision.line
+    row = decision.row
     reason = ": ".join(filter(None, (decision.reason, decision.detail)))
     return (
         decision.rule_id, decision.channel, _with_reason(decision.outcome, reason),
-        line.firing_id if line else None, decision.fact_id, decision.is_current, remedy,
+        row.record.firing_id if row else None, decision.fact_id, decision.is_current, remedy,
     )  # fmt: skip
 
 
@@ -387,7 +395,7 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
         "detail": decision.detail,
         "fact_id": decision.fact_id,
         "current": decision.is_current,
-        "removal": describe_removal(removal, decision.fact_id) if removal else None,
-        "row": _line_document(decision.line) if decision.line else None,
+        "went": describe_removal(removal, decision.fact_id) if removal else None,
+        "row": _row_document(decision.row) if decision.row else None,
         "would_change": remedy,
     }

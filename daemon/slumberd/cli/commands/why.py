@@ -164,9 +164,9 @@ async def _read_outcome(
         if facts is None:
             decisions = _before_any_firing(episode_id, rules, versions)
         else:
-            decisions = await facts.reads.decisions_of(episode_id, rules, versions)
-            held = await facts.ledger.held()
-    if version is None and not any(decision.line for decision in decisions):
+            decisions = await facts.decisions_of(episode_id, rules, versions)
+            held = await facts.held()
+    if version is None and not any(decision.row for decision in decisions):
         remedy = "neither memory.db nor the ledger has such an episode"
         raise NoInputError(episode_id, remedy)
     return _Outcome(version, decisions, held)

@@ -128,7 +128,7 @@ class Comparison:
         """
         return await self._database.write(partial(_compare, user=user))
 
-    async def resting(self) -> dict[str, int]:
+    async def count_sole_promotions(self) -> dict[str, int]:
         """Count by rule the facts that only this rule promotes."""
         return await self._database.write(
             lambda connection: dict(connection.execute(_SQL["count_resting"]).fetchall())

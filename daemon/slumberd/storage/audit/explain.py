@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
@@ -12,15 +12,14 @@ from slumberd.consolidation.claim import ALL
 from slumberd.consolidation.explanation import (
     AssertingRow,
     Decision,
+    DetailedRecord,
     Explanation,
-    Line,
     NewerClaim,
     Read,
     Source,
     outcome_of,
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, author_of, effective_claims
-from slumberd.consolidation.resolution import Effect
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
@@ -31,11 +30,11 @@ from slumberd.storage.ledger.batch import GENERATION_BITS
 from slumberd.storage.ledger.fact_rows import fact_from
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import (
-    KINDS,
-    WHATS,
+    EVENTS,
     claim_from,
     evaluations_from,
-    firing_id_of,
+    record_from,
+    row_with_firing,
     sources_of,
 )
 from slumberd.storage.ledger.state_loader import slot_name
@@ -54,37 +53,35 @@ def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
         NoInputError: No current fact has the id, and no row of the ledger has it.
     """
     with snapshot(connection):
-        lines = _lines_of(connection, [fact_id])
+        rows = _read_records(connection, [fact_id])
         fact = _facts(connection, [fact_id]).get(fact_id)
-        if fact is None and not lines:
+        if fact is None and not rows:
             remedy = "the ledger has no such fact; `slumberd facts` lists the current facts"
             raise NoInputError(fact_id, remedy)
         if fact is not None:
-            lines = _of_owner(fact, lines)
+            rows = _of_owner(fact, rows)
         effective = _find_effective(connection, fact_id)
-        sayings = [
-            AssertingRow(line, line.seq in effective)
-            for line in lines
-            if line.asserts or line.kind in ("add", "update")
+        assertions = [
+            AssertingRow(row, row.record.seq in effective)
+            for row in rows
+            if row.asserts or row.record.kind in ("add", "update")
         ]
-        removals = _find_removals(connection, fact_id, lines)
+        removals = _find_removals(connection, fact_id, rows)
         if fact is not None:
             removals = _of_owner(fact, removals)
-    return Explanation(fact_id, fact, sayings, removals, _find_sources(sayings))
+    return Explanation(fact_id, fact, assertions, removals, _find_sources(assertions))
 
 
-def _of_owner(fact: Fact, lines: Sequence[Line]) -> list[Line]:
-    """Leave out the lines of another owner, who had the fact's id before."""
+def _of_owner(fact: Fact, rows: Sequence[DetailedRecord]) -> list[DetailedRecord]:
+    """Leave out the rows of another owner, who had the fact's id before."""
     own = owner_of(fact.user, fact.agent, channel_of(fact.id))
-    claimed = [line for line in lines if line.what == "claim" and line.said is not None]
+    claimed = [row for row in rows if row.event == "claim" and row.claimed_at is not None]
     owners = {
-        line.key_id: claim_from(line.fact_id, line.said or 0, line.document).owner
-        for line in claimed
-        if line.document
+        row.key_id: claim_from(row.record.fact_id, row.claimed_at or 0, row.document).owner
+        for row in claimed
+        if row.document
     }
-    return [
-        line for line in lines if owners.get(line.key_id, line.document.get("owner", own)) == own
-    ]
+    return [row for row in rows if owners.get(row.key_id, row.document.get("owner", own)) == own]
 
 
 def decisions_of(
@@ -125,10 +122,10 @@ class _Inquiry:
         self._erased = load_erased_scopes(connection)
         channels = sorted(self._find_channels())
         fact_ids = [fact_id_of(channel, episode_id) for channel in channels]
-        self._lines = _lines_of(connection, fact_ids)
+        self._rows = _read_records(connection, fact_ids)
         self._remaining = _find_remaining(connection, fact_ids)
         self._current = _facts(connection, fact_ids).keys()
-        self._last = self._find_last_lines(channels)
+        self._last = self._find_last_rows(channels)
 
     def decisions(self) -> list[Decision]:
         """Return the decision of each rule in each of its channels."""
@@ -143,38 +140,39 @@ class _Inquiry:
             found |= set(orjson.loads(counts[0])) if counts else set()
         return found | {FACTS}
 
-    def _find_last_lines(self, channels: Sequence[str]) -> dict[tuple[str, str], Line]:
+    def _find_last_rows(self, channels: Sequence[str]) -> dict[tuple[str, str], DetailedRecord]:
         """Return the last row by rule and channel; manual edits evaluate no episode."""
         evaluated = [
-            (line.rule_id, channel_of(line.fact_id), line)
-            for line in self._lines
-            if line.what in _EVALUATED and not line.rule_id.startswith("@")
+            (row.record.rule_id, channel_of(row.record.fact_id), row)
+            for row in self._rows
+            if row.event in _EVALUATED and not row.record.rule_id.startswith("@")
         ]
         # A row whose id another owner holds has no fact id; only the quarantine knows its episode.
         found = [*evaluated, *self._read_quarantine(channels)]
-        return {(rule, channel): line for rule, channel, line in sorted(found, key=_by_seq)}
+        return {(rule, channel): row for rule, channel, row in sorted(found, key=_by_seq)}
 
-    def _read_quarantine(self, channels: Sequence[str]) -> list[tuple[str, str, Line]]:
+    def _read_quarantine(self, channels: Sequence[str]) -> list[tuple[str, str, DetailedRecord]]:
         rule_ids = self._rules.keys() | self._marks.keys()
         pairs = [(rule_id, channel) for rule_id in rule_ids for channel in channels]
         parameters = {"pairs": orjson.dumps(pairs).decode(), "eid": self._episode_id}
-        rows = self._connection.execute(_SQL["lines_of_quarantine"], parameters).fetchall()
-        return [(line.rule_id, row[-1], line) for row in rows for line in [_line_from(row[:-1])]]
+        rows = self._connection.execute(_SQL["quarantined_records"], parameters).fetchall()
+        found = [(channel, _detailed_record(columns)) for channel, *columns in rows]
+        return [(record.record.rule_id, channel, record) for channel, record in found]
 
     def _decide(self, rule_id: str, channel: str) -> Decision:
         fact_id = fact_id_of(channel, self._episode_id)
-        line = self._last.get((rule_id, channel))
-        contested = line is not None and not line.fact_id
+        row = self._last.get((rule_id, channel))
+        contested = row is not None and not row.record.fact_id
         is_current = fact_id in self._current and not contested
         removal = None if is_current else self._find_removal(fact_id)
-        rival = self._find_rival(line)
-        late = line is not None and line.asserts and line.reason == "stale"
+        rival = self._find_rival(row)
+        late = row is not None and row.asserts and row.record.reason == "stale"
         return Decision(
             rule_id,
             channel,
             fact_id,
-            outcome_of(line, self._read_rule(rule_id), self._remaining),
-            line,
+            outcome_of(row, self._read_rule(rule_id), self._remaining),
+            row,
             is_current,
             removal,
             rival.id if rival and late else "",
@@ -193,20 +191,20 @@ class _Inquiry:
         scope = (version.user, version.session, version.agent)
         return self._erased is not None and self._erased.covers(*scope, version.at)
 
-    def _find_removal(self, fact_id: str) -> Line | None:
-        lines = [line for line in self._lines if line.fact_id == fact_id]
-        removals = _find_removals(self._connection, fact_id, lines) if lines else []
+    def _find_removal(self, fact_id: str) -> DetailedRecord | None:
+        rows = [row for row in self._rows if row.record.fact_id == fact_id]
+        removals = _find_removals(self._connection, fact_id, rows) if rows else []
         return removals[-1] if removals else None
 
-    def _find_rival(self, line: Line | None) -> NewerClaim | None:
+    def _find_rival(self, row: DetailedRecord | None) -> NewerClaim | None:
         """Return the newest claim against a stale claim, or one retracted before it arrived."""
-        if line is None or line.said is None or line.reason not in ("stale", "retracted"):
+        if row is None or row.claimed_at is None or row.record.reason not in ("stale", "retracted"):
             return None
-        claim = claim_from(line.fact_id, line.said, line.document)
+        claim = claim_from(row.record.fact_id, row.claimed_at, row.document)
         slot = slot_name(channels_at(self._connection).slot(claim.key, claim.object))
-        retracting = line.reason == "retracted"
+        retracting = row.record.reason == "retracted"
         rivals = self._read_rivals(claim.key, slot, claim.object, retracting=retracting)
-        newer = (rival for rival in rivals if rival.at >= line.said)
+        newer = (rival for rival in rivals if rival.at >= row.claimed_at)
         return max(newer, default=None, key=_by_instant)
 
     def _read_rivals(
@@ -231,32 +229,29 @@ def _by_instant(rival: NewerClaim) -> int:
     return rival.at
 
 
-def _rival_of(line: Line) -> NewerClaim | None:
-    return None if line.said is None else NewerClaim(line.fact_id, line.said)
+def _rival_of(row: DetailedRecord) -> NewerClaim | None:
+    return None if row.claimed_at is None else NewerClaim(row.record.fact_id, row.claimed_at)
 
 
-def _by_seq(found: tuple[str, str, Line]) -> int:
-    return found[2].seq
+def _by_seq(found: tuple[str, str, DetailedRecord]) -> int:
+    return found[2].record.seq
 
 
-def _lines_of(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> list[Line]:
+def _read_records(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> list[DetailedRecord]:
     parameters = {"ids": orjson.dumps(fact_ids).decode()}
-    return [_line_from(row) for row in connection.execute(_SQL["lines_of_facts"], parameters)]
+    return [
+        _detailed_record(row) for row in connection.execute(_SQL["detailed_records"], parameters)
+    ]
 
 
-def _line_from(row: Sequence[Any]) -> Line:
-    (
-        seq, first, what, kind, reason, fact_id, replaces, version, key_id, said, payload,
-        number, rule_id, rule_hash, trigger, at, own,
-    ) = row  # fmt: skip
+def _detailed_record(columns: Sequence[Any]) -> DetailedRecord:
+    """Return the detailed record of a row, from the columns of ``detailed_records``."""
+    own, *found = columns
     firing = orjson.loads(own) if own else {}
-    # The kind is that of a delta: the row of a firing has no fact id, and is not in quarantine.
-    delta = cast("Effect", KINDS[kind])
-    return Line(
-        seq, first, WHATS[what], delta, reason, fact_id or "",
-        tuple(orjson.loads(replaces)) if replaces else (),
-        version & _LOG_NUMBER, key_id, said, orjson.loads(payload) if payload else {},
-        firing_id_of(rule_id, number), rule_id, rule_hash, trigger, instant(at),
+    row, _, rule_hash, trigger, _ = row_with_firing(found[:-2])
+    return DetailedRecord(
+        record_from(found), row.first, EVENTS[row.event], row.version & _LOG_NUMBER, row.key_id,
+        row.at, orjson.loads(row.payload) if row.payload else {}, rule_hash, trigger,
         firing.get("by", ""), firing.get("undoes", ""),
     )  # fmt: skip
 
@@ -267,22 +262,22 @@ def _facts(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict[str,
 
 
 def _find_removals(
-    connection: sqlite3.Connection, fact_id: str, lines: Iterable[Line]
-) -> list[Line]:
+    connection: sqlite3.Connection, fact_id: str, rows: Iterable[DetailedRecord]
+) -> list[DetailedRecord]:
     """Return the rows that removed a fact, oldest first.
 
     Only claims of its keys, and claims that name one of these, can remove it.
     """
-    key_ids = {line.key_id for line in lines if line.key_id is not None}
+    key_ids = {row.key_id for row in rows if row.key_id is not None}
     parameters = {"key_ids": orjson.dumps(list(key_ids)).decode()}
-    found = connection.execute(_SQL["fact_ids_of_keys"], parameters)
-    claimants = {row[0] for row in found} | {fact_id}
+    claimants = {id for (id,) in connection.execute(_SQL["fact_ids_of_keys"], parameters)}
+    claimants.add(fact_id)
     parameters = {"ids": orjson.dumps(list(claimants)).decode()}
     claimants |= {referrer for _, referrer in connection.execute(_SQL["referrers"], parameters)}
     parameters = {"ids": orjson.dumps(list(claimants)).decode(), "fact_id": fact_id}
-    lines_found = map(_line_from, connection.execute(_SQL["lines_that_replace"], parameters))
+    found = map(_detailed_record, connection.execute(_SQL["removals"], parameters))
     # A new version, or another rule, may replace a fact by itself.
-    return [line for line in lines_found if line.fact_id != fact_id or line.kind != "update"]
+    return [row for row in found if row.record.fact_id != fact_id or row.record.kind != "update"]
 
 
 def _find_effective(connection: sqlite3.Connection, fact_id: str) -> set[int]:
@@ -304,17 +299,17 @@ def _find_remaining(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> 
     return {evaluation.seq for evaluations in found.values() for evaluation in evaluations}
 
 
-def _find_sources(sayings: Sequence[AssertingRow]) -> list[Source]:
+def _find_sources(assertions: Sequence[AssertingRow]) -> list[Source]:
     """Return the source episodes of the claims that count, or of all claims when none counts."""
-    asserting = [saying.line for saying in sayings if saying.line.asserts]
-    lines = [saying.line for saying in sayings if saying.counts] or asserting
-    found = {source.id: source for line in lines for source in _sources_of(line)}
+    asserting = [asserting.row for asserting in assertions if asserting.row.asserts]
+    rows = [asserting.row for asserting in assertions if asserting.counts] or asserting
+    found = {source.id: source for row in rows for source in _sources_of(row)}
     return [found[id] for id in sorted(found)]
 
 
-def _sources_of(line: Line) -> list[Source]:
-    if author_of(line.rule_id) == MANUAL_RULE_ID or line.said is None:
-        return [Source(id, "", None, "") for id in sources_of(line.fact_id, line.document)]
-    session = str(line.document.get("session", ""))
-    node = str(line.document.get("payload", {}).get("source_node", ""))
-    return [Source(episode_id_of(line.fact_id), session, instant(line.said), node)]
+def _sources_of(row: DetailedRecord) -> list[Source]:
+    if author_of(row.record.rule_id) == MANUAL_RULE_ID or row.claimed_at is None:
+        return [Source(id, "", None, "") for id in sources_of(row.record.fact_id, row.document)]
+    session = str(row.document.get("session", ""))
+    node = str(row.document.get("payload", {}).get("source_node", ""))
+    return [Source(episode_id_of(row.record.fact_id), session, instant(row.claimed_at), node)]

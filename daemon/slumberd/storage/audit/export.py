@@ -11,40 +11,23 @@ import orjson
 from slumberd.model.episode import instant
 from slumberd.observability.line_format import timestamp
 from slumberd.sql_statements import statements
-from slumberd.storage.ledger.rows import KINDS, WHATS, firing_id_of
+from slumberd.storage.ledger.rows import EVENTS, KINDS, LedgerRow, firing_id_of
 
 _SQL = statements("ledger")
 
 
-def exported(connection: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[bytes]]:
+def export_rows(connection: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[bytes]]:
     """Return the lines of rows above a number, and the last row's number, or `after` when none."""
     found = connection.execute(_SQL["whole_rows"], {"after": after, "limit": limit}).fetchall()
-    return found[-1][0] if found else after, [_line(row) for row in found]
+    return found[-1][0] if found else after, [_line(columns) for columns in found]
 
 
-def _line(row: Sequence[Any]) -> bytes:
-    (
-        seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
-        payload, commitment, chain, rule, rule_hash, trigger, fired_at,
-    ) = row  # fmt: skip
-    document = {
-        "seq": seq,
-        "delta": delta,
-        "firing": firing,
-        "what": _word(WHATS, what),
-        "kind": _word(KINDS, kind),
-        "reason": reason,
-        "version": version,
-        "key_id": key_id,
-        "at": at,
-        "fact_id": fact_id,
-        "replaces": _json(replaces and replaces.encode()),
-        "salt": salt and salt.hex(),
-        "payload": _json(payload),
-        "commitment": commitment.hex(),
-        "chain": chain.hex(),
-        "firing_id": None if rule is None else firing_id_of(rule, firing),
-        "rule_id": rule,
+def _line(columns: Sequence[Any]) -> bytes:
+    *row, rule_id, rule_hash, trigger, fired_at = columns
+    document = _row_document(LedgerRow(*row))
+    document |= {
+        "firing_id": None if rule_id is None else firing_id_of(rule_id, document["firing"]),
+        "rule_id": rule_id,
         "rule_hash": rule_hash,
         "trigger": trigger,
         "fired_at": None if fired_at is None else timestamp(instant(fired_at)),
@@ -52,8 +35,30 @@ def _line(row: Sequence[Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _word(words: Sequence[str], number: int) -> str | int:
-    return words[number] if 0 <= number < len(words) else number
+def _row_document(row: LedgerRow[str]) -> dict[str, Any]:
+    """Return the columns of a row by their names in the database."""
+    return {
+        "seq": row.seq,
+        "delta": row.first,
+        "firing": row.firing,
+        "what": _name_at(row.event, EVENTS),
+        "kind": _name_at(row.kind, KINDS),
+        "reason": row.reason,
+        "version": row.version,
+        "key_id": row.key_id,
+        "at": row.at,
+        "fact_id": row.fact_id,
+        "replaces": _json(row.replaces.encode() if row.replaces else None),
+        "salt": row.salt.hex() if row.salt else None,
+        "payload": _json(row.payload),
+        "commitment": row.commitment.hex(),
+        "chain": row.chain.hex(),
+    }
+
+
+def _name_at(number: int, names: Sequence[str]) -> str | int:
+    """Return the name with a number; the number itself when another program changed it."""
+    return names[number] if 0 <= number < len(names) else number
 
 
 def _json(text: bytes | None) -> object:
@@ -62,6 +67,6 @@ def _json(text: bytes | None) -> object:
         return None
     try:
         orjson.loads(text)
-    except orjson.JSONDecodeError:  # the row was changed from outside
+    except orjson.JSONDecodeError:  # another program changed the row
         return {"broken": text.hex()}
     return orjson.Fragment(text)

@@ -20,7 +20,7 @@ from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
-from slumberd.storage.ledger.external_changes import UNREADABLE, decode_statement, shown
+from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id
 from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import summary_rows
@@ -52,9 +52,11 @@ class KeyPages:
         summaries: Compares the stored summaries of the keys that were read.
     """
 
-    def __init__(self, connection: sqlite3.Connection, depth: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, depth: int, rows: int = ROWS) -> None:
+        """Read pages of about so many ledger rows."""
         self._connection = connection
         self._depth = depth
+        self._rows = rows
         self._multi = channels_at(connection)
         self._ids_of_other_rows = {
             fact_id for (fact_id,) in connection.execute(_SQL["ids_of_other_rows"])
@@ -72,7 +74,7 @@ class KeyPages:
             MixedKeysError: One number belongs to two keys, or one key has two numbers.
         """
         self._key_hashes, self.summaries = array("q"), Summaries(self._connection)
-        for rows in _pages(self._connection.execute(_SQL["claims_by_key"])):
+        for rows in _pages(self._connection.execute(_SQL["claims_by_key"]), self._rows):
             yield list(current_facts_on(self._load_state(rows)))
         # Two keys of equal hash are harmless: the facts are then read by key.
         if any(key == other for key, other in pairwise(sorted(self._key_hashes))):
@@ -81,7 +83,11 @@ class KeyPages:
     def _load_state(self, rows: Sequence[_Row]) -> KnownState:
         evaluations = self._load_evaluations(rows)
         state = KnownState(self._multi, self._depth, evaluations=evaluations)
-        claims = {met.seq: met.claim for known in evaluations.values() for met in known}
+        claims = {
+            evaluation.seq: evaluation.claim
+            for found in evaluations.values()
+            for evaluation in found
+        }
         keys: dict[int, str] = {}
         for row in rows:
             claim, number = claims.get(row[1]), row[-1]
@@ -122,7 +128,8 @@ class KeyPages:
         }
         referrers = {referrer for some in state.referrers.values() for referrer in some}
         known |= self._read_evaluations(referrers - known.keys())
-        claims = [met.claim for found in known.values() for met in found if met.claim is not None]
+        evaluations = [evaluation for found in known.values() for evaluation in found]
+        claims = [evaluation.claim for evaluation in evaluations if evaluation.claim is not None]
         named = {name for claim in claims for name in claim.names}
         known |= self._read_evaluations(named - known.keys())
 
@@ -173,11 +180,11 @@ def _normalize(row: _Row) -> _Row:
     return (*columns, text, trail)
 
 
-def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """Yield pages of rows; all rows of a key are on one page."""
+def _pages(rows: Iterable[_Row], size: int) -> Iterator[list[_Row]]:
+    """Yield pages of about so many rows; all rows of a key are on one page."""
     page: list[_Row] = []
     for row in rows:
-        if len(page) >= ROWS and row[-1] != page[-1][-1]:
+        if len(page) >= size and row[-1] != page[-1][-1]:
             yield page
             page = []
         page.append(row)
@@ -239,8 +246,8 @@ def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Pro
         comparison = _compare(connection, pages)
     differing = comparison.differing
     if comparison.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
-        differing += _surplus(connection, pages)
-    wrong = sorted(_exclude_unreadable(connection, differing), key=lambda row: shown(row[0]))
+        differing += _find_surplus(connection, pages)
+    wrong = sorted(_exclude_unreadable(connection, differing), key=lambda row: printable_id(row[0]))
     problems = [(row[0], OTHER) for row in wrong]
     return problems + [(fact_id, MISSING) for fact_id in sorted(comparison.missing)], summary
 
@@ -281,7 +288,9 @@ def _read_facts(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict
             return {row[0]: row for row in connection.execute(_SQL["facts_of"], parameters)}
 
 
-def _surplus(connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]) -> list[_Row]:
+def _find_surplus(
+    connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]
+) -> list[_Row]:
     """Return the stored facts whose ids belong to no current fact."""
     current = {fact.fact_id for facts in pages for fact in facts}
     with decode_texts_with(connection, escaped):
@@ -295,5 +304,6 @@ def _exclude_unreadable(connection: sqlite3.Connection, rows: Iterable[_Row]) ->
     return [
         row
         for row in rows
-        if shown(row[0]) not in unreadable or isinstance(decode_statement(row), ManualAssertion)
+        if printable_id(row[0]) not in unreadable
+        or isinstance(decode_fact_row(row), ManualAssertion)
     ]

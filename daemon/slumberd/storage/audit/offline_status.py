@@ -237,9 +237,8 @@ def users_with_facts(connection: sqlite3.Connection, limit: int) -> list[str]:
     while len(found) < limit:
         after = found[-1] if found else ""
         user = connection.execute(_SQL["next_user_of_facts"], (after,)).fetchone()[0]
-        if not isinstance(
-            user, str
-        ):  # no further user, or another program wrote a value that is not text
+        # There is no further user, or another program wrote a value that is not text.
+        if not isinstance(user, str):
             break
         found.append(user)
     return found
@@ -300,7 +299,7 @@ def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
         },
         held=_read_held(connection),
         sinks={
-            name: _read_progress(connection, name) for name in promotion_feed.readers(connection)
+            name: _read_progress(connection, name) for name in promotion_feed.sink_names(connection)
         },
         unfinished=_count_unfinished(connection),
     )
@@ -320,7 +319,7 @@ def _count_unfinished(connection: sqlite3.Connection) -> int:
 
 
 def _read_progress(connection: sqlite3.Connection, reader: str) -> SinkProgress:
-    _, refused = promotion_feed.place(connection, reader)
+    _, refused = promotion_feed.read_position(connection, reader)
     return SinkProgress(promotion_feed.lag(connection, reader), refused)
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
 from slumberd.sql_statements import statements
+from slumberd.storage.ledger.rows import LedgerRow, rows_from
 
 T = TypeVar("T")
 
@@ -28,27 +29,8 @@ class DependentPartsError(Exception):
     """Two parts depend on each other; replay catches this error and resolves the ledger whole."""
 
 
-class LedgerRow(NamedTuple):
-    """One row of the ledger that was not erased, with the rule and the instant of its firing."""
-
-    seq: int
-    first: int
-    firing: int
-    what: int
-    kind: int
-    reason: str
-    version: int
-    key_id: int | None
-    at: int | None
-    fact_id: str | None
-    replaces: str | None
-    payload: bytes | None
-    rule: str
-    fired_at: int
-
-
-Part = list[LedgerRow]
-"""Rows that replay can resolve without any others, oldest first."""
+Part = list[LedgerRow[str]]
+"""Rows that replay can resolve without any others, oldest first; none is erased."""
 
 
 class Partition:
@@ -58,8 +40,10 @@ class Partition:
     This holds only if each key has one number.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, rows: int = ROWS) -> None:
+        """Divide a ledger into parts of about so many rows."""
         self._connection = connection
+        self._rows = rows
         self._keys_of_shared: dict[str, set[int]] = {}
         """Fact ids whose rows have several keys, or partly none; and these keys."""
         self._connected = _DisjointSets()
@@ -83,7 +67,7 @@ class Partition:
             (key_id, orjson.loads(payload).get("names", ()))
             for key_id, payload in self._connection.execute(_SQL["claims_with_references"])
         )
-        for chunk in _chunks(names):
+        for chunk in _chunks(names, self._rows):
             wanted = {name for _, named in chunk for name in named}
             keys: dict[str, set[int]] = {}
             for fact_id, key_id in self._select("keys_of_facts", wanted):
@@ -94,15 +78,18 @@ class Partition:
     def _read_single_keys(self) -> Iterator[Part]:
         """Yield parts of the keys that are connected to no other key."""
         connected = self._connected.members
-        rows = map(LedgerRow._make, self._connection.execute(_SQL["rows_by_key"]))
-        yield from map(self._complete, _pages(row for row in rows if row.key_id not in connected))
+        rows = rows_from(self._connection.execute(_SQL["rows_by_key"]))
+        yield from map(
+            self._complete,
+            _pages((row for row in rows if row.key_id not in connected), self._rows),
+        )
 
     def _read_connected_keys(self) -> Iterator[Part]:
         """Yield parts of the keys that are connected to other keys."""
         keys: list[int] = []
         for members in self._connected:
             keys += members
-            if len(keys) >= ROWS:
+            if len(keys) >= self._rows:
                 yield self._complete(self._read_rows("rows_of_keys", keys))
                 keys = []
         if keys:
@@ -113,10 +100,10 @@ class Partition:
         found = self._connection.execute(_SQL["facts_without_key"])
         once = (fact_id for (fact_id,) in found if fact_id not in self._keys_of_shared)
         often = (fact_id for fact_id, keys in self._keys_of_shared.items() if not keys)
-        for fact_ids in _chunks(chain(once, often)):
+        for fact_ids in _chunks(chain(once, often), self._rows):
             yield self._read_rows("rows_of_facts", fact_ids)
-        rows = map(LedgerRow._make, self._connection.execute(_SQL["rows_without_fact"]))
-        yield from _chunks(rows)
+        rows = rows_from(self._connection.execute(_SQL["rows_without_fact"]))
+        yield from _chunks(rows, self._rows)
 
     def _complete(self, rows: Part) -> Part:
         """Add the rows of the same fact ids that have no key or another key; sort all."""
@@ -128,7 +115,7 @@ class Partition:
         return rows
 
     def _read_rows(self, query: str, values: Collection[Any]) -> Part:
-        return sorted(map(LedgerRow._make, self._select(query, values)))
+        return sorted(rows_from(self._select(query, values)))
 
     def _select(self, query: str, values: Collection[Any]) -> sqlite3.Cursor:
         return self._connection.execute(_SQL[query], (orjson.dumps([*values]).decode(),))
@@ -136,20 +123,20 @@ class Partition:
 
 def read_as_one_part(connection: sqlite3.Connection) -> list[Part]:
     """Return the whole ledger as one part, for a ledger in which a key has several numbers."""
-    return [[*map(LedgerRow._make, connection.execute(_SQL["all_rows"]))]]
+    return [[*rows_from(connection.execute(_SQL["all_rows"]))]]
 
 
-def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
-    left = iter(values)
-    while chunk := [*islice(left, ROWS)]:
+def _chunks(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    remaining = iter(values)
+    while chunk := [*islice(remaining, size)]:
         yield chunk
 
 
-def _pages(rows: Iterable[LedgerRow]) -> Iterator[Part]:
-    """Yield pages of rows; all rows of a key are on one page."""
+def _pages(rows: Iterable[LedgerRow[str]], size: int) -> Iterator[Part]:
+    """Yield pages of about so many rows; all rows of a key are on one page."""
     page: Part = []
     for row in rows:
-        if len(page) >= ROWS and row.key_id != page[-1].key_id:
+        if len(page) >= size and row.key_id != page[-1].key_id:
             yield page
             page = []
         page.append(row)

@@ -19,18 +19,25 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import FORGOTTEN
 from slumberd.sql_statements import statements
-from slumberd.storage.audit.partition import LedgerRow, Part
+from slumberd.storage.audit.partition import Part
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.bulk_write import Row
 from slumberd.storage.ledger.history import current_facts_on
-from slumberd.storage.ledger.rows import KINDS, WHATS, claim_from, histories_from
+from slumberd.storage.ledger.rows import (
+    EVENTS,
+    KINDS,
+    UNDONE,
+    LedgerRow,
+    claim_from,
+    histories_from,
+)
 from slumberd.storage.ledger.state_loader import LoadedState
 from slumberd.storage.ledger.undo import withdraw
 
 _SQL = statements("replay")
 _LEDGER = statements("ledger")
-_RESTORED, _UNDONE = WHATS.index("restored"), WHATS.index("undone")
-_QUARANTINE = WHATS.index("quarantine")
+_PARTITION = statements("partition")
+_RESTORED, _QUARANTINE = EVENTS.index("restored"), EVENTS.index("quarantine")
 _EMPTY: dict[str, Any] = {}
 _NEVER = 2**63
 
@@ -41,6 +48,14 @@ class ChannelChange(NamedTuple):
     n: int
     at: int
     multi: MultiValued
+
+
+class RecordedFiring(NamedTuple):
+    """A firing whose rows are resolved again: its number, rule and instant."""
+
+    n: int
+    rule_id: str
+    at: int
 
 
 class ResolvedPart(NamedTuple):
@@ -101,6 +116,7 @@ class Recomputation:
         recomputed = _RecomputedPart(self._connection, self._depth, self._unclear_from)
         changes = iter((*self._changes, None))
         change = next(changes)
+        firings = self._read_firings(part)
         for number, found in groupby(part, attrgetter("firing")):
             while change is not None and change.n < number:
                 recomputed.change_channels(change, ())
@@ -110,11 +126,17 @@ class Recomputation:
                 change = next(changes)
             # The recomputation never saw the erased claims, so an erasure has nothing to remove.
             elif number not in self._erasures:
-                recomputed.resolve(number, [*found])
+                recomputed.resolve(firings[number], [*found])
         while change is not None:
             recomputed.change_channels(change, ())
             change = next(changes)
         return recomputed.result(), recomputed.findings(len(part))
+
+    def _read_firings(self, part: Part) -> dict[int, RecordedFiring]:
+        """Return the firings that wrote the rows of a part, by number."""
+        numbers = orjson.dumps([*{row.firing for row in part}]).decode()
+        found = self._connection.execute(_PARTITION["firings"], (numbers,))
+        return {n: RecordedFiring(n, rule_id, at) for n, rule_id, at in found}
 
     def check_order(self, findings: Findings) -> Findings:
         """Add to the findings of all parts the deltas of channel changes that are not by key."""
@@ -144,22 +166,22 @@ class _RecomputedPart:
     def result(self) -> ResolvedPart:
         """Return the rows of the current facts, and of the keys."""
         facts = [fact_row(fact) for fact in current_facts_on(self._state)]
-        return ResolvedPart(facts, [*self._loaded.changed()])
+        return ResolvedPart(facts, [*self._loaded.changed_rows()])
 
     def findings(self, rows: int) -> Findings:
         """Return how the rows compare with the deltas; `rows` is their number."""
         return Findings(rows, self._differing, self._unclear, self._first, tuple(self._by_channels))
 
-    def resolve(self, number: int, rows: Sequence[LedgerRow]) -> None:
+    def resolve(self, firing: RecordedFiring, rows: Sequence[LedgerRow[str]]) -> None:
         """Resolve the rows of a firing again."""
-        resolution = Resolution(self._state, firing=number, at=rows[0].fired_at)
-        if any(row.what == _UNDONE for row in rows):
-            self._undo(resolution, number, rows)
+        resolution = Resolution(self._state, firing=firing.n, at=firing.at)
+        if any(row.event == UNDONE for row in rows):
+            self._undo(resolution, firing, rows)
         else:
-            self._apply(resolution, rows)
-        self._compare(number, rows, resolution.entries)
+            self._apply(resolution, firing, rows)
+        self._compare(firing.n, rows, resolution.entries)
 
-    def change_channels(self, change: ChannelChange, rows: Sequence[LedgerRow]) -> None:
+    def change_channels(self, change: ChannelChange, rows: Sequence[LedgerRow[str]]) -> None:
         """Resolve again the keys that a change of channels concerns, in order of key."""
         before = self._state.multi_valued
         self._state.multi_valued = change.multi
@@ -178,27 +200,32 @@ class _RecomputedPart:
         self._by_channels += [(change.n, entry.seq, entry.key) for entry in resolution.entries]
         self._compare(change.n, rows, resolution.entries)
 
-    def _undo(self, resolution: Resolution, firing: int, rows: Sequence[LedgerRow]) -> None:
-        undone = [row.fact_id for row in rows if row.what == _UNDONE]
+    def _undo(
+        self, resolution: Resolution, firing: RecordedFiring, rows: Sequence[LedgerRow[str]]
+    ) -> None:
+        undone = [row.fact_id for row in rows if row.event == UNDONE]
         parameters = {"ids": orjson.dumps(undone).decode()}
         found = self._connection.execute(_LEDGER["evaluations"], parameters)
         # The undo saw only the evaluations that came before it.
-        histories = histories_from(row for row in found if row[1] < firing)
+        histories = histories_from(row for row in found if row[1] < firing.n)
         for row in rows:
-            if row.what == _QUARANTINE:
-                self._apply(resolution, [row])
-            if row.what != _UNDONE or row.fact_id not in histories:
+            if row.event == _QUARANTINE:
+                self._apply(resolution, firing, [row])
+            if row.event != UNDONE or row.fact_id not in histories:
                 continue
             number = orjson.loads(row.payload or b"")["undoes"]
             resolution.skip_to(row.seq)
             history = histories[row.fact_id]
-            withdraw(resolution, row.fact_id, history, (number, firing), at=row.fired_at)
+            withdraw(resolution, row.fact_id, history, (number, firing.n), at=firing.at)
 
-    def _apply(self, resolution: Resolution, rows: Sequence[LedgerRow]) -> None:
+    def _apply(
+        self, resolution: Resolution, firing: RecordedFiring, rows: Sequence[LedgerRow[str]]
+    ) -> None:
+        rule_id = author_of(firing.rule_id)
         full = self._state.complete_keys
         for row in rows:
-            restored = row.what == _RESTORED
-            candidate = None if restored else self._candidate_of(row, author_of(row.rule))
+            restored = row.event == _RESTORED
+            candidate = None if restored else self._candidate_of(row, rule_id)
             if candidate is None:
                 continue
             claim = candidate.claim
@@ -212,11 +239,11 @@ class _RecomputedPart:
                 for name in claim.names:
                     self._state.referrers.setdefault(name, set()).add(claim.fact_id)
 
-    def _candidate_of(self, row: LedgerRow, rule_id: str) -> Candidate | None:
+    def _candidate_of(self, row: LedgerRow[str], rule_id: str) -> Candidate | None:
         """Return what the rule evaluated; None when the ledger does not say it any more."""
         document = orjson.loads(row.payload) if row.payload else _EMPTY
         fact_id, at = row.fact_id or "", row.at or 0
-        match WHATS[row.what]:
+        match EVENTS[row.event]:
             case "claim":
                 claim = claim_from(fact_id, at, document)
                 eid = fact_id if claim.precedence.rank == MANUAL else claim.precedence.id
@@ -234,13 +261,15 @@ class _RecomputedPart:
                 )  # fmt: skip
             case _:
                 # A quarantine row that removes a fact has no reason of its own.
-                unread = WHATS[row.what] == "quarantine"
+                unread = EVENTS[row.event] == "quarantine"
                 return Candidate(
                     fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
                     row.reason or UNREADABLE if unread else "", contested=not fact_id,
                 )  # fmt: skip
 
-    def _unchanged_candidate(self, row: LedgerRow, fact_id: str, rule_id: str) -> Candidate | None:
+    def _unchanged_candidate(
+        self, row: LedgerRow[str], fact_id: str, rule_id: str
+    ) -> Candidate | None:
         before = reversed(self._state.evaluations.get(fact_id, ()))
         last = next((evaluation for evaluation in before if evaluation.rule_id == rule_id), None)
         if last is None:
@@ -252,7 +281,9 @@ class _RecomputedPart:
             "" if last.claim else UNREADABLE,
         )  # fmt: skip
 
-    def _compare(self, number: int, rows: Sequence[LedgerRow], entries: Sequence[Entry]) -> None:
+    def _compare(
+        self, number: int, rows: Sequence[LedgerRow[str]], entries: Sequence[Entry]
+    ) -> None:
         for row, entry in zip_longest(rows, entries):
             if row is not None and entry is not None and self._agrees(row, entry):
                 continue
@@ -263,11 +294,11 @@ class _RecomputedPart:
             if self._first is None:
                 self._first = Break(row.seq if row else entry.seq, _describe_difference(row, entry))
 
-    def _agrees(self, row: LedgerRow, entry: Entry) -> bool:
+    def _agrees(self, row: LedgerRow[str], entry: Entry) -> bool:
         return (
             row.seq == entry.seq
             and KINDS[row.kind] == entry.effect
-            and WHATS[row.what] == entry.event
+            and EVENTS[row.event] == entry.event
             and (row.fact_id or "") == entry.fact_id
             and row.replaces == _replaced_ids(entry)
             and row.reason == entry.reason
@@ -285,7 +316,7 @@ def _replaced_ids(entry: Entry) -> str | None:
     return orjson.dumps(entry.replaces).decode() if entry.replaces else None
 
 
-def _describe_difference(row: LedgerRow | None, entry: Entry | None) -> str:
+def _describe_difference(row: LedgerRow[str] | None, entry: Entry | None) -> str:
     recorded = "nothing"
     if row is not None:
         recorded = _describe(KINDS[row.kind], row.fact_id or "", row.replaces, row.reason)

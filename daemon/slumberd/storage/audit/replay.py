@@ -15,12 +15,18 @@ from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
-from slumberd.storage.audit.partition import DependentPartsError, Part, Partition, read_as_one_part
+from slumberd.storage.audit.partition import (
+    ROWS,
+    DependentPartsError,
+    Part,
+    Partition,
+    read_as_one_part,
+)
 from slumberd.storage.audit.recompute import Findings, Recomputation, ResolvedPart
 from slumberd.storage.audit.verify import first_break
 from slumberd.storage.ledger import schema
 from slumberd.storage.ledger.bulk_write import insert, own_writes
-from slumberd.storage.ledger.external_changes import UNREADABLE, shown
+from slumberd.storage.ledger.external_changes import UNREADABLE, printable_id
 from slumberd.storage.sqlite.connection import (
     Pragmas,
     connect,
@@ -77,7 +83,9 @@ class Replay(NamedTuple):
         return self.first is not None and not self.rows
 
 
-def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
+def rebuild(
+    live: Path, path: Path, depth: int, key: bytes | None, *, part_rows: int = ROWS
+) -> Replay:
     """Build a new database of facts from the ledger of another one, and compare the two.
 
     Replay removes the new file again when the chain of the ledger is broken.
@@ -87,6 +95,7 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
         path: The new database.
         depth: Links of lineage.
         key: The key of the ledger's chain.
+        part_rows: Resolve about so many rows at a time.
 
     Raises:
         OutputExistsError: The new file exists already.
@@ -97,7 +106,7 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
     except FileExistsError as error:
         raise OutputExistsError(path) from error
     try:
-        replay = traceless(live, partial(_rebuild, live, path, depth, key))
+        replay = traceless(live, partial(_rebuild, live, path, depth, key, part_rows))
     except BaseException:
         path.unlink()
         raise
@@ -106,12 +115,14 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
     return replay
 
 
-def _rebuild(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
+def _rebuild(
+    live: Path, path: Path, depth: int, key: bytes | None, part_rows: int, how: str
+) -> Replay:
     build = partial(_write_file, f"{live.absolute().as_uri()}?{how}", path, depth, key)
     with translate_errors(live, _PRAGMAS):
         # Not in `except`: the frames of an error hold cursors, and these keep the file locked.
         with suppress(DependentPartsError):
-            return build(Partition)
+            return build(partial(Partition, rows=part_rows))
         return build(read_as_one_part)
 
 
@@ -204,13 +215,14 @@ def _changed_facts(connection: sqlite3.Connection) -> list[object]:
     parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
     with decode_texts_with(connection, escaped):
         others = {
-            shown(row[0]) for row in connection.execute(_SQL["facts_of_other_programs"], parameters)
+            printable_id(row[0])
+            for row in connection.execute(_SQL["facts_of_other_programs"], parameters)
         }
         found = connection.execute(_SQL["changed_facts"]).fetchall()
         surplus = sum(is_surplus for _, is_surplus in found)
         if _count(connection, "live_facts") - surplus < _count(connection, "facts"):
             found += connection.execute(_SQL["lost_facts"]).fetchall()
-    return sorted({row[0] for row in found if shown(row[0]) not in others}, key=shown)
+    return sorted({row[0] for row in found if printable_id(row[0]) not in others}, key=printable_id)
 
 
 def _changed_keys(connection: sqlite3.Connection) -> list[object]:

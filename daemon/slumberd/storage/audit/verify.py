@@ -22,11 +22,13 @@ from slumberd.sql_statements import statements
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
 from slumberd.storage.ledger.rows import (
+    CLAIM,
+    FIRING,
     GENESIS,
     HASH_BYTES,
     SALT_BYTES,
-    WHATS,
     ErasedRows,
+    LedgerRow,
     chain_of,
     commitment_of,
     fixed_part,
@@ -37,10 +39,6 @@ from slumberd.storage.sqlite.connection import decode_texts_with, escaped, snaps
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external_changes")
-_FIRING, _CLAIM = WHATS.index("firing"), WHATS.index("claim")
-
-_Row = tuple[Any, ...]
-"""A row of the ledger, as stored; texts are bytes."""
 
 
 class FiringRow(NamedTuple):
@@ -120,21 +118,23 @@ def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | Non
     with decode_texts_with(connection, bytes):
         firings, erasures = _Firings(connection), _ErasureCheck()
         previous, seq = GENESIS, 0
-        for row in connection.execute(_SQL["rows_to_export"]):
+        rows = map(LedgerRow[bytes]._make, connection.execute(_SQL["rows_to_export"]))
+        for row in rows:
             problem = _find_problem(row, previous, seq, key, firings)
             if problem:
-                return seq, previous, Break(row[0], problem)
-            seq, previous = row[0], row[-1]
+                return seq, previous, Break(row.seq, problem)
+            seq, previous = row.seq, row.chain
             erasures.read(row)
         return seq, previous, erasures.find_uncovered() or firings.find_missing_end(connection, seq)
 
 
 def _find_problem(
-    row: _Row, previous: bytes, before: int, key: bytes | None, firings: _Firings
+    row: LedgerRow[bytes], previous: bytes, before: int, key: bytes | None, firings: _Firings
 ) -> str:
+    """Return what is wrong with a row; an empty text when nothing is."""
     (
-        seq, delta, firing, what, kind, reason, version,
-        key_id, at, fact_id, replaces, salt, payload, commitment, chain,
+        seq, first, firing, event, kind, reason, version,
+        key_id, at, fact_id, replaces, payload, salt, commitment, chain,
     ) = row  # fmt: skip
     if seq != before + 1:
         return _OUT_OF_ORDER.format(before)
@@ -145,12 +145,12 @@ def _find_problem(
         salt, key_id, at, fact_id, replaces, payload
     ):
         return _OTHER_CONTENT
-    numbers = seq, delta, firing, version, what, kind
+    numbers = seq, first, firing, version, event, kind
     if chain != _chain(numbers, reason, previous, commitment, key):
         return _OTHER_CHAIN
-    if what == _CLAIM and key_id is None and salt is not None:
+    if event == CLAIM and key_id is None and salt is not None:
         return "is a claim without a key"
-    return firings.check_row(seq, firing, what, payload)
+    return firings.check_row(row)
 
 
 def _chain(
@@ -167,12 +167,12 @@ def _chain(
     return chain_of(key, previous, commitment, fixed, reason)
 
 
-def _is_validly_erased(row: _Row) -> bool:
+def _is_validly_erased(row: LedgerRow[bytes]) -> bool:
     """Return whether a row without a salt lost all personal content, and may lose it."""
-    _, _, _, what, _, _, _, key_id, at, fact_id, replaces, _, payload, commitment, _ = row
+    content = (row.key_id, row.at, row.fact_id, row.replaces, row.payload)
     # The row of a firing holds nothing personal, so it is never erased.
-    erased = all(value is None for value in (key_id, at, fact_id, replaces, payload))
-    return erased and what != _FIRING and len(commitment) == HASH_BYTES
+    erased = all(value is None for value in content) and row.event != FIRING
+    return erased and len(row.commitment) == HASH_BYTES
 
 
 class _ErasureCheck:
@@ -181,16 +181,15 @@ class _ErasureCheck:
     def __init__(self) -> None:
         self._erased = ErasedRows()
         self._after: int | None = None
-        self._last = (0, self._erased.told())
+        self._last = (0, self._erased.document())
 
-    def read(self, row: _Row) -> None:
+    def read(self, row: LedgerRow[bytes]) -> None:
         """Read the next row of the ledger."""
-        seq, _, _, what, *_, salt, payload, _, _ = row
-        if salt is None:
-            self._erased.add(seq)
-            self._after = seq if self._after is None else self._after
-        elif what == _FIRING and "erased" in (document := _document(payload)):
-            self._last = seq, document["erased"]
+        if row.salt is None:
+            self._erased.add(row.seq)
+            self._after = row.seq if self._after is None else self._after
+        elif row.event == FIRING and "erased" in (document := _document(row.payload)):
+            self._last = row.seq, document["erased"]
             self._after = None
 
     def find_uncovered(self) -> Break | None:
@@ -198,7 +197,7 @@ class _ErasureCheck:
         if self._after is not None:
             return Break(self._after, "is erased, and no erasure follows it")
         seq, covered = self._last
-        found = self._erased.told()
+        found = self._erased.document()
         if found == covered:
             return None
         counts = f"{found['rows']} rows are erased, and the last erasure covers {covered['rows']}"
@@ -214,14 +213,14 @@ class _Firings:
         self._current = _NO_FIRING
         self._next = next(self._firings, None)
 
-    def check_row(self, seq: int, firing: int, what: int, payload: bytes | None) -> str:
+    def check_row(self, row: LedgerRow[bytes]) -> str:
         """Return what contradicts the next row of the ledger; an empty text when nothing does."""
-        if what == _FIRING:
-            return self._begin(seq, payload)
-        if self._next is not None and self._next.n <= seq:
+        if row.event == FIRING:
+            return self._begin(row.seq, row.payload)
+        if self._next is not None and self._next.n <= row.seq:
             return f"slumberd_firings has a firing {self._next.n} that the ledger lacks"
-        if firing != self._current.n or seq > self._current.last_seq:
-            return f"is not a row of its firing {firing}"
+        if row.firing != self._current.n or row.seq > self._current.last_seq:
+            return f"is not a row of its firing {row.firing}"
         return ""
 
     def _begin(self, seq: int, payload: bytes | None) -> str:

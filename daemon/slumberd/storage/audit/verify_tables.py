@@ -75,8 +75,8 @@ def _check_generations(connection: sqlite3.Connection) -> Iterator[Break]:
         yield Break(0, f"slumberd_generations ends at {highest}, the firings at {known}")
     for seq, version, generation in connection.execute(_SQL["versions"]) if highest else ():
         number = version & _LOG_NUMBER
-        after = (one for one, above in generations if one <= generation and above < number)
-        if version >> GENERATION_BITS != next(after, 0):
+        older = (known for known, after in generations if known <= generation and after < number)
+        if version >> GENERATION_BITS != next(older, 0):
             yield Break(seq, "slumberd_generations has another generation for its version")
 
 
@@ -114,10 +114,10 @@ def _check_missing_quarantine(connection: sqlite3.Connection) -> Iterator[Break]
     """Find rows whose episode the quarantine lacks, though nothing removed it from there."""
     listed = set(connection.execute(_SQL["quarantined_ids"]))
     dropped, undone = _find_removals(connection)
-    for place, (seq, firing_id) in _last_quarantines(connection).items():
+    for episode, (seq, firing_id) in _last_quarantines(connection).items():
         removed = seq in dropped or firing_id in undone
-        if place not in listed and not removed and not _is_resolved(connection, place, seq):
-            yield Break(seq, f"quarantined episode {place[2]!r}, slumberd_quarantine lacks it")
+        if episode not in listed and not removed and not _is_resolved(connection, episode, seq):
+            yield Break(seq, f"quarantined episode {episode[2]!r}, slumberd_quarantine lacks it")
 
 
 def _last_quarantines(
@@ -128,8 +128,8 @@ def _last_quarantines(
     for seq, firing, rule, payload in connection.execute(_SQL["quarantine_rows"]):
         document = orjson.loads(payload)
         if rule != EXTERNAL:
-            place = rule, document["owner"].split("/")[2], document["eid"]
-            found[place] = seq, firing_id_of(rule, firing)
+            episode = rule, document["owner"].split("/")[2], document["eid"]
+            found[episode] = seq, firing_id_of(rule, firing)
     return found
 
 
@@ -144,9 +144,9 @@ def _find_removals(connection: sqlite3.Connection) -> tuple[set[int], set[str]]:
     return dropped, undone
 
 
-def _is_resolved(connection: sqlite3.Connection, place: tuple[str, str, str], seq: int) -> bool:
+def _is_resolved(connection: sqlite3.Connection, episode: tuple[str, str, str], seq: int) -> bool:
     """Return whether the rule evaluated the episode since, and did not quarantine it."""
-    rule, channel, eid = place
+    rule, channel, eid = episode
     fact_id = fact_id_of(unescape(channel), eid)
     parameters = {"rule": rule, "fact_id": fact_id, "seq": seq}
     return connection.execute(_SQL["is_read_later"], parameters).fetchone() is not None

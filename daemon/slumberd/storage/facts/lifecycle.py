@@ -17,7 +17,7 @@ from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger import schema
 from slumberd.storage.ledger.batch import number
-from slumberd.storage.ledger.external_changes import notice
+from slumberd.storage.ledger.external_changes import record_changes
 from slumberd.storage.ledger.rows import GENESIS
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite import migrations
@@ -93,8 +93,8 @@ class FactFile:
         await self.database.write(schema.create)
 
     async def health(self) -> StoreHealth:
-        """Report the health; never raises for the state of the file, and creates nothing."""
-        return await sqlite_health.health(self.database, table="facts", warn=schema.lacking)
+        """Say whether the store can be used; never raises for the state of its file."""
+        return await sqlite_health.health(self._database, table="facts", warn=schema.find_missing)
 
     async def pulse(self) -> int:
         """Check that the threads of the file answer; return how many rows they have written."""
@@ -224,8 +224,8 @@ class FactFile:
         It records the changes of other programs first, and yields their rows.
         """
         with transaction(connection, keep=keep):
-            self.check_writer(connection)
-            yield notice(connection, self.lineage_depth, self.clock.now())
+            self._fence(connection)
+            yield record_changes(connection, self._depth, self._clock.now())
             head = head_of(connection)
         if keep:
             self._head = head

@@ -29,14 +29,16 @@ from slumberd.model.scope import FORGOTTEN, ErasedScopes
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import Row, insert, own_writes
 from slumberd.storage.ledger.rows import (
+    FIRING,
+    FIRING_KIND,
     GENESIS,
-    Draft,
+    LedgerRow,
     document_of,
-    draft_of,
     firing_id_of,
-    is_known_whose,
+    has_known_owner,
     record_key,
     require_key,
+    row_of,
     seal,
     sources_of,
 )
@@ -101,55 +103,67 @@ class Batch:
         self.found: dict[str, Row] = {}
 
     def commit(
-        self, met: Mapping[str, Sequence[Candidate]], nearness: BatchSimilarity | None = None
+        self,
+        by_channel: Mapping[str, Sequence[Candidate]],
+        similarity: BatchSimilarity | None = None,
     ) -> Outcome:
         """Resolve the candidates and write the result.
 
         Args:
-            met: The candidates, by channel.
-            nearness: Compares new facts with current facts; None when the rule does not ask.
+            by_channel: The candidates, by channel.
+            similarity: Links new facts with similar facts; None when the rule does not ask.
         """
-        erased = load_erased_scopes(self._connection)
-        if erased is not None:
-            met = {
-                channel: [_without_erased(one, erased) for one in ones]
-                for channel, ones in met.items()
-            }
-        versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
-        candidates = [one for ones in versioned.values() for one in ones]
-        self.loaded.load(candidates)
-        if waiting := [one.fact_id for one in candidates if one.reread or one.gated is not None]:
-            self.loaded.load_waiting(self._firing.rule_id, waiting)
-        versioned = {
-            channel: self._apply_past_decisions(ones) for channel, ones in versioned.items()
+        erased = forgotten(self._connection)
+        prepared = {
+            channel: self._set_versions(_remove_erased(candidates, erased))
+            for channel, candidates in by_channel.items()
         }
-        if nearness is not None:
-            known_state = self.loaded.known_state
-            versioned = {
-                channel: nearness.compared(ones, known_state) for channel, ones in versioned.items()
-            }
+        self._load_for([candidate for found in prepared.values() for candidate in found])
+        linked = {
+            channel: self._add_links(self._apply_past_decisions(candidates), similarity)
+            for channel, candidates in prepared.items()
+        }
         resolution = self.resolution()
-        counts = {channel: self._resolve(resolution, ones) for channel, ones in versioned.items()}
+        counts = {channel: self._resolve(resolution, found) for channel, found in linked.items()}
         self._check_limits(resolution)
         return self.write(resolution, counts)
 
-    def _apply_past_decisions(self, ones: Sequence[Candidate]) -> Sequence[Candidate]:
+    def _load_for(self, candidates: Sequence[Candidate]) -> None:
+        """Load the state that the resolution of the candidates needs."""
+        self.loaded.load(candidates)
+        waiting = [
+            candidate.fact_id
+            for candidate in candidates
+            if candidate.reread or candidate.gated is not None
+        ]
+        if waiting:
+            self.loaded.load_waiting(self._firing.rule_id, waiting)
+
+    def _apply_past_decisions(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         known_state = self.loaded.known_state
         known = known_state.evaluations
         return [
-            known_state.with_earlier_claim(one) if one.fact_id in known else one for one in ones
+            known_state.with_earlier_claim(candidate) if candidate.fact_id in known else candidate
+            for candidate in candidates
         ]
+
+    def _add_links(
+        self, candidates: Sequence[Candidate], similarity: BatchSimilarity | None
+    ) -> Sequence[Candidate]:
+        if similarity is None:
+            return candidates
+        return similarity.add_links(candidates, self.loaded.known_state)
 
     def _check_cancelled(self) -> None:
         # The engine interrupts a statement; between statements only this check does.
         if self._is_cancelled is not None and self._is_cancelled():
             raise StoppedError("the firing was cancelled before its commit")
 
-    def _until_cancelled(self, ones: Iterable[T]) -> Iterator[T]:
-        for number, one in enumerate(ones):
+    def _until_cancelled(self, values: Iterable[T]) -> Iterator[T]:
+        for number, value in enumerate(values):
             if number % _ROWS_BETWEEN_CHECKS == 0:
                 self._check_cancelled()
-            yield one
+            yield value
 
     def _check_limits(self, resolution: Resolution) -> None:
         if self._firing.limits == NO_LIMITS:
@@ -170,34 +184,37 @@ class Batch:
             self.loaded.known_state, firing=self.number, at=self.at, again=self._firing.again
         )
 
-    def _versioned(self, ones: Sequence[Candidate]) -> Sequence[Candidate]:
+    def _set_versions(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return the candidates with the log's generation in their versions."""
         if not self._generation:
-            return ones
-        return [one._replace(version=self._version(one.version)) for one in ones]
+            return candidates
+        return [
+            candidate._replace(version=self._version(candidate.version)) for candidate in candidates
+        ]
 
     def _version(self, seq: int) -> int:
         # A restored log keeps the numbers of its old rows.
         found = (number for after, number in self._generations if seq and after < seq)
         return seq | (next(found, 0) << GENERATION_BITS)
 
-    def _resolve(self, resolution: Resolution, ones: Sequence[Candidate]) -> Counts:
+    def _resolve(self, resolution: Resolution, candidates: Sequence[Candidate]) -> Counts:
         before, filtered = len(resolution.entries), resolution.filtered
         known, passed_over = resolution.known, resolution.passed_over
-        for one in self._until_cancelled(sorted(ones, key=order_of)):
-            resolution.apply(one)
-        entered = resolution.entries[before:]
-        met = len(ones) - (resolution.passed_over - passed_over)
-        counts = counts_of(met, resolution.filtered - filtered, entered)
+        for candidate in self._until_cancelled(sorted(candidates, key=order_of)):
+            resolution.apply(candidate)
+        added = resolution.entries[before:]
+        read = len(candidates) - (resolution.passed_over - passed_over)
+        counts = counts_of(read, resolution.filtered - filtered, added)
         return counts._replace(noop=counts.noop + resolution.known - known)
 
     def write(self, resolution: Resolution, counts: dict[str, Counts]) -> Outcome:
         """Write the rows of a resolution; return the outcome."""
         entries = resolution.entries
         outcome = self._outcome(entries, counts)
-        ledger = [*seal(self._drafts(entries, counts), self.head, self._key)]
+        ledger = [*seal(self._rows(entries, counts), self.head, self._key)]
         current = resolution.current_facts().values()
-        facts = [fact_row(one) for one in self._until_cancelled(current)]
-        heads = [*self.loaded.changed()]
+        facts = [fact_row(fact) for fact in self._until_cancelled(current)]
+        heads = [*self.loaded.changed_rows()]
         self._check_cancelled()
         if self._on_decided is not None:
             self._on_decided()
@@ -223,12 +240,14 @@ class Batch:
     def _last_seq(self, entries: Sequence[Entry]) -> int:
         return entries[-1].seq if entries else self.number
 
-    def _drafts(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Iterator[Draft]:
+    def _rows(
+        self, entries: Sequence[Entry], counts: dict[str, Counts]
+    ) -> Iterator[LedgerRow[str]]:
         key_ids = self.loaded.key_ids
-        yield self._firing_draft(counts, self._last_seq(entries))
+        yield self._row_of_firing(counts, self._last_seq(entries))
         for entry in self._until_cancelled(entries):
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
-            yield draft_of(entry, firing=self.number, key_id=key_id)
+            yield row_of(entry, firing=self.number, key_id=key_id)
 
     def _firing_row(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Row:
         firing = self._firing
@@ -238,7 +257,7 @@ class Batch:
             _counts_json(counts),
         )  # fmt: skip
 
-    def _firing_draft(self, counts: dict[str, Counts], last_seq: int) -> Draft:
+    def _row_of_firing(self, counts: dict[str, Counts], last_seq: int) -> LedgerRow[str]:
         firing = self._firing
         payload = orjson.dumps(
             {
@@ -252,12 +271,12 @@ class Batch:
                 "last_seq": last_seq,
                 "by": firing.by,
                 **({"run": firing.run} if firing.run else {}),
-                "counts": {channel: one._asdict() for channel, one in counts.items()},
+                "counts": {channel: count._asdict() for channel, count in counts.items()},
                 **self.note,
             }
         )
         own = self.number
-        return own, own, own, "firing", "firing", "", 0, None, None, None, None, payload
+        return LedgerRow(own, own, own, FIRING, FIRING_KIND, "", 0, None, None, None, None, payload)
 
     def _write_references(self, entries: Sequence[Entry]) -> None:
         named = [
@@ -269,17 +288,17 @@ class Batch:
         self._connection.executemany(_SQL["add_reference"], named)
 
     def _write_quarantine(self, entries: Sequence[Entry]) -> None:
-        held = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]
+        has_any = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]
         readable = [
             (entry.candidate.rule_id, _channel_of(entry), entry.candidate.eid)
             for entry in entries
-            if held and entry.candidate and entry.candidate.version
+            if has_any and entry.candidate and entry.candidate.version
             if entry.event not in ("quarantine", "known")
         ]
         self._connection.executemany(_SQL["drop_quarantine"], readable)
         self._connection.executemany(
             _SQL["put_quarantine"],
-            [_quarantine_row(one) for one in entries if one.event == "quarantine"],
+            [_quarantine_row(entry) for entry in entries if entry.event == "quarantine"],
         )
 
     def _write_facts(self, current: Sequence[Row], gone: Iterable[str]) -> None:
@@ -329,6 +348,15 @@ def number(connection: sqlite3.Connection, name: str) -> int:
     return value
 
 
+def _remove_erased(
+    candidates: Sequence[Candidate], erased: ErasedScopes | None
+) -> Sequence[Candidate]:
+    """Return the candidates, without the content of erased scopes."""
+    if erased is None:
+        return candidates
+    return [_without_erased(candidate, erased) for candidate in candidates]
+
+
 def _without_erased(met: Candidate, erased: ErasedScopes) -> Candidate:
     """Return a candidate, without content when its scope was erased."""
     user, agent = user_and_agent(met.owner)
@@ -351,7 +379,7 @@ def _sources_of(entry: Entry) -> tuple[str, ...]:
 def _owner_of(entry: Entry) -> tuple[str, str]:
     """Return the user and agent of a row; empty when they are unknown."""
     met = entry.candidate
-    if met is not None and met.owner and is_known_whose(entry.fact_id, entry.reason):
+    if met is not None and met.owner and has_known_owner(entry.fact_id, entry.reason):
         return user_and_agent(met.owner)
     return user_and_agent(entry.key) if entry.key else ("", "")
 
@@ -370,9 +398,9 @@ def _quarantine_row(entry: Entry) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def counts_of(read: int, filtered: int, entered: Sequence[Entry]) -> Counts:
+def counts_of(read: int, filtered: int, entries: Sequence[Entry]) -> Counts:
     """Count what became of the candidates, from their ledger rows."""
-    kinds = Counter(entry.effect for entry in entered if entry.event != "restored")
+    kinds = Counter(entry.effect for entry in entries if entry.event != "restored")
     return Counts(
         read,
         filtered,
@@ -381,18 +409,18 @@ def counts_of(read: int, filtered: int, entered: Sequence[Entry]) -> Counts:
         kinds["delete"],
         kinds["noop"],
         kinds["quarantine"],
-        sum(1 for entry in entered if entry.event == "restored"),
+        sum(1 for entry in entries if entry.event == "restored"),
     )
 
 
 def _counts_json(counts: Mapping[str, Counts]) -> bytes:
-    return orjson.dumps({channel: one._asdict() for channel, one in counts.items()})
+    return orjson.dumps({channel: count._asdict() for channel, count in counts.items()})
 
 
 def fact_row(current: CurrentFact) -> Row:
     """Return the row of ``facts`` for a current fact."""
-    counted = current.effective
-    claim, _ = counted
+    effective = current.effective
+    claim = effective.claim
     metadata = metadata_of(claim)
     row = (
         claim.fact_id,
@@ -401,7 +429,7 @@ def fact_row(current: CurrentFact) -> Row:
         written(lineage_of(current)),
         claim.confidence,
         written(metadata) if metadata else b"{}",
-        _iso(counted.pinned_at),
+        _iso(effective.pinned_at),
     )
     return row if claim.stored is None else _with_stored_bytes(row, claim.stored)
 
@@ -448,9 +476,9 @@ def _iso(at: int) -> str:
     return instant(at).isoformat()
 
 
-def _own_entries(counted: EffectiveClaim) -> list[dict[str, object]]:
-    sources = [counted.claim.precedence.id]
+def _own_entries(effective: EffectiveClaim) -> list[dict[str, object]]:
+    sources = [effective.claim.precedence.id]
     return [
         {"rule_id": rule_id, "source_episode_ids": sources, "promotion_ts": _iso(at)}
-        for rule_id, at in counted.promoters
+        for rule_id, at in effective.promoters
     ]

@@ -52,7 +52,7 @@ def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
     connection.execute(
         _UNFINISHED["begin"],
         {
-            "scope": _written(erasure.reach),
+            "scope": _scope_json(erasure.reach),
             "eids": orjson.dumps(sorted(erasure.eids)),
             "moment": erasure.moment,
             "by": erasure.by,
@@ -62,10 +62,10 @@ def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
 
 def end(connection: sqlite3.Connection, reaches: Collection[ScopeFilter]) -> None:
     """Delete the records of finished erasures; the transaction overwrites deleted rows."""
-    connection.executemany(_UNFINISHED["end"], [(_written(reach),) for reach in reaches])
+    connection.executemany(_UNFINISHED["end"], [(_scope_json(reach),) for reach in reaches])
 
 
-def unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
+def read_unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
     """Return the erasures that memory.db may not have done yet."""
     return [
         Unfinished(ScopeFilter(*orjson.loads(scope)), frozenset(orjson.loads(eids)), moment, by)
@@ -73,7 +73,7 @@ def unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
     ]
 
 
-def _written(reach: ScopeFilter) -> str:
+def _scope_json(reach: ScopeFilter) -> str:
     return orjson.dumps([reach.user, reach.session, reach.agent]).decode()
 
 
@@ -87,7 +87,7 @@ _SQL = {**statements("facts"), **statements("erasure")}
 
 
 @dataclass(slots=True)
-class Scoped:
+class ScopeContent:
     """The content of facts.db that belongs to a scope.
 
     Attributes:
@@ -123,7 +123,7 @@ class Erasure:
 
 def find_scope(
     connection: sqlite3.Connection, reach: ScopeFilter, eids: Set[str] = frozenset()
-) -> Scoped:
+) -> ScopeContent:
     """Return the content of the ledger that belongs to a scope.
 
     Args:
@@ -131,7 +131,7 @@ def find_scope(
         reach: The scope.
         eids: Ids of its episodes; quarantined rows of them without an owner are found too.
     """
-    found = Scoped()
+    found = ScopeContent()
     for seq, fact_id, at, document, owner in _rows(connection, reach, eids):
         if reach.session is not None and document.get("session") != reach.session:
             continue
@@ -151,12 +151,12 @@ def _rows(
     connection: sqlite3.Connection, reach: ScopeFilter, eids: Set[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows whose key or owner is in the scope, of any session."""
-    span = _span(reach)
-    for seq, fact_id, at, payload, key in connection.execute(_SQL["rows_of_keys"], span):
+    keys = _key_range(reach)
+    for seq, fact_id, at, payload, key in connection.execute(_SQL["rows_of_keys"], keys):
         yield seq, fact_id, at, orjson.loads(payload), _owner_in(key)
     for seq, fact_id, at, payload in connection.execute(_SQL["rows_without_key"]):
         document = orjson.loads(payload)
-        if document["owner"].startswith(span["low"]):
+        if document["owner"].startswith(keys["low"]):
             yield seq, fact_id, at, document, document["owner"]
         elif fact_id is None and document["eid"] in eids and _has_no_owner(document["owner"]):
             yield seq, None, at, document | {"session": reach.session}, document["owner"]
@@ -171,7 +171,7 @@ def _prefix(reach: ScopeFilter) -> str:
     return user if reach.agent is None else f"{user}{escape(reach.agent)}/"
 
 
-def _span(reach: ScopeFilter) -> dict[str, str]:
+def _key_range(reach: ScopeFilter) -> dict[str, str]:
     low = _prefix(reach)
     return {"low": low, "high": f"{low[:-1]}0"}
 
@@ -186,8 +186,8 @@ def _manual_claims_that_refer(
 ) -> set[tuple[str, str]]:
     """Return the manual claims that removed these facts: they repeat the content."""
     found = set()
-    asked = {"ids": _json({fact_id for fact_id, _ in claims})}
-    for name, referrer, payload in connection.execute(_SQL["manual_claims_that_refer"], asked):
+    parameters = {"ids": _json({fact_id for fact_id, _ in claims})}
+    for name, referrer, payload in connection.execute(_SQL["manual_claims_that_refer"], parameters):
         owner = orjson.loads(payload)["owner"]
         if (name, owner) in claims:
             found.add((referrer, owner))
@@ -202,7 +202,7 @@ def _json(values: Collection[str]) -> str:
     return orjson.dumps(sorted(values)).decode()
 
 
-class Erasing(NamedTuple):
+class ErasureRequest(NamedTuple):
     """The request of an erasure.
 
     Attributes:
@@ -224,21 +224,21 @@ class Erasing(NamedTuple):
     key: bytes | None
 
 
-def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Erasure:
+def erase(connection: sqlite3.Connection, request: ErasureRequest, *, depth: int) -> Erasure:
     """Erase a scope; inside a transaction that overwrites deleted rows.
 
     Args:
         connection: Of facts.db.
-        asked: The request.
+        request: The erasure.
         depth: Links of lineage.
     """
-    reach, moment = asked.reach, asked.moment
-    found = find_scope(connection, reach, asked.eids - asked.kept)
-    firing = Firing(FORGET, "", "manual", asked.at, by=asked.by)
+    reach, moment = request.reach, request.moment
+    found = find_scope(connection, reach, request.eids - request.kept)
+    firing = Firing(FORGET, "", "manual", request.at, by=request.by)
     batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
-    digest = record_erased_scope(connection, reach, moment, asked.key)
-    begin(connection, Unfinished(reach, asked.eids | found.eids, moment, asked.by))
+    digest = remember(connection, reach, moment, request.key)
+    begin(connection, Unfinished(reach, request.eids | found.eids, moment, request.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
     resolution = batch.resolution()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
@@ -250,9 +250,9 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     )
     before = _count_facts(connection)
     counts = {"slumberd_ledger": _erase_rows(connection, rows)}
-    batch.note["erased"] = _erased(connection).told()
+    batch.note["erased"] = _read_erased(connection).document()
     outcome = batch.write(resolution, {})
-    counts |= _delete_beside(connection, asked, found, rows, keys)
+    counts |= _delete_beside(connection, request, found, rows, keys)
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(connection)
     return Erasure(outcome, counts, found.eids, head)
 
@@ -263,10 +263,10 @@ def _rows_of(
     """Yield the numbers of the rows of some claims, without rows of other owners."""
     owners = {
         number: _owner_in(key)
-        for number, key in connection.execute(_SQL["numbers_of_keys"], _span(reach))
+        for number, key in connection.execute(_SQL["numbers_of_keys"], _key_range(reach))
     }
-    asked = {"ids": _json({fact_id for fact_id, _ in claims})}
-    for seq, fact_id, key_id, payload in connection.execute(_SQL["rows_of_facts"], asked):
+    parameters = {"ids": _json({fact_id for fact_id, _ in claims})}
+    for seq, fact_id, key_id, payload in connection.execute(_SQL["rows_of_facts"], parameters):
         owner = orjson.loads(payload).get("owner") if payload else None
         if (fact_id, owner or owners.get(key_id)) in claims:
             yield seq
@@ -281,7 +281,7 @@ def _erase_rows(connection: sqlite3.Connection, rows: Collection[int]) -> int:
     return connection.execute(_SQL["erase_rows"], {"rows": _numbers(rows)}).rowcount
 
 
-def _erased(connection: sqlite3.Connection) -> ErasedRows:
+def _read_erased(connection: sqlite3.Connection) -> ErasedRows:
     """Return all rows that are erased, by this erasure or an earlier one."""
     erased = ErasedRows()
     for (seq,) in connection.execute(_SQL["erased"]):
@@ -291,13 +291,13 @@ def _erased(connection: sqlite3.Connection) -> ErasedRows:
 
 def _delete_beside(
     connection: sqlite3.Connection,
-    asked: Erasing,
-    found: Scoped,
+    request: ErasureRequest,
+    found: ScopeContent,
     rows: Collection[int],
     keys: list[str],
 ) -> dict[str, int]:
     """Delete the rows of a scope from the other tables; return their numbers, by table."""
-    reach, eids = asked.reach, found.eids | asked.eids
+    reach, eids = request.reach, found.eids | request.eids
     ids = {"ids": _json({fact_id for fact_id, _ in found.claims})}
     scope = {"user": reach.user, "agent": reach.agent, "whole": reach.session is None}
     deletions: dict[str, tuple[str, dict[str, Any]]] = {
@@ -308,7 +308,7 @@ def _delete_beside(
     }
     # The id of an episode that is kept stays, or its rules would read it again.
     for name in ("blank_firings", "blank_watermarks", "blank_held_batches"):
-        connection.execute(_SQL[name], {"eids": _json(eids - asked.kept)})
+        connection.execute(_SQL[name], {"eids": _json(eids - request.kept)})
     with own_writes(connection, rows=0):
         return {
             table: connection.execute(_SQL[name], values).rowcount

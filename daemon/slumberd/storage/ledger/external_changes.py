@@ -51,11 +51,11 @@ class _UnreadableError(Exception):
     """A column cannot be read; only this module raises and catches it."""
 
 
-def decode_statement(row: Sequence[Any]) -> ManualAssertion | Unreadable:
+def decode_fact_row(row: Sequence[Any]) -> ManualAssertion | Unreadable:
     """Read a row: columns in the order of the table, invalid bytes as surrogates."""
     fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at = row
     try:
-        said = ManualAssertion(
+        asserted = ManualAssertion(
             _fact_id(fact_id),
             _text(user, "user"),
             _text(agent, "agent"),
@@ -63,20 +63,20 @@ def decode_statement(row: Sequence[Any]) -> ManualAssertion | Unreadable:
             _confidence(confidence),
             _lineage(lineage),
             _object(metadata, "metadata"),
-            pinned_at=_foreign_instant(pinned_at),
+            pinned_at=_pinned_at(pinned_at),
         )
     except _UnreadableError as error:
         return Unreadable(str(error))
-    return said._replace(stored=_stored(row, said))
+    return asserted._replace(stored=_stored(row, asserted))
 
 
-def _stored(row: Sequence[Any], said: ManualAssertion) -> dict[str, list[str]] | None:
+def _stored(row: Sequence[Any], asserted: ManualAssertion) -> dict[str, list[str]] | None:
     """Return the columns whose bytes differ from those that this store would write."""
     ours = {
-        "payload": (row[3], written(said.payload)),
-        "lineage": (row[4], written(list(said.lineage))),
-        "metadata": (row[6], written(said.metadata)),
-        "pinned_at": (row[7], instant(said.pinned_at or 0).isoformat()),
+        "payload": (row[3], written(asserted.payload)),
+        "lineage": (row[4], written(list(asserted.lineage))),
+        "metadata": (row[6], written(asserted.metadata)),
+        "pinned_at": (row[7], instant(asserted.pinned_at or 0).isoformat()),
     }
     found = {
         column: ["blob", value.decode()] if isinstance(value, bytes) else ["text", value]
@@ -86,7 +86,7 @@ def _stored(row: Sequence[Any], said: ManualAssertion) -> dict[str, list[str]] |
     return found or None
 
 
-def claimed(row: Sequence[Any]) -> tuple[str, str]:
+def read_owner(row: Sequence[Any]) -> tuple[str, str]:
     """Return the user and agent of a row; empty texts when they cannot be read."""
     try:
         return _text(row[1], "user"), _text(row[2], "agent")
@@ -94,7 +94,7 @@ def claimed(row: Sequence[Any]) -> tuple[str, str]:
         return "", ""
 
 
-def shown(fact_id: object) -> str:
+def printable_id(fact_id: object) -> str:
     """Return any fact id as text; a valid id is unchanged."""
     if isinstance(fact_id, str):
         fact_id = fact_id.encode(errors="surrogateescape")
@@ -155,7 +155,7 @@ def _confidence(value: object) -> float:
     return value
 
 
-def _foreign_instant(value: object) -> int:
+def _pinned_at(value: object) -> int:
     """Return microseconds since 1970 UTC; an instant without an offset is taken as UTC."""
     try:
         at = datetime.fromisoformat(_text(value, "pinned_at"))
@@ -181,94 +181,97 @@ class _Change(NamedTuple):
     Attributes:
         fact_id: The id, as text that can be printed.
         row: Its row; None when it was removed.
-        said: The assertion of the row, or why it cannot be read.
+        content: The assertion of the row, or why it cannot be read.
     """
 
     fact_id: str
     row: Sequence[Any] | None
-    said: ManualAssertion | Unreadable
+    content: ManualAssertion | Unreadable
 
     @property
-    def place(self) -> tuple[bool, int, str]:
+    def sort_key(self) -> tuple[bool, int, str]:
         """The sort key of changes: removals first, then by the instants of the rows.
 
         A new row may replace a removed row of the same key.
         """
-        at = self.said.pinned_at if isinstance(self.said, ManualAssertion) else None
+        at = self.content.pinned_at if isinstance(self.content, ManualAssertion) else None
         return self.row is not None, at or 0, self.fact_id
 
 
-def has_news(connection: sqlite3.Connection) -> bool:
+def has_changes(connection: sqlite3.Connection) -> bool:
     """Return whether a change is not recorded yet."""
     return bool(connection.execute(_SQL["any_change"]).fetchone()[0])
 
 
-def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Record]:
+def record_changes(
+    connection: sqlite3.Connection, depth: int, at: datetime, *, chunk: int = CHUNK
+) -> list[Record]:
     """Record the changes of other programs; inside a transaction, before its own writes.
 
     Args:
         connection: Without an open cursor on ``facts``.
         depth: Links of lineage.
         at: The instant of the changes.
+        chunk: Record at most so many changes as one firing.
 
     Returns:
         The rows that are added to the ledger.
     """
-    if not has_news(connection):
+    if not has_changes(connection):
         return []
     with decode_texts_with(connection, escaped):
         changed = connection.execute(_SQL["changes"]).fetchall()
     firing = Firing(EXTERNAL, "", "manual", at)
     adopting = not connection.execute(_LEDGER["last_row"]).fetchone()
     records = []
-    for first in range(0, len(changed), CHUNK):
-        changes = _changes(connection, changed[first : first + CHUNK])
-        hand = ManualEdits(connection, depth, firing)
-        records += _record(hand, connection, changes, adopting=adopting)
+    for first in range(0, len(changed), chunk):
+        changes = _sorted_changes(connection, changed[first : first + chunk])
+        edits = ManualEdits(connection, depth, firing)
+        records += _record_firing(edits, connection, changes, adopting=adopting)
     connection.execute(_SQL["drop_changes"])
     return records
 
 
-def _changes(
+def _sorted_changes(
     connection: sqlite3.Connection, changed: Iterable[tuple[object, int | None]]
 ) -> list[_Change]:
     with decode_texts_with(connection, escaped):
-        return sorted(_read(connection, changed), key=lambda change: change.place)
+        return sorted(_read_changes(connection, changed), key=lambda change: change.sort_key)
 
 
-def _read(
+def _read_changes(
     connection: sqlite3.Connection, changed: Iterable[tuple[object, int | None]]
 ) -> Iterator[_Change]:
     for fact_id, rowid in changed:
         row = None if rowid is None else connection.execute(_SQL["row"], (rowid,)).fetchone()
-        said = decode_statement(row) if row else Unreadable("the row was removed")
-        yield _Change(shown(fact_id), row, said)
+        content = decode_fact_row(row) if row else Unreadable("the row was removed")
+        yield _Change(printable_id(fact_id), row, content)
 
 
-def _record(
-    hand: ManualEdits,
+def _record_firing(
+    edits: ManualEdits,
     connection: sqlite3.Connection,
     changes: Sequence[_Change],
     *,
     adopting: bool,
 ) -> list[Record]:
-    hand.batch.overwrites = True
-    hand.batch.found = {change.fact_id: tuple(change.row) for change in changes if change.row}
+    edits.batch.overwrites = True
+    edits.batch.found = {change.fact_id: tuple(change.row) for change in changes if change.row}
     if adopting:
-        hand.batch.note = {"adopted": len(hand.batch.found)}
-    hand.look_up([change.fact_id for change in changes])
+        edits.batch.note = {"adopted": len(edits.batch.found)}
+    edits.load([change.fact_id for change in changes])
     connection.executemany(_SQL["drop_unreadable"], [_quarantine_key(change) for change in changes])
-    said = [(change, _said(hand, change)) for change in changes]
-    hand.do([claim for _, claim in said if claim is not None])
-    for change, claim in said:
+    claims = [(change, _claim_of(edits, change)) for change in changes]
+    edits.apply_changes([claim for _, claim in claims if claim is not None])
+    for change, claim in claims:
         # The ledger may not have the row as current, for example after a retraction.
         if (
             change.row is not None
             and claim is not None
-            and not hand.known_state.fact(change.fact_id)
+            and not edits.known_state.fact(change.fact_id)
         ):
-            hand.write_back(change.fact_id)
-    outcome = hand.finish()
+            edits.rewrite_row(change.fact_id)
+    outcome = edits.finish()
     return outcome.records if outcome else []
 
 
@@ -277,43 +280,43 @@ def _quarantine_key(change: _Change) -> dict[str, str]:
     return {"rule": EXTERNAL, "channel": channel, "eid": change.fact_id}
 
 
-def _said(hand: ManualEdits, change: _Change) -> Claim | Candidate | None:
+def _claim_of(edits: ManualEdits, change: _Change) -> Claim | Candidate | None:
     """Return the claim of a change; None when it changes nothing, or is quarantined."""
-    fact = hand.known_state.fact(change.fact_id)
+    fact = edits.known_state.fact(change.fact_id)
     stored = fact_row(fact) if fact else None
     if change.row == stored:
         return None
     if change.row is None:
-        return hand.removed(fact) if fact else None
-    said = change.said
-    if isinstance(said, Unreadable):
-        owner = owner_of(*claimed(change.row), channel_of(change.fact_id))
-        hand.set_aside(_quarantined_candidate(hand, change, owner, UNREADABLE, said.detail))
+        return edits.withdraw_or_retract(fact) if fact else None
+    content = change.content
+    if isinstance(content, Unreadable):
+        owner = owner_of(*read_owner(change.row), channel_of(change.fact_id))
+        edits.quarantine(_quarantined_candidate(edits, change, owner, UNREADABLE, content.detail))
         return None
-    if hand.is_taken(change.fact_id, owner_of_assertion(said)):
+    if edits.is_taken(change.fact_id, owner_of_assertion(content)):
         detail = f"fact id {change.fact_id!r} belongs to another user or agent"
-        hand.set_aside(
-            _quarantined_candidate(hand, change, owner_of_assertion(said), ID_TAKEN, detail)
+        edits.quarantine(
+            _quarantined_candidate(edits, change, owner_of_assertion(content), ID_TAKEN, detail)
         )
-        hand.write_back(change.fact_id)
+        edits.rewrite_row(change.fact_id)
         return None
-    if hand.edits_manually(change.fact_id):
-        return hand.said(said, at=_instant(hand, said, fact))
-    return hand.declared(said)
+    if edits.edits_manually(change.fact_id):
+        return edits.assertion_claim(content, at=_instant(edits, content, fact))
+    return edits.declaration_claim(content)
 
 
 def _quarantined_candidate(
-    hand: ManualEdits, change: _Change, owner: str, reason: str, detail: str
+    edits: ManualEdits, change: _Change, owner: str, reason: str, detail: str
 ) -> Candidate:
     fact_id = change.fact_id
     return Candidate(
-        fact_id, owner, EXTERNAL, 0, hand.batch.at, fact_id, None, reason, detail, contested=True
+        fact_id, owner, EXTERNAL, 0, edits.batch.at, fact_id, None, reason, detail, contested=True
     )
 
 
-def _instant(hand: ManualEdits, said: ManualAssertion, fact: CurrentFact | None) -> int | None:
+def _instant(edits: ManualEdits, asserted: ManualAssertion, fact: CurrentFact | None) -> int | None:
     """Return the instant of a change: that of its row, if it is new, and now at the latest."""
     kept = None if fact is None else fact.effective.pinned_at
-    if said.pinned_at is None or said.pinned_at == kept:
+    if asserted.pinned_at is None or asserted.pinned_at == kept:
         return None
-    return min(said.pinned_at, hand.batch.at)
+    return min(asserted.pinned_at, edits.batch.at)

@@ -33,9 +33,9 @@ def find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
         connection: To the facts.
         pattern: `is_specified` is true of it.
     """
-    said = {slot: text for slot in SPECIFIED if (text := getattr(pattern, slot)) is not None}
-    found = _fetch(connection, _FACTS[_query(said)], said)
-    return sorted(filter(_equal_to(said), readable_facts(found)), key=_ID)
+    wanted = {slot: text for slot in SPECIFIED if (text := getattr(pattern, slot)) is not None}
+    found = _fetch(connection, _FACTS[_query(wanted)], wanted)
+    return sorted(filter(_equal_to(wanted), readable_facts(found)), key=_ID)
 
 
 def is_specified(pattern: FactPattern) -> bool:
@@ -50,13 +50,13 @@ def is_specified(pattern: FactPattern) -> bool:
     )
 
 
-def _query(said: Mapping[str, str]) -> str:
+def _query(wanted: Mapping[str, str]) -> str:
     """Return the name of the query that finds a pattern by an index."""
-    if "user" in said:
-        return f"find_facts_of_user{'_and_agent' if 'agent' in said else ''}"
-    if "subject" in said:
-        return f"find_facts_of_subject{'_and_predicate' if 'predicate' in said else ''}"
-    return "find_facts_of_object" if "object" in said else "all_facts"
+    if "user" in wanted:
+        return f"find_facts_of_user{'_and_agent' if 'agent' in wanted else ''}"
+    if "subject" in wanted:
+        return f"find_facts_of_subject{'_and_predicate' if 'predicate' in wanted else ''}"
+    return "find_facts_of_object" if "object" in wanted else "all_facts"
 
 
 def _fetch(
@@ -93,9 +93,9 @@ def readable_facts(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
             yield fact
 
 
-def fact_of(standing: CurrentFact) -> Fact:
+def fact_of(current: CurrentFact) -> Fact:
     """Return a current fact, equal to `fact_from` of its row."""
-    claim = standing.effective.claim
+    claim = current.effective.claim
     user, agent = user_and_agent(claim.owner)
     return construct(
         Fact,
@@ -104,9 +104,9 @@ def fact_of(standing: CurrentFact) -> Fact:
             "user": user,
             "agent": agent,
             "payload": claim.payload,
-            "lineage": lineage_of(standing),
+            "lineage": lineage_of(current),
             "confidence": claim.confidence,
-            "pinned_at": instant(standing.effective.pinned_at),
+            "pinned_at": instant(current.effective.pinned_at),
             "metadata": metadata_of(claim),
         },
     )
@@ -132,15 +132,15 @@ def fact_from(row: Sequence[Any]) -> Fact:
 
 def _equal_to(slots: Mapping[str, str]) -> Callable[[Fact], bool]:
     """Return a test whether a fact equals a pattern."""
-    said = dict(slots)
-    owner = [(name, said.pop(name)) for name in ("user", "agent") if name in said]
+    payload = dict(slots)
+    owner = [(name, payload.pop(name)) for name in ("user", "agent") if name in payload]
 
     def equals(fact: Fact) -> bool:
         # Not all(): it takes longer than the rest, and this runs for each row.
         for name, value in owner:
             if getattr(fact, name) != value:
                 return False
-        for slot, value in said.items():  # noqa: SIM110 # as above
+        for slot, value in payload.items():  # noqa: SIM110 # as above
             if fact.payload.get(slot) != value:
                 return False
         return True

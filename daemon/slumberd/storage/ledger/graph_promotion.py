@@ -19,7 +19,7 @@ from slumberd.model.firing import Firing
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.fact_rows import fact_from
-from slumberd.storage.ledger.manual_edits import ManualEdits, checked
+from slumberd.storage.ledger.manual_edits import ManualEdits, check_storable
 from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
 
 _SQL = statements("ledger")
@@ -43,29 +43,31 @@ def promote(
     Raises:
         InputError: The ledger cannot store a fact unchanged.
     """
-    work = _Promoting(connection, ManualEdits(connection, depth, firing), firing)
-    return work.promote(facts)
+    promotion = _GraphPromotion(connection, ManualEdits(connection, depth, firing), firing)
+    return promotion.promote(facts)
 
 
-class _Promoting:
+class _GraphPromotion:
     """One promotion of a graph."""
 
-    def __init__(self, connection: sqlite3.Connection, hand: ManualEdits, firing: Firing) -> None:
+    def __init__(self, connection: sqlite3.Connection, edits: ManualEdits, firing: Firing) -> None:
         self._connection = connection
-        self._edits = hand
+        self._edits = edits
         self._rule_id = firing.rule_id
-        self._known_state: KnownState = hand.known_state
-        self._past = erased_scope_lookup(connection)
-        self._said: dict[str, ManualAssertion] = {}
+        self._known_state: KnownState = edits.known_state
+        self._erased = erased_scope_lookup(connection)
+        self._assertions: dict[str, ManualAssertion] = {}
 
     def promote(self, facts: Sequence[Fact]) -> Promoted:
-        self._said = {fact.id: checked(self._said_by(fact)) for fact in facts}
+        self._assertions = {fact.id: check_storable(self._assertion_of(fact)) for fact in facts}
         at = self._edits.batch.at
-        claims = [declaration(self._said[fact_id], at) for fact_id in sorted(self._said)]
-        verdicts = self._verdicts(claims)
+        claims = [
+            declaration(self._assertions[fact_id], at) for fact_id in sorted(self._assertions)
+        ]
+        verdicts = self._judge(claims)
         for claim in claims:
             if verdicts[claim.fact_id] == "news":
-                self._declare(self._said[claim.fact_id])
+                self._declare(self._assertions[claim.fact_id])
         outcome = self._edits.finish()
         return Promoted(
             self._current_facts(verdicts),
@@ -74,7 +76,7 @@ class _Promoting:
             withheld=dict(_withheld(verdicts)),
         )
 
-    def _said_by(self, fact: Fact) -> ManualAssertion:
+    def _assertion_of(self, fact: Fact) -> ManualAssertion:
         at = instant(self._edits.batch.at).isoformat()
         lineage = [{**entry, "promotion_ts": at} for entry in fact.lineage]
         return ManualAssertion(
@@ -82,46 +84,48 @@ class _Promoting:
             dict(fact.metadata),
         )  # fmt: skip
 
-    def _verdicts(self, claims: Sequence[Claim]) -> dict[str, Verdict]:
-        known = self._known(claims)
-        taken: dict[str, Verdict] = {}
+    def _judge(self, claims: Sequence[Claim]) -> dict[str, Verdict]:
+        known = self._load_state(claims)
+        verdicts: dict[str, Verdict] = {}
         for claim in claims:
-            if self._is_erased(self._said[claim.fact_id]):
-                taken[claim.fact_id] = "forgotten"
+            if self._is_erased(self._assertions[claim.fact_id]):
+                verdicts[claim.fact_id] = "forgotten"
             elif self._edits.is_taken(claim.fact_id, claim.owner):
-                taken[claim.fact_id] = "id_taken"
+                verdicts[claim.fact_id] = "id_taken"
             else:
-                taken[claim.fact_id] = known.verdict(claim)
-        return taken
+                verdicts[claim.fact_id] = known.verdict(claim)
+        return verdicts
 
-    def _known(self, claims: Sequence[Claim]) -> PromotionState:
+    def _load_state(self, claims: Sequence[Claim]) -> PromotionState:
         """Load the state that the verdicts and the resolution need."""
         loaded, known_state = self._edits.batch.loaded, self._known_state
         histories = loaded.load_histories([claim.fact_id for claim in claims])
         loaded.load(self._candidates_of(claims))
         firings = {
-            met.firing
+            evaluation.firing
             for evaluations in (
                 *known_state.evaluations.values(),
-                *(one.evaluations for one in histories.values()),
+                *(history.evaluations for history in histories.values()),
             )
-            for met in evaluations
-            if met.rule_id == MANUAL_RULE_ID
+            for evaluation in evaluations
+            if evaluation.rule_id == MANUAL_RULE_ID
         }
-        asked = {"numbers": orjson.dumps(sorted(firings)).decode()}
-        speakers = dict(self._connection.execute(_SQL["rules_of_firings"], asked).fetchall())
-        return PromotionState(known_state, histories, speakers, self._rule_id)
+        parameters = {"numbers": orjson.dumps(sorted(firings)).decode()}
+        rule_ids = dict(self._connection.execute(_SQL["rules_of_firings"], parameters).fetchall())
+        return PromotionState(known_state, histories, rule_ids, self._rule_id)
 
     @staticmethod
     def _candidates_of(claims: Sequence[Claim]) -> list[Candidate]:
         return [incoming(claim) for claim in claims]
 
-    def _is_erased(self, said: ManualAssertion) -> bool:
+    def _is_erased(self, asserted: ManualAssertion) -> bool:
         # A triple has no instant of its own, so every erasure of its scope covers it.
-        return self._past is not None and self._past.covers(said.user, "", said.agent, _EVER)
+        return self._erased is not None and self._erased.covers(
+            asserted.user, "", asserted.agent, _EVER
+        )
 
-    def _declare(self, said: ManualAssertion) -> None:
-        self._edits.resolution.apply(incoming(self._edits.declared(said)))
+    def _declare(self, asserted: ManualAssertion) -> None:
+        self._edits.resolution.apply(incoming(self._edits.declaration_claim(asserted)))
 
     def _current_facts(self, verdicts: dict[str, Verdict]) -> list[Fact]:
         """Return the current facts that this rule promotes."""

@@ -44,7 +44,7 @@ class ManualEdits:
 
     Attributes:
         batch: The batch that writes them.
-        known_state: The loaded state; `look_up` loads more.
+        known_state: The loaded state; `load` loads more.
     """
 
     def __init__(self, connection: sqlite3.Connection, depth: int, firing: Firing) -> None:
@@ -61,7 +61,7 @@ class ManualEdits:
             return None
         return self.batch.write(self.resolution, {"": counts_of(self._claims, 0, entries)})
 
-    def assert_(self, said: ManualAssertion, *, again: bool) -> None:
+    def assert_fact(self, asserted: ManualAssertion, *, again: bool) -> None:
         """Assert a fact, unless the last manual edit of its id is equal.
 
         With `again`, an equal assertion is repeated when its fact is not current any more.
@@ -72,16 +72,16 @@ class ManualEdits:
             FactConflictError: Another user, agent or channel holds one of its ids, or the id is
                 reserved for the ledger.
         """
-        checked(said)
-        claim = self.said(said)
+        check_storable(asserted)
+        claim = self.assertion_claim(asserted)
         self._refuse_foreign(claim)
         self.batch.loaded.load([incoming(claim)])
         last = self._last_manual_claim(claim.fact_id)
         if last and is_same_statement(last, claim) and (self._is_current(last) or not again):
             return
-        self.do([claim])
+        self.apply_changes([claim])
 
-    def declare(self, said: ManualAssertion) -> None:
+    def declare_fact(self, asserted: ManualAssertion) -> None:
         """Declare a fact, as another program does that pins a row.
 
         Where a rule or a person holds the id with a current fact, this is a manual edit of it.
@@ -92,53 +92,53 @@ class ManualEdits:
             FactConflictError: Another user, agent or channel holds its id, or the id is reserved
                 for the ledger.
         """
-        checked(said)
-        self.look_up((said.fact_id,))
-        if self.edits_manually(said.fact_id):
-            self.assert_(said, again=True)
+        check_storable(asserted)
+        self.load((asserted.fact_id,))
+        if self.edits_manually(asserted.fact_id):
+            self.assert_fact(asserted, again=True)
             return
-        claim = self.declared(said)
+        claim = self.declaration_claim(asserted)
         self._refuse_foreign(claim)
         last = self._last_manual_claim(claim.fact_id)
         if last is None or not self._is_current(last) or not is_same_declaration(last, claim):
-            self.do([claim])
+            self.apply_changes([claim])
 
     def edits_manually(self, fact_id: str) -> bool:
         """Return whether a write to the row of an id changes a fact of a rule or a person.
 
-        The id must be loaded with `look_up`.
+        The id must be loaded with `load`.
         """
         fact = self.known_state.fact(fact_id)
         return fact is not None and not fact.effective.claim.declared
 
-    def declared(self, said: ManualAssertion) -> Claim:
+    def declaration_claim(self, asserted: ManualAssertion) -> Claim:
         """Return the claim that declares a fact."""
         self._claims += 1
-        return declaration(said, self.batch.at)
+        return declaration(asserted, self.batch.at)
 
-    def remove(self, fact_id: str) -> None:
+    def remove_fact(self, fact_id: str) -> None:
         """Remove a fact as the program that pinned it does; do nothing when it is not current."""
-        self.look_up((fact_id,))
+        self.load((fact_id,))
         fact = self.known_state.fact(fact_id)
         if fact is not None:
-            self.do([self.removed(fact)])
+            self.apply_changes([self.withdraw_or_retract(fact)])
 
-    def removed(self, fact: CurrentFact) -> Claim | Candidate:
+    def withdraw_or_retract(self, fact: CurrentFact) -> Claim | Candidate:
         """Return the withdrawal of a declared fact whose row a program removed.
 
         If a rule promoted the id too, this returns a retraction, as by a person.
         """
         rivals = [
-            one.claim
-            for one in self.known_state.effective_claims(fact.fact_id)
-            if not one.claim.declared
+            effective.claim
+            for effective in self.known_state.effective_claims(fact.fact_id)
+            if not effective.claim.declared
         ]
         if rivals or not fact.effective.claim.declared:
-            return self.taken_out(fact, ())
+            return self.retraction_claim(fact, ())
         self._claims += 1
         return withdrawal(fact.effective.claim)
 
-    def take_out(
+    def retract(
         self,
         fact_ids: Sequence[str],
         *,
@@ -150,13 +150,13 @@ class ManualEdits:
         Raises:
             NoInputError: `known_only` is set, and no claim ever had one of the ids.
         """
-        self.look_up(fact_ids)
+        self.load(fact_ids)
         if known_only:
             self._refuse_unused(fact_ids)
         current = [self.known_state.fact(fact_id) for fact_id in dict.fromkeys(fact_ids)]
-        self.do([self.taken_out(one, lineage) for one in current if one is not None])
+        self.apply_changes([self.retraction_claim(fact, lineage) for fact in current if fact])
 
-    def apply(self, delta: AnyDelta, *, strict: bool) -> None:
+    def apply_delta(self, delta: AnyDelta, *, strict: bool) -> None:
         """Apply one delta with complete provenance."""
         lineage = (_lineage_entry(delta),)
         if isinstance(delta, UpdateDelta | DeleteDelta) and strict:
@@ -165,7 +165,7 @@ class ManualEdits:
             case NoopDelta():
                 number = self._number()
                 precedence = precedence_of(self.batch.at, number)
-                self.do(
+                self.apply_changes(
                     [
                         noop_claim(
                             precedence, number=number, confidence=delta.confidence, lineage=lineage
@@ -173,19 +173,21 @@ class ManualEdits:
                     ]
                 )
             case DeleteDelta():
-                self.take_out(delta.replaces, lineage=lineage)
+                self.retract(delta.replaces, lineage=lineage)
             case AddDelta() | UpdateDelta():
-                self.assert_(_assertion_from(delta, lineage), again=False)
+                self.assert_fact(_assertion_from(delta, lineage), again=False)
 
-    def look_up(self, fact_ids: Sequence[str]) -> None:
+    def load(self, fact_ids: Sequence[str]) -> None:
         """Load all claims of some fact ids, and the facts of the same keys."""
         self.batch.loaded.load_histories(fact_ids)
 
-    def said(self, said: ManualAssertion, *, at: int | None = None) -> Claim:
+    def assertion_claim(self, asserted: ManualAssertion, *, at: int | None = None) -> Claim:
         """Return the claim that asserts a fact, at an instant in microseconds; None means now."""
-        return assertion(said, precedence_of(self.batch.at if at is None else at, self._number()))
+        return assertion(
+            asserted, precedence_of(self.batch.at if at is None else at, self._number())
+        )
 
-    def taken_out(self, fact: CurrentFact, lineage: Sequence[dict[str, Any]]) -> Claim:
+    def retraction_claim(self, fact: CurrentFact, lineage: Sequence[dict[str, Any]]) -> Claim:
         """Return the claim that retracts a current fact, now."""
         number = self._number()
         precedence = precedence_of(self.batch.at, number)
@@ -196,34 +198,37 @@ class ManualEdits:
         self._claims += 1
         return self.batch.number + self._claims - 1
 
-    def do(self, changes: Sequence[Claim | Candidate]) -> None:
+    def apply_changes(self, changes: Sequence[Claim | Candidate]) -> None:
         """Resolve manual edits, and withdrawals by programs, in order.
 
         A manual edit takes effect at once, whatever its key and ids already hold. A declared
         fact has the instant that its program gives.
         """
-        met = [incoming(one) if isinstance(one, Claim) else one for one in changes]
-        self.batch.loaded.load(met)
-        edits = [one.claim for one in met if one.claim is not None and not one.claim.declared]
-        self._load_every_object(edits)
-        for one in met:
-            if one.claim is None or one.claim.declared:
-                self.resolution.apply(one)
+        candidates = [
+            incoming(change) if isinstance(change, Claim) else change for change in changes
+        ]
+        self.batch.loaded.load(candidates)
+        claims = [candidate.claim for candidate in candidates if candidate.claim is not None]
+        self._load_every_object([claim for claim in claims if not claim.declared])
+        for candidate in candidates:
+            if candidate.claim is None or candidate.claim.declared:
+                self.resolution.apply(candidate)
             else:
-                self.resolution.apply(incoming(self._after_newest(one.claim)))
+                self.resolution.apply(incoming(self._after_newest(candidate.claim)))
 
     def _load_every_object(self, claims: Sequence[Claim]) -> None:
         """Load multi-valued keys in full: the newest instant of any object counts."""
         targets = [target for claim in claims for target in self.known_state.targets(claim)]
-        keys = {one.key for one in (*claims, *targets) if one.key in self.known_state.multi_valued}
+        multi_valued = self.known_state.multi_valued
+        keys = {claim.key for claim in (*claims, *targets) if claim.key in multi_valued}
         self.batch.loaded.load_in_full(keys - self.known_state.complete_keys.keys())
 
-    def set_aside(self, met: Candidate) -> None:
+    def quarantine(self, candidate: Candidate) -> None:
         """Quarantine a change that cannot be read, or that has the id of another owner."""
         self._claims += 1
-        self.resolution.apply(met)
+        self.resolution.apply(candidate)
 
-    def write_back(self, fact_id: str) -> None:
+    def rewrite_row(self, fact_id: str) -> None:
         """Write the row of a fact id again as the ledger has it."""
         fact = self.known_state.fact(fact_id)
         if fact is None:
@@ -233,8 +238,13 @@ class ManualEdits:
             self.resolution.dirty[claim.key, self.known_state.multi_valued.slot_of(claim)] = None
 
     def _last_manual_claim(self, fact_id: str) -> Claim | None:
-        met = reversed(self.known_state.evaluations.get(fact_id, ()))
-        return next((one.claim for one in met if one.rule_id == MANUAL_RULE_ID and one.claim), None)
+        found = self.known_state.evaluations.get(fact_id, ())
+        claims = (
+            evaluation.claim
+            for evaluation in reversed(found)
+            if evaluation.rule_id == MANUAL_RULE_ID
+        )
+        return next(filter(None, claims), None)
 
     def _is_current(self, claim: Claim) -> bool:
         fact = self.known_state.fact(claim.fact_id)
@@ -256,20 +266,21 @@ class ManualEdits:
 
     def is_taken(self, fact_id: str, owner: str) -> bool:
         """Return whether another user, agent or channel than the owner holds a fact id."""
-        return any(one.claim.owner != owner for one in self.known_state.effective_claims(fact_id))
+        effective_claims = self.known_state.effective_claims(fact_id)
+        return any(effective.claim.owner != owner for effective in effective_claims)
 
     def _refuse_foreign(self, claim: Claim) -> None:
         if claim.fact_id.startswith(OWN_IDS):
             raise FactConflictError(
                 claim.fact_id, f"ids that begin with {OWN_IDS!r} are reserved for the ledger"
             )
-        self.batch.loaded.load_named((claim.fact_id, *claim.names))
+        self.batch.loaded.load_evaluations((claim.fact_id, *claim.names))
         for fact_id in (claim.fact_id, *claim.names):
             if self.is_taken(fact_id, claim.owner):
                 raise FactConflictError(fact_id, "is held by another user, agent or channel")
 
     def _refuse_unknown(self, fact_ids: Sequence[str]) -> None:
-        self.batch.loaded.load_named(fact_ids)
+        self.batch.loaded.load_evaluations(fact_ids)
         for fact_id in fact_ids:
             if not self.known_state.effective_claims(fact_id):
                 raise FactConflictError(fact_id, "is replaced, but no fact ever had this id")
@@ -281,7 +292,7 @@ class ManualEdits:
                 raise NoInputError(fact_id, remedy)
 
 
-def checked(said: ManualAssertion) -> ManualAssertion:
+def check_storable(asserted: ManualAssertion) -> ManualAssertion:
     """Return an assertion that the ledger can store unchanged.
 
     Raises:
@@ -289,13 +300,13 @@ def checked(said: ManualAssertion) -> ManualAssertion:
             nested too deep.
     """
     # SQLite's JSON may end a text at NUL, so such an id would equal another id.
-    for text in (said.fact_id, said.user, said.agent, *said.names):
+    for text in (asserted.fact_id, asserted.user, asserted.agent, *asserted.names):
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-            problem = f"{text!r} holds NUL or no valid Unicode"
-            raise InputError(f"fact {said.fact_id!r}: {problem}")
-    if any(map(too_deep, [said.payload, *said.lineage, said.metadata or {}])):
-        raise InputError(f"fact {said.fact_id!r} is nested deeper than {MOST_DEPTH} levels")
-    return said
+            problem = f"{text!r} contains NUL or invalid Unicode"
+            raise InputError(f"fact {asserted.fact_id!r}: {problem}")
+    if any(map(too_deep, [asserted.payload, *asserted.lineage, asserted.metadata or {}])):
+        raise InputError(f"fact {asserted.fact_id!r} is nested deeper than {MOST_DEPTH} levels")
+    return asserted
 
 
 def _lineage_entry(delta: AnyDelta) -> dict[str, Any]:

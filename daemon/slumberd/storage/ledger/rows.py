@@ -15,8 +15,9 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256 as _sha256
+from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr, Generic, NamedTuple
 
 import orjson
 
@@ -35,18 +36,22 @@ GENESIS = bytes(32)
 """The chain hash before the first row."""
 
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
-WHATS = (
+EVENTS = (
     "firing", "claim", "withdrawal", "quarantine", "known", "restored", "undone", "erased",
     "gated",
 )  # fmt: skip
 """Events that rows record; the ledger keeps their numbers, so a new one comes last."""
-_KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
-_WHAT = {what: number for number, what in enumerate(WHATS)}
-_CLAIM = _WHAT["claim"]
+_KIND_NUMBERS: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
+_EVENT_NUMBERS = {event: number for number, event in enumerate(EVENTS)}
+FIRING, CLAIM = EVENTS.index("firing"), EVENTS.index("claim")
+UNDONE, FIRING_KIND = EVENTS.index("undone"), KINDS.index("firing")
+_UNSEALED = 12
+"""How many columns a row has before its salt."""
 SALT_BYTES, HASH_BYTES = 16, 32
 _FIRST_SALTS, _MOST_SALTS = 64, 4_096
-"""Salts of the first and of the largest read; each read doubles the number. A call of the system
-releases the interpreter lock so shortly that a waiting thread wakes up in vain."""
+"""Salts of the first and of the largest read; each read doubles the number.
+
+A system call releases the interpreter lock so briefly that a waiting thread wakes up in vain."""
 
 _ERASABLE = struct.Struct(">Bqqiii")
 _PUBLIC = struct.Struct(">qqqqBB")
@@ -73,9 +78,9 @@ def commitment_of(
     return _sha256(b"".join(parts)).digest()
 
 
-def fixed_part(seq: int, delta: int, firing: int, version: int, what: int, kind: int) -> bytes:
+def fixed_part(seq: int, first: int, firing: int, version: int, event: int, kind: int) -> bytes:
     """Return the numbers of a row that no erasure removes, as the chain hash covers them."""
-    return _PUBLIC.pack(seq, delta, firing, version, what, kind)
+    return _PUBLIC.pack(seq, first, firing, version, event, kind)
 
 
 def chain_of(
@@ -102,27 +107,92 @@ class ErasedRows:
         self.count += 1
         self._hash.update(seq.to_bytes(8, "big", signed=True))
 
-    def told(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Return the part of an erasure's payload that covers these rows."""
         return {"rows": self.count, "hash": self._hash.hexdigest()}
 
 
-Draft = tuple[
-    int, int, int, str, str, str, int, int | None, int | None, str | None, str | None, bytes | None
-]
-"""The columns of a row up to ``payload``, without salt and hashes."""
+class LedgerRow(NamedTuple, Generic[AnyStr]):
+    """One row of the ledger, as stored.
+
+    ``LedgerRow[bytes]`` has texts as bytes, so that a check can read a row that is not valid UTF-8.
+
+    Attributes:
+        seq: Its number; without gaps, in order of commit.
+        first: The number of the first row of an equal evaluation; its own number if it is new.
+        firing: The number of its firing's own row.
+        event: What it records: an index of `EVENTS`.
+        kind: The effect on the facts: an index of `KINDS`.
+        reason: Why it is a noop or a quarantine; empty otherwise.
+        version: The evaluated version of the episode; 0 for manual edits.
+        key_id: The number of its key; None without a key.
+        at: The instant of its claim, microseconds since 1970 UTC; None without a claim.
+        fact_id: The id of its fact; None for firings, and when another owner holds the id.
+        replaces: The ids of the removed facts as JSON; None when it removed none.
+        payload: The evaluated claim as JSON; None without one.
+        salt: Hides the content from guesses; None in an erased row, and until `seal` draws it.
+        commitment: The salted hash of the content; empty until `seal` computes it.
+        chain: The chain hash; empty until `seal` computes it.
+    """
+
+    seq: int
+    first: int
+    firing: int
+    event: int
+    kind: int
+    reason: AnyStr
+    version: int
+    key_id: int | None
+    at: int | None
+    fact_id: AnyStr | None
+    replaces: AnyStr | None
+    payload: bytes | None
+    salt: bytes | None = None
+    commitment: bytes = b""
+    chain: bytes = b""
+
+
+class RowWithFiring(NamedTuple):
+    """A row of the ledger, and the firing that wrote it.
+
+    Attributes:
+        row: The row, without its hashes.
+        rule_id: The firing's rule.
+        rule_hash: The rule's content hash then; empty for manual edits.
+        trigger: Why the rule fired.
+        fired_at: The firing's instant, microseconds since 1970 UTC.
+    """
+
+    row: LedgerRow[str]
+    rule_id: str
+    rule_hash: str
+    trigger: str
+    fired_at: int
+
+
+def rows_from(found: Iterable[Sequence[Any]]) -> Iterator[LedgerRow[str]]:
+    """Yield rows from the columns of a query that has no hashes."""
+    return starmap(LedgerRow, found)
+
+
+def row_with_firing(columns: Sequence[Any]) -> RowWithFiring:
+    """Return a row and its firing from the columns of a query, those of the firing last."""
+    *row, rule_id, rule_hash, trigger, fired_at = columns
+    return RowWithFiring(LedgerRow(*row), rule_id, rule_hash, trigger, fired_at)
+
+
+def replaced_ids(row: LedgerRow[str]) -> tuple[str, ...]:
+    """Return the ids of the facts that a row removed."""
+    return tuple(orjson.loads(row.replaces)) if row.replaces else ()
 
 
 def seal(
-    drafts: Iterable[Draft], previous: bytes, key: bytes | None
-) -> Iterator[tuple[object, ...]]:
-    """Yield all columns of each row, with salt, commitment and chain hash after `previous`."""
+    rows: Iterable[LedgerRow[str]], previous: bytes, key: bytes | None
+) -> Iterator[LedgerRow[str]]:
+    """Yield each row with its salt, its commitment and its chain hash after `previous`."""
     salts = _salts()
-    for draft in drafts:
-        (
-            seq, delta, firing, what, kind, reason, version,
-            key_id, at, fact_id, replaces, payload,
-        ) = draft  # fmt: skip
+    for row in rows:
+        seq, first, firing, event, kind, reason, version, key_id, at, fact_id, replaces, *_ = row
         salt = next(salts)
         commitment = commitment_of(
             salt,
@@ -130,35 +200,31 @@ def seal(
             at,
             None if fact_id is None else fact_id.encode(),
             None if replaces is None else replaces.encode(),
-            payload,
+            row.payload,
         )
-        what_number, kind_number = _WHAT[what], _KIND[kind]
-        fixed = _PUBLIC.pack(seq, delta, firing, version, what_number, kind_number)
+        fixed = _PUBLIC.pack(seq, first, firing, version, event, kind)
         previous = chain_of(key, previous, commitment, fixed, reason.encode())
-        yield (
-            seq, delta, firing, what_number, kind_number, reason, version,
-            key_id, at, fact_id, replaces, salt, payload, commitment, previous,
-        )  # fmt: skip
+        yield LedgerRow._make((*row[:_UNSEALED], salt, commitment, previous))
 
 
 def _salts() -> Iterator[bytes]:
-    # One read a salt would cost as much as the hashing.
+    # A read for each salt would cost as much as the hashing.
     count = _FIRST_SALTS
     while True:
-        drawn = os.urandom(SALT_BYTES * count)
-        for first in range(0, len(drawn), SALT_BYTES):
-            yield drawn[first : first + SALT_BYTES]
+        random = os.urandom(SALT_BYTES * count)
+        for first in range(0, len(random), SALT_BYTES):
+            yield random[first : first + SALT_BYTES]
         count = min(2 * count, _MOST_SALTS)
 
 
-def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
-    """Return the columns of an entry, without salt and hashes."""
-    seq, what, delta, met, fact_id, _, went, reason, first = entry
-    replaces = orjson.dumps(went).decode() if went else None
-    return (
-        seq, first, firing, what, delta, reason,
-        met.version if met else 0, key_id, met.at if met else None, fact_id or None,
-        replaces, _payload_of(entry),
+def row_of(entry: Entry, *, firing: int, key_id: int | None) -> LedgerRow[str]:
+    """Return the row of an entry, without salt and hashes."""
+    seq, event, effect, candidate, fact_id, _, removed, reason, first = entry
+    replaces = orjson.dumps(removed).decode() if removed else None
+    return LedgerRow(
+        seq, first, firing, _EVENT_NUMBERS[event], _KIND_NUMBERS[effect], reason,
+        candidate.version if candidate else 0, key_id, candidate.at if candidate else None,
+        fact_id or None, replaces, _payload_of(entry),
     )  # fmt: skip
 
 
@@ -218,32 +284,44 @@ def _manual_part(claim: Claim) -> dict[str, Any]:
 
 def claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
     """Return the claim that `document_of` wrote."""
+    if document.get("rank") == MANUAL:
+        return _manual_claim_from(fact_id, at, document)
     payload = document["payload"]
-    rank = document.get("rank", EPISODE)
-    names = tuple(document.get("names", ()))
-    clears = document.get("clears", False)
-    confidence = document.get("confidence", 1.0)
     asserts = document["asserts"]
-    if rank == MANUAL:
-        return Claim(
-            fact_id, document["owner"], document["key"], Precedence(at, rank, document["id"]),
-            asserts, document["object"], names, clears, confidence, payload,
-            tuple(document["lineage"]), document["metadata"], document.get("pinned_at"),
-            declared=document.get("declared", False), stored=document.get("stored"),
-        )  # fmt: skip
     owner = owner_of(payload["user"], payload["agent"], channel_of(fact_id))
     return Claim(
         fact_id,
         owner,
         key_of(owner, payload, fact_id),
-        Precedence(at, rank, episode_id_of(fact_id)),
+        Precedence(at, document.get("rank", EPISODE), episode_id_of(fact_id)),
         asserts,
         canonical(payload.get("object")) if asserts or "object" in payload else ALL,
-        names,
-        clears,
-        confidence,
+        tuple(document.get("names", ())),
+        document.get("clears", False),
+        document.get("confidence", 1.0),
         payload,
         near=tuple((near, cosine) for near, cosine in document.get("near", ())),
+    )
+
+
+def _manual_claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
+    """Return the claim of a manual edit, or of a declared fact."""
+    return Claim(
+        fact_id,
+        document["owner"],
+        document["key"],
+        Precedence(at, MANUAL, document["id"]),
+        document["asserts"],
+        document["object"],
+        tuple(document.get("names", ())),
+        document.get("clears", False),
+        document.get("confidence", 1.0),
+        document["payload"],
+        tuple(document["lineage"]),
+        document["metadata"],
+        document.get("pinned_at"),
+        declared=document.get("declared", False),
+        stored=document.get("stored"),
     )
 
 
@@ -255,7 +333,7 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
         history = found.get(fact_id)
         if history is None:
             history = found[fact_id] = History([], [])
-        if what == _WHAT["undone"]:
+        if what == UNDONE:
             document = orjson.loads(payload)
             history.undone.append(
                 UndoneEvaluation(seq, document["undoes"], firing, document["owner"])
@@ -269,7 +347,7 @@ def evaluation_from(row: Sequence[Any]) -> Evaluation:
     """Return an evaluation from a row of the query ``evaluations`` that is not an undo."""
     fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing = row
     document = orjson.loads(payload) if payload else {}
-    claim = claim_from(fact_id, at, document) if what == _CLAIM else None
+    claim = claim_from(fact_id, at, document) if what == CLAIM else None
     owner = claim.owner if claim else document.get("owner", "")
     return Evaluation(seq, author_of(rule_id), version, claim, promoted_at, firing, owner)
 
@@ -284,34 +362,36 @@ def firing_id_of(rule_id: str, number: int) -> str:
     return f"{rule_id}@{number}"
 
 
-def record_from(row: tuple[Any, ...]) -> Record:
+def record_from(columns: Sequence[Any]) -> Record:
     """Return a record from a row of the query ``records``."""
-    seq, rule_id, firing, what, kind, fact_id, replaces, payload, reason, at, sibling, run = row
-    document = orjson.loads(payload) if payload and what != _WHAT["firing"] else {}
+    *found, sibling, run = columns
+    row, rule_id, _, _, fired_at = row_with_firing(found)
+    fact_id = row.fact_id or ""
+    document = orjson.loads(row.payload) if row.payload and row.event != FIRING else {}
     return Record(
-        seq,
-        firing_id_of(rule_id, firing),
+        row.seq,
+        firing_id_of(rule_id, row.firing),
         rule_id,
-        KINDS[kind],
-        fact_id or "",
-        tuple(orjson.loads(replaces)) if replaces else (),
-        sources_of(fact_id or "", document),
-        reason,
+        KINDS[row.kind],
+        fact_id,
+        replaced_ids(row),
+        sources_of(fact_id, document),
+        row.reason,
         document.get("confidence", 1.0),
-        instant(at),
-        *_owner_of(fact_id, reason, orjson.loads(sibling) if sibling else document),
+        instant(fired_at),
+        *_owner_of(fact_id, row.reason, orjson.loads(sibling) if sibling else document),
         run or "",
     )
 
 
-def is_known_whose(fact_id: str | None, reason: str) -> bool:
+def has_known_owner(fact_id: str | None, reason: str) -> bool:
     """Return whether the owner of a row is known; a row without a fact id may be of anyone."""
     return bool(fact_id) or reason == ID_TAKEN
 
 
 def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tuple[str, str]:
     """Return the user and agent of a row, from its document or that of a row of the same fact."""
-    if not is_known_whose(fact_id, reason):
+    if not has_known_owner(fact_id, reason):
         return "", ""
     if "owner" in document:
         return user_and_agent(document["owner"])
@@ -322,8 +402,8 @@ def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tup
 def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
     """Return the ids of the source episodes of a row."""
     if document.get("rank") == MANUAL:
-        given = (entry.get("source_episode_ids") for entry in document["lineage"])
-        eids = (eid for sources in given if isinstance(sources, list | tuple) for eid in sources)
+        found = (entry.get("source_episode_ids") for entry in document["lineage"])
+        eids = (eid for sources in found if isinstance(sources, list | tuple) for eid in sources)
         return tuple(dict.fromkeys(eid for eid in eids if isinstance(eid, str)))
     if "eid" in document:
         return (document["eid"],)
@@ -334,10 +414,10 @@ _SQL = statements("ledger")
 _FILE = statements("migrations")["file"]
 
 _NO_KEY = 0
-_MISSING = "the ledger is keyed: name the file of its key in facts.key_file"
-_WRONG = "the ledger was begun with another key: put the right one back into facts.key_file"
+_MISSING = "the ledger has a key: set facts.key_file to the file of its key"
+_WRONG = "the ledger was begun with another key: set facts.key_file to the file of that key"
 _NOT_KEYED = (
-    "the ledger was begun without a key, and stays so: take facts.key_file out, "
+    "the ledger was begun without a key, and cannot get one: remove facts.key_file, "
     "or begin another ledger at another facts.path"
 )
 

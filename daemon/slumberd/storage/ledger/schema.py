@@ -32,7 +32,7 @@ def create(connection: sqlite3.Connection) -> None:
     require_key(connection)
 
 
-def lacking(connection: sqlite3.Connection) -> list[str]:
+def find_missing(connection: sqlite3.Connection) -> list[str]:
     """Return the warnings of a file without the tables that `create` makes.
 
     Raises:

@@ -55,54 +55,57 @@ class BatchSimilarity:
         self._comparer = comparer
         self._least = least
 
-    def compared(self, met: Sequence[Candidate], known_state: KnownState) -> list[Candidate]:
+    def add_links(
+        self, candidates: Sequence[Candidate], known_state: KnownState
+    ) -> list[Candidate]:
         """Return the candidates of one channel; new assertions get their links.
 
         Args:
-            met: Each version at most once.
+            candidates: Each version at most once.
             known_state: Holds the evaluations of every candidate's fact id.
 
         Raises:
             StoppedError: `cancelled` returned true.
         """
-        new = [one for one in met if _is_new(one, known_state)]
-        by_family = sorted(new, key=lambda one: (_family(one), order_of(one)))
+        new = [candidate for candidate in candidates if _is_new(candidate, known_state)]
+        by_family = sorted(new, key=lambda candidate: (_family(candidate), order_of(candidate)))
         linked = {
-            one.eid: one
-            for family, ones in groupby(by_family, _family)
-            for one in self._link_family(family, [*ones], known_state.multi_valued)
+            candidate.eid: candidate
+            for family, found in groupby(by_family, _family)
+            for candidate in self._link_family(family, [*found], known_state.multi_valued)
         }
-        return [linked.get(one.eid, one) for one in met]
+        return [linked.get(candidate.eid, candidate) for candidate in candidates]
 
     def _link_family(
-        self, family: str, ones: Sequence[Candidate], multi: MultiValued
+        self, family: str, candidates: Sequence[Candidate], multi: MultiValued
     ) -> Iterator[Candidate]:
         current = [*self._current_of(family)]
-        said = [statement_of(one.claim) for one in ones if one.claim is not None]
-        if not current and len(said) == 1:
-            yield ones[0]
+        claims = [candidate.claim for candidate in candidates]
+        new = [statement_of(claim) for claim in claims if claim is not None]
+        if not current and len(new) == 1:
+            yield candidates[0]
             return
-        every = [*current, *said]
+        every = [*current, *new]
         found = self._comparer.near(
-            [one.text for one in every],
+            [statement.text for statement in every],
             first=len(current),
             least=self._least,
             most=MOST_COMPARED,
             cancelled=self._cancelled,
         )
-        left = _Left(current, multi)
-        for one, mine, near in zip(ones, said, found, strict=True):
+        still_current = _CurrentStatements(current, multi)
+        for candidate, statement, near in zip(candidates, new, found, strict=True):
             if self._cancelled is not None and self._cancelled():
-                raise StoppedError("the batch was cancelled before it was committed")
+                raise StoppedError("the firing was cancelled while its facts were compared")
             others = [(every[number], round(cosine, _DIGITS)) for number, cosine in near]
-            yield _link(one, [*filter(left.is_apart_from(mine), others)])
-            left.take(mine)
+            yield _link(candidate, [*filter(still_current.is_apart_from(statement), others)])
+            still_current.add(statement)
 
     def _current_of(self, family: str) -> Iterator[Statement]:
         """Yield the latest current facts of a family, oldest first."""
         high = family[:-1] + chr(ord("/") + 1)
-        asked = {"low": family, "high": high, "most": MOST_COMPARED}
-        found = self._connection.execute(_SQL["winners_between"], asked).fetchall()
+        parameters = {"low": family, "high": high, "most": MOST_COMPARED}
+        found = self._connection.execute(_SQL["winners_between"], parameters).fetchall()
         for key, slot, fact_id, at, rank, precedence_id, payload in reversed(found):
             # A declared fact shares its key with other facts, but does not compete with them.
             own = f"{key}/{slot}" if is_declared_slot(slot) else key
@@ -111,7 +114,7 @@ class BatchSimilarity:
             )
 
 
-class _Left:
+class _CurrentStatements:
     """The current facts of a family while the new facts are added one by one.
 
     A new fact finds what it would find if each new fact were a batch of its own.
@@ -119,30 +122,30 @@ class _Left:
 
     def __init__(self, current: Sequence[Statement], multi: MultiValued) -> None:
         self._multi = multi
-        self._there = {one.fact_id: one for one in current}
-        self._holders = {_slot_of(one, multi): one for one in current}
+        self._current = {statement.fact_id: statement for statement in current}
+        self._holders = {_slot_of(statement, multi): statement for statement in current}
 
-    def take(self, mine: Statement) -> None:
-        """Add a fact; of two facts in one slot the older goes."""
-        self._there[mine.fact_id] = mine
-        slot = _slot_of(mine, self._multi)
+    def add(self, new: Statement) -> None:
+        """Add a fact; in a slot only the newer fact stays current."""
+        self._current[new.fact_id] = new
+        slot = _slot_of(new, self._multi)
         holder = self._holders.get(slot)
-        if holder is None or holder.fact_id == mine.fact_id:
-            self._holders[slot] = mine
+        if holder is None or holder.fact_id == new.fact_id:
+            self._holders[slot] = new
             return
-        older, self._holders[slot] = sorted((holder, mine), key=_precedence)
-        if self._there.get(older.fact_id) is older:
-            del self._there[older.fact_id]
+        older, self._holders[slot] = sorted((holder, new), key=_precedence)
+        if self._current.get(older.fact_id) is older:
+            del self._current[older.fact_id]
 
-    def is_apart_from(self, mine: Statement) -> Callable[[tuple[Statement, float]], bool]:
+    def is_apart_from(self, new: Statement) -> Callable[[tuple[Statement, float]], bool]:
         """Return a test: is another fact current, and does it not compete with this one?"""
-        slot, subject = _slot_of(mine, self._multi), _canonical(mine, "subject")
+        slot, subject = _slot_of(new, self._multi), _canonical(new, "subject")
 
         def is_apart(near: tuple[Statement, float]) -> bool:
             other, _ = near
             return (
-                self._there.get(other.fact_id) is other
-                and other.fact_id != mine.fact_id
+                self._current.get(other.fact_id) is other
+                and other.fact_id != new.fact_id
                 and _canonical(other, "subject") == subject
                 and _slot_of(other, self._multi) != slot
             )
@@ -173,12 +176,12 @@ def _link(one: Candidate, near: list[tuple[Statement, float]]) -> Candidate:
     return one._replace(claim=one.claim._replace(near=links))
 
 
-def _slot_of(one: Statement, multi: MultiValued) -> tuple[str, str]:
-    return one.key, multi.slot(one.key, _canonical(one, "object"))
+def _slot_of(statement: Statement, multi: MultiValued) -> tuple[str, str]:
+    return statement.key, multi.slot(statement.key, _canonical(statement, "object"))
 
 
-def _family(one: Candidate) -> str:
-    return "" if one.claim is None else family_of(one.claim)
+def _family(candidate: Candidate) -> str:
+    return "" if candidate.claim is None else family_of(candidate.claim)
 
 
 def _canonical(statement: Statement, part: str) -> str:

@@ -24,13 +24,13 @@ from slumberd.consolidation.resolution import keys_to_load
 from slumberd.consolidation.state import KnownState
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import insert
-from slumberd.storage.ledger.rows import WHATS, evaluations_from, histories_from
+from slumberd.storage.ledger.rows import EVENTS, evaluations_from, histories_from
 from slumberd.storage.sqlite.strict_json import written
 
 _SQL = statements("ledger")
-_GATED = WHATS.index("gated")
+_GATED = EVENTS.index("gated")
 
-_HeadRow = tuple[Any, ...]
+_StateRow = tuple[Any, ...]
 
 
 class LoadedState:
@@ -43,30 +43,27 @@ class LoadedState:
 
     def __init__(self, connection: sqlite3.Connection, multi: MultiValued, depth: int) -> None:
         self._connection = connection
-        self._stored: dict[tuple[str, str], _HeadRow] = {}
+        self._stored: dict[tuple[str, str], _StateRow] = {}
         self.key_ids: dict[str, int] = {}
         self.known_state = KnownState(multi, depth)
 
-    def load(self, incoming: Sequence[Candidate]) -> None:
+    def load(self, candidates: Sequence[Candidate]) -> None:
         """Load the state that the resolution of these candidates needs."""
-        arriving = {one.fact_id for one in incoming}
-        claims = [one.claim for one in incoming if one.claim is not None]
-        self._load_evaluations(arriving | {name for claim in claims for name in claim.names})
+        arriving = {candidate.fact_id for candidate in candidates}
+        claims = [candidate.claim for candidate in candidates if candidate.claim is not None]
+        self.load_evaluations(arriving | {name for claim in claims for name in claim.names})
         self._load_referring_ids(arriving)
         claims += self._known_claims(arriving)
-        referrers = {
-            one for fact_id in arriving for one in self.known_state.referrers.get(fact_id, ())
-        }
-        claims += self._known_claims(referrers - arriving)
-        self._load_evaluations({name for claim in claims for name in claim.names})
-        self._load_heads(self._slots(claims))
+        claims += self._known_claims(self._referrers_of(arriving) - arriving)
+        self.load_evaluations({name for claim in claims for name in claim.names})
+        self._load_states(self._slots(claims))
         self._load_declared({claim.key for claim in claims if deletes_by_key(claim)})
-        self.load_in_full(keys_to_load(incoming, self.known_state))
+        self.load_in_full(keys_to_load(candidates, self.known_state))
 
     def load_waiting(self, rule_id: str, fact_ids: Sequence[str]) -> None:
         """Load the fact ids whose last evaluation by a rule was below its salience minimum."""
-        asked = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
-        for fact_id, what, version in self._connection.execute(_SQL["last_of_rule"], asked):
+        parameters = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
+        for fact_id, what, version in self._connection.execute(_SQL["last_of_rule"], parameters):
             if what == _GATED:
                 self.known_state.waiting[fact_id] = version
             else:
@@ -74,37 +71,34 @@ class LoadedState:
 
     def load_histories(self, fact_ids: Sequence[str]) -> dict[str, History]:
         """Load the state that a change of some fact ids needs; return their histories."""
-        histories = histories_from(self._ask("evaluations", fact_ids))
+        histories = histories_from(self._select("evaluations", fact_ids))
         for fact_id, history in histories.items():
             self.known_state.evaluations[fact_id] = history.remaining()
-        known = [met.claim for one in histories.values() for met in one.evaluations]
+        evaluations = [found for history in histories.values() for found in history.evaluations]
+        known = [evaluation.claim for evaluation in evaluations]
         claims = [claim for claim in known if claim is not None]
         self._load_referring_ids(histories)
         self._load_referrers(set(histories))
-        self._load_evaluations({name for claim in claims for name in claim.names})
+        self.load_evaluations({name for claim in claims for name in claim.names})
         targets = [target for claim in claims for target in self.known_state.targets(claim)]
-        self._load_heads(self._slots(claims))
+        self._load_states(self._slots(claims))
         self.load_in_full({claim.key for claim in (*claims, *targets)})
         return histories
-
-    def load_named(self, fact_ids: Sequence[str]) -> None:
-        """Load the evaluations of some fact ids."""
-        self._load_evaluations(fact_ids)
 
     def load_in_full(self, keys: set[str]) -> None:
         """Load every claim about some keys."""
         if not keys:
             return
-        self._load_heads((key, ALL) for key in keys)
+        self._load_states((key, ALL) for key in keys)
         self.known_state.complete_keys |= {key: set() for key in keys}
         for fact_id, evaluations in self.known_state.evaluations.items():
             for evaluation in evaluations:
                 if evaluation.claim is not None and evaluation.claim.key in keys:
                     self.known_state.complete_keys[evaluation.claim.key].add(fact_id)
-        for key, fact_id in self._ask("facts_of_keys", keys):
+        for key, fact_id in self._select("facts_of_keys", keys):
             self.known_state.complete_keys[key].add(fact_id)
         fact_ids = {fact_id for key in keys for fact_id in self.known_state.complete_keys[key]}
-        self._load_evaluations(fact_ids)
+        self.load_evaluations(fact_ids)
         self._load_referring_ids(fact_ids)
         self._load_referrers(fact_ids)
         for key in keys:
@@ -112,12 +106,15 @@ class LoadedState:
 
     def _load_referrers(self, fact_ids: set[str]) -> None:
         """Load the claims that name some fact ids, and the state that their lineage needs."""
-        referrers = {
-            one for fact_id in fact_ids for one in self.known_state.referrers.get(fact_id, ())
-        }
+        referrers = self._referrers_of(fact_ids)
         claims = self._known_claims(fact_ids | referrers)
-        self._load_evaluations({name for claim in claims for name in claim.names})
-        self._load_heads(self._slots(self._known_claims(referrers)))
+        self.load_evaluations({name for claim in claims for name in claim.names})
+        self._load_states(self._slots(self._known_claims(referrers)))
+
+    def _referrers_of(self, fact_ids: Iterable[str]) -> set[str]:
+        """Return the fact ids whose claims name one of some fact ids."""
+        known = self.known_state.referrers
+        return {referrer for fact_id in fact_ids for referrer in known.get(fact_id, ())}
 
     def _known_claims(self, fact_ids: set[str]) -> list[Claim]:
         known = self.known_state.evaluations
@@ -130,67 +127,68 @@ class LoadedState:
 
     def _slots(self, claims: Sequence[Claim]) -> set[tuple[str, str]]:
         known_state = self.known_state
-        spoken_of = [
+        touched = [
             *claims,
             *(target for claim in claims if claim.names for target in known_state.targets(claim)),
         ]
-        wanted = {(one.key, ALL) for one in spoken_of}
-        for one in spoken_of:
-            if known_state.multi_valued.channels or one.declared or one.clears:
-                wanted |= {(one.key, slot) for slot in known_state.multi_valued.slots_of(one)}
+        wanted = {(claim.key, ALL) for claim in touched}
+        for claim in touched:
+            if known_state.multi_valued.channels or claim.declared or claim.clears:
+                wanted |= {(claim.key, slot) for slot in known_state.multi_valued.slots_of(claim)}
         return wanted
 
-    def _ask(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
-        asked = list(values)
-        if not asked:
+    def _select(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+        wanted = list(values)
+        if not wanted:
             return []
         sql = _SQL[query]
         # Each query takes one JSON array; its parameter is the only one.
         parameter = sql[sql.index("json_each(:") + 11 : sql.index(")", sql.index("json_each(:"))]
-        return self._connection.execute(sql, {parameter: orjson.dumps(asked).decode()}).fetchall()
+        return self._connection.execute(sql, {parameter: orjson.dumps(wanted).decode()}).fetchall()
 
-    def _load_evaluations(self, fact_ids: Iterable[str]) -> None:
+    def load_evaluations(self, fact_ids: Iterable[str]) -> None:
+        """Load the evaluations of some fact ids, where they are not loaded yet."""
         missing = [fact_id for fact_id in fact_ids if fact_id not in self.known_state.evaluations]
         if missing:
-            self.known_state.evaluations |= evaluations_from(self._ask("evaluations", missing))
+            self.known_state.evaluations |= evaluations_from(self._select("evaluations", missing))
 
     def _load_referring_ids(self, fact_ids: Iterable[str]) -> None:
-        found = self._ask("referrers", fact_ids)
+        found = self._select("referrers", fact_ids)
         for name, referrer in found:
             self.known_state.referrers.setdefault(name, set()).add(referrer)
-        self._load_evaluations({referrer for _, referrer in found})
+        self.load_evaluations({referrer for _, referrer in found})
 
-    def _load_heads(self, slots: Iterable[tuple[str, str]]) -> None:
+    def _load_states(self, slots: Iterable[tuple[str, str]]) -> None:
         # The state of a fully loaded key comes from its claims, not from the stored row.
         full = self.known_state.complete_keys
-        wanted = [one for one in slots if one not in self._stored and one[0] not in full]
+        wanted = [slot for slot in slots if slot not in self._stored and slot[0] not in full]
         parts = {(key, slot_name(slot)): slot for key, slot in wanted if slot != ALL}
-        for row in self._ask("whole_states", [key for key, slot in wanted if slot == ALL]):
-            self._take(row, ALL)
-        for row in self._ask("states_of_slots", parts):
-            self._take(row, parts[row[0], row[1]])
+        for row in self._select("whole_states", [key for key, slot in wanted if slot == ALL]):
+            self._keep(row, ALL)
+        for row in self._select("states_of_slots", parts):
+            self._keep(row, parts[row[0], row[1]])
 
     def _load_declared(self, keys: set[str]) -> None:
         """Load the slot states of all declared facts of some keys."""
-        for row in self._ask("declared_states", keys - self.known_state.complete_keys.keys()):
+        for row in self._select("declared_states", keys - self.known_state.complete_keys.keys()):
             slot = slot_of_declared(row[6])
             if (row[0], slot) not in self._stored:
-                self._take(row, slot)
+                self._keep(row, slot)
 
-    def _take(self, row: _HeadRow, slot: str) -> None:
+    def _keep(self, row: _StateRow, slot: str) -> None:
         key = row[0]
         self.key_ids[key] = row[2]
         self._stored[(key, slot)] = row
-        self.known_state.heads.setdefault(key, {})[slot] = _head_from(row)
+        self.known_state.heads.setdefault(key, {})[slot] = _state_from(row)
 
-    def save(self, changed: Sequence[_HeadRow]) -> None:
+    def save(self, changed: Sequence[_StateRow]) -> None:
         """Write the changed slot states, and delete those of slots that no longer exist."""
         self._connection.executemany(
             _SQL["drop_states"], [(key,) for key in self.known_state.complete_keys]
         )
         insert(self._connection, _SQL["put_state"], changed)
 
-    def changed(self) -> Iterator[_HeadRow]:
+    def changed_rows(self) -> Iterator[_StateRow]:
         """Yield the row of each slot state that changed, or that `save` deletes first."""
         folded = self.known_state.complete_keys
         for key, key_id in self.key_ids.items():
@@ -199,8 +197,8 @@ class LoadedState:
                 slots[ALL] = SlotState()
             for slot, head in slots.items():
                 row = _row_of(key, slot, key_id, head, self.known_state)
-                lost = slot != ALL and key in folded
-                if lost or self._stored.get((key, slot)) != row:
+                deleted = slot != ALL and key in folded
+                if deleted or self._stored.get((key, slot)) != row:
                     yield row
 
 
@@ -215,7 +213,7 @@ def slot_name(slot: str) -> str:
     return f"{DELETIONS}{hashed}" if slot.startswith(DELETIONS) else hashed
 
 
-def _head_from(row: _HeadRow) -> SlotState:
+def _state_from(row: _StateRow) -> SlotState:
     _, _, _, at, rank, precedence_id, fact_id, object_, retractions, replaced = row
     if at is None:
         return SlotState(None, _retractions_from(retractions))
@@ -235,7 +233,9 @@ def _retractions_from(stored: bytes | None) -> dict[str, Precedence]:
     return {object_: Precedence(*parts) for object_, parts in orjson.loads(stored).items()}
 
 
-def _row_of(key: str, slot: str, key_id: int, head: SlotState, known_state: KnownState) -> _HeadRow:
+def _row_of(
+    key: str, slot: str, key_id: int, head: SlotState, known_state: KnownState
+) -> _StateRow:
     retractions = _retractions_json(head) if head.retractions else None
     if head.winner is None:
         return (key, slot_name(slot), key_id, None, None, None, None, None, retractions, None)
@@ -249,7 +249,7 @@ def _row_of(key: str, slot: str, key_id: int, head: SlotState, known_state: Know
     )  # fmt: skip
 
 
-def summary_rows(known_state: KnownState, key: str, key_id: int) -> Iterator[_HeadRow]:
+def summary_rows(known_state: KnownState, key: str, key_id: int) -> Iterator[_StateRow]:
     """Yield the slot state rows of a key that is fully loaded."""
     for slot, head in ({ALL: SlotState()} | known_state.heads.get(key, {})).items():
         yield _row_of(key, slot, key_id, head, known_state)
@@ -267,8 +267,8 @@ def whole_known_state(
     known_state = KnownState(multi, depth, evaluations=evaluations, until=until)
     for name, referrer in referrers:
         known_state.referrers.setdefault(name, set()).add(referrer)
-    for fact_id, met in evaluations.items():
-        for evaluation in met:
+    for fact_id, found in evaluations.items():
+        for evaluation in found:
             if evaluation.claim is not None:
                 known_state.complete_keys.setdefault(evaluation.claim.key, set()).add(fact_id)
     for key in known_state.complete_keys:

@@ -63,8 +63,9 @@ def in_order(firings: Sequence[Undoing], undo: str) -> list[Undoing]:
         firings: The firings, oldest first.
         undo: The rule id of undo firings.
     """
-    undoings = [one for one in firings if one.rule_id == undo]
-    return [one for one in firings if one.rule_id != undo] + undoings[::-1]
+    undoings = [firing for firing in firings if firing.rule_id == undo]
+    others = [firing for firing in firings if firing.rule_id != undo]
+    return others + undoings[::-1]
 
 
 UNDO = "@undo"
@@ -146,10 +147,10 @@ def undo_each(
         The id of each firing, with the outcome of its undo.
     """
     undone = undone_firing_ids(connection.execute(_SQL["undone_by"], {"undo": UNDO}), UNDO)
-    for one in in_order(find_firings(connection, wanted), UNDO):
-        firing_id = firing_id_of(one.rule_id, one.number)
+    for firing in in_order(find_firings(connection, wanted), UNDO):
+        firing_id = firing_id_of(firing.rule_id, firing.number)
         if firing_id not in undone:
-            yield firing_id, _undo(connection, one, depth, undoer)
+            yield firing_id, _undo(connection, firing, depth, undoer)
 
 
 def find_firings(connection: sqlite3.Connection, wanted: Wanted) -> list[Undoing]:
@@ -159,8 +160,8 @@ def find_firings(connection: sqlite3.Connection, wanted: Wanted) -> list[Undoing
         UsageError: One of them is an erasure.
     """
     found = [Undoing(*row) for row in _rows_of(connection, wanted)]
-    for one in found:
-        _refuse_erasure(one.rule_id, firing_id_of(one.rule_id, one.number))
+    for firing in found:
+        _refuse_erasure(firing.rule_id, firing_id_of(firing.rule_id, firing.number))
     return found
 
 
@@ -169,37 +170,38 @@ def _rows_of(connection: sqlite3.Connection, wanted: Wanted) -> sqlite3.Cursor:
         case ByRun(run):
             return connection.execute(_SQL["firings_of_run"], {"run": run})
         case BySince(rule_id, since):
-            asked = {"rules": _names_of(rule_id), "since": microseconds(since)}
-            return connection.execute(_SQL["firings_since"], asked)
+            parameters = {"rules": _ledger_ids_of(rule_id), "since": microseconds(since)}
+            return connection.execute(_SQL["firings_since"], parameters)
 
 
-def has_any(connection: sqlite3.Connection, wanted: Wanted) -> bool:
+def has_firings(connection: sqlite3.Connection, wanted: Wanted) -> bool:
     """Return whether a run has a firing that added rows, or a rule any firing."""
     match wanted:
         case ByRun():
             return bool(find_firings(connection, wanted))
         case BySince(rule_id, _):
-            asked = {"rules": _names_of(rule_id)}
-            return bool(connection.execute(_SQL["any_firing_of"], asked).fetchone()[0])
+            parameters = {"rules": _ledger_ids_of(rule_id)}
+            return bool(connection.execute(_SQL["any_firing_of"], parameters).fetchone()[0])
 
 
-def _names_of(rule_id: str) -> str:
+def _ledger_ids_of(rule_id: str) -> str:
     """Return the rule ids of a rule in the ledger as JSON: for episodes, and for a graph."""
     return orjson.dumps([rule_id, ledger_rule_id(rule_id)]).decode()
 
 
-def _undo(connection: sqlite3.Connection, undone: Undoing, depth: int, undoer: Undoer) -> Outcome:
-    number = undone.number
+def _undo(connection: sqlite3.Connection, undoing: Undoing, depth: int, undoer: Undoer) -> Outcome:
+    number = undoing.number
     firing = Firing(UNDO, "", "manual", undoer.at, by=undoer.by, run=undoer.run)
     batch = Batch(connection, firing, channels_at(connection), depth)
-    batch.note = {"undoes": firing_id_of(undone.rule_id, number)}
-    asked = {"rule": undone.rule_id, "firing": number}
-    met = [row[0] for row in connection.execute(_SQL["evaluated_in_firing"], asked)]
-    histories = batch.loaded.load_histories(met)
+    batch.note = {"undoes": firing_id_of(undoing.rule_id, number)}
+    parameters = {"rule": undoing.rule_id, "firing": number}
+    found = connection.execute(_SQL["evaluated_in_firing"], parameters)
+    evaluated = [fact_id for (fact_id,) in found]
+    histories = batch.loaded.load_histories(evaluated)
     resolution = batch.resolution()
-    for fact_id in met:
+    for fact_id in evaluated:
         withdraw(resolution, fact_id, histories[fact_id], (number, batch.number), at=batch.at)
-    connection.execute(_SQL["drop_quarantine_of_firing"], asked)
+    connection.execute(_SQL["drop_quarantine_of_firing"], parameters)
     return batch.write(resolution, {})
 
 
@@ -217,11 +219,11 @@ def withdraw(
     """
     number, by = firings
     owner = history.owner_at(number)
-    left = History(
+    remaining = History(
         history.evaluations, [*history.undone, UndoneEvaluation(by + 1, number, by, owner)]
     )
     met = Candidate(fact_id, owner, UNDO, 0, at, episode_id_of(fact_id), None, undoes=number)
-    resolution.undo(met, left.remaining())
+    resolution.undo(met, remaining.remaining())
 
 
 def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int] | None:

@@ -64,8 +64,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_row
 INSERT INTO slumberd_ledger
-  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
-   payload, commitment, chain)
+  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
+   salt, commitment, chain)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_reference
@@ -378,9 +378,10 @@ FROM rules
 CROSS JOIN slumberd_firings AS firings
   ON firings.n = (SELECT max(n) FROM slumberd_firings WHERE rule = rules.rule)
 
--- name: records
-SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger.fact_id,
-  ledger.replaces, ledger.payload, ledger.reason, firings.at,
+-- part: record_columns
+  ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.rule_hash, firings.cause, firings.at,
   CASE WHEN ledger.what IN (4, 5, 6) THEN (
     SELECT sibling.payload
     FROM slumberd_ledger AS sibling
@@ -391,50 +392,43 @@ SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger
   ) END,
   CASE WHEN json_valid(CAST(own.payload AS TEXT))
     THEN json_extract(CAST(own.payload AS TEXT), '$.run') END
+
+-- part: rows_with_firings
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
+
+-- name: records
+SELECT
+  -- include: record_columns
+-- include: rows_with_firings
 WHERE ledger.seq > :after
 ORDER BY ledger.seq
 LIMIT :limit
 
 -- name: records_of_fact
-SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger.fact_id,
-  ledger.replaces, ledger.payload, ledger.reason, firings.at,
-  CASE WHEN ledger.what IN (4, 5, 6) THEN (
-    SELECT sibling.payload
-    FROM slumberd_ledger AS sibling
-    WHERE sibling.fact_id = ledger.fact_id
-      AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
-      AND sibling.payload IS NOT NULL
-    LIMIT 1
-  ) END,
-  CASE WHEN json_valid(CAST(own.payload AS TEXT))
-    THEN json_extract(CAST(own.payload AS TEXT), '$.run') END
-FROM slumberd_ledger AS ledger
-CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
-LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
+SELECT
+  -- include: record_columns
+-- include: rows_with_firings
 WHERE ledger.fact_id = :fact_id
 ORDER BY ledger.seq
 
--- name: lines_of_facts
-SELECT ledger.seq, ledger.delta, ledger.what, ledger.kind, ledger.reason, ledger.fact_id,
-  ledger.replaces, ledger.version, ledger.key_id, ledger.at, ledger.payload,
-  firings.n, firings.rule, firings.rule_hash, firings.cause, firings.at, own.payload
+-- part: rows_of_facts
 FROM json_each(:ids) AS wanted
 CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+
+-- name: detailed_records
+SELECT own.payload,
+  -- include: record_columns
+-- include: rows_of_facts
 ORDER BY ledger.seq
 
--- name: lines_that_replace
-SELECT ledger.seq, ledger.delta, ledger.what, ledger.kind, ledger.reason, ledger.fact_id,
-  ledger.replaces, ledger.version, ledger.key_id, ledger.at, ledger.payload,
-  firings.n, firings.rule, firings.rule_hash, firings.cause, firings.at, own.payload
-FROM json_each(:ids) AS wanted
-CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
-CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
-CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+-- name: removals
+SELECT own.payload,
+  -- include: record_columns
+-- include: rows_of_facts
 WHERE EXISTS (
     SELECT 1
     FROM json_each(ledger.replaces) AS gone
@@ -442,11 +436,9 @@ WHERE EXISTS (
   )
 ORDER BY ledger.seq
 
--- name: lines_of_quarantine
-SELECT ledger.seq, ledger.delta, ledger.what, ledger.kind, ledger.reason, ledger.fact_id,
-  ledger.replaces, ledger.version, ledger.key_id, ledger.at, ledger.payload,
-  firings.n, firings.rule, firings.rule_hash, firings.cause, firings.at, own.payload,
-  held.channel
+-- name: quarantined_records
+SELECT held.channel, own.payload,
+  -- include: record_columns
 FROM json_each(:pairs) AS wanted
 CROSS JOIN slumberd_quarantine AS held
   ON held.rule = json_extract(wanted.value, '$[0]')
@@ -492,8 +484,8 @@ WHERE ledger.what = 1
   AND firings.rule = :rule
 
 -- name: rows_to_export
-SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
-  payload, commitment, chain
+SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
+  salt, commitment, chain
 FROM slumberd_ledger
 ORDER BY seq
 
@@ -543,8 +535,8 @@ FROM slumberd_references
 
 -- name: whole_rows
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.salt,
-  ledger.payload, ledger.commitment, ledger.chain,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  ledger.salt, ledger.commitment, ledger.chain,
   firings.rule, firings.rule_hash, firings.cause, firings.at
 FROM slumberd_ledger AS ledger
 LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing

@@ -29,30 +29,29 @@ FROM json_each(?) AS wanted
 CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 WHERE ledger.key_id IS NOT NULL
 
+-- name: firings
+SELECT n, rule, at
+FROM json_each(?) AS wanted
+CROSS JOIN main.slumberd_firings ON n = wanted.value
+
 -- name: rows_by_key
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
-  firings.rule, firings.at
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM main.slumberd_ledger AS ledger
-CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.key_id IS NOT NULL
 ORDER BY ledger.key_id, ledger.seq
 
 -- name: rows_of_keys
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
-  firings.rule, firings.at
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM json_each(?) AS wanted
 CROSS JOIN main.slumberd_ledger AS ledger ON ledger.key_id = wanted.value
-CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
 
 -- name: rows_of_facts
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
-  firings.rule, firings.at
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM json_each(?) AS wanted
 CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
-CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
 
 -- name: facts_without_key
 SELECT fact_id
@@ -62,10 +61,8 @@ WHERE key_id IS NULL
 
 -- name: rows_without_fact
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
-  firings.rule, firings.at
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM main.slumberd_ledger AS ledger
-CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.key_id IS NULL
   AND ledger.fact_id IS NULL
   AND ledger.salt IS NOT NULL
@@ -74,10 +71,8 @@ ORDER BY ledger.seq
 
 -- name: all_rows
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
-  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
-  firings.rule, firings.at
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
 FROM main.slumberd_ledger AS ledger
-CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.salt IS NOT NULL
   AND ledger.what != 0
 ORDER BY ledger.seq

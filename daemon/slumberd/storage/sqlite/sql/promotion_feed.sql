@@ -9,8 +9,9 @@ FROM (
 )
 
 -- name: promotions
-SELECT ledger.seq, firings.rule, ledger.firing, firings.at, ledger.what, ledger.kind, ledger.at,
-  ledger.fact_id, ledger.replaces, ledger.payload
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.rule_hash, firings.cause, firings.at
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
@@ -20,8 +21,9 @@ WHERE ledger.seq > :after
 ORDER BY ledger.seq
 
 -- name: promotions_of_current_facts
-SELECT ledger.seq, firings.rule, ledger.firing, firings.at, ledger.what, ledger.kind, ledger.at,
-  ledger.fact_id, ledger.replaces, ledger.payload
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.rule_hash, firings.cause, firings.at
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
