@@ -227,7 +227,7 @@ async def test_an_edit_of_the_episode_brings_no_older_one_back_when_several_are_
     await story.pin("p1", "milk")
     await story.unpin("p1")
     await story.say("all", "e2", LATER, "juice")
-    await story.store.manually(lambda edits: edits.retract(["e2", "e1"]))
+    await story.store.ledger.edit(lambda edits: edits.retract(["e2", "e1"]))
 
     await story.say("all", "e2", 50, "something else")
 
@@ -255,7 +255,7 @@ async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -
     await story.store.correct(fact, by="me", reason="it is so")
     await story.say("all", "e1", 1, "tea")
 
-    outcome = await story.store.manually(lambda edits: edits.retract(["bobs", "e1", "bobs"]))
+    outcome = await story.store.ledger.edit(lambda edits: edits.retract(["bobs", "e1", "bobs"]))
 
     assert outcome is not None
     assert [(one.kind, one.replaces) for one in outcome.records[1:]] == [
@@ -300,7 +300,7 @@ async def test_no_fact_takes_an_id_of_the_ledgers_own(story: Story) -> None:
 
 async def test_undo_brings_back_what_a_hand_took_out(story: Story) -> None:
     await story.say("all", "e1", 1, "tea")
-    outcome = await story.store.manually(lambda edits: edits.retract(["e1"]))
+    outcome = await story.store.ledger.edit(lambda edits: edits.retract(["e1"]))
     assert outcome is not None
 
     await story.store.ledger.undo(outcome.firing_id, at=at(LATER), by="uid 1", dry_run=False)

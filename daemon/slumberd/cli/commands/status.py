@@ -259,8 +259,8 @@ def _provenance_lag(settings: Settings, report: StatusReport) -> dict[str, Any] 
     sink = settings.provenance.sink
     if sink is None:
         return None
-    published = survey.seen.sinks.get(sink) if survey.seen else None
-    lag = published.lag if published else Lag(survey.ledger_rows, None)
+    published = report.seen.sinks.get(sink) if report.seen else None
+    lag = published.lag if published else Lag(report.ledger_rows, None)
     return {
         "sink": sink,
         "rows": lag.rows,

@@ -164,8 +164,8 @@ async def _read_outcome(
         if facts is None:
             decisions = _before_any_firing(episode_id, rules, versions)
         else:
-            decisions = await facts.decisions_of(episode_id, rules, versions)
-            held = await facts.held()
+            decisions = await facts.reads.decisions_of(episode_id, rules, versions)
+            held = await facts.ledger.held()
     if version is None and not any(decision.row for decision in decisions):
         remedy = "neither memory.db nor the ledger has such an episode"
         raise NoInputError(episode_id, remedy)

@@ -10,7 +10,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
 from slumberd.storage.facts.lifecycle import FactFile
 from slumberd.storage.ledger import erasure
-from slumberd.storage.ledger.erasure import Erasing, Erasure, Unfinished, erase, find_scope
+from slumberd.storage.ledger.erasure import Erasure, ErasureRequest, Unfinished, erase, find_scope
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup, overwriting, scrub
 
@@ -56,8 +56,8 @@ class ErasureTable:
                 file.append_transaction(connection, keep=not dry_run),
             ):
                 ids = frozenset(eids), frozenset(kept)
-                erasing = Erasing(reach, *ids, moment, at, by, key)
-                return erase(connection, erasing, depth=file.lineage_depth)
+                request = ErasureRequest(reach, *ids, moment, at, by, key)
+                return erase(connection, request, depth=file.lineage_depth)
 
         return await file.database.write(work)
 
@@ -93,7 +93,7 @@ class ErasureTable:
 
     async def find_unfinished(self) -> list[Unfinished]:
         """Return the erasures that may be incomplete in memory.db."""
-        return await self._file.read(erasure.unfinished)
+        return await self._file.read(erasure.read_unfinished)
 
     async def scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
         """Return the key of the hashes of erased scopes, and the last erased instant of each."""

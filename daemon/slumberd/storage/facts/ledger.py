@@ -23,7 +23,7 @@ from slumberd.storage.facts.review import drop_entries, hold_batch, list_quarant
 from slumberd.storage.facts.settings_changes import change_channels, rewrite_lineages
 from slumberd.storage.facts.watermarks import WatermarkTable, record_success
 from slumberd.storage.ledger.batch import Batch, OverLimitError
-from slumberd.storage.ledger.external_changes import has_news
+from slumberd.storage.ledger.external_changes import has_changes
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.manual_edits import ManualEdits
 from slumberd.storage.ledger.rows import firing_id_of
@@ -308,7 +308,7 @@ class SQLiteLedger:
 
         def look(connection: sqlite3.Connection) -> bool:
             self._file.check_writer(connection)
-            return has_news(connection)
+            return has_changes(connection)
 
         def append(connection: sqlite3.Connection) -> list[Record]:
             with self._file.append_transaction(connection) as noticed:

@@ -93,8 +93,8 @@ class FactFile:
         await self.database.write(schema.create)
 
     async def health(self) -> StoreHealth:
-        """Say whether the store can be used; never raises for the state of its file."""
-        return await sqlite_health.health(self._database, table="facts", warn=schema.find_missing)
+        """Report the health; never raises for the state of the file, and creates nothing."""
+        return await sqlite_health.health(self.database, table="facts", warn=schema.find_missing)
 
     async def pulse(self) -> int:
         """Check that the threads of the file answer; return how many rows they have written."""
@@ -224,8 +224,8 @@ class FactFile:
         It records the changes of other programs first, and yields their rows.
         """
         with transaction(connection, keep=keep):
-            self._fence(connection)
-            yield record_changes(connection, self._depth, self._clock.now())
+            self.check_writer(connection)
+            yield record_changes(connection, self.lineage_depth, self.clock.now())
             head = head_of(connection)
         if keep:
             self._head = head

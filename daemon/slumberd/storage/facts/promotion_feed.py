@@ -22,7 +22,7 @@ class PromotionFeed:
             current_only: Whether only promotions whose fact is still current are returned.
         """
         return await self._file.read(
-            lambda connection: feed.page(connection, after, limit, standing=current_only)
+            lambda connection: feed.page(connection, after, limit, current_only=current_only)
         )
 
     async def is_publishable(self, seq: int) -> bool:
@@ -31,7 +31,7 @@ class PromotionFeed:
 
     async def published_position(self, reader: str) -> tuple[int, int]:
         """Return a reader's position: the last row it passed, and the number of refused rows."""
-        return await self._file.read(lambda connection: feed.place(connection, reader))
+        return await self._file.read(lambda connection: feed.read_position(connection, reader))
 
     async def save_published_position(self, reader: str, seq: int, refused: int) -> None:
         """Save a reader's position, which `published_position` returns."""

@@ -18,21 +18,14 @@ from slumberd.model.firing import Counts
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.sql_statements import statements
-from slumberd.storage.audit.explain import decisions_of, why
+from slumberd.storage.audit.explain import decisions_of
 from slumberd.storage.audit.export import export_rows
 from slumberd.storage.audit.replay import Replay, rebuild
-from slumberd.storage.audit.verify import verify
-from slumberd.storage.episodes.erased_content import remembered
-from slumberd.storage.facts.lifecycle import FactFile, head_of
-from slumberd.storage.facts.search import search, search_as_of
-from slumberd.storage.ledger import promotion_feed
-from slumberd.storage.ledger.erasure import Unfinished, find_scope, read_unfinished
-from slumberd.storage.ledger.fact_rows import find, is_specified
+from slumberd.storage.facts.lifecycle import FactFile
+from slumberd.storage.facts.review import list_quarantine
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.ledger.rows import firing_id_of, record_from
+from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
-from slumberd.storage.sqlite.connection import snapshot
-from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
 
 _SQL = statements("ledger")
 
@@ -76,38 +69,7 @@ class FactReader:
 
     async def has_any(self, wanted: Wanted) -> bool:
         """Return whether the ledger has a firing of a run, or any firing of a rule."""
-        return await self._database.read(lambda connection: has_firings(connection, wanted))
-
-    async def episodes_in(self, reach: ScopeFilter) -> tuple[set[str], int]:
-        """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
-
-        The instant is in microseconds, and 0 without episodes.
-        """
-
-        def work(connection: sqlite3.Connection) -> tuple[set[str], int]:
-            with snapshot(connection):
-                found = find_scope(connection, reach)
-            return found.eids, found.newest
-
-        return await self._database.read(work)
-
-    async def unfinished(self) -> list[Unfinished]:
-        """Return the erasures that may be incomplete in memory.db."""
-        return await self._database.read(read_unfinished)
-
-    async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
-        """Return the key of the hashes of erased scopes, and the last erased instant of each."""
-        return await self._database.read(remembered)
-
-    async def has_erased_scopes(self, reach: ScopeFilter) -> bool:
-        """Return whether the scope, or a wider one, was erased before."""
-        scope = reach.user, reach.session or "", reach.agent or ""
-
-        def work(connection: sqlite3.Connection) -> bool:
-            past = erased_scope_lookup(connection)
-            return past is not None and past.covers(*scope, _EARLIEST)
-
-        return await self._database.read(work)
+        return await self._file.read(lambda connection: has_firings(connection, wanted))
 
     async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
         """Return the ledger rows after a number, oldest first."""
@@ -122,48 +84,6 @@ class FactReader:
         """Return how many rows the ledger has."""
         row = await self._file.fetch_one("last_row", ())
         return row[0] if row else 0
-
-    async def head(self) -> Checkpoint:
-        """Return the number of the last committed ledger row, and its chain hash."""
-        return await self._database.read(head_of)
-
-    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
-        """Return the promotions in the rows that follow a row.
-
-        Args:
-            after: The number of that row.
-            limit: The most rows that are read, of any kind.
-            current_only: Whether only promotions whose fact is still current are returned.
-        """
-        return await self._database.read(
-            lambda connection: promotion_feed.page(
-                connection, after, limit, current_only=current_only
-            )
-        )
-
-    async def is_publishable(self, seq: int) -> bool:
-        """Return whether a row still promotes the same fact, and was not erased."""
-        return await self._database.read(
-            lambda connection: promotion_feed.has_content(connection, seq)
-        )
-
-    async def published_position(self, reader: str) -> tuple[int, int]:
-        """Return a reader's position: the last row it passed, and the number of refused rows."""
-        return await self._database.read(
-            lambda connection: promotion_feed.read_position(connection, reader)
-        )
-
-    async def lag(self, reader: str) -> Lag:
-        """Return how far a reader's position is behind the ledger."""
-        return await self._database.read(lambda connection: promotion_feed.lag(connection, reader))
-
-    async def why(self, fact_id: str) -> Explanation:
-        """Explain how a fact became current, or how it was removed.
-
-        Raises:
-            NoInputError: Neither the facts nor the ledger have the id.
-        """
-        return await self._database.read(lambda connection: why(connection, fact_id))
 
     async def decisions_of(
         self,
@@ -198,7 +118,7 @@ class FactReader:
 
         At the end of the ledger the list is empty, and the number is `after`.
         """
-        return await self._database.read(lambda connection: export_rows(connection, after, limit))
+        return await self._file.read(lambda connection: export_rows(connection, after, limit))
 
     async def count_quarantined(self) -> dict[str, int]:
         """Return how many episodes are quarantined, by rule."""

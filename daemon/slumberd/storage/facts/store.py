@@ -24,13 +24,11 @@ from slumberd.storage.facts.erasures import ErasureTable
 from slumberd.storage.facts.ledger import SQLiteLedger
 from slumberd.storage.facts.lifecycle import LINEAGE_DEPTH, FactFile
 from slumberd.storage.facts.manual_statements import assertion_of, lineage_entry
-from slumberd.storage.facts.review import drop_entries, hold_batch, record_decision
-from slumberd.storage.facts.settings_changes import change_channels, rewrite_lineages
-from slumberd.storage.facts.watermarks import WatermarkTable, succeed
-from slumberd.storage.ledger import erasure
-from slumberd.storage.ledger.batch import Batch, OverLimitError, number
-from slumberd.storage.ledger.erasure import Erasure, ErasureRequest, erase
-from slumberd.storage.ledger.external_changes import has_changes
+from slumberd.storage.facts.promotion_feed import PromotionFeed
+from slumberd.storage.facts.reads import FactReader
+from slumberd.storage.facts.search import search, search_as_of
+from slumberd.storage.facts.watermarks import WatermarkTable, record_success
+from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.graph_promotion import promote
 from slumberd.storage.sqlite.connection import Synchronous
 
@@ -148,12 +146,12 @@ class SQLiteFactStore:
             InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
-        said = assertion_of(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
-        await self.manually(lambda edits: edits.declare_fact(said))
+        declared = assertion_of(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
+        await self.ledger.edit(lambda edits: edits.declare_fact(declared))
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""
-        await self.manually(lambda edits: edits.remove_fact(fact_id))
+        await self.ledger.edit(lambda edits: edits.remove_fact(fact_id))
 
     async def correct(self, fact: Fact, *, by: str, reason: str) -> None:
         """State a fact as a person: it competes, and is current until a newer episode.
@@ -169,9 +167,9 @@ class SQLiteFactStore:
             InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
-        entry = lineage_entry(by, reason, self._clock.now())
-        said = assertion_of(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
-        await self.manually(lambda edits: edits.assert_fact(said, again=True), by=by)
+        entry = lineage_entry(by, reason, self.file.clock.now())
+        stated = assertion_of(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
+        await self.ledger.edit(lambda edits: edits.assert_fact(stated, again=True), by=by)
 
     async def retract(self, *fact_ids: str, by: str, reason: str) -> None:
         """Retract facts as a person; those that are not current stay as they are.
@@ -184,8 +182,8 @@ class SQLiteFactStore:
         Raises:
             ValueError: `by` or `reason` is empty.
         """
-        lineage = (lineage_entry(by, reason, self._clock.now()),)
-        await self.manually(lambda edits: edits.retract(fact_ids, lineage=lineage), by=by)
+        lineage = (lineage_entry(by, reason, self.file.clock.now()),)
+        await self.ledger.edit(lambda edits: edits.retract(fact_ids, lineage=lineage), by=by)
 
     async def apply_delta(self, delta: Delta, *, strict: bool = False) -> None:
         """Apply one delta, whole or not at all; applying it again changes nothing.
@@ -203,27 +201,7 @@ class SQLiteFactStore:
                 ``replaces`` is unknown and `strict` is set.
         """
         own = validate_delta(delta)
-        await self.manually(lambda edits: edits.apply_delta(own, strict=strict))
-
-    async def manually(
-        self, work: Callable[[ManualEdits], None], *, by: str = "", dry_run: bool = False
-    ) -> Outcome | None:
-        """Run a manual edit; return its outcome, or None when it changed nothing.
-
-        Args:
-            work: Makes the edit; called in the store's own thread.
-            by: The person.
-            dry_run: Return the outcome, and write nothing.
-        """
-        firing = Firing(MANUAL_RULE_ID, "", "manual", self._clock.now(), by=by)
-
-        def transact(connection: sqlite3.Connection) -> Outcome | None:
-            with self._committing(connection, keep=not dry_run):
-                edits = ManualEdits(connection, self._depth, firing)
-                work(edits)
-                return edits.finish()
-
-        return await self._database.write(transact)
+        await self.ledger.edit(lambda edits: edits.apply_delta(own, strict=strict))
 
     async def promote(  # noqa: PLR0913 # the fields of its ledger rows
         self,
@@ -274,240 +252,14 @@ class SQLiteFactStore:
         """
         return await self.file.read(lambda connection: why(connection, fact_id))
 
-        def look(connection: sqlite3.Connection) -> bool:
-            self._fence(connection)
-            return has_changes(connection)
-
-        if not await self._database.read(look):
-            return []
-
-        def work(connection: sqlite3.Connection) -> list[Record]:
-            with self._committing(connection) as noticed:
-                return noticed
-
-        return await self._database.write(work)
-
-    async def commit(
-        self,
-        firing: Firing,
-        candidates: Mapping[str, Sequence[Candidate]],
-        *,
-        on_decided: Callable[[], None] | None = None,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> Outcome:
-        """Resolve a rule's candidates: facts, ledger, quarantine, watermark in one transaction.
-
-        Raises:
-            SupersededError: Another daemon has taken over, or the store was replaced; nothing is
-                written.
-            StoppedError: `cancelled` returned True; nothing is written.
-        """
-        self._close_at_once = False
-        backlog = sum(map(len, candidates.values())) >= _BACKLOG_ROWS
-        self._catching_up |= backlog
-        written = Event()
-
-        def work(connection: sqlite3.Connection) -> Outcome:
-            if backlog:
-                connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
-            try:
-                with (
-                    self._committing(connection) as noticed,
-                    interrupting_when(connection, cancelled),
-                ):
-                    done = self._resolve(connection, firing, candidates, cancelled, on_decided)
-                    outcome = replace(done, noticed=noticed)
-                    written.set()
-            except OverLimitError as over:
-                with transaction(connection):
-                    self._fence(connection)
-                    return hold_batch(connection, firing, str(over), self._depth)
-            return outcome
-
-        if not backlog or cancelled is None:
-            return await self._database.write(work)
-        # No progress handler ends the checkpoint after the commit of a backlog.
-        with self._database.interrupting(
-            lambda: written.is_set() and cancelled(), every_seconds=_LOOK_SECONDS
-        ):
-            return await self._database.write(work)
-
-    def skip_checkpoint_on_close(self) -> None:
-        """Make `close` skip the checkpoint, during a backlog; the next start does it."""
-        self._close_at_once = True
-
-    async def decide(self, held: HeldBatch, *, approve: bool, at: datetime, by: str) -> None:
-        """Approve or reject a batch that awaits approval; the ledger records the decision.
+    async def verify(
+        self, against: Iterable[Checkpoint] = (), *, chain_only: bool = False
+    ) -> tuple[int, str, Break | None]:
+        """Recompute the chain, and compare its replay with the facts.
 
         Args:
-            held: The batch.
-            approve: Whether the rule commits it at its next firing; else the rule skips it.
-            at: The moment.
-            by: The person who decides.
-        """
-
-        def work(connection: sqlite3.Connection) -> None:
-            with transaction(connection):
-                self._fence(connection)
-                firing = record_decision(
-                    connection, held, approve=approve, at=at, by=by, depth=self._depth
-                )
-                if not approve:
-                    self._move_watermark(connection, firing)
-
-        await self._database.write(work)
-
-    async def checkpoint_after_backlog(self) -> None:
-        """Checkpoint after a backlog, and checkpoint as usual from now on."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_EVERYDAY_PAGES:d}")
-
-        if self._catching_up:
-            await self._database.write(work)
-            self._catching_up = False
-
-    async def preview(
-        self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]]
-    ) -> Outcome:
-        """Resolve as `commit` does, return the outcome, and write nothing."""
-        return await self._transact(
-            lambda connection: self._resolve(connection, firing, candidates), dry_run=True
-        )
-
-    def _resolve(
-        self,
-        connection: sqlite3.Connection,
-        firing: Firing,
-        candidates: Mapping[str, Sequence[Candidate]],
-        cancelled: Callable[[], bool] | None = None,
-        on_decided: Callable[[], None] | None = None,
-    ) -> Outcome:
-        batch = Batch(
-            connection, firing, channels_at(connection), self._depth, cancelled, on_decided
-        )
-        outcome = batch.commit(candidates, self._nearness(connection, firing, cancelled))
-        # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
-        self._move_watermark(connection, firing)
-        if not firing.again:
-            succeed(connection, firing.rule_id, outcome.firing.at)
-        set_number(connection, "logged", max(self._logged, number(connection, "logged")))
-        return outcome
-
-    def _nearness(
-        self, connection: sqlite3.Connection, firing: Firing, cancelled: Callable[[], bool] | None
-    ) -> BatchSimilarity | None:
-        if firing.min_similarity is None:
-            return None
-        if self._comparer is None:
-            raise ExtraMissingError("vectors", f"rule {firing.rule_id!r} compares what it adds")
-        return BatchSimilarity(connection, self._comparer(), firing.min_similarity, cancelled)
-
-    async def undo(
-        self, firing_id: str, *, at: datetime, by: str, dry_run: bool, run: str = ""
-    ) -> Outcome:
-        """Withdraw every version that a firing was the first to evaluate.
-
-        Args:
-            firing_id: The firing of a rule, a manual edit, or an undo.
-            at: The moment.
-            by: The person.
-            dry_run: Return the outcome, and write nothing.
-            run: The id of the command that it belongs to.
-
-        Raises:
-            UsageError: There is no such firing, or it is an erasure.
-        """
-        undoer = Undoer(at, by, run)
-        return await self._transact(
-            lambda connection: undo(connection, firing_id, self._depth, undoer),
-            dry_run=dry_run,
-        )
-
-    async def undo_each(
-        self, wanted: Wanted, undoer: Undoer, *, dry_run: bool, limit: int
-    ) -> UndoneFirings:
-        """Undo those of some firings that are not undone yet, all in one transaction.
-
-        Args:
-            wanted: Which firings.
-            undoer: The person, the moment, and the run.
-            dry_run: Return the outcome, and write nothing.
-            limit: The most new ledger rows that are returned.
-
-        Raises:
-            UsageError: One of the firings is an erasure; nothing was undone.
-        """
-
-        def work(connection: sqlite3.Connection) -> UndoneFirings:
-            done = UndoneFirings(limit)
-            with self._committing(connection, keep=not dry_run):
-                for firing_id, outcome in undo_each(connection, wanted, self._depth, undoer):
-                    done.add(firing_id, outcome)
-            return done
-
-        return await self._database.write(work)
-
-    async def forget(  # noqa: PLR0913 # the fields of one request
-        self,
-        reach: ScopeFilter,
-        eids: Iterable[str] = (),
-        *,
-        kept: Iterable[str] = (),
-        key: bytes | None = None,
-        moment: int,
-        at: datetime,
-        by: str,
-        dry_run: bool,
-    ) -> Erasure:
-        """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
-
-        Args:
-            reach: The scope.
-            eids: Ids of its episodes; the ledger need not know them.
-            kept: Those of them that now belong to an episode of another scope.
-            key: The key of the hashes of scopes, if this database has none yet.
-            moment: The last erased instant, microseconds; not before the scope's newest instant.
-            at: The moment of the request.
-            by: The person.
-            dry_run: Return the outcome, and write nothing.
-        """
-
-        def work(connection: sqlite3.Connection) -> Erasure:
-            with overwriting(connection), self._committing(connection, keep=not dry_run):
-                ids = frozenset(eids), frozenset(kept)
-                erasing = ErasureRequest(reach, *ids, moment, at, by, key)
-                return erase(connection, erasing, depth=self._depth)
-
-        return await self._database.write(work)
-
-    async def end_erasures(self, reaches: Collection[ScopeFilter]) -> None:
-        """Record that some erasures are complete in memory.db, too."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            with overwriting(connection), transaction(connection):
-                self._fence(connection)
-                erasure.end(connection, reaches)
-
-        await self._database.write(work)
-
-    async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:
-        """Store the erased scopes of other databases that have the same key."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            with transaction(connection):
-                self._fence(connection)
-                learn_moments(connection, key, moments)
-
-        await self._database.write(work)
-
-    async def scrub(self) -> bool:
-        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
-        return await self._database.write(scrub)
-
-    async def rewrite_facts(self, *, at: datetime) -> int:
-        """Rewrite every fact when the configured depth of lineages has changed.
+            against: Earlier checkpoints of the ledger to compare with; read in another thread.
+            chain_only: Whether to check neither the content of the rows nor the facts.
 
         Returns:
             The number of rows, the head of the chain in hexadecimal, and the first break.

@@ -113,7 +113,7 @@ class Batch:
             by_channel: The candidates, by channel.
             similarity: Links new facts with similar facts; None when the rule does not ask.
         """
-        erased = forgotten(self._connection)
+        erased = load_erased_scopes(self._connection)
         prepared = {
             channel: self._set_versions(_remove_erased(candidates, erased))
             for channel, candidates in by_channel.items()

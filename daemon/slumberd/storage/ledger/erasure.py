@@ -237,7 +237,7 @@ def erase(connection: sqlite3.Connection, request: ErasureRequest, *, depth: int
     firing = Firing(FORGET, "", "manual", request.at, by=request.by)
     batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
-    digest = remember(connection, reach, moment, request.key)
+    digest = record_erased_scope(connection, reach, moment, request.key)
     begin(connection, Unfinished(reach, request.eids | found.eids, moment, request.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
     resolution = batch.resolution()
