@@ -433,6 +433,25 @@ async def test_doctor_asks_the_daemon_which_configuration_is_outdated(site: Inst
         assert await asyncio.to_thread(found, site) == set()
 
 
+@pytest.mark.parametrize(
+    ("count", "problem"),
+    [
+        pytest.param(1, "1 version is pending; the rule fires every 1", id="one"),
+        pytest.param(4, "4 versions are pending; the rule fires every 1", id="some"),
+        pytest.param(12, "10 or more versions are pending; the rule fires every 1", id="many"),
+    ],
+)
+def test_doctor_counts_what_is_pending_for_a_late_rule(
+    site: Installation, count: int, problem: str
+) -> None:
+    site.put(*(triple(f"p{n}", "ada", "likes", n) for n in range(count)))
+
+    _, document = examined(site, "doctor")
+
+    (finding,) = document["findings"]
+    assert finding["problem"].startswith(f"{problem}; it fired last at ")
+
+
 def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Installation) -> None:
     site.put(triple("e2", "ada", "likes", "rum"))
     settings = load_settings(site.config, overrides={}, environ={})

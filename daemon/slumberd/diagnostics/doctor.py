@@ -118,7 +118,7 @@ def _run_check(path: Path, check: Callable[[], Iterable[Finding]]) -> list[Findi
         return list(check())
     except OSError as error:
         subject = str(error.filename or path)
-        problem = f"cannot be looked at: {error.strerror}"
+        problem = f"cannot be read: {error.strerror}"
         return [Finding("store.unreadable", subject, problem, "run as root, or as its owner")]
 
 

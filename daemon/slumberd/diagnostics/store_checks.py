@@ -274,7 +274,8 @@ def _describe_lateness(rule: ConsolidationRule, due_at: datetime, pending: int) 
     match rule.due:
         case Every(count=count):
             more = "or more " if pending == _most_counted(rule) else ""
-            return f"{pending} {more}versions are pending; the rule fires every {count}"
+            some = "1 version is" if pending == 1 else f"{pending} {more}versions are"
+            return f"{some} pending; the rule fires every {count}"
         case Cron():
             return f"was due at {due_at:%Y-%m-%d %H:%M:%S}Z"
         case never:

@@ -169,6 +169,7 @@ class HealthCollector:
     async def _progresses(
         self, rules: Sequence[ConsolidationRule], ledger: _LedgerFigures
     ) -> list[tuple[ConsolidationRule, RuleProgress]]:
+        """Return the progress of each rule; for how long it has been due is not known yet."""
         awake = {rule.id for rule in self._sources.awake(rules)}
         counts = {rule.id: _count_of(rule, ledger) for rule in rules if rule.reads_episodes}
         backlogs = await self._backlogs(set(counts.values()))
