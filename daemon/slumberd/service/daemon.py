@@ -37,8 +37,7 @@ from slumberd.service.composition import (
     writing,
 )
 from slumberd.service.control_socket import Answer, Operation, Peer, listen
-from slumberd.service.erased_content import HURRIED_SECONDS
-from slumberd.service.erased_content import resurfaced as find_resurfaced
+from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat
@@ -170,7 +169,7 @@ class Daemon:
         publisher: ProvenancePublisher | None,
         resurfaced: Sequence[Finding],
     ) -> None:
-        """Answer requests and fire rules until the daemon is told to stop."""
+        """Answer requests and fire rules until the daemon stops."""
         operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
         await operations.share_erasures()
         if not await _finish_erasures(operations):
@@ -182,7 +181,11 @@ class Daemon:
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
             pausing = Pausing(self._settings.state_dir, lambda: self._rules)
-            follow = (_awake(pausing, alarm.arm), _awake(pausing, scheduler.replace), self._show)
+            follow = (
+                _awake(pausing, alarm.arm),
+                _awake(pausing, scheduler.replace),
+                self._show_rule_count,
+            )
             reloading = Reloading(
                 self._in_force,
                 self._load,
@@ -223,7 +226,7 @@ class Daemon:
         }
 
     def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
-        """Return what runs side by side until the daemon is told to stop."""
+        """Return the background tasks, which run until the daemon stops."""
         publisher = components.publisher
         return [
             components.alarm.heartbeat(self._stop),
@@ -266,7 +269,7 @@ class Daemon:
         write = partial(write_textfile, textfile) if textfile else None
         return Heartbeat(sources, self._clock, write)
 
-    def _show(self, rules: Sequence[ConsolidationRule], _: str) -> None:
+    def _show_rule_count(self, rules: Sequence[ConsolidationRule], _: str) -> None:
         self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")
 
     def _watch_episodes(self, components: Components) -> Watch:
@@ -297,7 +300,7 @@ class Daemon:
         self, work: Sequence[Coroutine[Any, Any, None]], give_up: Callable[[], None]
     ) -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in work]
+            tasks = [group.create_task(task) for task in work]
             group.create_task(self._stop_in_time(tasks, give_up))
 
     async def _stop_in_time(
@@ -334,7 +337,7 @@ class Daemon:
             if rule.reads_episodes:  # a graph rule without effect is normal
                 self._effects.see(rule.id, report, gated=rule.salience is not None)
         if report.cut_short:
-            raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
+            raise StoppedError(f"rule {rule.id!r} was stopped before it had read everything")
 
     async def _on_status(self, scheduler: Scheduler, _: RequestForm, __: Peer) -> Answer:
         return {

@@ -222,7 +222,7 @@ class Operations:
             raise NotQuarantinedError(missing)
 
     async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:
-        """Approve or reject a held batch; an approved one is fired."""
+        """Approve or reject a batch that awaits approval; fire the rule of an approved batch."""
         approve = request.approve
         async with self.turn:
             held = await self._held_batch(request.firing)
@@ -243,12 +243,12 @@ class Operations:
         async with self.turn:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
-            said, latest = await self._facts.episodes_in(reach)
-            if not (stored.eids or stored.naming or said):
+            claimed, latest = await self._facts.episodes_in(reach)
+            if not (stored.eids or stored.naming or claimed):
                 await self._check_kept(reach)
             moment = max(microseconds(now), stored.newest or 0, latest)
             # A watermark may name an episode that a rule passed over and no ledger row names.
-            unfinished = Unfinished(reach, frozenset(stored.eids).union(said), moment, str(peer))
+            unfinished = Unfinished(reach, frozenset(stored.eids).union(claimed), moment, str(peer))
             erasure = await self._erase_facts(unfinished, dry_run=dry_run)
             if dry_run:
                 tables = {"episodes": len(stored.eids)}
@@ -345,7 +345,7 @@ class Operations:
     async def undo(self, request: forms.UndoForm, peer: Peer) -> Answer:
         """Undo one firing, the firings of a run, or those of a rule since an instant.
 
-        One transaction undoes them all, without those that are undone already.
+        One transaction undoes all firings that are not undone already.
         """
         dry_run, run = request.dry_run, new_run_id()
         wanted = wanted_firings(request)
@@ -371,11 +371,11 @@ class Operations:
 
     async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
         """Record a correction by a person."""
-        said = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
+        assertion = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
         answer, _ = await self._edit_manually(
-            lambda hand: hand.assert_(said, again=True), request, peer
+            lambda hand: hand.assert_(assertion, again=True), request, peer
         )
-        return {**answer, "fact_id": said.fact_id}
+        return {**answer, "fact_id": assertion.fact_id}
 
     async def unpin(self, request: forms.UnpinForm, peer: Peer) -> Answer:
         """Record a retraction of facts by a person."""
