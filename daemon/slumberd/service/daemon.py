@@ -31,10 +31,10 @@ from slumberd.service.background import Effects, keep_noticing
 from slumberd.service.composition import (
     Stores,
     open_for_dry_run,
+    open_for_writing,
     provenance_sink,
     publisher_of,
     rules_of,
-    writing,
 )
 from slumberd.service.control_socket import Answer, Operation, Peer, listen
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
@@ -45,7 +45,7 @@ from slumberd.service.operations import Operations, new_run_id
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.requests import RequestForm, typed_operation
-from slumberd.service.responses import scheduled
+from slumberd.service.responses import list_cadences
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.sqlite.watch import Watch
@@ -149,7 +149,7 @@ class Daemon:
         # Before the stores are open: closing another connection to the same file would drop the
         # locks of this process, and the next program would remove its write-ahead log.
         resurfaced = await asyncio.to_thread(lambda: [*find_resurfaced(settings, HURRIED_SECONDS)])
-        async with provenance_sink(settings) as sink, writing(settings, clock) as stores:
+        async with provenance_sink(settings) as sink, open_for_writing(settings, clock) as stores:
             runner = rule_runner_of(settings, stores, self._logs, clock)
             await self._recover(runner)
             await runner.consolidator.checkpoint()
@@ -359,7 +359,7 @@ class Daemon:
 
     async def _on_next(self, pausing: Pausing, _: RequestForm, __: Peer) -> Answer:
         timezone = self._in_force.settings.timezone
-        return scheduled(self._rules.rules, pausing.paused, timezone)
+        return list_cadences(self._rules.rules, pausing.paused, timezone)
 
     def _uptime(self) -> float:
         return round((self._clock.now() - self._started_at).total_seconds(), 3)
@@ -415,7 +415,11 @@ async def perform(
     """
     rules = rules_of(settings)
     dry_run = bool(request.get("dry_run"))
-    async with open_for_dry_run(settings, clock) if dry_run else writing(settings, clock) as stores:
+    async with (
+        open_for_dry_run(settings, clock)
+        if dry_run
+        else open_for_writing(settings, clock) as stores
+    ):
         runner = rule_runner_of(settings, stores, logs, clock)
         if not dry_run:
             await runner.consolidator.log_pending_records()

@@ -36,10 +36,10 @@ from slumberd.service.requests import (
 from slumberd.service.responses import (
     LISTED,
     certificate,
-    counted,
+    count_by_kind,
     listed_deltas,
-    reported,
-    undone,
+    report_firings,
+    report_undo,
 )
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
@@ -106,10 +106,10 @@ class Operations:
         rules = choose_rules(self._rules(), request.rules)
         async with self.turn:
             if request.dry_run:
-                return reported(await self._rehearse(rules), limit=_limit(request))
+                return report_firings(await self._rehearse(rules), limit=_limit(request))
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
-        return reported(reports, run=run)
+        return report_firings(reports, run=run)
 
     async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
         now = self._clock.now()
@@ -133,7 +133,7 @@ class Operations:
                 dry_run=request.dry_run,
                 run=run,
             )
-        return reported([report], limit=_limit(request), run=run)
+        return report_firings([report], limit=_limit(request), run=run)
 
     async def retry(self, request: forms.QuarantineForm, peer: Peer) -> Answer:
         """Evaluate quarantined episodes again; null means all episodes, or all rules.
@@ -157,7 +157,7 @@ class Operations:
                 for rule in require_episode_rules(rules, "quarantine retry")
             ]
             still = await self._still_quarantined(reports, request)
-        return reported(reports, limit=_limit(request), run=run) | still
+        return report_firings(reports, limit=_limit(request), run=run) | still
 
     async def _still_quarantined(
         self, reports: Sequence[Report], request: forms.QuarantineForm
@@ -228,13 +228,13 @@ class Operations:
             held = await self._held_batch(request.firing)
             rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
             if request.dry_run:
-                return reported(await self._rehearse(rules), limit=_limit(request))
+                return report_firings(await self._rehearse(rules), limit=_limit(request))
             await self._facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._consolidator.log_pending_records()
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
         self.decided()
-        return reported(reports, run=run)
+        return report_firings(reports, run=run)
 
     async def forget(self, request: forms.ForgetForm, peer: Peer) -> Answer:
         """Erase a scope from both databases, and return the certificate."""
@@ -367,7 +367,7 @@ class Operations:
         done = await self._facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
         if not dry_run:
             await self._consolidator.log_pending_records()
-        return undone(done, None if dry_run else undoer.run)
+        return report_undo(done, None if dry_run else undoer.run)
 
     async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
         """Record a correction by a person."""
@@ -418,7 +418,7 @@ class Operations:
         records = outcome.records if outcome else []
         return {
             "firing_id": outcome.firing_id if outcome and not dry_run else None,
-            "counts": counted(records),
+            "counts": count_by_kind(records),
             **listed_deltas(records, limit=limit),
         }
 
