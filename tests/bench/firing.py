@@ -20,7 +20,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.service.composition import writing
+from slumberd.service.composition import open_for_writing
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_most, timed_async
@@ -118,7 +118,7 @@ async def _opened(
     home = shop.home(state)
     settings = settings_of(home.config, None)
     with logs(settings, CLOCK) as log:
-        async with writing(settings, CLOCK) as stores:
+        async with open_for_writing(settings, CLOCK) as stores:
             runner = rule_runner_of(settings, stores, log, CLOCK)
             yield BenchStores(stores.memory, runner, rules, ids())
     shutil.rmtree(home.folder)

@@ -27,7 +27,7 @@ from slumberd.cli.context import load_settings_and_rules, logs
 from slumberd.clock import SystemClock
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
-from slumberd.service.composition import writing
+from slumberd.service.composition import open_for_writing
 from slumberd.service.daemon import Daemon
 from slumberd.service.rule_runner import rule_runner_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
@@ -119,7 +119,7 @@ async def overdue(config: Path, count: int, about: float) -> list[float]:
     settings, rules = load_settings_and_rules(config, None)
     clock, found = SystemClock(), []
     with logs(settings, clock) as lines:
-        async with writing(settings, clock) as stores:
+        async with open_for_writing(settings, clock) as stores:
             runner = rule_runner_of(settings, stores, lines, clock)
             for _ in range(count):
                 timeout = random.uniform(about / 2, about)

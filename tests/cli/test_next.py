@@ -17,7 +17,7 @@ from slumberd.cli.commands.next import outlooks
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Answer, Peer, listen
 from slumberd.service.pause import keep_paused
-from slumberd.service.responses import scheduled
+from slumberd.service.responses import list_cadences
 from tests.support.calling import called
 
 pytestmark = pytest.mark.unit
@@ -164,7 +164,7 @@ async def test_running_daemon_is_asked_whatever_the_files_say(tmp_path: Path) ->
     )
 
     async def answer(_: dict[str, Any], __: Peer) -> Answer:
-        return scheduled([hourly], {"hourly": "uid 7"}, "Asia/Tokyo")
+        return list_cadences([hourly], {"hourly": "uid 7"}, "Asia/Tokyo")
 
     async with listen(tmp_path, {"next": answer}):
         done = await asyncio.to_thread(called, "next", "--state-dir", str(tmp_path), "-n", "1")
@@ -187,6 +187,6 @@ def test_instants_lie_after_the_time_that_is_given() -> None:
         id="r", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
     )
 
-    [found] = outlooks(scheduled([rule], {}, "UTC")["rules"], "UTC", NOW, 1)
+    [found] = outlooks(list_cadences([rule], {}, "UTC")["rules"], "UTC", NOW, 1)
 
     assert found.table.instants == [NOW.replace(hour=13)]

@@ -11,7 +11,7 @@ from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
 from slumberd.errors import ConfigurationError, ExtraMissingError
 from slumberd.model.cadence import Cron
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import checking_cypher
+from slumberd.service.composition import make_cypher_check
 from tests.support.builders import rule
 
 pytestmark = pytest.mark.unit
@@ -39,7 +39,7 @@ def _load(directory: Path, text: str, check: CheckCypher | None = None) -> RuleS
         check_filter=_accept,
         check_cron=_accept,
         timezone="UTC",
-        check_cypher=check or checking_cypher(graph=True),
+        check_cypher=check or make_cypher_check(graph=True),
     )
 
 
@@ -140,7 +140,7 @@ def test_a_mistake_in_a_query_of_several_lines_is_told_in_its_line(tmp_path: Pat
 
 
 def test_without_a_graph_there_is_nothing_to_promote(tmp_path: Path) -> None:
-    (mistake,) = _mistakes(tmp_path, TEAM, checking_cypher(graph=False))
+    (mistake,) = _mistakes(tmp_path, TEAM, make_cypher_check(graph=False))
 
     assert mistake == (
         "a.yaml:3:11: rules[0].kind: there is no graph to promote; set 'graph.path' in the"
@@ -161,7 +161,7 @@ def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("check", [_missing, checking_cypher(graph=False)])
+@pytest.mark.parametrize("check", [_missing, make_cypher_check(graph=False)])
 def test_a_disabled_rule_needs_neither_graph_nor_extra(tmp_path: Path, check: CheckCypher) -> None:
     rules = _load(tmp_path, TEAM + "    enabled: false\n", check)
 

@@ -138,7 +138,7 @@ def test_what_writes_is_portable_and_not_taken_for_promotion(cypher: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("rule", "cypher"), [(rule, one) for rule, queries in REFUSED.items() for one in queries]
+    ("rule", "cypher"), [(rule, query) for rule, queries in REFUSED.items() for query in queries]
 )
 def test_what_is_not_portable_is_refused_by_its_rule(rule: str, cypher: str) -> None:
     with pytest.raises(UnportableCypherError) as refused:
@@ -163,7 +163,7 @@ def test_what_is_not_known_to_read_only_counts_as_a_write(cypher: str) -> None:
     assert Linter().requires_write(cypher)
 
 
-@pytest.mark.parametrize("cypher", [one for ones in REFUSED.values() for one in ones])
+@pytest.mark.parametrize("cypher", [query for queries in REFUSED.values() for query in queries])
 def test_no_message_shows_a_class_of_the_parser(cypher: str) -> None:
     with pytest.raises(UnportableCypherError) as refused:
         Linter(frozenset({"known.reader"})).check(cypher)

@@ -73,17 +73,17 @@ def objects(home: Home) -> set[object]:
     return {fact["payload"]["object"] for fact in home.facts()}
 
 
-def test_a_graphs_rule_is_fired_looked_at_and_undone_like_any_other(home: Home) -> None:
+def test_graph_rule_is_fired_shown_and_undone_like_any_other(home: Home) -> None:
     assert home.call("check").stdout.startswith("valid: 1 rule in 1 file: team")
 
     fired = home.call("fire", "team")
 
     assert objects(home) == {"tea", "Acme"}
-    told = events(fired.stderr)
+    lines = events(fired.stderr)
     assert complaints(fired.stderr.encode().splitlines()) == []
-    (promoted,) = (one for one in told if one["event"] == "graph.promoted")
+    (promoted,) = (line for line in lines if line["event"] == "graph.promoted")
     assert (promoted["rows"], promoted["added"], promoted["withheld"]) == (2, 2, {})
-    assert [one["event"] for one in told].count("delta.applied") == 2
+    assert [line["event"] for line in lines].count("delta.applied") == 2
     firing = promoted["firing_id"]
     assert firing == "@graph/team@1"
 
@@ -127,18 +127,18 @@ def test_dry_run_reports_the_deltas_of_the_firing_that_follows(home: Home) -> No
     assert objects(home) == {"tea", "Acme"}
 
 
-def test_rules_status_and_next_tell_of_it_without_episodes_to_count(home: Home) -> None:
+def test_rules_status_and_next_show_a_graph_rule_without_pending_episodes(home: Home) -> None:
     home.rule("tea", cadence={"every": 1})
     (home.folder / "episodes.jsonl").write_bytes(jsonl(triple("e1", "bob", "likes", "mate")))
     home.call("import", home.folder / "episodes.jsonl")
     home.call("fire", "team")
 
-    told = {one["id"]: one for one in events(home.call("rules", "--json").stdout)}
-    assert (told["team"]["kind"], told["team"]["pending"]) == ("graph", None)
-    assert told["tea"]["pending"] == 1
-    assert told["team"]["fired_at"] is not None
-    assert told["team"]["last_success"] is not None
-    assert told["team"]["last_outcome"]["added"] == 2
+    rules = {line["id"]: line for line in events(home.call("rules", "--json").stdout)}
+    assert (rules["team"]["kind"], rules["team"]["pending"]) == ("graph", None)
+    assert rules["tea"]["pending"] == 1
+    assert rules["team"]["fired_at"] is not None
+    assert rules["team"]["last_success"] is not None
+    assert rules["team"]["last_outcome"]["added"] == 2
     assert "MATCH (s:Entity)" in home.call("rules").stdout
     assert "team" in home.call("status").stdout
     assert "03:00" in home.call("next", "team").stdout
@@ -155,7 +155,7 @@ def test_rules_status_and_next_tell_of_it_without_episodes_to_count(home: Home) 
         ("diff", "rules.d", "--rule", "team"),
     ],
 )
-def test_what_is_about_episodes_says_that_it_does_not_apply(home: Home, words: Any) -> None:
+def test_command_about_episodes_refuses_a_graph_rule(home: Home, words: Any) -> None:
     (home.folder / "episodes.jsonl").write_bytes(jsonl(triple("e1", "bob", "likes", "mate")))
     home.call("import", home.folder / "episodes.jsonl")
     command = [str(home.rules) if word == "rules.d" else word for word in words]
@@ -167,7 +167,7 @@ def test_what_is_about_episodes_says_that_it_does_not_apply(home: Home, words: A
     assert "`slumberd fire team`" in refused.stderr
 
 
-def test_what_is_about_all_rules_goes_on_without_it(home: Home) -> None:
+def test_command_about_all_rules_skips_a_graph_rule(home: Home) -> None:
     home.rule("tea", cadence={"every": 1})
     (home.folder / "episodes.jsonl").write_bytes(jsonl(triple("e1", "bob", "likes", "mate")))
     home.call("import", home.folder / "episodes.jsonl")
@@ -178,8 +178,8 @@ def test_what_is_about_all_rules_goes_on_without_it(home: Home) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_tests_are_about_rules_of_episodes(home: Home, named: bool) -> None:
-    told = {"id": "e1", "subject": "a", "predicate": "b", "object": "c"}
-    case = {"name": "x", "episodes": [told], "expect": {"facts": []}}
+    case_episode = {"id": "e1", "subject": "a", "predicate": "b", "object": "c"}
+    case = {"name": "x", "episodes": [case_episode], "expect": {"facts": []}}
     case |= {"rules": ["team"]} if named else {}
     (home.rules / "team.test.yaml").write_bytes(orjson.dumps({"tests": [case]}))
 
@@ -189,7 +189,7 @@ def test_tests_are_about_rules_of_episodes(home: Home, named: bool) -> None:
     assert "team reads no episodes, but a graph" in refused.stderr
 
 
-def test_a_graph_that_is_not_there_is_told_with_what_to_do(home: Home) -> None:
+def test_missing_graph_is_reported_with_a_remedy(home: Home) -> None:
     (home.state / "graph.lbug").unlink()
 
     refused = home.call("fire", "team", check=False)
@@ -199,7 +199,7 @@ def test_a_graph_that_is_not_there_is_told_with_what_to_do(home: Home) -> None:
     assert "Traceback" not in refused.stderr
 
 
-def test_without_a_graph_in_the_configuration_the_rule_is_a_mistake(tmp_path: Path) -> None:
+def test_graph_rule_without_a_configured_graph_is_refused(tmp_path: Path) -> None:
     home = Home(tmp_path)
     write_rule(home)
 
@@ -209,17 +209,17 @@ def test_without_a_graph_in_the_configuration_the_rule_is_a_mistake(tmp_path: Pa
     assert "rules[0].kind: there is no graph to promote" in refused.stdout
 
 
-def test_a_daemon_fires_it_by_the_clock_and_what_fails_of_it_stops_nobody(home: Home) -> None:
+def test_daemon_fires_graph_rules_by_cron_and_a_failing_one_stops_no_other(home: Home) -> None:
     home.rule("tea", cadence={"every": 1})
     write_rule(home, "broken", filter_cypher="MATCH (n:Nowhere) RETURN n.x AS subject")
     asyncio.run(_served_long_ago(home, "team", "broken"))
 
     with home.daemon() as daemon:
         promoted = daemon.wait_for("graph.promoted")
-        failed = daemon.wait_for("firing.failed", lambda one: one["rule_id"] == "broken")
+        failed = daemon.wait_for("firing.failed", lambda line: line["rule_id"] == "broken")
         (home.folder / "episodes.jsonl").write_bytes(jsonl(triple("e1", "bob", "likes", "mate")))
         home.call("import", home.folder / "episodes.jsonl")
-        daemon.wait_for("firing.completed", lambda one: one["rule_id"] == "tea")
+        daemon.wait_for("firing.completed", lambda line: line["rule_id"] == "tea")
         assert objects(home) == {"tea", "Acme", "mate"}
         again = home.call("fire", "team")
         assert "nothing was pending" in again.stdout
@@ -230,14 +230,14 @@ def test_a_daemon_fires_it_by_the_clock_and_what_fails_of_it_stops_nobody(home: 
 async def _served_long_ago(home: Home, *rules: str) -> None:
     async with SQLiteFactStore(home.state / "facts.db") as facts:
         await facts.bootstrap()
-        for one in rules:
-            await facts.watermarks.begin(one, BEGINNING, served=START - timedelta(days=400))
+        for rule_id in rules:
+            await facts.begin(rule_id, BEGINNING, served=START - timedelta(days=400))
     async with SQLiteMemoryStore(home.state / "memory.db") as memory:
         await memory.bootstrap()
 
 
 class SlowGraph(FakeGraphStore):
-    """Answers when it is told to, or never."""
+    """Answers when the test lets it, or never."""
 
     def __init__(self, *rows: Mapping[str, Any]) -> None:
         super().__init__(*rows)
@@ -309,7 +309,7 @@ async def test_a_stop_ends_the_query_and_promotes_nothing(facts: SQLiteFactStore
     assert await facts.reads.ledger_rows() == 0
 
 
-async def test_a_stop_that_never_comes_holds_nobody_up(facts: SQLiteFactStore) -> None:
+async def test_firing_that_is_not_stopped_is_not_delayed(facts: SQLiteFactStore) -> None:
     graph, stop = FakeGraphStore(row("a", "is", "x")), asyncio.Event()
 
     report = await promoter(facts, graph).fire(FireRequest(graph_rule(), "cron", START, stop=stop))
@@ -317,7 +317,7 @@ async def test_a_stop_that_never_comes_holds_nobody_up(facts: SQLiteFactStore) -
     assert (report.cut_short, len(report.firing_ids)) == (False, 1)
 
 
-async def test_a_firing_that_takes_longer_than_its_rule_lets_it_fails(
+async def test_firing_that_exceeds_the_timeout_of_its_rule_fails(
     facts: SQLiteFactStore,
 ) -> None:
     graph = SlowGraph(row("a", "is", "x"))
@@ -341,7 +341,7 @@ async def test_a_graph_that_fails_is_closed_and_nothing_is_promoted(
     assert graph.closed == 1
 
 
-async def test_a_row_that_is_not_whole_names_its_rule(facts: SQLiteFactStore) -> None:
+async def test_incomplete_row_is_refused_with_its_rule(facts: SQLiteFactStore) -> None:
     graph = FakeGraphStore(row("a", "is", None))
 
     with pytest.raises(PromotionError, match="rule 'team': row 1 of the graph's answer: 'object'"):

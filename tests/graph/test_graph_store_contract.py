@@ -224,10 +224,10 @@ async def test_a_triple_that_is_none_is_refused(
     graph: LadybugGraphStore, bad: dict[str, Any]
 ) -> None:
     parts = {"subject": "s", "predicate": "p", "object": "o"} | bad
-    said = [parts.pop(name) for name in ("subject", "predicate", "object")]
+    values = [parts.pop(name) for name in ("subject", "predicate", "object")]
 
     with pytest.raises(ValueError, match=next(iter(bad))):
-        await graph.add_triple(*said, **parts)
+        await graph.add_triple(*values, **parts)
 
 
 @pytest.mark.parametrize(

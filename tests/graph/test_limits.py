@@ -38,7 +38,7 @@ asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
 
 
 def repeated(seed: str, combine: str, *, before: str = "", times: int = 9) -> str:
-    """Return a query in which every step uses what the one before made ten times."""
+    """Return a query in which each step repeats the value of the previous step ten times."""
     steps = [f"WITH {combine.format(*[f'v{step}'] * 10)} AS v{step + 1}" for step in range(times)]
     return " ".join([f"{before}WITH {seed} AS v0", *steps, f"RETURN v{times} AS n"])
 
@@ -77,23 +77,23 @@ HARMLESS = {
 
 def answers(folder: Path, queries: list[str]) -> list[str]:
     """Return what a process that may use so much memory and time prints for each query."""
-    told = folder / "told"
+    output = folder / "output"
     command = [
         sys.executable, "-c", ASKING, str(folder / "graph.lbug"), orjson.dumps(queries).decode(),
     ]  # fmt: skip
-    with told.open("wb") as out, subprocess.Popen(command, stdout=out) as process:
+    with output.open("wb") as out, subprocess.Popen(command, stdout=out) as process:
         ends_at = time.monotonic() + MOST_SECONDS
         while process.poll() is None:
             used = _resident_mebibytes(process)
             if used > MOST_MEBIBYTES or time.monotonic() > ends_at:
                 process.kill()
-                done = len(told.read_bytes().splitlines())
+                done = len(output.read_bytes().splitlines())
                 pytest.fail(f"{used:.0f} MiB, after {MOST_SECONDS:g} s at most: {queries[done]}")
             try:
                 process.wait(timeout=0.05)
             except subprocess.TimeoutExpired:
                 continue
-    return told.read_text().splitlines()
+    return output.read_text().splitlines()
 
 
 def _resident_mebibytes(process: subprocess.Popen[bytes]) -> float:
@@ -112,7 +112,7 @@ def test_queries_that_build_values_of_a_usual_size_are_answered(tmp_path: Path) 
     assert answers(tmp_path, [*HARMLESS]) == [*map(str, HARMLESS.values())]
 
 
-def test_the_largest_value_that_is_let_through_is_built_in_little_memory(tmp_path: Path) -> None:
+def test_largest_accepted_value_is_built_in_little_memory(tmp_path: Path) -> None:
     at_the_bound = [
         repeated("'" + "a" * 100 + "'", SUM, times=3),
         repeated("n.name", SUM, before="MATCH (n) ", times=3),

@@ -1,4 +1,4 @@
-"""What a graph says becomes facts: all of it or nothing, once, one way, and over nobody's word."""
+"""The triples of a graph become facts: all or none, once, and never against a manual edit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RecordingSink:
     """Records the assertions that it gets; implements `ProvenanceSink`."""
 
     def __init__(self, *failures: Exception | None) -> None:
-        self.told: list[tuple[str, Mapping[str, object], ProvenanceBundle]] = []
+        self.assertions: list[tuple[str, Mapping[str, object], ProvenanceBundle]] = []
         self._failures = [*failures]
 
     async def assert_with_provenance(
@@ -51,7 +51,7 @@ class RecordingSink:
         failure = self._failures.pop(0) if self._failures else None
         if failure is not None:
             raise failure
-        self.told.append((template, slots, provenance))
+        self.assertions.append((template, slots, provenance))
 
 
 @pytest.fixture
@@ -102,12 +102,14 @@ async def proven(store: SQLiteFactStore) -> None:
 
 
 async def tell(
-    store: SQLiteFactStore, id: str, seconds: int, *, user: str = "alice", **said: str
+    store: SQLiteFactStore, id: str, seconds: int, *, user: str = "alice", **metadata: str
 ) -> None:
     """Let an episode of the same agent, and user, say something."""
-    one = version(id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=said)
+    read = version(
+        id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=metadata
+    )
     firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
-    await store.ledger.commit(firing, evaluate([one], rule("all")))
+    await store.commit(firing, evaluate([read], rule("all")))
 
 
 async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(
@@ -152,7 +154,7 @@ async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path
 
     (fact,) = await promote(store, graph=FakeGraphStore(TEA, path=path), sink=sink)
 
-    ((template, slots, bundle),) = sink.told
+    ((template, slots, bundle),) = sink.assertions
     assert template == "stargraph.evidence"
     assert slots == {
         "subject": "alice", "predicate": "likes", "object": "tea",
@@ -174,7 +176,7 @@ async def test_a_graph_without_a_proper_name_has_a_source_all_the_same(
 
     await promote(store, graph=graph, sink=sink)
 
-    assert [bundle["source"] for _, _, bundle in sink.told] == ["fakegraph"]
+    assert [bundle["source"] for _, _, bundle in sink.assertions] == ["fakegraph"]
 
 
 async def test_a_store_of_another_program_names_its_kind_and_its_path(
@@ -192,10 +194,10 @@ async def test_a_store_of_another_program_names_its_kind_and_its_path(
 
 
 class SyncSink:
-    """Keeps what it is told, without waiting; implements ``ports.SyncProvenanceSink``."""
+    """Records the assertions that it gets, synchronously; implements ``SyncProvenanceSink``."""
 
     def __init__(self, *failures: Exception | None) -> None:
-        self.told: list[tuple[str, dict[str, Any], ProvenanceBundle]] = []
+        self.assertions: list[tuple[str, dict[str, Any], ProvenanceBundle]] = []
         self._failures = [*failures]
 
     def assert_with_provenance(
@@ -204,10 +206,10 @@ class SyncSink:
         failure = self._failures.pop(0) if self._failures else None
         if failure is not None:
             raise failure
-        self.told.append((template, slots, provenance))
+        self.assertions.append((template, slots, provenance))
 
 
-async def test_an_adapter_that_is_not_asynchronous_is_told_of_every_fact(
+async def test_synchronous_adapter_gets_every_fact(
     store: SQLiteFactStore,
 ) -> None:
     sink = SyncSink()
@@ -215,23 +217,23 @@ async def test_an_adapter_that_is_not_asynchronous_is_told_of_every_fact(
     with capture_logs() as lines:
         facts = await promote(store, TEA, WORK, sink=sink)
 
-    assert [slots["object"] for _, slots, _ in sink.told] == [
+    assert [slots["object"] for _, slots, _ in sink.assertions] == [
         fact.payload["object"] for fact in facts
     ]
-    assert {frozenset(slots) for _, slots, _ in sink.told} == {
+    assert {frozenset(slots) for _, slots, _ in sink.assertions} == {
         frozenset({"subject", "predicate", "object", "source"})
     }
     assert lines == []
 
 
-async def test_an_adapter_that_is_not_asynchronous_and_fails_loses_no_fact(
+async def test_synchronous_adapter_that_fails_loses_no_fact(
     store: SQLiteFactStore,
 ) -> None:
     with capture_logs() as lines:
         facts = await promote(store, TEA, WORK, sink=SyncSink(RuntimeError("down")))
 
     assert await store.query(ANYTHING) == facts
-    assert [(one["event"], one["facts"]) for one in lines] == [("graph.evidence_failed", 2)]
+    assert [(line["event"], line["facts"]) for line in lines] == [("graph.evidence_failed", 2)]
 
 
 class PlainFactStore:
@@ -279,7 +281,7 @@ async def test_any_store_of_the_protocol_keeps_several_objects_of_one_predicate(
     assert {fact.payload["object"] for fact in await plain.query(ANYTHING)} == {"bob", "carol"}
 
 
-async def test_a_row_that_is_not_whole_pins_nothing_in_a_store_of_the_protocol() -> None:
+async def test_incomplete_row_pins_nothing_in_a_store_of_the_protocol() -> None:
     plain: Any = PlainFactStore()
 
     with pytest.raises(PromotionError, match="row 2"):
@@ -288,20 +290,20 @@ async def test_a_row_that_is_not_whole_pins_nothing_in_a_store_of_the_protocol()
     assert plain.facts == {}
 
 
-async def test_a_sink_that_fails_loses_no_fact_and_is_told_again_the_next_time(
+async def test_sink_that_fails_loses_no_fact_and_gets_them_the_next_time(
     store: SQLiteFactStore,
 ) -> None:
     sink = RecordingSink(RuntimeError("down"))
 
     first = await promote(store, TEA, WORK, sink=sink)
-    assert sink.told == []
+    assert sink.assertions == []
     assert len(await store.query(ANYTHING)) == len(first) == 2
 
     await promote(store, TEA, WORK, sink=sink)
     await promote(store, TEA, WORK, sink=sink)
 
-    assert len(sink.told) == 4
-    assert sink.told[:2] == sink.told[2:]
+    assert len(sink.assertions) == 4
+    assert sink.assertions[:2] == sink.assertions[2:]
 
 
 async def test_a_fact_that_no_sink_can_store_keeps_none_of_the_others_back(
@@ -311,7 +313,7 @@ async def test_a_fact_that_no_sink_can_store_keeps_none_of_the_others_back(
 
     await promote(store, TEA, WORK, sink=sink)
 
-    assert len(sink.told) == 1
+    assert len(sink.assertions) == 1
 
 
 async def test_promoting_twice_changes_nothing_not_even_the_ledger(store: SQLiteFactStore) -> None:
@@ -328,10 +330,10 @@ async def test_promoting_twice_changes_nothing_not_even_the_ledger(store: SQLite
 async def test_rule_agent_and_user_are_parts_of_a_facts_id(
     store: SQLiteFactStore, other: dict[str, str]
 ) -> None:
-    (one,) = await promote(store, TEA)
+    (first,) = await promote(store, TEA)
     (two,) = await promote(store, TEA, **other)
 
-    assert one.id != two.id
+    assert first.id != two.id
 
 
 async def test_ids_of_triples_without_one_do_not_run_together(store: SQLiteFactStore) -> None:
@@ -358,13 +360,15 @@ async def test_a_confidence_is_taken_as_it_is_given(
 @pytest.mark.parametrize(
     "given", [True, False, math.nan, math.inf, 7, -0.1, 1.0001, "NaN", "", "much", [0.5], {}, b"1"]
 )
-async def test_a_confidence_that_is_none_is_refused_with_its_row(
+async def test_invalid_confidence_is_refused_with_its_row(
     store: SQLiteFactStore, given: object
 ) -> None:
-    with pytest.raises(PromotionError, match="row 2 of the graph's answer: 'confidence' is") as one:
+    with pytest.raises(
+        PromotionError, match="row 2 of the graph's answer: 'confidence' is"
+    ) as raised:
         await promote(store, WORK, TEA | {"confidence": given})
 
-    assert one.value.row == 2
+    assert raised.value.row == 2
     assert await store.query(ANYTHING) == []
 
 
@@ -372,7 +376,7 @@ async def test_a_confidence_that_is_none_is_refused_with_its_row(
 @pytest.mark.parametrize(
     "bad", [None, "", " ", "nul\0", "\ud800", {"name": "alice"}, ["alice"], math.nan, "missing"]
 )
-async def test_a_row_that_is_not_whole_is_refused_and_nothing_is_promoted(
+async def test_incomplete_row_is_refused_and_nothing_is_promoted(
     store: SQLiteFactStore, part: str, bad: object
 ) -> None:
     wrong = TEA | {part: bad}
@@ -386,7 +390,7 @@ async def test_a_row_that_is_not_whole_is_refused_and_nothing_is_promoted(
     assert await rows_in(store) == 0
 
 
-async def test_numbers_are_said_as_texts(store: SQLiteFactStore) -> None:
+async def test_numbers_become_texts(store: SQLiteFactStore) -> None:
     rows = [("is_aged", 42), ("weighs", Decimal("61.5")), ("sleeps", 7.5), ("is_here", True)]
     await promote(store, *(row("alice", predicate, what) for predicate, what in rows))
 
@@ -400,7 +404,7 @@ async def test_more_rows_than_fit_are_refused(store: SQLiteFactStore) -> None:
         await promote(store, graph=graph)
 
 
-async def test_one_id_that_says_two_things_is_refused(store: SQLiteFactStore) -> None:
+async def test_triple_id_of_two_different_triples_is_refused(store: SQLiteFactStore) -> None:
     with pytest.raises(PromotionError, match=r"row 3 .*'t1' of row 1 and says something else"):
         await promote(store, TEA, WORK, TEA | {"object": "mate"})
 
@@ -419,7 +423,7 @@ async def test_several_objects_of_one_predicate_are_all_promoted(store: SQLiteFa
     await proven(store)
 
 
-async def test_triples_of_two_ids_are_two_facts_though_they_say_the_same(
+async def test_equal_triples_of_two_ids_are_two_facts(
     store: SQLiteFactStore,
 ) -> None:
     rows = [row("a", "b", "c", triple_id=id) for id in ("1", "2")]
@@ -430,7 +434,7 @@ async def test_triples_of_two_ids_are_two_facts_though_they_say_the_same(
     assert await store.query(ANYTHING) == promoted
 
 
-async def test_a_triple_that_vanishes_takes_nothing_out(store: SQLiteFactStore) -> None:
+async def test_triple_that_disappears_removes_no_fact(store: SQLiteFactStore) -> None:
     await promote(store, TEA, WORK)
     await promote(store, TEA)
     await promote(store)
@@ -439,7 +443,7 @@ async def test_a_triple_that_vanishes_takes_nothing_out(store: SQLiteFactStore) 
 
 
 @pytest.mark.parametrize("change", [{"object": "mate"}, {"confidence": 0.5}, {"subject": "bob"}])
-async def test_what_changes_of_a_triple_changes_its_one_fact(
+async def test_changed_triple_changes_its_one_fact(
     store: SQLiteFactStore, change: dict[str, Any]
 ) -> None:
     (before,) = await promote(store, TEA)
@@ -453,7 +457,7 @@ async def test_what_changes_of_a_triple_changes_its_one_fact(
     await proven(store)
 
 
-async def test_a_triple_that_says_something_else_again_changes_its_one_fact(
+async def test_triple_that_changes_again_changes_its_one_fact(
     store: SQLiteFactStore,
 ) -> None:
     for what in ("Berlin", "Paris", "Berlin"):
@@ -511,7 +515,7 @@ async def test_a_triple_that_a_person_retracted_is_not_promoted_again(
     await proven(store)
 
 
-async def test_a_retracted_triple_that_says_something_else_is_promoted(
+async def test_retracted_triple_with_another_object_is_promoted(
     store: SQLiteFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
@@ -532,13 +536,15 @@ async def test_a_triple_that_its_program_removed_is_not_promoted_again(
 
 
 @pytest.mark.parametrize("same_lineage", [True, False])
-async def test_what_a_person_says_over_a_promoted_fact_stands(
+async def test_correction_of_a_promoted_fact_stays_current(
     store: SQLiteFactStore, same_lineage: bool
 ) -> None:
     (fact,) = await promote(store, TEA)
     own = fact.lineage if same_lineage else [{"kind": "hand"}]
-    said = fact.model_copy(update={"payload": fact.payload | {"object": "water"}, "lineage": own})
-    await store.correct(said, by="me", reason="it is so")
+    corrected = fact.model_copy(
+        update={"payload": fact.payload | {"object": "water"}, "lineage": own}
+    )
+    await store.correct(corrected, by="me", reason="it is so")
     rows = await rows_in(store)
 
     for change in ({}, {"confidence": 0.5}, {"object": "mate"}):
@@ -550,14 +556,16 @@ async def test_what_a_person_says_over_a_promoted_fact_stands(
 
 async def test_a_persons_fact_stays_beside_the_promoted_one(store: SQLiteFactStore) -> None:
     (fact,) = await promote(store, TEA)
-    said = fact.model_copy(update={"id": "mine", "payload": fact.payload | {"object": "water"}})
+    corrected = fact.model_copy(
+        update={"id": "mine", "payload": fact.payload | {"object": "water"}}
+    )
 
-    await store.correct(said, by="me", reason="it is so")
+    await store.correct(corrected, by="me", reason="it is so")
 
     assert await objects(store) == {"tea", "water"}
 
 
-async def test_a_person_who_takes_a_word_back_leaves_it_to_the_graph(
+async def test_undone_correction_leaves_the_fact_to_the_graph(
     store: SQLiteFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
@@ -569,7 +577,7 @@ async def test_a_person_who_takes_a_word_back_leaves_it_to_the_graph(
     assert again.confidence == 0.5
 
 
-async def test_one_undo_takes_a_whole_promotion_back_and_it_stays_so(
+async def test_undo_withdraws_a_whole_promotion_for_good(
     store: SQLiteFactStore,
 ) -> None:
     await promote(store, TEA, WORK)
@@ -587,7 +595,7 @@ async def test_one_undo_takes_a_whole_promotion_back_and_it_stays_so(
     await proven(store)
 
 
-async def test_an_undone_change_leaves_what_was_said_before(store: SQLiteFactStore) -> None:
+async def test_undone_change_restores_the_fact_before_it(store: SQLiteFactStore) -> None:
     await promote(store, TEA)
     await promote(store, TEA | {"object": "mate"})
     await store.ledger.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
@@ -615,7 +623,7 @@ async def test_the_id_of_another_users_fact_is_left_alone(store: SQLiteFactStore
     await proven(store)
 
 
-async def test_a_scope_that_was_forgotten_is_not_filled_again(store: SQLiteFactStore) -> None:
+async def test_erased_scope_gets_no_facts_again(store: SQLiteFactStore) -> None:
     await promote(store, TEA)
     reach = ScopeFilter.of("alice", None, None)
     await store.erasures.forget(reach, moment=10**15, at=at(20), by="me", dry_run=False)
@@ -628,7 +636,7 @@ async def test_a_scope_that_was_forgotten_is_not_filled_again(store: SQLiteFactS
     assert broken is None
 
 
-async def test_a_query_that_writes_is_not_even_asked(store: SQLiteFactStore) -> None:
+async def test_query_that_writes_is_not_run(store: SQLiteFactStore) -> None:
     graph = FakeGraphStore(TEA)
 
     with pytest.raises(UnportableCypherError) as refused:
@@ -639,7 +647,7 @@ async def test_a_query_that_writes_is_not_even_asked(store: SQLiteFactStore) -> 
     assert (refused.value.rule, graph.queries) == ("write-in-promotion", [])
 
 
-async def test_what_is_no_fact_store_is_refused_before_the_graph_is_asked() -> None:
+async def test_value_that_is_not_a_fact_store_is_refused_before_the_query() -> None:
     graph = FakeGraphStore(TEA)
 
     with pytest.raises(PromotionError, match="a FakeGraphStore is not a fact store"):
@@ -650,7 +658,7 @@ async def test_what_is_no_fact_store_is_refused_before_the_graph_is_asked() -> N
     assert graph.queries == []
 
 
-async def test_a_fact_without_a_user_is_one_of_nobody(store: SQLiteFactStore) -> None:
+async def test_fact_without_a_user_has_an_empty_user(store: SQLiteFactStore) -> None:
     (fact,) = await PromoteTriplesToFacts(
         FakeGraphStore(TEA), store, None, filter_cypher=QUERY, rule_id="r", agent_id="a"
     )
@@ -694,17 +702,17 @@ STEPS = st.lists(
 )
 
 
-def _whole(said: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """Return rows without a contradiction: one object for each subject, one thing for each id."""
-    by_subject = {subject: (subject, what, id) for subject, what, id in said}
-    by_id = {id: one for one in by_subject.values() for id in one[2:]}
+def _consistent_rows(triples: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """Return rows without contradictions: one object for each subject, one triple for each id."""
+    by_subject = {subject: (subject, what, id) for subject, what, id in triples}
+    by_id = {id: triple for triple in by_subject.values() for id in triple[2:]}
     return [row(subject, "is", what, triple_id=id) for id, (subject, what, _) in by_id.items()]
 
 
 @pytest.mark.sampled
 @settings(max_examples=amount(20, full=120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
-def test_whatever_has_happened_promoting_twice_is_promoting_once_and_no_persons_word_goes(
+def test_promoting_twice_equals_promoting_once_and_keeps_manual_edits(
     steps: list[tuple[str, Any]],
 ) -> None:
     asyncio.run(_played(steps))
@@ -716,31 +724,31 @@ async def _played(steps: list[tuple[str, Any]]) -> None:
         path = Path(folder) / "facts.db"
         async with SQLiteFactStore(path, synchronous="normal", clock=clock) as store:
             await store.bootstrap()
-            for number, (what, said) in enumerate(steps, 1):
+            for number, (what, values) in enumerate(steps, 1):
                 clock.advance(10)
-                await _step(store, clock, number, what, said)
+                await _step(store, clock, number, what, values)
             await proven(store)
 
 
 async def _step(
-    store: SQLiteFactStore, clock: FakeClock, number: int, what: str, said: Any
+    store: SQLiteFactStore, clock: FakeClock, number: int, what: str, values: Any
 ) -> None:
     facts = {fact.id: fact for fact in await store.query(ANYTHING)}
     match what:
         case "promote":
             pinned = {id for id in facts if id.startswith("mine")}
-            await promote(store, *_whole(said), clock=clock)
+            await promote(store, *_consistent_rows(values), clock=clock)
             after = {fact.id for fact in await store.query(ANYTHING)}
             assert pinned <= after
             rows = await rows_in(store)
-            await promote(store, *_whole(said), clock=clock)
+            await promote(store, *_consistent_rows(values), clock=clock)
             assert await rows_in(store) == rows
             assert {fact.id for fact in await store.query(ANYTHING)} == after
         case "unpin":
             for fact_id in itertools.islice(facts, 1):
                 await store.unpin(fact_id)
         case "pin":
-            payload = {"subject": said[0], "predicate": "is", "object": said[1]}
+            payload = {"subject": values[0], "predicate": "is", "object": values[1]}
             await store.pin(
                 Fact(
                     id=f"mine{number}", user="alice", agent="rag", payload=payload,
@@ -748,12 +756,14 @@ async def _step(
                 )
             )  # fmt: skip
         case "undo":
-            firings = [one for one in await store.reads.records(limit=999) if one.kind == "firing"]
+            firings = [
+                record for record in await store.records(limit=999) if record.kind == "firing"
+            ]
             if firings:
-                firing_id = firings[said % len(firings)].firing_id
-                await store.ledger.undo(firing_id, at=clock.now(), by="me", dry_run=False)
+                firing_id = firings[values % len(firings)].firing_id
+                await store.undo(firing_id, at=clock.now(), by="me", dry_run=False)
         case _:
             seconds = int((clock.now() - START).total_seconds())
             await tell(
-                store, f"e{number}", seconds, subject=said[0], predicate="is", object=said[1]
+                store, f"e{number}", seconds, subject=values[0], predicate="is", object=values[1]
             )

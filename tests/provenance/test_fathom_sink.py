@@ -50,7 +50,7 @@ DOUBTS = {
         ],
     },
 }
-"""A pack with one rule: whatever replaces a fact is to be looked at."""
+"""A pack with one rule: a promotion that replaces a fact is to be reviewed."""
 
 
 def pack_of(folder: Path, **kinds: Any) -> Path:
@@ -67,7 +67,7 @@ def slots_in(template: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 def fitting(**changed: Any) -> list[dict[str, Any]]:
     names = [*SLOTS, "_origin", "_source", "_run_id", "_step", "_confidence", "_timestamp"]
     types = {"seq": "integer", "_step": "integer"} | changed
-    return [{"name": one, "type": types.get(one, "string")} for one in names]
+    return [{"name": name, "type": types.get(name, "string")} for name in names]
 
 
 def engine_of(pack: Path | None = None) -> Any:
@@ -81,9 +81,9 @@ async def sink() -> AsyncIterator[FathomSink]:
     await sink.close()
 
 
-async def tell(sink: FathomSink, seq: int = 1, **other: Any) -> None:
-    one = promotion(seq, **other)
-    await sink.assert_with_provenance(FACT, slots_of(one), bundle_of(one))
+async def publish(sink: FathomSink, seq: int = 1, **other: Any) -> None:
+    promoted = promotion(seq, **other)
+    await sink.assert_with_provenance(FACT, slots_of(promoted), bundle_of(promoted))
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +101,9 @@ def test_template_is_named_without_dots() -> None:
 async def test_rules_of_a_pack_fire_on_what_is_asserted_and_once(tmp_path: Path) -> None:
     sink = FathomSink(engine_of(pack_of(tmp_path, **DOUBTS)), run_rules=True)
     with capture_logs() as logs:
-        await tell(sink, 1)
+        await publish(sink, 1)
         for _ in range(2):
-            await tell(sink, 2, kind="update", replaces=("e1",))
+            await publish(sink, 2, kind="update", replaces=("e1",))
     await sink.close()
     assert logs == [
         {
@@ -117,18 +117,18 @@ async def test_rules_of_a_pack_fire_on_what_is_asserted_and_once(tmp_path: Path)
 
 
 @needs_fathom
-async def test_engine_that_nobody_runs_lets_no_rule_fire(tmp_path: Path) -> None:
+async def test_engine_that_is_not_run_fires_no_rule(tmp_path: Path) -> None:
     engine = engine_of(pack_of(tmp_path, **DOUBTS))
     sink = FathomSink(engine)
     with capture_logs() as logs:
-        await tell(sink, 2, kind="update", replaces=("e1",))
+        await publish(sink, 2, kind="update", replaces=("e1",))
     await sink.close()
     assert logs == []
     assert engine.evaluate().decision == "escalate"
 
 
 @needs_fathom
-def test_template_of_a_pack_takes_the_place_of_ours(tmp_path: Path) -> None:
+def test_template_of_a_pack_replaces_the_default(tmp_path: Path) -> None:
     more = [*fitting(rule="symbol"), {"name": "seen", "type": "string", "default": "no"}]
     pack = pack_of(tmp_path, templates=slots_in(more, ttl=60))
     engine = engine_of(pack)
@@ -149,7 +149,7 @@ def test_template_of_a_pack_takes_the_place_of_ours(tmp_path: Path) -> None:
         pytest.param(fitting(user="float"), "'user'.*cannot be of type float", id="a text"),
     ],
 )
-def test_template_that_does_not_fit_is_a_mistake(
+def test_template_that_does_not_fit_is_refused(
     tmp_path: Path, template: list[dict[str, Any]], problem: str
 ) -> None:
     pack = pack_of(tmp_path, templates=slots_in(template))
@@ -159,7 +159,7 @@ def test_template_that_does_not_fit_is_a_mistake(
 
 
 @needs_fathom
-def test_pack_that_cannot_be_loaded_is_a_mistake(tmp_path: Path) -> None:
+def test_pack_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="not a directory"):
         engine_of(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match="nothing to load"):
@@ -170,32 +170,32 @@ def test_pack_that_cannot_be_loaded_is_a_mistake(tmp_path: Path) -> None:
 
 
 @needs_fathom
-async def test_value_that_a_template_does_not_take_is_refused_without_a_word_of_it(
+async def test_value_that_a_template_refuses_is_not_quoted(
     tmp_path: Path,
 ) -> None:
-    slots = [{**one, **({"allowed_values": ["bob"]} if one["name"] == "user" else {})}
-             for one in fitting()]  # fmt: skip
+    slots = [{**slot, **({"allowed_values": ["bob"]} if slot["name"] == "user" else {})}
+             for slot in fitting()]  # fmt: skip
     sink = FathomSink(engine_of(pack_of(tmp_path, templates=slots_in(slots))))
     with pytest.raises(ProvenanceError) as caught:
-        await tell(sink)
+        await publish(sink)
     await sink.close()
     assert caught.value.slot == "user"
     assert "alice" not in str(caught.value)
 
 
 @needs_fathom
-async def test_template_that_nobody_knows_is_no_refusal_of_a_row(sink: FathomSink) -> None:
+async def test_unknown_template_is_an_error_of_the_engine(sink: FathomSink) -> None:
     from fathom.errors import ValidationError
 
-    one = promotion()
+    promoted = promotion()
     with pytest.raises(ValidationError, match="Unknown template"):
-        await sink.assert_with_provenance("other", slots_of(one), bundle_of(one))
+        await sink.assert_with_provenance("other", slots_of(promoted), bundle_of(promoted))
     with pytest.raises(ValidationError, match="Unknown slot"):
-        await sink.assert_with_provenance(FACT, {"another": "x"}, bundle_of(one))
+        await sink.assert_with_provenance(FACT, {"another": "x"}, bundle_of(promoted))
 
 
 @needs_fathom
-def test_what_a_graph_promotes_has_a_template_too() -> None:
+def test_promoted_triples_have_a_template() -> None:
     slots = ("subject", "predicate", "object", "source")
     engine: Any = open_engine(None, {FACT: SLOTS, EVIDENCE: slots})
     assert set(engine.template_registry) == {NAME, "stargraph-evidence"}
@@ -223,15 +223,15 @@ class Slow:
         raise NotImplementedError
 
 
-async def test_engine_holds_up_neither_the_loop_nor_more_than_one_thread() -> None:
+async def test_engine_blocks_neither_the_loop_nor_more_than_one_thread() -> None:
     engine = Slow()
     sink = FathomSink(engine)
     async with asyncio.TaskGroup() as group:
-        asserting = [group.create_task(tell(sink)) for _ in range(3)]
+        asserting = [group.create_task(publish(sink)) for _ in range(3)]
         await asyncio.to_thread(engine.begun.wait, PATIENCE_SECONDS)
-        for one in asserting:
-            one.cancel()
+        for task in asserting:
+            task.cancel()
     engine.go_on.set()
-    await tell(sink)
+    await publish(sink)
     await sink.close()
     assert engine.calls == 2  # those that had not begun when they were let go never did

@@ -1,4 +1,4 @@
-"""The file that assertions are recorded in: lines are whole, on the disk, and told again if cut."""
+"""The file sink writes whole lines, syncs them, and starts a new line after a truncated one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUNDLE: ProvenanceBundle = {
 
 @pytest.fixture
 async def sink(tmp_path: Path) -> AsyncIterator[FileSink]:
-    sink = FileSink(tmp_path / "told.jsonl")
+    sink = FileSink(tmp_path / "provenance.jsonl")
     yield sink
     await sink.close()
 
@@ -40,13 +40,13 @@ def lines_of(path: Path) -> list[str]:
     return [orjson.loads(line)["slots"]["subject"] for line in path.read_bytes().splitlines()]
 
 
-async def tell(sink: FileSink, subject: str) -> None:
+async def publish(sink: FileSink, subject: str) -> None:
     await sink.assert_with_provenance("fact", {"subject": subject}, BUNDLE)
 
 
-async def test_line_says_what_and_whence(tmp_path: Path, sink: FileSink) -> None:
-    await tell(sink, "née\n")
-    [line] = (tmp_path / "told.jsonl").read_bytes().splitlines()
+async def test_line_holds_the_assertion_and_its_provenance(tmp_path: Path, sink: FileSink) -> None:
+    await publish(sink, "née\n")
+    [line] = (tmp_path / "provenance.jsonl").read_bytes().splitlines()
     assert orjson.loads(line) == {
         "template": "fact",
         "slots": {
@@ -62,26 +62,28 @@ async def test_line_says_what_and_whence(tmp_path: Path, sink: FileSink) -> None
 
 
 async def test_file_is_for_owner_and_group(tmp_path: Path, sink: FileSink) -> None:
-    await tell(sink, "a")
-    assert stat.S_IMODE((tmp_path / "told.jsonl").stat().st_mode) & 0o027 == 0
+    await publish(sink, "a")
+    assert stat.S_IMODE((tmp_path / "provenance.jsonl").stat().st_mode) & 0o027 == 0
 
 
-async def test_line_after_one_that_was_cut_is_on_its_own(tmp_path: Path, sink: FileSink) -> None:
-    path = tmp_path / "told.jsonl"
-    await tell(sink, "a")
+async def test_line_after_a_truncated_line_starts_a_new_line(
+    tmp_path: Path, sink: FileSink
+) -> None:
+    path = tmp_path / "provenance.jsonl"
+    await publish(sink, "a")
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:20])
-    await tell(sink, "b")
+    await publish(sink, "b")
     first, cut, second = path.read_bytes().splitlines()
     assert cut == whole[:20]
-    assert [orjson.loads(one)["slots"]["subject"] for one in (first, second)] == ["a", "b"]
+    assert [orjson.loads(line)["slots"]["subject"] for line in (first, second)] == ["a", "b"]
 
 
-async def test_file_may_be_taken_away_at_any_time(tmp_path: Path, sink: FileSink) -> None:
-    path = tmp_path / "told.jsonl"
-    await tell(sink, "a")
+async def test_file_may_be_removed_at_any_time(tmp_path: Path, sink: FileSink) -> None:
+    path = tmp_path / "provenance.jsonl"
+    await publish(sink, "a")
     path.rename(tmp_path / "old.jsonl")
-    await tell(sink, "b")
+    await publish(sink, "b")
     assert lines_of(tmp_path / "old.jsonl") == ["a"]
     assert lines_of(path) == ["b"]
 
@@ -92,36 +94,34 @@ async def test_line_is_on_the_disk_when_the_call_returns(
     synced: list[str] = []
     monkeypatch.setattr(os, "fdatasync", lambda _: synced.append("line"))
     monkeypatch.setattr(os, "fsync", lambda _: synced.append("name"))
-    await tell(sink, "a")
-    await tell(sink, "b")
+    await publish(sink, "a")
+    await publish(sink, "b")
     assert synced == ["line", "name", "line"]
 
 
-async def test_writes_that_are_done_in_parts_leave_whole_lines(
+async def test_partial_writes_leave_whole_lines(
     tmp_path: Path, sink: FileSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:7]))
-    await tell(sink, "a")
-    await tell(sink, "b")
-    assert lines_of(tmp_path / "told.jsonl") == ["a", "b"]
+    await publish(sink, "a")
+    await publish(sink, "b")
+    assert lines_of(tmp_path / "provenance.jsonl") == ["a", "b"]
 
 
-async def test_disk_that_is_full_is_told_of(
-    sink: FileSink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_full_disk_is_reported(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space"):
-        await tell(sink, "a")
+        await publish(sink, "a")
 
 
-async def test_pipe_is_no_file(tmp_path: Path) -> None:
+async def test_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     sink = FileSink(tmp_path / "pipe")
     async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(OSError, match="is not a regular file"):
-            await tell(sink, "a")
+            await publish(sink, "a")
     await sink.close()

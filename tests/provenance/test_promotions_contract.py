@@ -19,8 +19,8 @@ from tests.support.stories import ALL, fire, said
 pytestmark = pytest.mark.integration
 
 
-class Told(Protocol):
-    """A ledger that is told of episodes, and forgets them."""
+class PromotedEpisodes(Protocol):
+    """A ledger that promotes episodes and erases them."""
 
     @property
     def ledger(self) -> Promotions: ...
@@ -45,15 +45,14 @@ class Faked:
 class Stored:
     """A store, with episodes that no other replaces."""
 
-    def __init__(self, store: SQLiteFactStore) -> None:
-        self.ledger = store.promotion_feed
-        self._store = store
-        self._said = 0
+    def __init__(self, ledger: SQLiteFactStore) -> None:
+        self.ledger = ledger
+        self._newest = 0
 
     async def promote(self, count: int) -> None:
-        first, self._said = self._said + 1, self._said + count
-        told = [said(f"e{seq}", seq) for seq in range(first, self._said + 1)]
-        await fire(self._store, ALL, told)
+        first, self._newest = self._newest + 1, self._newest + count
+        versions = [said(f"e{seq}", seq) for seq in range(first, self._newest + 1)]
+        await fire(self.ledger, ALL, versions)
 
     async def forget(self) -> None:
         reach, moment = ScopeFilter.of("alice", None, None), microseconds(at(9_999))
@@ -61,7 +60,9 @@ class Stored:
 
 
 @pytest.fixture(params=["fake", "sqlite"])
-async def told(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Told]:
+async def promoted(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[PromotedEpisodes]:
     if request.param == "fake":
         yield Faked()
         return
@@ -70,53 +71,53 @@ async def told(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield Stored(store)
 
 
-async def seqs_of(told: Told, after: int, limit: int) -> tuple[list[int], int]:
-    page = await told.ledger.promotions(after, limit=limit, current_only=False)
-    return [one.seq for one in page.promotions], page.upto
+async def seqs_of(promoted: PromotedEpisodes, after: int, limit: int) -> tuple[list[int], int]:
+    page = await promoted.ledger.promotions(after, limit=limit, current_only=False)
+    return [promotion.seq for promotion in page.promotions], page.upto
 
 
-async def test_pages_follow_each_other_without_gaps(told: Told) -> None:
-    await told.promote(3)
-    await told.promote(2)
+async def test_pages_follow_each_other_without_gaps(promoted: PromotedEpisodes) -> None:
+    await promoted.promote(3)
+    await promoted.promote(2)
 
-    assert await seqs_of(told, 0, 100) == ([2, 3, 4, 6, 7], 7)
-    assert await seqs_of(told, 0, 1) == ([], 1)
-    assert await seqs_of(told, 1, 2) == ([2, 3], 3)
-    assert await seqs_of(told, 3, 3) == ([4, 6], 6)
-
-
-async def test_page_at_the_end_is_empty_and_goes_no_further(told: Told) -> None:
-    assert await seqs_of(told, 0, 5) == ([], 0)
-    await told.promote(1)
-    assert await seqs_of(told, 2, 5) == ([], 2)
-    assert await seqs_of(told, 7, 5) == ([], 7)
-    assert await told.ledger.ledger_rows() == 2
+    assert await seqs_of(promoted, 0, 100) == ([2, 3, 4, 6, 7], 7)
+    assert await seqs_of(promoted, 0, 1) == ([], 1)
+    assert await seqs_of(promoted, 1, 2) == ([2, 3], 3)
+    assert await seqs_of(promoted, 3, 3) == ([4, 6], 6)
 
 
-async def test_what_is_forgotten_is_told_no_more(told: Told) -> None:
-    await told.promote(2)
-    assert await told.ledger.is_publishable(2)
-    await told.forget()
-    assert not await told.ledger.is_publishable(2)
-    assert await seqs_of(told, 0, 100) == ([], 4)
+async def test_page_at_the_end_is_empty(promoted: PromotedEpisodes) -> None:
+    assert await seqs_of(promoted, 0, 5) == ([], 0)
+    await promoted.promote(1)
+    assert await seqs_of(promoted, 2, 5) == ([], 2)
+    assert await seqs_of(promoted, 7, 5) == ([], 7)
+    assert await promoted.ledger.ledger_rows() == 2
 
 
-async def test_each_reader_has_a_place_of_its_own(told: Told) -> None:
-    await told.promote(2)
-    assert await told.ledger.published_position("one") == (0, 0)
-    await told.ledger.save_published_position("one", 3, 1)
-    await told.ledger.save_published_position("other", 2, 0)
-    assert await told.ledger.published_position("one") == (3, 1)
-    assert await told.ledger.published_position("other") == (2, 0)
-    await told.ledger.save_published_position("one", 0, 1)
-    assert await told.ledger.published_position("one") == (0, 1)
+async def test_erased_promotion_is_not_published(promoted: PromotedEpisodes) -> None:
+    await promoted.promote(2)
+    assert await promoted.ledger.is_publishable(2)
+    await promoted.forget()
+    assert not await promoted.ledger.is_publishable(2)
+    assert await seqs_of(promoted, 0, 100) == ([], 4)
 
 
-async def test_lag_counts_the_rows_above_a_readers_place(told: Told) -> None:
-    assert (await told.ledger.lag("one")) == (0, None)
-    await told.promote(2)
-    lag = await told.ledger.lag("one")
+async def test_each_reader_has_its_own_position(promoted: PromotedEpisodes) -> None:
+    await promoted.promote(2)
+    assert await promoted.ledger.published_position("first") == (0, 0)
+    await promoted.ledger.save_published_position("first", 3, 1)
+    await promoted.ledger.save_published_position("other", 2, 0)
+    assert await promoted.ledger.published_position("first") == (3, 1)
+    assert await promoted.ledger.published_position("other") == (2, 0)
+    await promoted.ledger.save_published_position("first", 0, 1)
+    assert await promoted.ledger.published_position("first") == (0, 1)
+
+
+async def test_lag_counts_the_rows_above_a_readers_position(promoted: PromotedEpisodes) -> None:
+    assert (await promoted.ledger.lag("first")) == (0, None)
+    await promoted.promote(2)
+    lag = await promoted.ledger.lag("first")
     assert lag.rows == 3
     assert lag.since is not None
-    await told.ledger.save_published_position("one", 3, 0)
-    assert (await told.ledger.lag("one")) == (0, None)
+    await promoted.ledger.save_published_position("first", 3, 0)
+    assert (await promoted.ledger.lag("first")) == (0, None)

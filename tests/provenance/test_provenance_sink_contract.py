@@ -1,4 +1,4 @@
-"""The contract of sinks of provenance: all that is told is kept as it is, or refused whole."""
+"""The contract of provenance sinks: an assertion is stored unchanged, or refused whole."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.integration
 
 TEMPLATE = "stargraph.evidence"
 SLOTS = ("subject", "predicate", "object", "source")
-Told = list[dict[str, Any]]
+StoredSlots = list[dict[str, Any]]
 Kind = Enum("Kind", ["GRAPH"])
 
 needs_fathom = pytest.mark.skipif(
@@ -44,7 +44,7 @@ class Kept(Protocol):
 
     @property
     def sink(self) -> ProvenanceSink: ...
-    def told(self) -> Told: ...
+    def stored(self) -> StoredSlots: ...
 
 
 class Faked:
@@ -53,8 +53,8 @@ class Faked:
     def __init__(self) -> None:
         self.sink = FakeSink()
 
-    def told(self) -> Told:
-        return [told for template, told in self.sink.told if template == TEMPLATE]
+    def stored(self) -> StoredSlots:
+        return [slots for template, slots in self.sink.told if template == TEMPLATE]
 
 
 class Filed:
@@ -64,11 +64,11 @@ class Filed:
         self.path = folder / "provenance.jsonl"
         self.sink = FileSink(self.path)
 
-    def told(self) -> Told:
+    def stored(self) -> StoredSlots:
         if not self.path.exists():
             return []
         lines = map(orjson.loads, self.path.read_bytes().splitlines())
-        return [one["slots"] for one in lines if one["template"] == TEMPLATE]
+        return [line["slots"] for line in lines if line["template"] == TEMPLATE]
 
 
 class Reasoned:
@@ -78,8 +78,8 @@ class Reasoned:
         self.engine: Any = open_engine(None, {TEMPLATE: SLOTS})
         self.sink = FathomSink(self.engine)
 
-    def told(self) -> Told:
-        found: Told = self.engine.query(template_of(TEMPLATE))
+    def stored(self) -> StoredSlots:
+        found: StoredSlots = self.engine.query(template_of(TEMPLATE))
         return found
 
 
@@ -89,9 +89,9 @@ async def opened(kind: str) -> AsyncIterator[Kept]:
         if kind == "fake":
             yield Faked()
             return
-        kept = Filed(Path(folder)) if kind == "file" else Reasoned()
-        yield kept
-        await kept.sink.close()
+        opened_sink = Filed(Path(folder)) if kind == "file" else Reasoned()
+        yield opened_sink
+        await opened_sink.sink.close()
 
 
 KINDS = ["fake", "file", pytest.param("fathom", marks=needs_fathom)]
@@ -115,15 +115,15 @@ def bundle(**other: object) -> ProvenanceBundle:
     return cast("ProvenanceBundle", plain | other)
 
 
-def told_as(slots: dict[str, object], bundle: ProvenanceBundle) -> dict[str, Any]:
+def stored_form(slots: dict[str, object], bundle: ProvenanceBundle) -> dict[str, Any]:
     return dict(assertion_document(slots, bundle))
 
 
 @on_every_sink
-async def test_sink_is_one(kind: str) -> None:
-    async with opened(kind) as kept:
-        assert isinstance(kept.sink, ProvenanceSink)
-        method = type(kept.sink).assert_with_provenance
+async def test_sink_implements_the_protocol(kind: str) -> None:
+    async with opened(kind) as opened_sink:
+        assert isinstance(opened_sink.sink, ProvenanceSink)
+        method = type(opened_sink.sink).assert_with_provenance
         assert inspect.iscoroutinefunction(method)
         assert [*inspect.signature(method).parameters] == [
             "self", "template", "slots", "provenance",
@@ -131,26 +131,26 @@ async def test_sink_is_one(kind: str) -> None:
 
 
 @on_every_sink
-async def test_sink_keeps_what_it_is_told_and_where_it_comes_from(kind: str) -> None:
-    async with opened(kind) as kept:
+async def test_sink_keeps_an_assertion_and_its_provenance(kind: str) -> None:
+    async with opened(kind) as opened_sink:
         given = (slots(), bundle(run_id=UUID(int=7), origin=Kind.GRAPH, confidence=1))
-        await kept.sink.assert_with_provenance(TEMPLATE, *given)
-        [told] = kept.told()
+        await opened_sink.sink.assert_with_provenance(TEMPLATE, *given)
+        [stored] = opened_sink.stored()
         if kind == "fathom":  # all of its slots are texts, but for the numbers of rows
-            assert told.pop("_confidence") == "1"
-            assert told | {"_confidence": 1} == told_as(*given)
+            assert stored.pop("_confidence") == "1"
+            assert stored | {"_confidence": 1} == stored_form(*given)
         else:
-            assert told == told_as(*given)
+            assert stored == stored_form(*given)
 
 
 @on_every_sink
-async def test_what_is_told_again_is_the_same(kind: str) -> None:
-    async with opened(kind) as kept:
+async def test_repeated_assertion_is_the_same(kind: str) -> None:
+    async with opened(kind) as opened_sink:
         for _ in range(3):
-            await kept.sink.assert_with_provenance(TEMPLATE, slots(), bundle())
-        told = kept.told()
-        assert all(one == told_as(slots(), bundle()) for one in told)
-        assert 1 <= len(told) <= 3
+            await opened_sink.sink.assert_with_provenance(TEMPLATE, slots(), bundle())
+        stored = opened_sink.stored()
+        assert all(line == stored_form(slots(), bundle()) for line in stored)
+        assert 1 <= len(stored) <= 3
 
 
 @on_every_sink
@@ -172,14 +172,14 @@ async def test_what_is_told_again_is_the_same(kind: str) -> None:
         pytest.param(lambda: (slots(), bundle(confidence=0.3)), "_confidence", id="a float of it"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_whole(
+async def test_assertion_that_cannot_be_stored_is_refused_whole(
     kind: str, forged: Callable[[], tuple[dict[str, object], ProvenanceBundle]], slot: str
 ) -> None:
-    async with opened(kind) as kept:
+    async with opened(kind) as opened_sink:
         with pytest.raises(ProvenanceError) as caught:
-            await kept.sink.assert_with_provenance(TEMPLATE, *forged())
+            await opened_sink.sink.assert_with_provenance(TEMPLATE, *forged())
         assert caught.value.slot == slot
-        assert kept.told() == []
+        assert opened_sink.stored() == []
 
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -190,27 +190,27 @@ HOSTILE = st.sampled_from(
 
 @on_every_sink
 @settings(max_examples=60, deadline=None)
-@given(told=st.lists(st.tuples(TEXT | HOSTILE, HOSTILE | TEXT, TEXT), max_size=4))
-def test_every_text_comes_back_to_the_letter(kind: str, told: list[tuple[str, str, str]]) -> None:
+@given(triples=st.lists(st.tuples(TEXT | HOSTILE, HOSTILE | TEXT, TEXT), max_size=4))
+def test_every_text_is_stored_unchanged(kind: str, triples: list[tuple[str, str, str]]) -> None:
     async def main() -> None:
-        async with opened(kind) as kept:
-            given = [slots(subject=one, predicate=two, object=three) for one, two, three in told]
-            for one in given:
-                await kept.sink.assert_with_provenance(TEMPLATE, one, bundle())
-            expected = [told_as(one, bundle()) for one in given]
-            found = kept.told()
-            assert all(one in found for one in expected)
-            assert all(one in expected for one in found)
+        async with opened(kind) as opened_sink:
+            given = [slots(subject=s, predicate=p, object=o) for s, p, o in triples]
+            for each in given:
+                await opened_sink.sink.assert_with_provenance(TEMPLATE, each, bundle())
+            expected = [stored_form(each, bundle()) for each in given]
+            found = opened_sink.stored()
+            assert all(line in found for line in expected)
+            assert all(line in expected for line in found)
 
     asyncio.run(main())
 
 
 @on_every_sink
-async def test_many_may_tell_it_at_once(kind: str) -> None:
-    async with opened(kind) as kept:
+async def test_sink_accepts_concurrent_assertions(kind: str) -> None:
+    async with opened(kind) as opened_sink:
         async with asyncio.TaskGroup() as group:
             for step in range(50):
                 group.create_task(
-                    kept.sink.assert_with_provenance(TEMPLATE, slots(), bundle(step=step))
+                    opened_sink.sink.assert_with_provenance(TEMPLATE, slots(), bundle(step=step))
                 )
-        assert sorted(one["_step"] for one in kept.told()) == [*range(50)]
+        assert sorted(line["_step"] for line in opened_sink.stored()) == [*range(50)]

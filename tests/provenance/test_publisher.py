@@ -1,4 +1,4 @@
-"""The publisher: in order, at least once, whatever a sink does; and it holds up nobody."""
+"""The publisher publishes in order and at least once, whatever a sink does, and blocks nothing."""
 
 from __future__ import annotations
 
@@ -42,44 +42,44 @@ class Round:
         self.begin()
 
     def begin(self) -> None:
-        """Start anew, as after a crash."""
+        """Start a new publisher, as after a crash."""
         self.publisher = ProvenancePublisher(self.ledger, self.sink, self.clock, self.policy)
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far the publisher has come, and what was refused."""
+        """The saved position, and the number of refused rows."""
         return self.ledger.places.get(self.policy.reader, (0, 0))
 
     def recover(self) -> None:
-        """Let nothing fail any more."""
+        """End all failures."""
         self.sink.fault, self.sink.hangs, self.ledger.fault = None, False, None
 
     async def to_the_end(self) -> None:
-        """Let time pass until there is nothing to tell."""
+        """Let time pass until everything is published."""
         while (rest := await self.publisher.publish_page()) != POLL_SECONDS:
             self.clock.advance(rest)
 
 
 async def test_every_promotion_is_published_in_order_and_the_position_saved() -> None:
-    one = Round(False, True, False, True, True)
+    setup = Round(False, True, False, True, True)
 
-    rest = await one.publisher.publish_page()
+    rest = await setup.publisher.publish_page()
 
     assert rest == 0.0
-    assert one.sink.seqs == [2, 4, 5]
-    assert one.place == (5, 0)
-    assert await one.publisher.publish_page() == POLL_SECONDS
+    assert setup.sink.seqs == [2, 4, 5]
+    assert setup.place == (5, 0)
+    assert await setup.publisher.publish_page() == POLL_SECONDS
 
 
 async def test_promotion_carries_where_it_comes_from() -> None:
-    one = Round(policy=DeliveryPolicy("file", template="evidence"))
-    one.ledger.rows = [
+    setup = Round(policy=DeliveryPolicy("file", template="evidence"))
+    setup.ledger.rows = [
         promotion(1, rule_id="9.lives", firing_id="9.lives@1", confidence=0.1, replaces=("e0",))
     ]
-    await one.publisher.publish_page()
-    [(template, told)] = one.sink.told
+    await setup.publisher.publish_page()
+    [(template, slots)] = setup.sink.told
     assert template == "evidence"
-    assert told == {
+    assert slots == {
         "seq": 1, "kind": "add", "fact_id": "e1", "user": "alice",
         "agent": "rag", "channel": "facts", "subject": "alice", "predicate": "drinks",
         "object": '"tea"', "replaces": '["e0"]', "rule": "9.lives", "firing": "9.lives@1",
@@ -89,42 +89,42 @@ async def test_promotion_carries_where_it_comes_from() -> None:
 
 
 async def test_a_new_publisher_continues_at_the_saved_position() -> None:
-    one = Round(True, True)
-    await one.to_the_end()
-    one.ledger.promote(True)
-    one.begin()
-    await one.to_the_end()
-    assert one.sink.seqs == [1, 2, 3]
+    setup = Round(True, True)
+    await setup.to_the_end()
+    setup.ledger.promote(True)
+    setup.begin()
+    await setup.to_the_end()
+    assert setup.sink.seqs == [1, 2, 3]
 
 
 async def test_pages_are_bounded_and_follow_at_once() -> None:
-    one = Round(*[True] * (2 * PAGE_ROWS + 1))
-    assert [await one.publisher.publish_page() for _ in range(4)] == [0.0, 0.0, 0.0, POLL_SECONDS]
-    assert one.sink.seqs == list(range(1, 2 * PAGE_ROWS + 2))
-    assert one.ledger.longest == PAGE_ROWS
+    setup = Round(*[True] * (2 * PAGE_ROWS + 1))
+    assert [await setup.publisher.publish_page() for _ in range(4)] == [0.0, 0.0, 0.0, POLL_SECONDS]
+    assert setup.sink.seqs == list(range(1, 2 * PAGE_ROWS + 2))
+    assert setup.ledger.longest == PAGE_ROWS
 
 
-async def test_failing_sink_is_told_later_and_longer_each_time() -> None:
-    one = Round(True, True)
-    one.sink.fault = OSError("down")
+async def test_failing_sink_is_retried_after_longer_and_longer_pauses() -> None:
+    setup = Round(True, True)
+    setup.sink.fault = OSError("down")
     pauses = []
     with capture_logs() as logs:
         for _ in range(6):
-            pauses.append(await one.publisher.publish_page())
-            assert await one.publisher.publish_page() == pauses[-1]  # too early
-            one.clock.advance(pauses[-1])
-        one.sink.fault = None
-        await one.to_the_end()
+            pauses.append(await setup.publisher.publish_page())
+            assert await setup.publisher.publish_page() == pauses[-1]  # too early
+            setup.clock.advance(pauses[-1])
+        setup.sink.fault = None
+        await setup.to_the_end()
     assert pauses == [1, 2, 4, 8, 8, 8]
-    assert one.sink.seqs == [1, 2]
+    assert setup.sink.seqs == [1, 2]
     assert [line["event"] for line in logs] == ["provenance.failed", "provenance.resumed"]
-    told = [logs[0][key] for key in ("rows", "seconds", "error", "message")]
-    assert told == [2, 0.0, "OSError", "down"]
+    failure = [logs[0][key] for key in ("rows", "seconds", "error", "message")]
+    assert failure == [2, 0.0, "OSError", "down"]
 
 
-async def test_failures_end_where_the_sink_gets_on() -> None:
-    class Every(FakeSink):
-        """Fails at every second call, so that each turn gets on by one row."""
+async def test_progress_of_the_sink_resets_the_pause() -> None:
+    class FailsEverySecondCall(FakeSink):
+        """Fails at every second call, so that each turn publishes a row."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -138,64 +138,64 @@ async def test_failures_end_where_the_sink_gets_on() -> None:
                 raise OSError("again")
             await super().assert_with_provenance(template, slots, provenance)
 
-    one = Round(*[True] * 5)
-    one.sink = Every()
-    one.begin()
+    setup = Round(*[True] * 5)
+    setup.sink = FailsEverySecondCall()
+    setup.begin()
     with capture_logs() as logs:
         for _ in range(4):
-            assert await one.publisher.publish_page() == FIRST_RETRY_SECONDS
-            one.clock.advance(FIRST_RETRY_SECONDS)
-        await one.to_the_end()
-    assert one.sink.seqs == [1, 2, 3, 4, 5]
+            assert await setup.publisher.publish_page() == FIRST_RETRY_SECONDS
+            setup.clock.advance(FIRST_RETRY_SECONDS)
+        await setup.to_the_end()
+    assert setup.sink.seqs == [1, 2, 3, 4, 5]
     assert [line["event"] for line in logs] == ["provenance.failed", "provenance.resumed"]
 
 
-async def test_what_was_told_before_a_failure_is_not_told_again() -> None:
-    one = Round(True, True, True)
-    one.sink.fault = None
-    await one.publisher.publish_page()
-    one.ledger.promote(True, True)
-    one.sink.hangs = True
-    one.publisher = ProvenancePublisher(one.ledger, one.sink, one.clock, IMPATIENT)
-    await one.publisher.publish_page()
-    assert one.place == (3, 0)
+async def test_assertions_before_a_failure_are_not_repeated() -> None:
+    setup = Round(True, True, True)
+    setup.sink.fault = None
+    await setup.publisher.publish_page()
+    setup.ledger.promote(True, True)
+    setup.sink.hangs = True
+    setup.publisher = ProvenancePublisher(setup.ledger, setup.sink, setup.clock, IMPATIENT)
+    await setup.publisher.publish_page()
+    assert setup.place == (3, 0)
 
 
-async def test_sink_that_never_answers_is_let_go_in_time() -> None:
-    one = Round(True, policy=IMPATIENT)
-    one.sink.hangs = True
+async def test_sink_that_never_answers_is_abandoned_in_time() -> None:
+    setup = Round(True, policy=IMPATIENT)
+    setup.sink.hangs = True
     with capture_logs() as logs:
-        await one.publisher.publish_page()
-        one.sink.hangs = False
-        await one.to_the_end()
-    assert one.sink.seqs == [1]
+        await setup.publisher.publish_page()
+        setup.sink.hangs = False
+        await setup.to_the_end()
+    assert setup.sink.seqs == [1]
     assert logs[0]["error"] == "TimeoutError"
     assert logs[0]["message"] == "no answer within 0.001 s"
 
 
 async def test_a_sink_that_cancels_itself_does_not_end_the_publisher() -> None:
-    one = Round(True)
-    one.sink.fault = asyncio.CancelledError()
+    setup = Round(True)
+    setup.sink.fault = asyncio.CancelledError()
     with capture_logs() as logs:
-        assert await one.publisher.publish_page() == FIRST_RETRY_SECONDS
+        assert await setup.publisher.publish_page() == FIRST_RETRY_SECONDS
     assert "cancelled" in logs[0]["message"]
 
 
-async def test_refused_row_is_passed_over_and_counted() -> None:
-    one = Round(True, True, True)
-    one.ledger.rows[1] = promotion(2, subject="a\0b")
+async def test_refused_row_is_skipped_and_counted() -> None:
+    setup = Round(True, True, True)
+    setup.ledger.rows[1] = promotion(2, subject="a\0b")
     with capture_logs() as logs:
-        await one.to_the_end()
-    assert one.sink.seqs == [1, 3]
-    assert one.place == (3, 1)
+        await setup.to_the_end()
+    assert setup.sink.seqs == [1, 3]
+    assert setup.place == (3, 1)
     assert [(line["event"], line["seq"], line["slot"]) for line in logs] == [
         ("provenance.refused", 2, "subject")
     ]
-    one.ledger.promote(True)
-    one.sink.fault = ProvenanceError("object", "is not for us")
-    one.begin()
-    await one.publisher.publish_page()
-    assert one.place == (4, 2)
+    setup.ledger.promote(True)
+    setup.sink.fault = ProvenanceError("object", "is not for us")
+    setup.begin()
+    await setup.publisher.publish_page()
+    assert setup.place == (4, 2)
 
 
 async def test_a_row_that_is_erased_meanwhile_is_not_published() -> None:
@@ -206,79 +206,79 @@ async def test_a_row_that_is_erased_meanwhile_is_not_published() -> None:
             self, template: str, slots: Any, provenance: ProvenanceBundle
         ) -> None:
             await super().assert_with_provenance(template, slots, provenance)
-            one.ledger.erased.add(2)
+            setup.ledger.erased.add(2)
 
-    one = Round(True, True, True)
-    one.sink = Forgetting()
-    one.begin()
-    await one.to_the_end()
-    assert one.sink.seqs == [1, 3]
+    setup = Round(True, True, True)
+    setup.sink = Forgetting()
+    setup.begin()
+    await setup.to_the_end()
+    assert setup.sink.seqs == [1, 3]
 
 
 async def test_a_sink_that_starts_empty_gets_current_facts_and_then_every_promotion() -> None:
-    one = Round(*[True] * 5, policy=DeliveryPolicy("fathom", starts_empty=True))
-    await one.to_the_end()
-    one.ledger.standing = {2, 5}
-    one.begin()
-    one.sink.told.clear()
-    await one.publisher.publish_page()
-    one.ledger.promote(True, True)
-    await one.to_the_end()
-    assert one.sink.seqs == [2, 5, 6, 7]
-    assert one.place == (7, 0)
+    setup = Round(*[True] * 5, policy=DeliveryPolicy("fathom", starts_empty=True))
+    await setup.to_the_end()
+    setup.ledger.standing = {2, 5}
+    setup.begin()
+    setup.sink.told.clear()
+    await setup.publisher.publish_page()
+    setup.ledger.promote(True, True)
+    await setup.to_the_end()
+    assert setup.sink.seqs == [2, 5, 6, 7]
+    assert setup.place == (7, 0)
 
 
-async def test_a_sink_that_starts_empty_gets_later_promotions_even_of_facts_that_went() -> None:
-    one = Round(policy=DeliveryPolicy("fathom", starts_empty=True))
-    one.ledger.promote(True, True)
-    one.ledger.standing = {1}
-    one.sink.fault = OSError("not yet")
-    await one.publisher.publish_page()
-    one.ledger.promote(True)  # row 3 stands no more when it is read
-    one.sink.fault = None
-    await one.to_the_end()
-    assert one.sink.seqs == [1, 3]
+async def test_sink_that_starts_empty_gets_later_promotions_even_of_removed_facts() -> None:
+    setup = Round(policy=DeliveryPolicy("fathom", starts_empty=True))
+    setup.ledger.promote(True, True)
+    setup.ledger.standing = {1}
+    setup.sink.fault = OSError("not yet")
+    await setup.publisher.publish_page()
+    setup.ledger.promote(True)  # row 3 is no longer current when it is read
+    setup.sink.fault = None
+    await setup.to_the_end()
+    assert setup.sink.seqs == [1, 3]
 
 
 async def test_ledger_that_cannot_be_read_is_read_later() -> None:
-    one = Round(True)
-    one.ledger.fault = StoreBusyError(FACTS, 5)
+    setup = Round(True)
+    setup.ledger.fault = StoreBusyError(FACTS, 5)
     with capture_logs() as logs:
-        one.clock.advance(await one.publisher.publish_page())
-        one.ledger.fault = None
-        await one.to_the_end()
-    assert one.sink.seqs == [1]
+        setup.clock.advance(await setup.publisher.publish_page())
+        setup.ledger.fault = None
+        await setup.to_the_end()
+    assert setup.sink.seqs == [1]
     assert (logs[0]["event"], logs[0]["rows"], logs[0]["seconds"]) == (
         "provenance.failed", None, None,
     )  # fmt: skip
 
 
 async def test_a_superseded_publisher_ends() -> None:
-    one = Round(True)
-    one.ledger.fault = StaleWriterError(FACTS, 1, 2)
+    setup = Round(True)
+    setup.ledger.fault = StaleWriterError(FACTS, 1, 2)
     with pytest.raises(StaleWriterError):
-        await one.publisher.run(asyncio.Event())
+        await setup.publisher.run(asyncio.Event())
 
 
-async def test_stop_lets_a_sink_go_at_once() -> None:
-    one, stop = Round(True, True, policy=POLICY), asyncio.Event()
-    one.sink.hangs = True
+async def test_stop_abandons_a_sink_at_once() -> None:
+    setup, stop = Round(True, True, policy=POLICY), asyncio.Event()
+    setup.sink.hangs = True
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        kept = group.create_task(one.publisher.run(stop))
-        await one.sink.asked.wait()
+        kept = group.create_task(setup.publisher.run(stop))
+        await setup.sink.asked.wait()
         stop.set()
     assert kept.result() is None
-    assert one.place == (0, 0)
+    assert setup.place == (0, 0)
 
 
 async def test_run_publishes_until_it_is_stopped() -> None:
-    one, stop = Round(True), asyncio.Event()
+    setup, stop = Round(True), asyncio.Event()
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        group.create_task(one.publisher.run(stop))
-        await one.sink.asked.wait()
+        group.create_task(setup.publisher.run(stop))
+        await setup.sink.asked.wait()
         stop.set()
-    assert one.sink.seqs == [1]
-    assert one.place[0] in (0, 1)
+    assert setup.sink.seqs == [1]
+    assert setup.place[0] in (0, 1)
 
 
 STEP = st.one_of(
@@ -294,37 +294,37 @@ STEP = st.one_of(
 
 
 async def play(steps: list[tuple[str, Any]]) -> Round:
-    one = Round(policy=IMPATIENT)
+    setup = Round(policy=IMPATIENT)
     for what, how in steps:
         if what == "turn":
-            await one.publisher.publish_page()
+            await setup.publisher.publish_page()
         elif what == "killed":
-            await killed(one, how)
+            await killed(setup, how)
         else:
-            change(one, what, how)
-    return one
+            change(setup, what, how)
+    return setup
 
 
-def change(one: Round, what: str, how: Any) -> None:
+def change(setup: Round, what: str, how: Any) -> None:
     match what:
         case "promote":
-            one.ledger.promote(*how)
+            setup.ledger.promote(*how)
         case "answers":
-            one.recover()
+            setup.recover()
         case "fails":
-            one.sink.fault, one.sink.deaf = OSError("down"), how
+            setup.sink.fault, setup.sink.deaf = OSError("down"), how
         case "hangs":
-            one.sink.hangs, one.sink.deaf = True, how
+            setup.sink.hangs, setup.sink.deaf = True, how
         case "ledger fails":
-            one.ledger.fault = StoreBusyError(FACTS, 5)
+            setup.ledger.fault = StoreBusyError(FACTS, 5)
         case _:
-            one.clock.advance(how)
+            setup.clock.advance(how)
 
 
-async def killed(one: Round, awaits: int) -> None:
+async def killed(setup: Round, awaits: int) -> None:
     """End a turn after so many steps of it, keeping nothing, and begin again."""
-    before = {**one.ledger.places}
-    turn = asyncio.ensure_future(one.publisher.publish_page())
+    before = {**setup.ledger.places}
+    turn = asyncio.ensure_future(setup.publisher.publish_page())
     for _ in range(awaits):
         await asyncio.sleep(0)
     done = turn.done()
@@ -332,8 +332,8 @@ async def killed(one: Round, awaits: int) -> None:
     with suppress(asyncio.CancelledError):
         await turn
     if not done:
-        one.ledger.places = before  # a kill leaves no time to keep it
-    one.begin()
+        setup.ledger.places = before  # a kill leaves no time to save it
+    setup.begin()
 
 
 @settings(max_examples=150, deadline=None)
@@ -343,12 +343,12 @@ def test_whatever_fails_whenever_every_promotion_arrives_in_order(
 ) -> None:
     async def main() -> None:
         with capture_logs():
-            one = await play(steps)
-            one.recover()
-            await one.to_the_end()
-        promoted = [row.seq for row in one.ledger.rows if row]
-        first = list(dict.fromkeys(one.sink.seqs))
+            setup = await play(steps)
+            setup.recover()
+            await setup.to_the_end()
+        promoted = [row.seq for row in setup.ledger.rows if row]
+        first = list(dict.fromkeys(setup.sink.seqs))
         assert first == promoted
-        assert one.place == (len(one.ledger.rows), 0)
+        assert setup.place == (len(setup.ledger.rows), 0)
 
     asyncio.run(main())

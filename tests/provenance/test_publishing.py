@@ -1,4 +1,4 @@
-"""A sink of provenance beside a daemon: told of everything, and never in the way."""
+"""A daemon publishes everything to a provenance sink, and a sink never delays the daemon."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def promotions(path: Path) -> list[int]:
 
 def seqs_in(path: Path) -> list[int]:
     """Return the numbers of the rows that a file tells of; a line that was cut is none."""
-    return [line["slots"]["seq"] for line in told_in(path)]
+    return [line["slots"]["seq"] for line in lines_in(path)]
 
 
-def told_in(path: Path) -> list[dict[str, Any]]:
+def lines_in(path: Path) -> list[dict[str, Any]]:
     found = []
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
@@ -79,18 +79,18 @@ async def eventually(true: Callable[[], bool]) -> None:
     await asyncio.to_thread(wait_until, true)
 
 
-async def test_daemon_tells_a_file_of_every_promotion(tmp_path: Path) -> None:
+async def test_daemon_publishes_every_promotion_to_a_file(tmp_path: Path) -> None:
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
     await put(life, FIRST)
     async with life.running():
         await eventually(lambda: _is_all_told(tmp_path))
-    told = told_in(tmp_path / "provenance.jsonl")
-    assert [one["slots"]["seq"] for one in told] == promotions(tmp_path / "facts.db")
-    assert {one["template"] for one in told} == {"slumberd.fact"}
-    assert {one["slots"]["_source"] for one in told} == {"rule-always"}
+    lines = lines_in(tmp_path / "provenance.jsonl")
+    assert [line["slots"]["seq"] for line in lines] == promotions(tmp_path / "facts.db")
+    assert {line["template"] for line in lines} == {"slumberd.fact"}
+    assert {line["slots"]["_source"] for line in lines} == {"rule-always"}
 
 
-async def test_next_daemon_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+async def test_next_daemon_continues_at_the_saved_position(tmp_path: Path) -> None:
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
     for episodes in (FIRST, LATER):
         await put(life, episodes)
@@ -123,7 +123,7 @@ async def test_daemon_that_stops_before_the_sink_answers_publishes_that_promotio
 
 @contextmanager
 def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[threading.Event]:
-    """Keep the file sink from answering for one line, until the block ends.
+    """Block the file sink in its next line until the block ends.
 
     Yields:
         An event that is set when the line is in the file.
@@ -150,11 +150,11 @@ def _is_all_told(folder: Path) -> bool:
 
     A daemon that stops before the mark moves publishes the last promotion again when it starts.
     """
-    told = told_in(folder / "provenance.jsonl")
+    lines = lines_in(folder / "provenance.jsonl")
     facts = folder / "facts.db"
     return (
         _mark(facts) == _newest(folder / "memory.db")
-        and {one["slots"]["seq"] for one in told} == {*promotions(facts)}
+        and {line["slots"]["seq"] for line in lines} == {*promotions(facts)}
         and _place(facts) == _last_row(facts)
     )
 
@@ -197,7 +197,7 @@ class Unbearable(FakeSink):
 
 
 def everything_in(path: Path) -> list[str]:
-    """Return a database, but for how far a sink was told."""
+    """Return a database without the position of the sink."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM slumberd_numbers WHERE name GLOB '*:*'")
         return [*connection.iterdump()]
@@ -224,7 +224,7 @@ async def lived(
 ) -> list[str]:
     """Return what a daemon makes of all episodes, half of them once a sink was asked.
 
-    Chance is none, and time stands still.
+    There is no randomness, and the clock is stopped.
     """
     salts = itertools.count()
     monkeypatch.setattr(os, "urandom", lambda size: next(salts).to_bytes(size, "big"))
@@ -261,7 +261,7 @@ async def given(sink: ProvenanceSink) -> AsyncIterator[ProvenanceSink]:
     yield sink
 
 
-async def test_without_the_extra_a_daemon_does_not_begin(
+async def test_daemon_does_not_start_without_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "fathom", None)
@@ -272,7 +272,7 @@ async def test_without_the_extra_a_daemon_does_not_begin(
     assert not (tmp_path / "facts.db").exists()
 
 
-async def test_heartbeat_tells_how_far_the_sink_is_behind(
+async def test_heartbeat_reports_how_far_the_sink_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = FakeSink()
@@ -286,8 +286,8 @@ async def test_heartbeat_tells_how_far_the_sink_is_behind(
             await sink.asked.wait()
             seen = len(logs)
             await eventually(lambda: any(map(_is_beat, logs[seen:])))
-    told = [line["provenance"] for line in logs if _is_beat(line)]
-    assert told[-1] == {"rows": 2, "seconds": 0.0, "refused": 0}
+    figures = [line["provenance"] for line in logs if _is_beat(line)]
+    assert figures[-1] == {"rows": 2, "seconds": 0.0, "refused": 0}
 
 
 def _is_beat(line: Any) -> bool:
@@ -302,19 +302,19 @@ def home_of(folder: Path, **provenance: Any) -> Home:
 
 def put_by_command(home: Home, *episodes: Any) -> None:
     file = home.folder / "put.jsonl"
-    file.write_text("\n".join(one.model_dump_json() for one in episodes))
+    file.write_text("\n".join(episode.model_dump_json() for episode in episodes))
     home.call("import", file, check=False)
 
 
-def test_status_tells_how_far_the_sink_is_behind(tmp_path: Path) -> None:
+def test_status_reports_how_far_the_sink_is_behind(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put_by_command(home, triple("e1", "alice", "likes", "tea"))
     home.call("fire", "all")
 
-    told = orjson.loads(home.call("status", "--json").stdout)["provenance"]
+    status = orjson.loads(home.call("status", "--json").stdout)["provenance"]
     screen = home.call("status").stdout
 
-    assert (told["sink"], told["rows"], told["refused"]) == ("file", 2, 0)
+    assert (status["sink"], status["rows"], status["refused"]) == ("file", 2, 0)
     assert "provenance file: 2 rows behind" in screen
     assert Home(tmp_path).call("status", "--json").stdout.count('"provenance":null') == 1
 
@@ -328,14 +328,14 @@ def _behind(home: Home, place: int, since: int) -> None:
         connection.execute("UPDATE slumberd_firings SET at = at - ?", [since])
 
 
-def test_doctor_tells_that_the_sink_has_been_behind_for_long(tmp_path: Path) -> None:
+def test_doctor_reports_a_sink_that_is_behind_for_long(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put_by_command(home, triple("e1", "alice", "likes", "tea"))
     home.call("fire", "all")
 
     def found() -> list[str]:
-        told = orjson.loads(home.call("doctor", "--json", check=False).stdout)["findings"]
-        return [one["problem"] for one in told if one["id"] == "provenance.behind"]
+        findings = orjson.loads(home.call("doctor", "--json", check=False).stdout)["findings"]
+        return [found["problem"] for found in findings if found["id"] == "provenance.behind"]
 
     _behind(home, 1, 0)
     assert found() == []
@@ -349,15 +349,15 @@ def test_doctor_tells_that_the_sink_has_been_behind_for_long(tmp_path: Path) -> 
 
 
 def _has_told(file: Path, more_than: int) -> bool:
-    return file.exists() and len(told_in(file)) > more_than
+    return file.exists() and len(lines_in(file)) > more_than
 
 
 @pytest.mark.slow
-def test_kills_lose_nothing_that_is_to_be_told(tmp_path: Path) -> None:
+def test_kills_lose_no_promotion(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     file = home.state / "provenance.jsonl"
     for number in range(8):
-        episodes = [triple(f"e{number}-{one}", f"s{one}", "is", number) for one in range(40)]
+        episodes = [triple(f"e{number}-{part}", f"s{part}", "is", number) for part in range(40)]
         put_by_command(home, *episodes)
         with home.started() as daemon:
             wait_until(partial(_has_told, file, 12 * number))
@@ -373,12 +373,12 @@ def test_change_of_the_sink_needs_a_restart(tmp_path: Path) -> None:
     with home.daemon() as daemon:
         Home(tmp_path, {"provenance": {"sink": "file", "timeout_seconds": 20}})
         home.call("reload")
-        told = daemon.wait_for("config.restart_needed")
-    assert told["keys"] == ["provenance.timeout_seconds"]
+        event = daemon.wait_for("config.restart_needed")
+    assert event["keys"] == ["provenance.timeout_seconds"]
 
 
 @needs_fathom
-async def test_daemon_tells_an_engine_and_the_next_one_anew_of_what_stands(
+async def test_daemon_publishes_current_facts_to_each_new_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines: list[Any] = []
@@ -395,26 +395,26 @@ async def test_daemon_tells_an_engine_and_the_next_one_anew_of_what_stands(
             await eventually(lambda: _engine_has_all(tmp_path, engines[-1]))
     first, second = engines
     with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
-        stands = {id for (id,) in connection.execute("SELECT fact_id FROM facts")}
-    assert {one["fact_id"] for one in second.query("slumberd-fact")} >= stands
-    gone = {one["fact_id"] for one in first.query("slumberd-fact")} - stands
+        current = {id for (id,) in connection.execute("SELECT fact_id FROM facts")}
+    assert {slots["fact_id"] for slots in second.query("slumberd-fact")} >= current
+    gone = {slots["fact_id"] for slots in first.query("slumberd-fact")} - current
     assert gone, "the story takes something out again"
-    for one in second.query("slumberd-fact"):
-        assert one["_origin"] == "consolidation"
-        assert one["_step"] == one["seq"]
+    for slots in second.query("slumberd-fact"):
+        assert slots["_origin"] == "consolidation"
+        assert slots["_step"] == slots["seq"]
 
 
 def _engine_has_all(folder: Path, engine: Any) -> bool:
-    """Say whether an engine was told of what stands, once everything was read."""
+    """Return whether everything was published, and the engine has all current facts."""
     with closing(sqlite3.connect(folder / "facts.db")) as connection:
-        stands = connection.execute("SELECT fact_id FROM facts").fetchall()
+        current = connection.execute("SELECT fact_id FROM facts").fetchall()
         rows = connection.execute("SELECT max(seq) FROM slumberd_ledger").fetchone()
         place = connection.execute(
             "SELECT value FROM slumberd_numbers WHERE name = 'asserted:fathom'"
         ).fetchone()
-    told = {one["fact_id"] for one in engine.query("slumberd-fact")}
+    asserted = {slots["fact_id"] for slots in engine.query("slumberd-fact")}
     read = _mark(folder / "facts.db") == _newest(folder / "memory.db")
-    return read and place == rows and told >= {id for (id,) in stands}
+    return read and place == rows and asserted >= {id for (id,) in current}
 
 
 @needs_fathom
@@ -427,9 +427,9 @@ def test_rules_of_a_real_engine_fire_in_a_real_daemon(tmp_path: Path) -> None:
             triple("e1", "alice", "lives_in", "Porto"),
             triple("e2", "alice", "lives_in", "Braga", timestamp=FIRST[-1].timestamp),
         )
-        told = daemon.wait_for("provenance.concluded")
-    assert told["rules"] == ["review::doubt"]
-    assert told["decision"] == "escalate"
+        event = daemon.wait_for("provenance.concluded")
+    assert event["rules"] == ["review::doubt"]
+    assert event["decision"] == "escalate"
 
 
 def test_settings_of_the_sample_are_the_defaults() -> None:

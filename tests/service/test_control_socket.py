@@ -108,7 +108,7 @@ async def test_what_answers_is_not_replaced_even_when_its_state_directory_is_our
     tmp_path: Path,
 ) -> None:
     async with listen(tmp_path, OPERATIONS):
-        with pytest.raises(StoreError, match="somebody answers on"):
+        with pytest.raises(StoreError, match="another program listens on"):
             async with listen(tmp_path, {}):
                 pass
 
@@ -161,7 +161,7 @@ async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:
 async def test_what_json_cannot_say_is_wrong_use_and_not_asked(
     tmp_path: Path, value: object
 ) -> None:
-    with pytest.raises(UsageError, match="cannot be said in JSON"):
+    with pytest.raises(UsageError, match="cannot be written as JSON"):
         await asked(tmp_path, "greet", name=value)
 
 

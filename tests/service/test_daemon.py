@@ -22,7 +22,7 @@ from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.prometheus import write_textfile
 from slumberd.service import daemon as service_daemon
-from slumberd.service.composition import Stores, opened
+from slumberd.service.composition import Stores, open_stores
 from slumberd.service.control_socket import Peer, ask
 from slumberd.service.daemon import INTERVALS, Daemon, Intervals
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
@@ -82,7 +82,7 @@ class Life:
     ) -> AsyncIterator[tuple[Stores, RuleRunner]]:
         """Open the stores, while no daemon runs."""
         settings, clock = self._settings, self._clock
-        async with opened(settings, clock, settings.facts_path) as stores:
+        async with open_stores(settings, clock, settings.facts_path) as stores:
             yield stores, rule_runner_of(settings, stores, logs or FakeLogs(), clock)
 
     async def run_until_told(self) -> None:

@@ -24,7 +24,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service import health_metrics
-from slumberd.service.composition import Stores, opened
+from slumberd.service.composition import Stores, open_stores
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
@@ -88,7 +88,7 @@ class MonitoredStores:
 async def _open_stores(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[MonitoredStores]:
     settings = Settings(state_dir=folder, rules_dir=folder)
     found, clock = RuleSet(rules, {}, {}), FakeClock(at(0))
-    async with opened(settings, clock, settings.facts_path) as stores:
+    async with open_stores(settings, clock, settings.facts_path) as stores:
         runner = rule_runner_of(settings, stores, FakeLogs(), clock)
         for rule in rules:
             await runner.facts.watermarks.begin(rule.id, BEGINNING, served=at(0))

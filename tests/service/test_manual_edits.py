@@ -529,9 +529,9 @@ def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
         pytest.param(("unpin", "--reason", "r"), "FACT_ID", id="nothing to unpin"),
         pytest.param(("unpin", "", "--reason", "r"), "'fact id' must be a text", id="empty id"),
         pytest.param(("unpin", "\udcff", "--reason", "r"), "not valid Unicode", id="bytes"),
-        pytest.param(("undo", "all@\udcff"), "cannot be said in JSON", id="bytes to undo"),
-        pytest.param(("fire", "\udcff"), "cannot be said in JSON", id="bytes to fire"),
-        pytest.param(("forget", "--user", "\udcff", "--yes"), "in JSON", id="bytes to forget"),
+        pytest.param(("undo", "all@\udcff"), "cannot be written as JSON", id="bytes to undo"),
+        pytest.param(("fire", "\udcff"), "cannot be written as JSON", id="bytes to fire"),
+        pytest.param(("forget", "--user", "\udcff", "--yes"), "as JSON", id="bytes to forget"),
         pytest.param(
             (*PIN, "--object", "[" * 300 + "]" * 300), "nested deeper than 100", id="too deep"
         ),

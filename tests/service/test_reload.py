@@ -19,7 +19,7 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ReloadFailedError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import opened, rules_of
+from slumberd.service.composition import open_stores, rules_of
 from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.reload import InForce, Reloading
 from slumberd.service.requests import RequestForm
@@ -106,7 +106,7 @@ async def house(folder: Path, logs: FakeLogs | None = None) -> AsyncIterator[Rel
     write_rules(folder, likes=LIKES)
     settings, rules = load(folder)
     in_force, clock = InForce(settings, rules), FakeClock(at(3600))
-    async with opened(settings, clock, settings.facts_path) as stores:
+    async with open_stores(settings, clock, settings.facts_path) as stores:
         runner = rule_runner_of(settings, stores, logs or FakeLogs(), clock)
         yield ReloadedDaemon(folder, runner, stores.memory, in_force)
 

@@ -13,7 +13,7 @@ from slumberd.config.settings import FactsSettings, Settings
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores, opened
+from slumberd.service.composition import Stores, open_stores
 from slumberd.service.operations import Operations
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from tests.support.builders import at
@@ -60,7 +60,7 @@ async def state_directory(
     def in_force() -> RuleSet:
         return RuleSet(tuple(owned), multi_valued or {}, {})
 
-    async with opened(configured, clock, configured.facts_path) as stores:
+    async with open_stores(configured, clock, configured.facts_path) as stores:
         runner = rule_runner_of(configured, stores, logs, clock)
         await stores.facts.file.take_over()
         await stores.facts.ledger.set_channels(multi_valued or {}, at=clock.now())

@@ -34,7 +34,7 @@ from slumberd.diagnostics.store_checks import (
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.finding import Finding
-from slumberd.service.erased_content import HURRIED_SECONDS, resurfaced
+from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.storage.audit import offline_status
 from slumberd.storage.audit.offline_status import Open
 from slumberd.storage.sqlite import recovery
@@ -190,7 +190,7 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
         facts, context, unfinished, partial(_check_facts, context, facts, unfinished)
     )
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
-    yield from resurfaced(settings, seconds)
+    yield from find_resurfaced(settings, seconds)
     yield from _check_daemon(context)
     yield from check_paused_rules(settings.state_dir)
     yield from check_due_rules(context)

@@ -15,7 +15,7 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, StoreError
-from slumberd.service.composition import Stores, opened
+from slumberd.service.composition import Stores, open_stores
 from slumberd.storage.sqlite.backup import copy_database, is_full, size_of
 
 WRITE_AHEAD = 300_000_000
@@ -61,8 +61,8 @@ async def copied(settings: Settings, clock: Clock, tell: ProgressCallback) -> As
         folder = Path(name)
         try:
             place = await asyncio.to_thread(_copy_databases, settings, folder, tell)
-            async with opened(place, clock, place.facts_path) as stores:
-                await stores.facts.ledger.notice_external()
+            async with open_stores(place, clock, place.facts_path) as stores:
+                await stores.facts.notice_external()
                 yield Copy(place, stores, folder)
         except StoreError as error:
             if is_full(error):

@@ -1,7 +1,7 @@
-"""Back up a state directory as of one moment, and put a backup in its place.
+"""Back up a state directory as of one moment, and restore a backup.
 
-A backup is a directory with copies of the databases and a manifest. It gets its name when it is
-complete; before, its name ends in ``.incomplete``.
+A backup is a directory with copies of the databases and a manifest. Until it is complete, its name
+ends in ``.incomplete``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from slumberd.service.state_lock import StateLock
 from slumberd.storage.audit.offline_status import count_erasures
 from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite import file_exchange
-from slumberd.storage.sqlite.backup import copy_together, is_full, refuse_in_use, size_of
+from slumberd.storage.sqlite.backup import check_not_in_use, copy_together, is_full, size_of
 from slumberd.storage.sqlite.file_copies import copy_file, describe_copy, digest
 from slumberd.storage.sqlite.recovery import damage_in, look
 
@@ -52,12 +52,18 @@ _NAMES: Mapping[Role, str] = {
 _INCOMPLETE = ".incomplete"
 _CHUNK = 2**20
 
-Tell = Callable[[str], object]
-"""Hears, in a few words, what is done next."""
+OnStep = Callable[[str], object]
+"""Called before each step, with a short description of it."""
 
 
 class Source(NamedTuple):
-    """A file that a backup takes: its name there, what it is, and where it lies."""
+    """A file that a backup copies.
+
+    Attributes:
+        name: Its name in the backup.
+        role: Its role.
+        path: The file.
+    """
 
     name: str
     role: Role
@@ -65,7 +71,7 @@ class Source(NamedTuple):
 
     @property
     def is_database(self) -> bool:
-        """Whether it is a database, and is copied as of one moment with the others."""
+        """Whether it is a database; all databases are copied as of one moment."""
         return self.role in ("memory", "facts")
 
 
@@ -74,48 +80,49 @@ class Restored(NamedTuple):
 
     Attributes:
         manifest: The backup.
-        kept: What was replaced, where it is kept.
-        owned: Files that belong to this user, because only root can give them to their owner.
-        forgotten: How many erasures are newer than the backup, which knows nothing of them.
+        kept: The replaced files, at the paths where they are kept.
+        owned: Files that belong to this user, because only root can set their owner.
+        newer_erasures: How many erasures happened after the backup.
     """
 
     manifest: Manifest
     kept: Sequence[Path]
     owned: Sequence[Path]
-    forgotten: int
+    newer_erasures: int
 
 
 async def back_up(
-    settings: Settings, folder: Path, clock: Clock, tell: Tell, *, key: bool = False
+    settings: Settings, folder: Path, clock: Clock, on_step: OnStep, *, key: bool = False
 ) -> Manifest:
-    """Make a backup; the daemon and hosts may run, and do not wait.
+    """Make a backup; the daemon and hosts may run meanwhile, and do not wait.
 
     Args:
         settings: The configuration.
-        folder: Of the backup, absolute; it must not be there yet, or be empty.
+        folder: The absolute path of the backup; it must not exist, or must be empty.
         clock: The time.
-        tell: Hears what is done next.
+        on_step: Called before each step.
         key: Whether the backup holds the key of the ledger.
 
     Raises:
         NoInputError: There are no episodes yet.
-        OutputExistsError: Something is in `folder`.
+        OutputExistsError: `folder` is not empty.
         UsageError: The ledger has no key.
-        BackupBusyError: A restore came in between, or is not finished.
-        StoreError: A database cannot be read, is damaged, or its ledger does not verify; there is
-            too little room; another backup is being made there.
+        BackupBusyError: A restore ran meanwhile or is not finished, or another backup is being made
+            in `folder`.
+        StoreError: A database cannot be read, is damaged, or its ledger does not verify; or there
+            is too little space.
     """
     sources = _sources(settings, key=key)
-    _refuse_existing(folder)
+    _check_not_existing(folder)
     with _incomplete(folder) as place:
-        _refuse_without_room(sources, place)
-        tell("copying the databases")
+        _check_free_space(sources, place)
+        on_step("copying the databases")
         at = clock.now()
-        with _nothing_exchanged(settings.state_dir, sources):
+        with _without_restore(settings.state_dir, sources):
             _copy_all(sources, place)
-        tell("verifying the copies")
-        ledger = await _verified(settings, place, sources, clock)
-        files = tuple(_saved(one, place / one.name) for one in sources)
+        on_step("verifying the copies")
+        ledger = await _verify_copies(settings, place, sources, clock)
+        files = tuple(_describe(source, place / source.name) for source in sources)
         manifest = Manifest(slumberd=version("slumberd"), at=at, files=files, ledger=ledger)
         _write_manifest(place, manifest)
         _give_name(place, folder)
@@ -123,20 +130,20 @@ async def back_up(
 
 
 @contextmanager
-def _nothing_exchanged(directory: Path, sources: Sequence[Source]) -> Iterator[None]:
-    """Make sure that no restore exchanges files while the block reads them.
+def _without_restore(directory: Path, sources: Sequence[Source]) -> Iterator[None]:
+    """Check that no restore replaced files while the block read them.
 
     Raises:
-        BackupBusyError: One did, or has begun to.
+        BackupBusyError: A restore replaced files, or has begun to.
     """
-    before = [_identity(one.path) for one in sources]
+    before = [_identity(source.path) for source in sources]
     yield
     if file_exchange.is_unfinished(directory):
         problem = "holds a restore that is not finished: start the daemon, or restore again"
         raise BackupBusyError(directory, problem)
-    for one, identity in zip(sources, before, strict=True):
-        if _identity(one.path) != identity and one.is_database:
-            raise BackupBusyError(one.path, "was replaced while it was backed up: try again")
+    for source, identity in zip(sources, before, strict=True):
+        if _identity(source.path) != identity and source.is_database:
+            raise BackupBusyError(source.path, "was replaced while it was backed up: try again")
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -147,22 +154,22 @@ def _identity(path: Path) -> tuple[int, int]:
 def _give_name(place: Path, folder: Path) -> None:
     try:
         place.rename(folder)
-    except OSError as error:  # somebody has put something there, or it is a mount
+    except OSError as error:  # the directory was created meanwhile, or is a mount
         raise OutputExistsError(folder) from error
     file_exchange.sync_directory(folder.parent)
 
 
 def _copy_all(sources: Sequence[Source], place: Path) -> None:
-    databases = [one for one in sources if one.is_database]
+    databases = [source for source in sources if source.is_database]
     try:
-        copy_together([(one.path, place / one.name) for one in databases])
+        copy_together([(source.path, place / source.name) for source in databases])
     except StoreError as error:
         if is_full(error):
             raise StoreError(f"{str(place)!r} has too little room: its disk is full") from error
         raise
-    for one in sources:
-        if not one.is_database:
-            copy_file(one.path, place / one.name)
+    for source in sources:
+        if not source.is_database:
+            copy_file(source.path, place / source.name)
 
 
 def _sources(settings: Settings, *, key: bool) -> list[Source]:
@@ -186,7 +193,7 @@ def _key_file(settings: Settings) -> Path:
     return file if file.is_absolute() else (settings.credentials_dir or Path()) / file
 
 
-def _refuse_existing(folder: Path) -> None:
+def _check_not_existing(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not _is_empty(folder)):
         raise OutputExistsError(folder)
 
@@ -197,7 +204,7 @@ def _is_empty(folder: Path) -> bool:
 
 @contextmanager
 def _incomplete(folder: Path) -> Iterator[Path]:
-    """Yield the directory that a backup is made in, empty; delete it unless it gets its name."""
+    """Yield the empty directory in which a backup is made; delete it when the block fails."""
     partial = folder.with_name(folder.name + _INCOMPLETE)
     partial.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -209,7 +216,7 @@ def _incomplete(folder: Path) -> Iterator[Path]:
         except BlockingIOError as error:
             problem = "is being written by another backup: name another directory"
             raise BackupBusyError(folder, problem) from error
-        for left in partial.iterdir():  # of one that was killed
+        for left in partial.iterdir():  # a killed backup left it
             left.unlink()
         yield partial
     except BaseException as error:
@@ -220,40 +227,42 @@ def _incomplete(folder: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _refuse_without_room(sources: Sequence[Source], folder: Path) -> None:
-    needed = sum(size_of(one.path) for one in sources)
+def _check_free_space(sources: Sequence[Source], folder: Path) -> None:
+    needed = sum(size_of(source.path) for source in sources)
     free = shutil.disk_usage(folder).free
     if needed > free:
         problem = f"{needed / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free"
         raise StoreError(f"{str(folder)!r} has too little room: {problem}")
 
 
-def _saved(source: Source, copy: Path) -> SavedFile:
+def _describe(source: Source, copy: Path) -> SavedFile:
     return describe_copy(source.path, copy, name=source.name, role=source.role)
 
 
-async def _verified(
+async def _verify_copies(
     settings: Settings, folder: Path, sources: Sequence[Source], clock: Clock
 ) -> LedgerHead | None:
     """Verify copies of databases; return the head of the ledger, if there is one.
 
     Raises:
-        StoreError: One is damaged, or the ledger is broken.
+        StoreError: A copy is damaged, or its ledger is broken.
     """
     ledger = None
-    for one in filter(attrgetter("is_database"), sources):
-        copy, problem = folder / one.name, ""
+    for source in filter(attrgetter("is_database"), sources):
+        copy, problem = folder / source.name, ""
         if damage := look(copy, partial(damage_in, seconds=None)):
             problem = f"is damaged: {damage}"
-        elif one.role == "facts":
-            ledger, problem = await _ledger(settings, copy, clock)
+        elif source.role == "facts":
+            ledger, problem = await _verify_ledger(settings, copy, clock)
         if problem:
-            raise StoreError(f"{str(one.path)!r} {problem}; it was not backed up")
+            raise StoreError(f"{str(source.path)!r} {problem}; it was not backed up")
     return ledger
 
 
-async def _ledger(settings: Settings, path: Path, clock: Clock) -> tuple[LedgerHead | None, str]:
-    """Verify the ledger of a copy; return its head, none without a ledger, and what is wrong."""
+async def _verify_ledger(
+    settings: Settings, path: Path, clock: Clock
+) -> tuple[LedgerHead | None, str]:
+    """Verify the ledger of a copy; return its head, None without a ledger, and the problem."""
     if not look(path, has_ledger):
         return None, ""
     async with facts_of(settings, clock, path, key=key_of(settings), traceless=True) as facts:
@@ -271,20 +280,20 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
     file_exchange.sync_directory(folder)
 
 
-async def checked(settings: Settings, folder: Path, clock: Clock, tell: Tell) -> Manifest:
-    """Read a backup whole, and return what it says of itself.
+async def check_backup(settings: Settings, folder: Path, clock: Clock, on_step: OnStep) -> Manifest:
+    """Read a whole backup and verify it; return its manifest.
 
     Raises:
-        NoInputError: There is no such directory.
-        BackupError: It is not complete, or damaged.
+        NoInputError: The directory does not exist.
+        BackupError: The backup is not complete, or is damaged.
     """
     manifest = _manifest_in(folder)
-    tell("verifying the backup")
-    for one in manifest.files:
-        _check_file(folder, one)
+    on_step("verifying the backup")
+    for saved in manifest.files:
+        _check_file(folder, saved)
     if manifest.ledger is not None:
         name = _NAMES["facts"]
-        head, problem = await _ledger(settings, folder / name, clock)
+        head, problem = await _verify_ledger(settings, folder / name, clock)
         if problem or head != manifest.ledger:
             raise BackupError(folder, f"is damaged: {name} {problem or 'has another ledger'}")
     return manifest
@@ -311,40 +320,41 @@ def _check_file(folder: Path, saved: SavedFile) -> None:
         raise BackupError(folder, f"is damaged: {saved.name} is not what was backed up")
 
 
-async def restore(settings: Settings, folder: Path, clock: Clock, tell: Tell) -> Restored:
-    """Put a backup in the place of a state directory's databases.
+async def restore(settings: Settings, folder: Path, clock: Clock, on_step: OnStep) -> Restored:
+    """Replace the databases of a state directory by a backup.
 
-    Everything is verified and copied before anything is replaced. A restore that is killed changes
-    nothing before that, and is finished by whatever writes in the state directory next after it.
+    Everything is verified and copied before anything is replaced. A restore that is killed before
+    it replaces a file changes nothing. After that, the next program that locks the state directory
+    finishes it.
 
     Args:
         settings: The configuration.
-        folder: Of the backup.
+        folder: The directory of the backup.
         clock: The time.
-        tell: Hears what is done next.
+        on_step: Called before each step.
 
     Raises:
-        BackupError: The backup is not whole.
+        BackupError: The backup is not complete, or is damaged.
         StateDirectoryLockedError: A daemon runs on the state directory.
         StoreBusyError: Another program has a database open.
-        StoreError: There is too little room, or a database is a link.
+        StoreError: There is too little space, or a database is a link.
     """
-    manifest = await checked(settings, folder, clock, tell)
+    manifest = await check_backup(settings, folder, clock, on_step)
     directory, places = settings.state_dir, places_of(settings)
     _make_directories(places)
     with StateLock(directory):
         file_exchange.finish(directory, places)
         for path in places.values():
-            _refuse_unfit(path)
+            _check_replaceable(path)
         file_exchange.discard(places.values())
-        tell("copying the backup")
+        on_step("copying the backup")
         owned = _stage(folder, manifest, places)
-        saved = {one.role for one in manifest.files}
+        saved = {file.role for file in manifest.files}
         changes = {name: name in saved for name in places if name in saved or places[name].exists()}
-        forgotten = _forgotten_since(settings.facts_path, manifest.ledger)
-        file_exchange.begin(directory, _precedence(clock, places), changes)
+        newer_erasures = _count_newer_erasures(settings.facts_path, manifest.ledger)
+        file_exchange.begin(directory, _new_stamp(clock, places), changes)
         kept = file_exchange.finish(directory, places)
-    return Restored(manifest, kept, owned, forgotten)
+    return Restored(manifest, kept, owned, newer_erasures)
 
 
 def _make_directories(places: Mapping[str, Path]) -> None:
@@ -352,46 +362,44 @@ def _make_directories(places: Mapping[str, Path]) -> None:
         make_directory(path.parent)
 
 
-def _refuse_unfit(path: Path) -> None:
+def _check_replaceable(path: Path) -> None:
     if path.is_symlink():
         problem = "is a link; name the file itself in the configuration, and restore again"
         raise StoreError(f"{str(path)!r} {problem}")
     if path.suffix != ".json" and path.exists():
-        refuse_in_use(path)
+        check_not_in_use(path)
 
 
 def _stage(folder: Path, manifest: Manifest, places: Mapping[str, Path]) -> list[Path]:
-    """Copy each file beside the one that it is to replace; return those that change owner."""
-    saved = [one for one in manifest.files if one.role != "key"]
+    """Copy each file beside its target; return the targets whose owner cannot be set."""
+    saved_files = [saved for saved in manifest.files if saved.role != "key"]
     owned = []
     try:
-        for one in saved:
-            target = places[one.role]
-            if not copy_file(folder / one.name, file_exchange.staging_path(target), one):
+        for saved in saved_files:
+            target = places[saved.role]
+            if not copy_file(folder / saved.name, file_exchange.staging_path(target), saved):
                 owned.append(target)
     except OSError as error:
         file_exchange.discard(places.values())
         raise StoreError(f"{str(error.filename or folder)!r}: {error.strerror}") from error
-    for parent in {places[one.role].parent for one in saved}:
+    for parent in {places[saved.role].parent for saved in saved_files}:
         file_exchange.sync_directory(parent)
     return owned
 
 
-def _precedence(clock: Clock, places: Mapping[str, Path]) -> str:
-    """Return a name for this moment that no file which is kept has."""
+def _new_stamp(clock: Clock, places: Mapping[str, Path]) -> str:
+    """Return a stamp of this moment that no replaced file has yet."""
     at = clock.now()
     while True:
-        precedence = f"{at:%Y%m%dT%H%M%SZ}"
-        if not any(
-            file_exchange.replaced_path(path, precedence).exists() for path in places.values()
-        ):
-            return precedence
+        stamp = f"{at:%Y%m%dT%H%M%SZ}"
+        if not any(file_exchange.replaced_path(path, stamp).exists() for path in places.values()):
+            return stamp
         at += timedelta(seconds=1)
 
 
-def _forgotten_since(facts: Path, saved: LedgerHead | None) -> int:
-    """Count the erasures that the present ledger knows, and that of the backup does not."""
-    with suppress(StoreError):  # one that is damaged cannot tell
+def _count_newer_erasures(facts: Path, saved: LedgerHead | None) -> int:
+    """Count the erasures that the current ledger has and the ledger of the backup lacks."""
+    with suppress(StoreError):  # a damaged ledger cannot be counted
         if facts.exists():
             return look(facts, partial(count_erasures, after=saved.rows if saved else 0))
     return 0

@@ -74,11 +74,11 @@ def rules_in(directory: Path, timezone: str, *, graph: bool = True) -> RuleSet:
             check_filter=check,
             check_cron=cron.check,
             timezone=timezone,
-            check_cypher=checking_cypher(graph=graph),
+            check_cypher=make_cypher_check(graph=graph),
         )
 
 
-def checking_cypher(*, graph: bool) -> CheckCypher:
+def make_cypher_check(*, graph: bool) -> CheckCypher:
     """Return the check of a graph rule's query; the first query loads the parser."""
     linter = Linter()
 
@@ -164,7 +164,7 @@ class Stores:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, clock: Clock, facts_path: Path) -> AsyncIterator[Stores]:
+async def open_stores(settings: Settings, clock: Clock, facts_path: Path) -> AsyncIterator[Stores]:
     """Open the stores of a configuration, create missing ones, and close them at the end.
 
     Args:
@@ -193,7 +193,7 @@ def places_of(settings: Settings) -> dict[str, Path]:
 
 
 @asynccontextmanager
-async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
+async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     """Lock the state directory, open the stores, and begin a new epoch.
 
     Raises:
@@ -206,8 +206,8 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
         refuse_network(path.parent)
     with StateLock(settings.state_dir):
         finish(settings.state_dir, places_of(settings))
-        async with opened(settings, clock, settings.facts_path) as stores:
-            await stores.facts.file.take_over()
+        async with open_stores(settings, clock, settings.facts_path) as stores:
+            await stores.facts.take_over()
             await adopt(stores.facts)
             if settings.logging.scope == "hashed":
                 stores = replace(stores, scope_key=await stores.facts.file.scope_key())
@@ -238,7 +238,7 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
     with StateLock(settings.state_dir), TemporaryDirectory(prefix="slumberd-") as spare:
         finish(settings.state_dir, places_of(settings))
         path = settings.facts_path
-        async with opened(
+        async with open_stores(
             settings, clock, path if path.exists() else Path(spare, "facts.db")
         ) as stores:
             yield stores

@@ -143,7 +143,8 @@ def _clear(path: str, directory: Path) -> None:
     # The caller holds the lock of the state directory, so another program answers here.
     if _is_answered(path):
         raise StoreError(
-            f"somebody answers on {str(directory / SOCKET)!r} already: find it by `ss -xlp`, end it"
+            f"another program listens on {str(directory / SOCKET)!r}: "
+            "find it by `ss -xlp`, and end it"
         )
     _remove(path)
 
@@ -214,8 +215,8 @@ class _Responder:
         try:
             request = read_object(line)
         except orjson.JSONDecodeError:
-            return _refusal("the request is no line of JSON of at most 64 KiB", 64)
-        except ValueError as error:  # a key twice, a number that would be rounded
+            return _refusal("the request is not a line of JSON of at most 64 KiB", 64)
+        except ValueError as error:  # a duplicate key, or a number that would be rounded
             return _refusal(f"the request cannot be read: {error}", 64)
         if request.get("version") != VERSION:
             return _refusal(f"this daemon speaks version {VERSION} of the protocol", 64)
@@ -242,8 +243,8 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 def _refusal(message: str, exit_code: int) -> bytes:
     # The message may name a path that is not valid Unicode, which JSON cannot hold.
-    said = message.encode(errors="backslashreplace").decode()
-    return orjson.dumps({"ok": False, "error": said, "exit_code": exit_code})
+    text = message.encode(errors="backslashreplace").decode()
+    return orjson.dumps({"ok": False, "error": text, "exit_code": exit_code})
 
 
 def ask(directory: Path, operation: str, **fields: Any) -> Answer:
@@ -259,7 +260,7 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
     try:
         request = orjson.dumps({"version": VERSION, "operation": operation, **fields})
     except TypeError as error:
-        raise UsageError(f"what is asked cannot be said in JSON: {error}") from error
+        raise UsageError(f"the request cannot be written as JSON: {error}") from error
     answer: Answer = orjson.loads(_exchange(directory, request + b"\n"))
     if not answer.pop("ok"):
         raise RefusedError(answer["error"], answer["exit_code"])

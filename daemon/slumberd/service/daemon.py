@@ -31,14 +31,13 @@ from slumberd.service.background import Effects, keep_noticing
 from slumberd.service.composition import (
     Stores,
     open_for_dry_run,
+    open_for_writing,
     provenance_sink,
     publisher_of,
     rules_of,
-    writing,
 )
 from slumberd.service.control_socket import Answer, Operation, Peer, listen
-from slumberd.service.erased_content import HURRIED_SECONDS
-from slumberd.service.erased_content import resurfaced as find_resurfaced
+from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat
@@ -46,7 +45,7 @@ from slumberd.service.operations import Operations, new_run_id
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.requests import RequestForm, typed_operation
-from slumberd.service.responses import scheduled
+from slumberd.service.responses import list_cadences
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.sqlite.watch import Watch
@@ -150,7 +149,7 @@ class Daemon:
         # Before the stores are open: closing another connection to the same file would drop the
         # locks of this process, and the next program would remove its write-ahead log.
         resurfaced = await asyncio.to_thread(lambda: [*find_resurfaced(settings, HURRIED_SECONDS)])
-        async with provenance_sink(settings) as sink, writing(settings, clock) as stores:
+        async with provenance_sink(settings) as sink, open_for_writing(settings, clock) as stores:
             runner = rule_runner_of(settings, stores, self._logs, clock)
             await self._recover(runner)
             await runner.consolidator.checkpoint()
@@ -170,7 +169,7 @@ class Daemon:
         publisher: ProvenancePublisher | None,
         resurfaced: Sequence[Finding],
     ) -> None:
-        """Answer requests and fire rules until the daemon is told to stop."""
+        """Answer requests and fire rules until the daemon stops."""
         operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
         await operations.share_erasures()
         if not await _finish_erasures(operations):
@@ -182,7 +181,11 @@ class Daemon:
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
             pausing = Pausing(self._settings.state_dir, lambda: self._rules)
-            follow = (_awake(pausing, alarm.arm), _awake(pausing, scheduler.replace), self._show)
+            follow = (
+                _awake(pausing, alarm.arm),
+                _awake(pausing, scheduler.replace),
+                self._show_rule_count,
+            )
             reloading = Reloading(
                 self._in_force,
                 self._load,
@@ -223,7 +226,7 @@ class Daemon:
         }
 
     def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
-        """Return what runs side by side until the daemon is told to stop."""
+        """Return the background tasks, which run until the daemon stops."""
         publisher = components.publisher
         return [
             components.alarm.heartbeat(self._stop),
@@ -266,7 +269,7 @@ class Daemon:
         write = partial(write_textfile, textfile) if textfile else None
         return Heartbeat(sources, self._clock, write)
 
-    def _show(self, rules: Sequence[ConsolidationRule], _: str) -> None:
+    def _show_rule_count(self, rules: Sequence[ConsolidationRule], _: str) -> None:
         self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")
 
     def _watch_episodes(self, components: Components) -> Watch:
@@ -297,7 +300,7 @@ class Daemon:
         self, work: Sequence[Coroutine[Any, Any, None]], give_up: Callable[[], None]
     ) -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in work]
+            tasks = [group.create_task(task) for task in work]
             group.create_task(self._stop_in_time(tasks, give_up))
 
     async def _stop_in_time(
@@ -334,7 +337,7 @@ class Daemon:
             if rule.reads_episodes:  # a graph rule without effect is normal
                 self._effects.see(rule.id, report, gated=rule.salience is not None)
         if report.cut_short:
-            raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
+            raise StoppedError(f"rule {rule.id!r} was stopped before it had read everything")
 
     async def _on_status(self, scheduler: Scheduler, _: RequestForm, __: Peer) -> Answer:
         return {
@@ -356,7 +359,7 @@ class Daemon:
 
     async def _on_next(self, pausing: Pausing, _: RequestForm, __: Peer) -> Answer:
         timezone = self._in_force.settings.timezone
-        return scheduled(self._rules.rules, pausing.paused, timezone)
+        return list_cadences(self._rules.rules, pausing.paused, timezone)
 
     def _uptime(self) -> float:
         return round((self._clock.now() - self._started_at).total_seconds(), 3)
@@ -412,7 +415,11 @@ async def perform(
     """
     rules = rules_of(settings)
     dry_run = bool(request.get("dry_run"))
-    async with open_for_dry_run(settings, clock) if dry_run else writing(settings, clock) as stores:
+    async with (
+        open_for_dry_run(settings, clock)
+        if dry_run
+        else open_for_writing(settings, clock) as stores
+    ):
         runner = rule_runner_of(settings, stores, logs, clock)
         if not dry_run:
             await runner.consolidator.log_pending_records()

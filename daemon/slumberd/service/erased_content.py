@@ -23,7 +23,7 @@ NAMED = 3
 T = TypeVar("T")
 
 
-def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
+def find_resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
     """Find databases that hold content of a scope that a database records as erased.
 
     Args:

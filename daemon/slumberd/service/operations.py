@@ -36,10 +36,10 @@ from slumberd.service.requests import (
 from slumberd.service.responses import (
     LISTED,
     certificate,
-    counted,
+    count_by_kind,
     listed_deltas,
-    reported,
-    undone,
+    report_firings,
+    report_undo,
 )
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
@@ -106,10 +106,10 @@ class Operations:
         rules = choose_rules(self._rules(), request.rules)
         async with self.turn:
             if request.dry_run:
-                return reported(await self._rehearse(rules), limit=_limit(request))
+                return report_firings(await self._rehearse(rules), limit=_limit(request))
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
-        return reported(reports, run=run)
+        return report_firings(reports, run=run)
 
     async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
         now = self._clock.now()
@@ -133,7 +133,7 @@ class Operations:
                 dry_run=request.dry_run,
                 run=run,
             )
-        return reported([report], limit=_limit(request), run=run)
+        return report_firings([report], limit=_limit(request), run=run)
 
     async def retry(self, request: forms.QuarantineForm, peer: Peer) -> Answer:
         """Evaluate quarantined episodes again; null means all episodes, or all rules.
@@ -157,7 +157,7 @@ class Operations:
                 for rule in require_episode_rules(rules, "quarantine retry")
             ]
             still = await self._still_quarantined(reports, request)
-        return reported(reports, limit=_limit(request), run=run) | still
+        return report_firings(reports, limit=_limit(request), run=run) | still
 
     async def _still_quarantined(
         self, reports: Sequence[Report], request: forms.QuarantineForm
@@ -222,21 +222,19 @@ class Operations:
             raise NotQuarantinedError(missing)
 
     async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:
-        """Approve or reject a held batch; an approved one is fired."""
+        """Approve or reject a batch that awaits approval; fire the rule of an approved batch."""
         approve = request.approve
         async with self.turn:
             held = await self._held_batch(request.firing)
             rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
             if request.dry_run:
-                return reported(await self._rehearse(rules), limit=_limit(request))
-            await self._facts.ledger.decide(
-                held, approve=approve, at=self._clock.now(), by=str(peer)
-            )
+                return report_firings(await self._rehearse(rules), limit=_limit(request))
+            await self._facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._consolidator.log_pending_records()
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
         self.decided()
-        return reported(reports, run=run)
+        return report_firings(reports, run=run)
 
     async def forget(self, request: forms.ForgetForm, peer: Peer) -> Answer:
         """Erase a scope from both databases, and return the certificate."""
@@ -245,12 +243,12 @@ class Operations:
         async with self.turn:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
-            said, latest = await self._facts.erasures.episodes_in(reach)
-            if not (stored.eids or stored.naming or said):
+            claimed, latest = await self._facts.episodes_in(reach)
+            if not (stored.eids or stored.naming or claimed):
                 await self._check_kept(reach)
             moment = max(microseconds(now), stored.newest or 0, latest)
             # A watermark may name an episode that a rule passed over and no ledger row names.
-            unfinished = Unfinished(reach, frozenset(stored.eids).union(said), moment, str(peer))
+            unfinished = Unfinished(reach, frozenset(stored.eids).union(claimed), moment, str(peer))
             erasure = await self._erase_facts(unfinished, dry_run=dry_run)
             if dry_run:
                 tables = {"episodes": len(stored.eids)}
@@ -350,7 +348,7 @@ class Operations:
     async def undo(self, request: forms.UndoForm, peer: Peer) -> Answer:
         """Undo one firing, the firings of a run, or those of a rule since an instant.
 
-        One transaction undoes them all, without those that are undone already.
+        One transaction undoes all firings that are not undone already.
         """
         dry_run, run = request.dry_run, new_run_id()
         wanted = wanted_firings(request)
@@ -374,15 +372,15 @@ class Operations:
         )
         if not dry_run:
             await self._consolidator.log_pending_records()
-        return undone(done, None if dry_run else undoer.run)
+        return report_undo(done, None if dry_run else undoer.run)
 
     async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
         """Record a correction by a person."""
-        said = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
+        assertion = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
         answer, _ = await self._edit_manually(
-            lambda edits: edits.assert_fact(said, again=True), request, peer
+            lambda hand: hand.assert_(assertion, again=True), request, peer
         )
-        return {**answer, "fact_id": said.fact_id}
+        return {**answer, "fact_id": assertion.fact_id}
 
     async def unpin(self, request: forms.UnpinForm, peer: Peer) -> Answer:
         """Record a retraction of facts by a person."""
@@ -426,7 +424,7 @@ class Operations:
         records = outcome.records if outcome else []
         return {
             "firing_id": outcome.firing_id if outcome and not dry_run else None,
-            "counts": counted(records),
+            "counts": count_by_kind(records),
             **listed_deltas(records, limit=limit),
         }
 

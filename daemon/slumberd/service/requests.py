@@ -1,4 +1,4 @@
-"""The requests of the control socket: one form an operation, and what its fields stand for."""
+"""The requests of the control socket: a form for each operation, and the values of its fields."""
 
 from __future__ import annotations
 
@@ -177,10 +177,10 @@ def wanted_firings(request: UndoForm) -> str | Wanted:
     """Return the id of the firing that a request to undo names, or which firings it selects.
 
     Raises:
-        UsageError: It selects firings in no way, or in more than one.
+        UsageError: It selects no firings, or selects them in several ways.
     """
     if [request.firing, request.run, request.rule].count(None) != 2:
-        raise UsageError("name a firing, or a run, or a rule with --since; one of the three")
+        raise UsageError("name exactly one of: a firing, a run, a rule with --since")
     if request.firing is not None:
         return request.firing
     if request.run is not None:

@@ -31,14 +31,14 @@ LISTED = 10_000
 """How many deltas an answer lists at most, unless the request sets a limit; it counts all."""
 
 
-def reported(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
+def report_firings(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
     """Return the firings of one run, with at most `limit` deltas of each rehearsal."""
     documents = [report_document(report, limit=limit) for report in reports]
     fired = any(document["firing_ids"] for document in documents)
     return {"run": run if fired else None, "reports": documents}
 
 
-def undone(done: UndoneFirings, run: str | None) -> Answer:
+def report_undo(done: UndoneFirings, run: str | None) -> Answer:
     """Return the result of undoing several firings.
 
     Args:
@@ -58,7 +58,7 @@ def undone(done: UndoneFirings, run: str | None) -> Answer:
     }
 
 
-def counted(records: Sequence[Record]) -> dict[str, int]:
+def count_by_kind(records: Sequence[Record]) -> dict[str, int]:
     """Return how many deltas there are of each kind."""
     kinds = Counter(record.kind for record in records)
     del kinds["firing"]
@@ -114,7 +114,7 @@ def certificate(
     }
 
 
-def scheduled(
+def list_cadences(
     rules: Iterable[ConsolidationRule], paused: Mapping[str, str], timezone: str
 ) -> Answer:
     """Return the cadence of each rule and who paused it; the command computes the instants.

@@ -1,4 +1,4 @@
-"""Copies of databases in use: whole, as of one moment, and without a trace beside the original."""
+"""Copies of databases in use are complete, show one moment, and leave no files beside them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def states(path: Path) -> list[tuple[int, int]]:
 
 @contextmanager
 def writer(path: Path, mode: str) -> Iterator[threading.Event]:
-    """Change the first and the last rows again and again, in one transaction, until the end."""
+    """Change the first and the last row in one transaction, repeatedly, until the end."""
     stop, wrote = threading.Event(), threading.Event()
 
     def write() -> None:
@@ -89,7 +89,7 @@ def writer(path: Path, mode: str) -> Iterator[threading.Event]:
         thread.join()
 
 
-def test_a_copy_is_whole_and_nothing_lies_beside_the_original(path: Path, tmp_path: Path) -> None:
+def test_copy_is_whole_and_leaves_no_files_beside_the_original(path: Path, tmp_path: Path) -> None:
     before = everything(path.parent)
 
     copy_database(path, tmp_path / "copy.db")
@@ -99,7 +99,7 @@ def test_a_copy_is_whole_and_nothing_lies_beside_the_original(path: Path, tmp_pa
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_copy_is_of_one_moment_while_another_writes(
+def test_copy_shows_one_moment_while_another_program_writes(
     path: Path, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "PAGES", 50)
@@ -114,7 +114,7 @@ def test_a_copy_is_of_one_moment_while_another_writes(
         assert a == b > 0
 
 
-def test_copies_of_two_files_are_of_one_moment(
+def test_copies_of_two_files_show_one_moment(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "PAGES", 1)
@@ -138,7 +138,7 @@ def test_copies_of_two_files_are_of_one_moment(
         assert a > 0
 
 
-def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
+def test_snapshots_begin_again_when_a_program_commits_between_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [tmp_path / "a.db", tmp_path / "b.db"]
@@ -149,7 +149,7 @@ def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
     begun = 0
 
     class Interrupted(sqlite3.Connection):
-        """Lets somebody write both files before the second of each pair is begun, three times."""
+        """Lets a program write both files before each second snapshot begins, three times."""
 
         def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
             nonlocal begun
@@ -208,7 +208,7 @@ def count_in(path: Path) -> int:
         return found
 
 
-def test_copies_of_files_that_nobody_has_open_leave_nothing_beside_them(
+def test_copies_of_closed_files_leave_nothing_beside_them(
     path: Path, tmp_path: Path, mode: str
 ) -> None:
     other = path.with_name("b.db")
@@ -222,18 +222,16 @@ def test_copies_of_files_that_nobody_has_open_leave_nothing_beside_them(
     assert everything(path.parent) == before
 
 
-def test_a_copy_hears_how_far_it_is(path: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_copy_reports_its_progress(path: Path, tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
 
-    copy_database(path, tmp_path / "copy.db", lambda *heard: told.append(heard))
+    copy_database(path, tmp_path / "copy.db", lambda *step: steps.append(step))
 
-    assert told[-1][0] == told[-1][1] > 0
+    assert steps[-1][0] == steps[-1][1] > 0
 
 
 @pytest.mark.parametrize("mode", ["WAL"], indirect=True)
-def test_what_is_only_in_the_write_ahead_log_is_copied_and_counted(
-    path: Path, tmp_path: Path
-) -> None:
+def test_content_of_the_write_ahead_log_is_copied_and_counted(path: Path, tmp_path: Path) -> None:
     quiet = size_of(path)
     with closing(connected(path, "WAL")) as connection:
         connection.execute("UPDATE pairs SET a = 7, b = 7")
@@ -245,7 +243,7 @@ def test_what_is_only_in_the_write_ahead_log_is_copied_and_counted(
 
 
 @contextmanager
-def somebody() -> Iterator[Path]:
+def other_user() -> Iterator[Path]:
     """Be a user who may not do everything; give a directory of theirs."""
     mine = os.geteuid()
     # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
@@ -259,9 +257,9 @@ def somebody() -> Iterator[Path]:
             os.seteuid(mine)
 
 
-def test_a_directory_that_may_only_be_read_is_enough(path: Path) -> None:
-    content = path.read_bytes()  # as root: the directory of a test is for nobody else
-    with somebody() as home:
+def test_copy_needs_no_write_permission_for_the_directory(path: Path) -> None:
+    content = path.read_bytes()  # as root: only root may read the directory of a test
+    with other_user() as home:
         there = home / "there"
         there.mkdir()
         (there / "a.db").write_bytes(content)
@@ -275,8 +273,8 @@ def test_a_directory_that_may_only_be_read_is_enough(path: Path) -> None:
         assert states(home / "copy.db") == [(0, 0)]
 
 
-def test_a_file_that_may_not_be_read_is_refused(mode: str) -> None:
-    with somebody() as home:
+def test_unreadable_file_is_refused(mode: str) -> None:
+    with other_user() as home:
         with closing(connected(home / "a.db", mode)) as connection:
             connection.execute("CREATE TABLE pairs (n INTEGER PRIMARY KEY)")
         (home / "a.db").chmod(0)
@@ -285,14 +283,14 @@ def test_a_file_that_may_not_be_read_is_refused(mode: str) -> None:
             copy_database(home / "a.db", home / "copy.db")
 
 
-def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.db").write_bytes(b"no database" * 1_000)
 
     with pytest.raises(SchemaError):
         copy_database(tmp_path / "a.db", tmp_path / "copy.db")
 
 
-def test_what_is_not_there_has_no_size(tmp_path: Path) -> None:
+def test_missing_file_has_no_size(tmp_path: Path) -> None:
     assert size_of(tmp_path / "a.db") == 0
 
 
@@ -303,7 +301,7 @@ def test_what_is_not_there_has_no_size(tmp_path: Path) -> None:
         pytest.param("SELECT a FROM nowhere", False, id="another failure"),
     ],
 )
-def test_a_full_disk_is_told_from_other_failures(
+def test_full_disk_is_distinguished_from_other_failures(
     tmp_path: Path, statement: str, *, full: bool
 ) -> None:
     pragmas = Pragmas()

@@ -46,18 +46,18 @@ connection.close()
 
 
 def seen_by_another(path: Path) -> list[str]:
-    """Return the episodes that another program finds; its end empties a log that nobody holds."""
+    """Return the episodes that another program finds; closing it empties an unused log."""
     words = [sys.executable, "-c", LOOKS_IN, str(path)]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
 
 
 async def put(memory: SQLiteMemoryStore, *episodes: Episode) -> None:
-    for one in episodes:
-        await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+    for new in episodes:
+        await memory.put(new, user=new.user, session=new.session, agent=new.agent)
 
 
 async def acknowledged_and_found(path: Path) -> tuple[list[str], list[str]]:
-    """Use two stores of one file, as hosts do; return what was put, and what another finds."""
+    """Use two stores of one file, as hosts do; return the put ids, and those that are found."""
     async with SQLiteMemoryStore(path) as first, SQLiteMemoryStore(path) as second:
         await put(first, episode("e1"))
         await put(second, episode("e2"))
@@ -128,10 +128,10 @@ def test_a_store_refuses_to_write_into_a_file_that_another_has_replaced(tmp_path
     assert is_whole(gone) and is_whole(path)
 
 
-async def test_a_store_that_does_not_look_where_it_writes_loses_an_episode(
+async def test_store_without_the_check_of_its_file_loses_an_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test above can fail: the file that is open takes all that is put, and nobody sees it."""
+    """The test above can fail: without the check, puts go to the replaced file and are lost."""
     monkeypatch.setattr(database, "_check_same_file", lambda *_: None)
     path, away = tmp_path / "memory.db", tmp_path / "away.db"
     async with SQLiteMemoryStore(path) as memory, SQLiteMemoryStore(tmp_path / "b.db") as other:
@@ -146,7 +146,7 @@ async def test_a_store_that_does_not_look_where_it_writes_loses_an_episode(
 
 
 def replaced_with_its_log_left(folder: Path) -> bool:
-    """Let a file take the place of one that is open; return whether it is whole after."""
+    """Replace an open file by another; return whether that is intact afterwards."""
     path = folder / "memory.db"
     other = built(folder / "other" / "memory.db", *(f"b{n:03}" for n in range(300)))
 
@@ -162,11 +162,11 @@ def replaced_with_its_log_left(folder: Path) -> bool:
         return False
 
 
-def test_a_store_leaves_no_log_beside_the_file_that_takes_its_place(tmp_path: Path) -> None:
+def test_store_leaves_no_log_beside_the_file_that_replaces_its_own(tmp_path: Path) -> None:
     assert replaced_with_its_log_left(tmp_path)
 
 
-def test_a_log_that_is_left_beside_another_file_ruins_it(
+def test_log_left_beside_another_file_damages_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: SQLite takes whatever log it finds for the file's own."""
@@ -175,7 +175,7 @@ def test_a_log_that_is_left_beside_another_file_ruins_it(
     assert not replaced_with_its_log_left(tmp_path)
 
 
-async def test_a_store_whose_file_is_gone_writes_nothing_until_it_is_back(tmp_path: Path) -> None:
+async def test_store_without_its_file_writes_nothing_until_it_is_back(tmp_path: Path) -> None:
     path, away = tmp_path / "memory.db", tmp_path / "away.db"
     async with SQLiteMemoryStore(path) as memory:
         await put(memory, episode("e1"))
@@ -189,7 +189,7 @@ async def test_a_store_whose_file_is_gone_writes_nothing_until_it_is_back(tmp_pa
     assert seen_by_another(path) == ["e1", "e3"]
 
 
-async def test_a_store_that_was_closed_takes_what_lies_there_when_it_is_opened(
+async def test_closed_store_opens_the_file_that_is_there_then(
     tmp_path: Path,
 ) -> None:
     path, other = tmp_path / "memory.db", tmp_path / "other.db"
@@ -202,7 +202,7 @@ async def test_a_store_that_was_closed_takes_what_lies_there_when_it_is_opened(
 
         await put(memory, episode("b2"))
 
-        assert [one.id for one in await memory.recent("alice", limit=9)] == ["b2", "b1"]
+        assert [found.id for found in await memory.recent("alice", limit=9)] == ["b2", "b1"]
 
 
 def restored(source: Path, target: Path) -> None:
@@ -211,7 +211,7 @@ def restored(source: Path, target: Path) -> None:
         old.backup(new)
 
 
-async def test_facts_that_are_restored_under_their_writer_are_noticed_at_the_next_look(
+async def test_facts_restored_under_their_writer_are_noticed_at_the_next_check(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -235,7 +235,7 @@ async def test_facts_that_are_restored_under_their_writer_are_noticed_at_the_nex
         assert (await home.facts.verify())[2] is None
 
 
-async def test_a_writer_that_was_taken_over_leaves_no_trace_of_its_end(tmp_path: Path) -> None:
+async def test_superseded_writer_writes_nothing_when_it_closes(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     async with open_stores(tmp_path) as home:
         async with open_stores(tmp_path) as stale:
@@ -250,10 +250,10 @@ async def test_a_writer_that_was_taken_over_leaves_no_trace_of_its_end(tmp_path:
         assert content_of(path) == before
 
 
-async def test_a_writer_without_a_fence_at_its_end_leaves_a_trace(
+async def test_writer_without_a_fence_writes_when_it_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test above can fail: a store wrote how far its lines are, whoever had taken over."""
+    """The test above can fail: without the fence, a superseded store writes when it closes."""
     path = tmp_path / "facts.db"
     async with open_stores(tmp_path) as home:
         async with open_stores(tmp_path) as stale:
@@ -268,9 +268,7 @@ async def test_a_writer_without_a_fence_at_its_end_leaves_a_trace(
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o000], ids=["read", "nothing"])
-async def test_a_file_that_may_only_be_read_is_refused_by_who_writes(
-    tmp_path: Path, mode: int
-) -> None:
+async def test_writer_refuses_a_read_only_file(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "memory.db"
     async with SQLiteMemoryStore(path) as memory:
         await put(memory, episode("e1"))
@@ -292,7 +290,7 @@ def _answer_with_another(_: Batch, __: sqlite3.Connection) -> Batch:
     return Batch()
 
 
-async def test_a_connection_keeps_nothing_of_what_it_was_asked(tmp_path: Path) -> None:
+async def test_connection_keeps_no_arguments_of_a_call(tmp_path: Path) -> None:
     async with Database(tmp_path / "some.db", Pragmas()) as file:
         asked, found = Batch(), WeakSet[Batch]()
         found.add(asked)
@@ -304,7 +302,7 @@ async def test_a_connection_keeps_nothing_of_what_it_was_asked(tmp_path: Path) -
         assert not list(found)
 
 
-async def test_a_connection_keeps_nothing_of_what_failed(tmp_path: Path) -> None:
+async def test_connection_keeps_nothing_of_a_failed_call(tmp_path: Path) -> None:
     found = WeakSet[Batch]()
 
     def work(_: sqlite3.Connection) -> None:
@@ -346,13 +344,13 @@ for path in sys.argv[1:]:
 
 def add(path: Path, id: str) -> None:
     """Write an episode as another program does, and close the file."""
-    told = episode(id)
-    row = encode(told, Scope(told.user, told.session, told.agent), operation="put")
+    put = episode(id)
+    row = encode(put, Scope(put.user, put.session, put.agent), operation="put")
     with closing(sqlite3.connect(path)) as host, host:
         host.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
 
 
-async def test_a_caller_is_answered_whatever_its_function_raises(tmp_path: Path) -> None:
+async def test_caller_gets_every_error_of_its_function(tmp_path: Path) -> None:
     def work(_: sqlite3.Connection) -> None:
         raise StopIteration
 

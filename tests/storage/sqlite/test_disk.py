@@ -99,7 +99,7 @@ def ids(count: int) -> list[str]:
 def put_there(home: Home, first: int, count: int, **how: bool) -> subprocess.CompletedProcess[str]:
     """Put episodes from where the home's disk is."""
     file = home.folder / "put.jsonl"
-    file.write_text("".join(one.model_dump_json() + "\n" for one in episodes(first, count)))
+    file.write_text("".join(new.model_dump_json() + "\n" for new in episodes(first, count)))
     return home.slumberd("import", file, **how)
 
 
@@ -126,7 +126,7 @@ def limit_files(daemon: Daemon, most: int) -> None:
 
 def failed_with(daemon: Daemon, words: str, times: int = 1) -> None:
     """Wait until the rule has failed, so often in a row, with a message."""
-    event = daemon.wait_for("firing.failed", lambda one: one["failures"] >= times)
+    event = daemon.wait_for("firing.failed", lambda line: line["failures"] >= times)
     assert words in event["message"]
     assert event["retry_seconds"] is not None, "it is tried until it is well"
 
@@ -145,7 +145,7 @@ def grow_no_more_for_a_while(home: Home, failures: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_may_not_grow_fails_firings_until_it_may(tmp_path: Path) -> None:
+def test_firings_fail_while_the_file_cannot_grow(tmp_path: Path) -> None:
     home = home_of(tmp_path)
 
     grow_no_more_for_a_while(home, failures=5)
@@ -155,7 +155,7 @@ def test_a_file_that_may_not_grow_fails_firings_until_it_may(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_watermark_that_moves_before_the_facts_loses_them(tmp_path: Path) -> None:
-    """The test above can fail: a firing that is not one transaction is seen."""
+    """The test above can fail: it finds a firing that is not one transaction."""
     home = home_of(tmp_path, IMPATIENT + MOVES_THE_WATERMARK_FIRST)
 
     grow_no_more_for_a_while(home, failures=1)
@@ -170,7 +170,7 @@ needs_disks = pytest.mark.skipif(bool(no_disks()), reason=no_disks() or "-")
 
 @pytest.mark.slow
 @needs_disks
-def test_a_full_disk_fails_what_writes_until_there_is_room_again(tmp_path: Path) -> None:
+def test_full_disk_fails_writes_until_there_is_space(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
         home = home_of(tmp_path)
         home.within = disk.within
@@ -182,7 +182,7 @@ def test_a_full_disk_fails_what_writes_until_there_is_room_again(tmp_path: Path)
                 disk.fill()
             failed_with(daemon, "disk is full", times=5)
             refused = put_there(home, 4, 200, check=False)
-            assert daemon.stop() == 0, "a full disk keeps nobody from stopping"
+            assert daemon.stop() == 0, "the daemon stops on a full disk"
         disk.fill()  # what was full then was emptied by the end
         unready = home.slumberd("run", check=False)
         disk.make_room()
@@ -228,7 +228,7 @@ def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @needs_disks
-def test_a_read_only_disk_is_no_place_to_start_until_it_can_be_written(tmp_path: Path) -> None:
+def test_daemon_does_not_start_on_a_read_only_disk(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
         home = home_of(tmp_path)
         home.within = disk.within
@@ -246,7 +246,7 @@ def test_a_read_only_disk_is_no_place_to_start_until_it_can_be_written(tmp_path:
 
 
 def run_until_it_ends(daemon: Daemon, error: str) -> None:
-    """Make sure that a daemon ends with 75, and says that its store is another one."""
+    """Check that a daemon ends with 75 and reports that its store was replaced."""
     assert daemon.wait_for("daemon.failed")["error"] == error
     assert daemon.process.wait(PATIENCE_SECONDS) == 75
 
@@ -267,7 +267,7 @@ def older(home: Home, name: str) -> Path:
         pytest.param(["facts.db"], "restored", id="facts in place"),
     ],
 )
-def test_a_database_that_is_replaced_under_a_daemon_is_taken_as_it_is(
+def test_daemon_ends_when_a_database_is_replaced_and_the_next_one_uses_it(
     tmp_path: Path, names: list[str], how: str
 ) -> None:
     home = home_of(tmp_path)
@@ -284,7 +284,7 @@ def test_a_database_that_is_replaced_under_a_daemon_is_taken_as_it_is(
     put(home, episodes(10, 3))
     home.call("fire", "--all")
 
-    # Both older: what was put in between is known to nobody any more.
+    # Both files are older: what was put in between is lost.
     lost = set(ids(10)) - set(ids(5)) if len(names) == 2 else set()
     check_consolidated_once(home, [id for id in ids(13) if id not in lost])
 
@@ -296,7 +296,7 @@ def replace(file: Path, target: Path, how: str) -> None:
         backup(file, target)
 
 
-def test_a_memory_that_is_restored_in_place_is_read_from_where_both_agree(tmp_path: Path) -> None:
+def test_memory_restored_in_place_is_read_from_where_log_and_ledger_agree(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 5))
 
@@ -308,26 +308,26 @@ def test_a_memory_that_is_restored_in_place_is_read_from_where_both_agree(tmp_pa
         with stopped(daemon):
             backup(memory, home.state / "memory.db")
             put(home, episodes(10, 5))  # to the very place where the rule has read
-        daemon.wait_for("firing.completed", lambda one: one["window"]["after"] == 5)
+        daemon.wait_for("firing.completed", lambda line: line["window"]["after"] == 5)
 
     check_consolidated_once(home, ids(15))
 
 
 @pytest.mark.slow
-def test_a_daemon_waits_for_a_database_that_is_gone(tmp_path: Path) -> None:
+def test_daemon_waits_for_a_missing_database(tmp_path: Path) -> None:
     home, away = home_of(tmp_path), tmp_path / "away.db"
     put(home, episodes(0, 1))
 
     with home.daemon() as daemon:
         daemon.wait_until_read(1)
         (home.state / "memory.db").rename(away)
-        told = daemon.wait_for("look.failed")
+        event = daemon.wait_for("look.failed")
         found = home.call("doctor", check=False).stdout
         away.rename(home.state / "memory.db")
         put(home, episodes(1, 2))
         daemon.wait_until_read(3)
 
-    assert "does not exist any more: put it back" in told["message"]
+    assert "does not exist any more: put it back" in event["message"]
     assert "state.missing" in found
     check_consolidated_once(home, ids(3))
 
@@ -356,7 +356,7 @@ TREES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "table"), [TREES[0], TREES[-1]])
-def test_a_page_that_breaks_under_a_daemon_is_told_and_healed_by_a_backup(
+def test_page_damaged_under_a_daemon_is_reported_and_a_backup_restores_it(
     tmp_path: Path, name: str, table: str
 ) -> None:
     home = home_of(tmp_path)
@@ -369,22 +369,22 @@ def test_a_page_that_breaks_under_a_daemon_is_told_and_healed_by_a_backup(
             put(home, episodes(3, 3))
             break_tree(home.state / name, table)
         event = "look.failed" if table == "slumberd_episode_log" else "firing.failed"
-        told = daemon.wait_for(event, lambda one: "damaged" in one["message"])
+        line = daemon.wait_for(event, lambda line: "damaged" in line["message"])
         found = home.call("doctor", check=False).stdout
         file.rename(home.state / name)
         run_until_it_ends(daemon, "StoreReplacedError")
     put(home, episodes(3, 3))
     home.call("fire", "--all")
 
-    assert told["error"] == "SchemaError"
-    assert "`slumberd restore DIR` puts back a backup" in told["message"]
+    assert line["error"] == "SchemaError"
+    assert "`slumberd restore DIR` puts back a backup" in line["message"]
     assert "store.damaged" in found
     check_consolidated_once(home, ids(6))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "table"), TREES)
-def test_a_page_that_is_broken_before_the_start_is_told_with_74(
+def test_page_damaged_before_the_start_is_reported_with_74(
     tmp_path: Path, name: str, table: str
 ) -> None:
     home = home_of(tmp_path)
@@ -409,7 +409,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_lock_that_another_program_holds_is_waited_for(tmp_path: Path) -> None:
+def test_daemon_waits_for_the_lock_of_another_program(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 1))
 
@@ -459,7 +459,7 @@ def test_daemon_starts_and_reads_while_another_program_locks_the_memory(tmp_path
 
 
 @pytest.mark.slow
-def test_a_log_that_a_reader_keeps_from_being_emptied_shrinks_once_it_has_read(
+def test_log_that_a_reader_holds_shrinks_after_the_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slumberd.diagnostics.doctor.LARGE_LOG_BYTES", 200_000)
@@ -534,7 +534,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [0, 250], ids=["all of it", "a part of it"])
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_a_log_of_another_database_is_refused_and_ruins_nothing(
+def test_log_of_another_database_is_refused_and_damages_nothing(
     tmp_path: Path, crashed: dict[int, Home], name: str, before: int
 ) -> None:
     home, other = home_of(tmp_path), crashed[before]
@@ -558,10 +558,10 @@ def test_a_log_of_another_database_is_refused_and_ruins_nothing(
 
 
 @pytest.mark.slow
-def test_a_log_of_another_database_that_nobody_looks_at_takes_its_place(
+def test_log_of_another_database_replaces_it_without_the_check(
     tmp_path: Path, crashed: dict[int, Home]
 ) -> None:
-    """The test above can fail: what is found then are the facts of somebody else."""
+    """The test above can fail: without the check, the facts of the other database are found."""
     home = home_of(tmp_path, UNCHECKED)
     put(home, episodes(0, 40))
     home.call("fire", "--all")
@@ -573,7 +573,7 @@ def test_a_log_of_another_database_that_nobody_looks_at_takes_its_place(
 
 
 @pytest.mark.slow
-def test_a_log_of_a_crash_belongs_to_its_database(tmp_path: Path) -> None:
+def test_log_left_by_a_crash_is_accepted(tmp_path: Path) -> None:
     home = left_by_a_crash(tmp_path, 250, 300)
     assert (home.state / "facts.db-wal").stat().st_size
 

@@ -29,7 +29,7 @@ from tests.support.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 KINDS = {"memory": SQLiteMemoryStore, "facts": SQLiteFactStore}
-"""Far more than any look takes; whatever waits for somebody else would wait for ever."""
+"""Far more than a health report takes; one that waits for another program would never end."""
 
 HOLDER = """
 import sqlite3, sys
@@ -182,7 +182,7 @@ def hide_tables_behind_views(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ruin", "told"),
+    ("ruin", "warning"),
     [
         (remove, "does not exist"),
         (empty, "has no table"),
@@ -203,8 +203,12 @@ def hide_tables_behind_views(path: Path) -> None:
         (hide_tables_behind_views, "has no table"),
     ],
 )
-def test_what_cannot_be_used_is_told_and_left_as_it_is(
-    kind: str, path: Path, ruin: Callable[[Path], None], told: str, monkeypatch: pytest.MonkeyPatch
+def test_unusable_file_is_reported_and_left_as_it_is(
+    kind: str,
+    path: Path,
+    ruin: Callable[[Path], None],
+    warning: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(path.parent)  # for what takes short names only
     ruin(path)
@@ -215,12 +219,12 @@ def test_what_cannot_be_used_is_told_and_left_as_it_is(
     assert (health.ok, health.version, health.fragment_count) == (False, 1, None)
     assert health.lock_state == "free"
     assert health.fs_type not in ("", "unknown") or ruin is let_it_lead_to_itself
-    assert told in health.warnings[0]
+    assert warning in health.warnings[0]
     assert state_of(path.parent) == before
 
 
 @pytest.mark.parametrize("name", ["none/at/all.db", "n" * 300, "a\0b", "\ud800.db"], ids=ascii)
-def test_a_path_that_leads_nowhere_is_told_and_nothing_made(
+def test_missing_path_is_reported_and_nothing_is_created(
     kind: str, tmp_path: Path, name: str
 ) -> None:
     health = health_of(kind, tmp_path / name)
@@ -229,7 +233,7 @@ def test_a_path_that_leads_nowhere_is_told_and_nothing_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sound_store_that_nobody_has_open_is_read_without_a_trace(kind: str, path: Path) -> None:
+def test_healthy_closed_store_is_read_without_a_trace(kind: str, path: Path) -> None:
     before = state_of(path.parent)
 
     health = health_of(kind, path)
@@ -242,29 +246,29 @@ def test_a_sound_store_that_nobody_has_open_is_read_without_a_trace(kind: str, p
 @pytest.mark.parametrize(
     ("statements", "lock"),
     [
-        pytest.param(["BEGIN", "SELECT * FROM sqlite_master"], "free", id="one that reads"),
-        pytest.param(["BEGIN IMMEDIATE"], "held", id="one that writes"),
+        pytest.param(["BEGIN", "SELECT * FROM sqlite_master"], "free", id="reader"),
+        pytest.param(["BEGIN IMMEDIATE"], "held", id="writer"),
         pytest.param(
             ["PRAGMA locking_mode = EXCLUSIVE", "BEGIN IMMEDIATE", "CREATE TABLE x (y)"],
             "held",
-            id="one that lets nobody in",
+            id="exclusive writer",
         ),
         pytest.param(
             ["PRAGMA journal_mode = DELETE", "BEGIN IMMEDIATE"],
             "held",
-            id="one that writes without a log",
+            id="writer without a log",
         ),
         pytest.param(
             ["PRAGMA journal_mode = DELETE", "BEGIN IMMEDIATE", "CREATE TABLE x (y)"],
             "held",
-            id="one that has written without a log",
+            id="writer without a log that has written",
         ),
         pytest.param(
             ["PRAGMA journal_mode = DELETE", "BEGIN EXCLUSIVE"],
             "held",
-            id="one that lets nobody in, without a log",
+            id="exclusive writer without a log",
         ),
-        pytest.param(["PRAGMA journal_mode = DELETE"], "free", id="one that keeps no log"),
+        pytest.param(["PRAGMA journal_mode = DELETE"], "free", id="file without a log"),
     ],
 )
 def test_the_write_lock_is_held_while_another_process_has_it(
@@ -276,14 +280,12 @@ def test_the_write_lock_is_held_while_another_process_has_it(
 
     assert (during.lock_state, after.lock_state) == (lock, "free")
     assert after.ok
-    # Whoever may read it is told what is in it, whoever writes.
+    # A reader gets the count even while another program writes.
     assert during.ok == all("EXCLUSIVE" not in statement for statement in statements)
     assert during.ok or "is locked by another process" in during.warnings[0]
 
 
-async def test_the_store_itself_is_asked_while_it_is_open_and_loses_no_lock(
-    kind: str, path: Path
-) -> None:
+async def test_health_of_an_open_store_keeps_its_locks(kind: str, path: Path) -> None:
     async with KINDS[kind](path) as store:
         await store.bootstrap()
         health = await store.health()
@@ -294,7 +296,7 @@ async def test_the_store_itself_is_asked_while_it_is_open_and_loses_no_lock(
         assert (health.ok, health.lock_state) == (True, "free")
 
 
-def test_a_log_that_a_crash_left_is_counted_and_kept(kind: str, path: Path, tmp_path: Path) -> None:
+def test_log_left_by_a_crash_is_counted_and_kept(kind: str, path: Path, tmp_path: Path) -> None:
     place = tmp_path / "crashed" / path.name
     place.parent.mkdir()
     with closing(sqlite3.connect(path)) as connection:
@@ -313,7 +315,7 @@ def test_a_log_that_a_crash_left_is_counted_and_kept(kind: str, path: Path, tmp_
 
 @pytest.mark.parametrize("ends", [True, False], ids=["and ends", "and stays"])
 @pytest.mark.parametrize("ruined", [True, False], ids=["ruins", "spares"])
-async def test_what_changed_while_it_was_read_as_unchanging_is_read_again(
+async def test_file_that_changed_during_a_read_without_locks_is_read_again(
     kind: str, path: Path, ends: bool, ruined: bool
 ) -> None:
     """Of half a change anything may come, an error included."""
@@ -340,7 +342,7 @@ async def test_what_changed_while_it_was_read_as_unchanging_is_read_again(
 
 
 @pytest.mark.parametrize(
-    ("modes", "ok", "told"),
+    ("modes", "ok", "warning"),
     [
         pytest.param((0o400, 0o755), True, "can be read, but not written", id="a file"),
         pytest.param((0o600, 0o555), True, "can be read, but not written", id="a folder"),
@@ -348,8 +350,8 @@ async def test_what_changed_while_it_was_read_as_unchanging_is_read_again(
         pytest.param((0o600, 0o000), False, "no permission to open it", id="no way in"),
     ],
 )
-def test_what_may_not_be_written_is_read_and_what_may_not_be_read_is_told(
-    kind: str, path: Path, modes: tuple[int, int], ok: bool, told: str
+def test_read_only_file_is_read_and_unreadable_file_is_reported(
+    kind: str, path: Path, modes: tuple[int, int], ok: bool, warning: str
 ) -> None:
     if os.geteuid() == 0:
         os.chown(path, 65_534, 65_534)
@@ -365,11 +367,11 @@ def test_what_may_not_be_written_is_read_and_what_may_not_be_read_is_told(
 
     path.parent.chmod(0o755)
     assert (health.ok, health.lock_state) == (ok, "free")
-    assert told in health.warnings[0]
+    assert warning in health.warnings[0]
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-async def test_what_takes_too_long_to_count_is_not_counted(path: Path, kind: str) -> None:
+async def test_count_that_takes_too_long_is_left_out(path: Path, kind: str) -> None:
     table = {"memory": "episodes", "facts": "facts"}[kind]
     with closing(sqlite3.connect(path)) as connection, connection:
         blank = ", ".join(["x''"] * {"memory": 4, "facts": 7}[kind])
@@ -385,7 +387,7 @@ async def test_what_takes_too_long_to_count_is_not_counted(path: Path, kind: str
     assert "counting all rows takes over 0 s" in health.warnings[0]
 
 
-def test_a_table_that_stargraph_made_can_be_used_and_what_is_missing_is_told(
+def test_table_of_stargraph_is_usable_and_missing_parts_are_reported(
     kind: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "theirs.db"
@@ -430,7 +432,9 @@ def test_facts_of_a_newer_slumberd_cannot_be_used(tmp_path: Path) -> None:
 )
 def test_the_file_system_is_the_one_that_the_kernel_names(place: str) -> None:
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    points = {point: kind for _, point, kind, *_ in mounts}  # the last one covers the others
+    points = {point: kind for _, point, kind, *_ in mounts}  # the last mount covers the others
     above = [str(folder) for folder in (Path(place), *Path(place).parents)]
 
-    assert sqlite_health.fs_type(Path(place)) == next(points[one] for one in above if one in points)
+    assert sqlite_health.fs_type(Path(place)) == next(
+        points[point] for point in above if point in points
+    )

@@ -52,7 +52,7 @@ def ledger_of(path: Path) -> list[tuple[int, str]]:
         return connection.execute("SELECT version, applied_at FROM _migrations").fetchall()
 
 
-async def test_a_plan_is_carried_out_on_a_file_that_is_not_there_yet(
+async def test_plan_is_applied_to_a_file_that_does_not_exist_yet(
     named: tuple[str, Store], tmp_path: Path
 ) -> None:
     name, store = named
@@ -99,7 +99,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("operation", "reason"), REFUSED)
-async def test_a_plan_with_anything_else_in_it_is_refused_whole(
+async def test_plan_with_an_unsupported_operation_is_refused_whole(
     named: tuple[str, Store], tmp_path: Path, operation: dict[str, Any], reason: str
 ) -> None:
     name, store = named
@@ -117,9 +117,7 @@ async def test_a_plan_with_anything_else_in_it_is_refused_whole(
 
 
 @pytest.mark.parametrize("column", ["payload", "content"])
-async def test_a_specified_column_is_never_taken_for_an_added_one(
-    named: tuple[str, Store], column: str
-) -> None:
+async def test_column_of_another_type_is_refused(named: tuple[str, Store], column: str) -> None:
     name, store = named
     if (name, column) not in (("sqlite_memory", "content"), ("sqlite_fact", "payload")):
         return
@@ -149,7 +147,7 @@ async def test_a_version_that_cannot_be_recorded_is_refused(
         "CREATE VIEW _migrations AS SELECT 1 AS version, '' AS applied_at",
     ],
 )
-async def test_a_ledger_of_another_program_is_left_alone(
+async def test_migration_table_of_another_program_is_not_changed(
     named: tuple[str, Store], tmp_path: Path, theirs: str
 ) -> None:
     name, store = named
@@ -172,7 +170,7 @@ async def test_a_ledger_of_another_program_is_left_alone(
 @example("[a]`b`'c'")
 @example("\n\t ")
 def test_a_column_of_any_name_is_added_once_or_refused(name: str) -> None:
-    """Beside one in capitals, which to SQLite is another name unless it is of a to z only."""
+    """The name is added beside its capitals, which SQLite distinguishes except for a to z."""
     operation = {"op": "add_column", "table": "facts", "column": name, "nullable": True}
     capitals = {**operation, "column": name.upper()}
     plan = MigrationPlan(target_version=2, operations=[operation, capitals, operation])
@@ -188,13 +186,17 @@ def test_a_column_of_any_name_is_added_once_or_refused(name: str) -> None:
             refused = error.reason
         found = [row[1] for row in connection.execute("PRAGMA table_info(facts)")][1:]
 
-    added = {one.encode().lower(): one for one in (name.upper(), name)} if not refused else {}
+    added = (
+        {added_name.encode().lower(): added_name for added_name in (name.upper(), name)}
+        if not refused
+        else {}
+    )
     added.pop(b"id", None)
     assert sorted(found) == sorted(added.values())
     assert bool(refused) == ("\0" in name or name.lower() in ("rowid", "oid", "_rowid_"))
 
 
-async def test_what_is_said_before_and_after_a_migration_is_consolidated_and_verified(
+async def test_episodes_before_and_after_a_migration_are_consolidated_and_verified(
     tmp_path: Path,
 ) -> None:
     """Whoever writes the new columns, too: they are the host's."""

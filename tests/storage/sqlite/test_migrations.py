@@ -66,7 +66,7 @@ def test_a_step_that_fails_leaves_nothing_of_itself(connection: sqlite3.Connecti
     assert version(connection) == 1
 
 
-def test_a_script_cut_short_is_refused(connection: sqlite3.Connection) -> None:
+def test_truncated_script_is_refused(connection: sqlite3.Connection) -> None:
     with pytest.raises(ValueError, match="ends within a statement"):
         upgrade(connection, ["CREATE TABLE c (x); SELECT 'oh"], component="ledger")
 
@@ -82,12 +82,12 @@ def test_a_file_of_a_newer_slumberd_is_refused_by_name(
         upgrade(connection, [FIRST], component="ledger")
 
 
-def test_the_file_system_of_a_path_is_told_even_where_nothing_is_yet(tmp_path: Path) -> None:
+def test_file_system_of_a_missing_path_is_reported(tmp_path: Path) -> None:
     assert health.fs_type(Path("/proc/self/status")) == "proc"
     assert health.fs_type(tmp_path / "not" / "there") not in ("", "unknown")
 
 
-def test_the_write_lock_is_free_until_somebody_holds_it(
+def test_write_lock_is_free_until_a_program_holds_it(
     connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.db"

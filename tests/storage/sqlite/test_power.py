@@ -65,7 +65,7 @@ def test_nothing_acknowledged_is_lost_by_a_power_cut(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", range(100 if LONG else 4))
-def test_power_may_go_again_while_slumberd_gets_over_it(tmp_path: Path, which: int) -> None:
+def test_second_power_cut_during_recovery_loses_nothing(tmp_path: Path, which: int) -> None:
     synchronous: Synchronous = "normal" if which % 2 else "full"
     first = recorded(tmp_path / "first", synchronous)
     left = next(islice(states(first, EVERY), 7 * which, None))
@@ -87,7 +87,7 @@ def test_power_may_go_again_while_slumberd_gets_over_it(tmp_path: Path, which: i
         pytest.param("normal", unhardened, id="facts ahead of memory"),
     ],
 )
-def test_slumberd_that_is_careless_is_found(
+def test_power_test_finds_a_planted_fault(
     tmp_path: Path, synchronous: Synchronous, plant: Plant
 ) -> None:
     life = recorded(tmp_path / "life", synchronous, plant)
@@ -98,7 +98,7 @@ def test_slumberd_that_is_careless_is_found(
 
 
 @pytest.mark.slow
-def test_disk_that_lies_about_syncs_is_found(tmp_path: Path) -> None:
+def test_power_test_finds_a_disk_without_syncs(tmp_path: Path) -> None:
     life = recorded(tmp_path / "life", "full")
     lied = replace(life, disk=life.disk.lying())
 
@@ -107,7 +107,7 @@ def test_disk_that_lies_about_syncs_is_found(tmp_path: Path) -> None:
     assert found
 
 
-def test_episode_that_went_with_the_power_and_is_put_again_otherwise_is_met(
+def test_episode_lost_in_a_power_cut_and_put_again_is_evaluated(
     tmp_path: Path,
 ) -> None:
     async def live(folder: Path, drink: str, disk: Disk | None = None) -> list[object]:
@@ -127,13 +127,13 @@ def test_episode_that_went_with_the_power_and_is_put_again_otherwise_is_met(
 
 
 @pytest.mark.parametrize("fate", ["none", "all"])
-def test_what_was_forgotten_is_not_back_with_the_power(tmp_path: Path, fate: Fate) -> None:
+def test_erased_scope_stays_erased_after_a_power_cut(tmp_path: Path, fate: Fate) -> None:
     reach = ScopeFilter.of("bob", None, None)
 
     async def live(disk: Disk) -> None:
         async with opened(tmp_path / "life", "normal") as place:
             await place.memory.put_many(FIRST)
-            # All is in the database; who reads it keeps SQLite from going on, and from syncing.
+            # All is in the database; a reader keeps SQLite from checkpointing and syncing.
             with closing(
                 connection.connect(tmp_path / "life" / "memory.db", Pragmas(), access="read")
             ) as held:

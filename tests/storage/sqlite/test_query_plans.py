@@ -162,7 +162,7 @@ SMALL = {
     "slumberd_unfinished_erasures", "slumberd_watermark",
     "sqlite_master",
 }  # fmt: skip
-"""Tables that do not grow with what is said: of rules, of channels, of restores, of the batch."""
+"""Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
 
 STEPS = {"agents", "rules", "CONSTANT ROW"}
 """Names in plans that are no table's: of what a statement makes for itself."""
@@ -192,9 +192,9 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sq
     ):
         found = {"memory.db": memory, "facts.db": facts}
         memory.create_function("slumberd_with_offset", 1, str, deterministic=True)
-        for one in found.values():
+        for connection in found.values():
             for name in ("erased_scopes.create_erasure_key", "erased_scopes.create_erased_scopes"):
-                one.execute(sql_of(name))
+                connection.execute(sql_of(name))
         for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
             memory.execute(sql_of(f"filters.{name}"))
         facts.execute(sql_of("migrations.create_migrations"))
@@ -237,7 +237,7 @@ def sorts(plan: list[str]) -> list[str]:
     return [step for step in plan if "TEMP B-TREE" in step]
 
 
-def test_every_file_of_statements_is_told_of() -> None:
+def test_every_file_of_statements_is_listed() -> None:
     folder = resources.files("slumberd.storage.sqlite") / "sql"
 
     assert {Path(file.name).stem for file in folder.iterdir()} == {*FILES, *WHOLESALE}

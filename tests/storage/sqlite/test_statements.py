@@ -17,9 +17,9 @@ from slumberd.storage.facts.store import SQLiteFactStore
 pytestmark = pytest.mark.integration
 
 FILES = sorted(
-    one.name.removesuffix(".sql")
-    for one in files("slumberd.storage.sqlite").joinpath("sql").iterdir()
-    if one.name.endswith(".sql")
+    file.name.removesuffix(".sql")
+    for file in files("slumberd.storage.sqlite").joinpath("sql").iterdir()
+    if file.name.endswith(".sql")
 )
 UNFINISHED = {"select_by_scope": "1\n)", "select_by_content": "1\n)"}
 """Statements that a rule's filter is put into, and what then ends them."""

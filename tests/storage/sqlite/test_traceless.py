@@ -30,7 +30,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Return one site for all: whoever changes anything in its state fails."""
+    """Return a site that all tests share; a test that changes its state fails."""
     return furnished(tmp_path_factory.mktemp("site"))
 
 
@@ -100,7 +100,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def somebody(site: Installation) -> Iterator[Installation]:
+def other_user(site: Installation) -> Iterator[Installation]:
     """Be a user who may read a site, and write nothing of it."""
     mine = os.geteuid()
     # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
@@ -120,7 +120,7 @@ def somebody(site: Installation) -> Iterator[Installation]:
 
 
 def test_user_who_may_write_nothing_reads_a_quiet_state(site: Installation) -> None:
-    with somebody(site) as there:
+    with other_user(site) as there:
         before = footprint(there.state)
         with pytest.raises(PermissionError):
             (there.state / "new").touch()
@@ -134,7 +134,7 @@ def test_user_who_may_write_nothing_reads_a_quiet_state(site: Installation) -> N
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return a database with one row, which nobody has open."""
+    """Return a closed database with one row."""
     path = tmp_path / "a.db"
     with writing(path) as connection:
         connection.execute("CREATE TABLE t (n INTEGER)")
@@ -147,7 +147,7 @@ def add(path: Path) -> None:
         connection.execute("INSERT INTO t VALUES (1)")
 
 
-async def test_what_changes_while_it_is_read_is_read_again_with_locks(path: Path) -> None:
+async def test_file_that_changes_during_a_read_is_read_again_with_locks(path: Path) -> None:
     counts: list[int] = []
 
     def count(connection: sqlite3.Connection) -> int:
@@ -161,7 +161,7 @@ async def test_what_changes_while_it_is_read_is_read_again_with_locks(path: Path
     assert counts == [1, 2]
 
 
-def test_what_fails_on_half_a_change_is_read_again_with_locks(path: Path) -> None:
+def test_read_that_fails_on_a_half_written_file_is_repeated_with_locks(path: Path) -> None:
     ways: list[str] = []
 
     def read(how: str) -> str:
@@ -175,7 +175,7 @@ def test_what_fails_on_half_a_change_is_read_again_with_locks(path: Path) -> Non
     assert ways == [UNCHANGING, LOCKED]
 
 
-def test_what_fails_on_what_did_not_change_fails(path: Path) -> None:
+def test_read_that_fails_on_an_unchanged_file_fails(path: Path) -> None:
     def read(_: str) -> str:
         raise ValueError("no half change")
 
@@ -183,7 +183,7 @@ def test_what_fails_on_what_did_not_change_fails(path: Path) -> None:
         traceless(path, read)
 
 
-def test_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.db")
 
     with pytest.raises(SchemaError, match="is no regular file"):
@@ -191,9 +191,7 @@ def test_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("journal", ["WAL", "DELETE"])
-def test_file_that_somebody_may_be_writing_is_read_with_locks_at_once(
-    tmp_path: Path, journal: str
-) -> None:
+def test_open_file_is_read_with_locks_at_once(tmp_path: Path, journal: str) -> None:
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA journal_mode = {journal}")
@@ -202,7 +200,7 @@ def test_file_that_somebody_may_be_writing_is_read_with_locks_at_once(
         assert traceless(path, str) == LOCKED
 
 
-async def test_replay_of_a_ledger_that_grows_under_it_begins_again(
+async def test_replay_begins_again_when_the_ledger_grows(
     site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
@@ -225,10 +223,14 @@ async def test_replay_of_a_ledger_that_grows_under_it_begins_again(
     assert (len(beginnings), replay.differing) == (2, 0)
 
 
-def test_checkpoints_that_are_read_again_are_all_there_and_counted_once() -> None:
-    told = Checkpoints(Checkpoint(rows, b"") for rows in range(3))
+def test_checkpoints_read_twice_are_complete_and_counted_once() -> None:
+    checkpoints = Checkpoints(Checkpoint(rows, b"") for rows in range(3))
 
-    first = next(iter(told))
-    again = list(told)
+    first = next(iter(checkpoints))
+    again = list(checkpoints)
 
-    assert (first.rows, [one.rows for one in again], told.count) == (0, [0, 1, 2], 3)
+    assert (first.rows, [checkpoint.rows for checkpoint in again], checkpoints.count) == (
+        0,
+        [0, 1, 2],
+        3,
+    )

@@ -121,9 +121,8 @@ def test_polls_are_rarer_after_many_without_a_commit(
     with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as writer:
         lock = CountingLock(7, partial(writer.execute, "INSERT INTO numbers VALUES (1)"))
         monkeypatch.setattr(watching, "Lock", lambda: lock)
-        monkeypatch.setattr(watching, "_POLLS_BEFORE_SLOWING", 2)
 
-        with Watch(path, lambda: None, poll_seconds=1):
+        with Watch(path, lambda: None, poll_seconds=1, polls_before_slowing=2):
             pass
 
     assert lock.waits[:7] == [1, 1, 1.6, 1.6, 1, 1, 1.6]

@@ -17,7 +17,7 @@ from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import megabytes
 from slumberd.model.backup import Manifest
 from slumberd.observability.line_format import printable
-from slumberd.service.backup import Restored, back_up, checked
+from slumberd.service.backup import Restored, back_up, check_backup
 from slumberd.service.backup import restore as put_back
 
 
@@ -71,7 +71,7 @@ def restore(
     settings, clock = settings_of(config, state_dir), SystemClock()
     with steps() as show_step:
         if check:
-            manifest = asyncio.run(checked(settings, folder, clock, show_step))
+            manifest = asyncio.run(check_backup(settings, folder, clock, show_step))
             result = Restored(manifest, (), (), 0)
         else:
             result = asyncio.run(put_back(settings, folder, clock, show_step))
@@ -109,7 +109,7 @@ def _changes(result: Restored) -> dict[str, object]:
     return {
         "kept": [printable(str(path)) for path in result.kept],
         "owner_changed": [printable(str(path)) for path in result.owned],
-        "erasures_undone": result.forgotten,
+        "erasures_undone": result.newer_erasures,
     }
 
 
@@ -117,6 +117,6 @@ def _warn(result: Restored) -> None:
     """Report on standard error what a person must do after a restore."""
     for path in result.owned:
         say(f"{str(path)!r} could not be given to its owner: restore as root for that")
-    if count := result.forgotten:
+    if count := result.newer_erasures:
         erasures = "1 erasure is" if count == 1 else f"{count} erasures are"
         say(f"{erasures} newer than the backup: run `slumberd forget` again for those scopes")

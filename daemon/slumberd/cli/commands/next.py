@@ -24,12 +24,12 @@ from slumberd.scheduling.cron_words import in_words
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer
 from slumberd.service.pause import paused_in
-from slumberd.service.responses import scheduled
+from slumberd.service.responses import list_cadences
 
 MOST_SHOWN = 100
 
 Scheduled = Mapping[str, Any]
-"""A rule in the form that `scheduled` returns."""
+"""A rule in the form that `list_cadences` returns."""
 
 _NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
 
@@ -157,7 +157,7 @@ def _in_force(settings: Settings) -> Answer:
         raise StoreError(silent[0].problem)
     if answer is None:
         paused = paused_in(settings.state_dir)
-        answer = scheduled(rules_of(settings).rules, paused, settings.timezone)
+        answer = list_cadences(rules_of(settings).rules, paused, settings.timezone)
     found: Answer = answer
     return found
 
@@ -176,7 +176,7 @@ def outlooks(
     """Yield when each rule fires next.
 
     Args:
-        rules: The rules, in the form that `scheduled` returns.
+        rules: The rules, in the form that `list_cadences` returns.
         timezone: The time zone of expressions that name none.
         now: The instant to start from, with an offset.
         count: How many instants of each rule to compute.

@@ -147,7 +147,7 @@ def _versions(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) ->
     return found
 
 
-def refuse_in_use(path: Path) -> None:
+def check_not_in_use(path: Path) -> None:
     """Check that no program has a database open, and move its write-ahead log into it.
 
     Raises:

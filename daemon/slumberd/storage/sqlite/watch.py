@@ -12,7 +12,7 @@ from typing import Self
 from slumberd.errors import StoreError
 from slumberd.storage.sqlite.connection import Pragmas, connect, data_version
 
-_POLLS_BEFORE_SLOWING = 200
+POLLS_BEFORE_SLOWING = 200
 """After so many polls without a commit, the watch waits longer between two polls."""
 
 _SLOWER_BY = 1.6
@@ -31,17 +31,26 @@ class Watch:
         path: The file; must exist.
         on_commit: The callback; called from the watching thread, or from the one that committed.
         poll_seconds: How long a commit of another process may go unnoticed.
+        polls_before_slowing: After so many polls without a commit, the watch polls less often.
 
     Attributes:
         calls: How many times the watch has called back.
     """
 
-    def __init__(self, path: Path, on_commit: Callable[[], object], *, poll_seconds: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_commit: Callable[[], object],
+        *,
+        poll_seconds: float,
+        polls_before_slowing: int = POLLS_BEFORE_SLOWING,
+    ) -> None:
         self._path = path
         self._on_commit = on_commit
         self.calls = 0
         self._poll_seconds = poll_seconds
         self._polls = 0
+        self._polls_before_slowing = polls_before_slowing
         # Held while the watch runs. Waiting for a lock costs half as much as for an event.
         self._watching = Lock()
         self._thread = Thread(target=self._run, name="slumberd-watch", daemon=True)
@@ -69,7 +78,7 @@ class Watch:
     def _wait(self) -> bool:
         """Wait between two polls; return whether there is another."""
         self._polls += 1
-        longer = _SLOWER_BY if self._polls > _POLLS_BEFORE_SLOWING else 1
+        longer = _SLOWER_BY if self._polls > self._polls_before_slowing else 1
         if self._watching.acquire(timeout=self._poll_seconds * longer):
             self._watching.release()
             return False
