@@ -24,7 +24,7 @@ from slumberd.diagnostics.status import read_status
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores, opened
+from slumberd.service.composition import Stores, open_stores
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from slumberd.service.rule_runner import rule_runner_of
@@ -344,7 +344,7 @@ async def test_heartbeat_doctor_and_status_agree_on_a_rule(
     expected: Expected,
 ) -> None:
     settings = Settings(state_dir=tmp_path, rules_dir=tmp_path)
-    async with opened(settings, FakeClock(at(0)), settings.facts_path) as stores:
+    async with open_stores(settings, FakeClock(at(0)), settings.facts_path) as stores:
         reported = ReportedRule(tmp_path, rule, stores)
         await prepare(reported)
 

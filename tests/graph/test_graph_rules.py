@@ -231,7 +231,7 @@ async def _served_long_ago(home: Home, *rules: str) -> None:
     async with SQLiteFactStore(home.state / "facts.db") as facts:
         await facts.bootstrap()
         for rule_id in rules:
-            await facts.begin(rule_id, BEGINNING, served=START - timedelta(days=400))
+            await facts.watermarks.begin(rule_id, BEGINNING, served=START - timedelta(days=400))
     async with SQLiteMemoryStore(home.state / "memory.db") as memory:
         await memory.bootstrap()
 

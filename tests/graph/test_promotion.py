@@ -109,7 +109,7 @@ async def tell(
         id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=metadata
     )
     firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
-    await store.commit(firing, evaluate([read], rule("all")))
+    await store.ledger.commit(firing, evaluate([read], rule("all")))
 
 
 async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(
@@ -757,11 +757,11 @@ async def _step(
             )  # fmt: skip
         case "undo":
             firings = [
-                record for record in await store.records(limit=999) if record.kind == "firing"
+                record for record in await store.reads.records(limit=999) if record.kind == "firing"
             ]
             if firings:
                 firing_id = firings[values % len(firings)].firing_id
-                await store.undo(firing_id, at=clock.now(), by="me", dry_run=False)
+                await store.ledger.undo(firing_id, at=clock.now(), by="me", dry_run=False)
         case _:
             seconds = int((clock.now() - START).total_seconds())
             await tell(

@@ -45,14 +45,15 @@ class Faked:
 class Stored:
     """A store, with episodes that no other replaces."""
 
-    def __init__(self, ledger: SQLiteFactStore) -> None:
-        self.ledger = ledger
+    def __init__(self, store: SQLiteFactStore) -> None:
+        self.ledger = store.promotion_feed
+        self._store = store
         self._newest = 0
 
     async def promote(self, count: int) -> None:
         first, self._newest = self._newest + 1, self._newest + count
         versions = [said(f"e{seq}", seq) for seq in range(first, self._newest + 1)]
-        await fire(self.ledger, ALL, versions)
+        await fire(self._store, ALL, versions)
 
     async def forget(self) -> None:
         reach, moment = ScopeFilter.of("alice", None, None), microseconds(at(9_999))

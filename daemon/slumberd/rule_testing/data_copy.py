@@ -62,7 +62,7 @@ async def copied(settings: Settings, clock: Clock, tell: ProgressCallback) -> As
         try:
             place = await asyncio.to_thread(_copy_databases, settings, folder, tell)
             async with open_stores(place, clock, place.facts_path) as stores:
-                await stores.facts.notice_external()
+                await stores.facts.ledger.notice_external()
                 yield Copy(place, stores, folder)
         except StoreError as error:
             if is_full(error):

@@ -207,7 +207,7 @@ async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[St
     with StateLock(settings.state_dir):
         finish(settings.state_dir, places_of(settings))
         async with open_stores(settings, clock, settings.facts_path) as stores:
-            await stores.facts.take_over()
+            await stores.facts.file.take_over()
             await adopt(stores.facts)
             if settings.logging.scope == "hashed":
                 stores = replace(stores, scope_key=await stores.facts.file.scope_key())

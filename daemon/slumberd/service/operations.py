@@ -229,7 +229,9 @@ class Operations:
             rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
             if request.dry_run:
                 return report_firings(await self._rehearse(rules), limit=_limit(request))
-            await self._facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
+            await self._facts.ledger.decide(
+                held, approve=approve, at=self._clock.now(), by=str(peer)
+            )
             await self._consolidator.log_pending_records()
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
@@ -243,7 +245,7 @@ class Operations:
         async with self.turn:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
-            claimed, latest = await self._facts.episodes_in(reach)
+            claimed, latest = await self._facts.erasures.episodes_in(reach)
             if not (stored.eids or stored.naming or claimed):
                 await self._check_kept(reach)
             moment = max(microseconds(now), stored.newest or 0, latest)
@@ -378,7 +380,7 @@ class Operations:
         """Record a correction by a person."""
         assertion = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
         answer, _ = await self._edit_manually(
-            lambda hand: hand.assert_(assertion, again=True), request, peer
+            lambda edits: edits.assert_fact(assertion, again=True), request, peer
         )
         return {**answer, "fact_id": assertion.fact_id}
 
