@@ -1,4 +1,4 @@
-"""The contracts of memory stores and fact stores: what the specification asks of them."""
+"""The protocols of memory stores and fact stores, as the specification defines them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from slumberd.model.rule import ConsolidationRule
 
 @runtime_checkable
 class MemoryStore(Protocol):
-    """Episodes, as the specification has it."""
+    """A store of episodes, as the specification defines it."""
 
     async def bootstrap(self) -> None:
-        """Create what is missing; changes nothing where all is there."""
+        """Create the missing tables; a second call changes nothing."""
         ...
 
     async def health(self) -> StoreHealth:
-        """Say whether the store can be used; never raises for the state of its file."""
+        """Report the health; never raises for the state of the file."""
         ...
 
     async def migrate(self, plan: MigrationPlan) -> None:
@@ -37,17 +37,17 @@ class MemoryStore(Protocol):
         Raises:
             MemoryScopeError: The scope is malformed, contradicts the episode, or the id belongs
                 to another scope; nothing is written.
-            InputError: A value of the episode would not come back equal.
+            InputError: The store cannot return a value of the episode unchanged.
         """
         ...
 
     async def recent(
         self, user: str, session: str | None = None, agent: str | None = None, *, limit: int
     ) -> list[Episode]:
-        """Return the latest episodes of a scope, newest first, then by id.
+        """Return the latest episodes of a scope, newest first; equal instants by id.
 
         Raises:
-            MemoryScopeError: A part of the scope is malformed.
+            MemoryScopeError: The user, session or agent is malformed.
             ValueError: `limit` is below 1.
         """
         ...
@@ -56,21 +56,21 @@ class MemoryStore(Protocol):
         """Return one delta for each episode that the rule's filter selects; cumulative.
 
         Raises:
-            ConsolidationRuleError: The filter, or what an episode asks for, breaks its form.
+            ConsolidationRuleError: The filter, or the metadata of an episode, is invalid.
         """
         ...
 
 
 @runtime_checkable
 class FactStore(Protocol):
-    """Facts, as the specification has it."""
+    """A store of facts, as the specification defines it."""
 
     async def bootstrap(self) -> None:
-        """Create what is missing; changes nothing where all is there."""
+        """Create the missing tables; a second call changes nothing."""
         ...
 
     async def health(self) -> StoreHealth:
-        """Say whether the store can be used; never raises for the state of its file."""
+        """Report the health; never raises for the state of the file."""
         ...
 
     async def migrate(self, plan: MigrationPlan) -> None:
@@ -82,7 +82,7 @@ class FactStore(Protocol):
         ...
 
     async def pin(self, fact: Fact) -> None:
-        """Assert a fact by hand; it takes the place of whatever had its id.
+        """Declare a fact; it replaces the fact of its id.
 
         Raises:
             ValueError: The lineage is empty, or the confidence lies outside 0..1.
@@ -91,13 +91,13 @@ class FactStore(Protocol):
         ...
 
     async def query(self, pattern: FactPattern) -> list[Fact]:
-        """Return the facts that are what a pattern asks for, in its order; by id unless it says.
+        """Return the facts that match a pattern, in its order; by id by default.
 
         Raises:
-            PatternError: Its cursor, a glob or a regular expression cannot be read.
+            PatternError: Its cursor, a glob or a regular expression is invalid.
         """
         ...
 
     async def unpin(self, fact_id: str) -> None:
-        """Take a fact out by hand; nothing happens when it does not stand."""
+        """Remove a fact; nothing happens when it is not current."""
         ...

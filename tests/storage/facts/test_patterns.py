@@ -21,7 +21,12 @@ from slumberd.errors import ExtraMissingError, PatternError, UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import LONGEST, Equals, Glob, Matches, OneOf, Prefix
 from slumberd.sql_statements import statements
-from slumberd.storage.facts.index_ranges import BEYOND, compiled, literal_prefix, upper_bound
+from slumberd.storage.facts.index_ranges import (
+    BEYOND,
+    compile_expression,
+    literal_prefix,
+    upper_bound,
+)
 from slumberd.storage.facts.search import search
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.fact_rows import find, is_specified
@@ -390,7 +395,7 @@ def test_what_an_expression_matches_begins_with_its_literal_start(
     expression: str, text: str
 ) -> None:
     try:
-        matches = compiled("subject", expression)
+        matches = compile_expression("subject", expression)
     except PatternError:
         return
 

@@ -1,1 +1,1 @@
-"""Store facts: life cycle of the file, reads, search, watermarks."""
+"""The fact store: what hosts call, and its parts on one file. `ledger` resolves and writes rows."""

@@ -1,6 +1,7 @@
-"""What an index can find of a form: a span of texts or numbers, or a set. Too much, never less.
+"""Turn the form of a slot into an index range, and compile the regular expressions of patterns.
 
-Regular expressions of patterns: by an engine that takes linear time, of the extra ``regex``.
+An index range contains every match, and may contain more. Regular expressions run on the engine of
+the extra ``regex``, which takes linear time.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from slumberd.model.fact_ids import canonical
 from slumberd.model.pattern import Equals, Glob, InvalidGlobError, Matches, OneOf, Prefix
 from slumberd.model.pattern import literal_prefix as start_of_glob
 
-_MOST_MEMORY = 8 * 2**20
-"""Bytes of one expression; with less the engine is slower, and still linear."""
+_MAX_EXPRESSION_BYTES = 8 * 2**20
+"""Memory of one compiled expression; with less memory the engine is slower, and still linear."""
 
 _PLAIN = re.compile(r"[^\\^$.|?*+()\[\]{}]*")
 
@@ -26,24 +27,24 @@ class _Compiled(Protocol):
     def fullmatch(self, text: str) -> object: ...
 
 
-def compiled(slot: str, expression: str) -> Callable[[str], bool]:
-    """Return what says whether a text matches an expression whole.
+def compile_expression(slot: str, expression: str) -> Callable[[str], bool]:
+    """Return a function that returns whether an expression matches a whole text.
 
     Args:
-        slot: Where it stands, for errors.
+        slot: The slot of the expression, for errors.
         expression: In RE2's syntax.
 
     Raises:
-        PatternError: It cannot be read.
+        PatternError: The expression is invalid.
         ExtraMissingError: The extra ``regex`` is not installed.
     """
     try:
         import re2  # of an extra
     except ImportError as error:
-        lost = f"{slot} {expression!r} is a regular expression, and there is no engine for them"
-        raise ExtraMissingError("regex", lost) from error
+        problem = f"{slot} {expression!r} is a regular expression, and there is no engine for them"
+        raise ExtraMissingError("regex", problem) from error
     options = re2.Options()
-    options.max_mem = _MOST_MEMORY
+    options.max_mem = _MAX_EXPRESSION_BYTES
     options.log_errors = False
     try:
         fullmatch = cast("_Compiled", re2.compile(expression, options)).fullmatch
@@ -52,120 +53,120 @@ def compiled(slot: str, expression: str) -> Callable[[str], bool]:
     return lambda text: fullmatch(text) is not None
 
 
-def _error(slot: str, expression: str, told: bytes | str) -> PatternError:
-    problem = told.decode(errors="replace") if isinstance(told, bytes) else told
-    # The engine names what it stumbled over, and not where that is.
-    _, _, culprit = problem.partition(": ")
-    place = expression.find(culprit) if culprit else -1
+def _error(slot: str, expression: str, message: bytes | str) -> PatternError:
+    problem = message.decode(errors="replace") if isinstance(message, bytes) else message
+    # The engine quotes the invalid part, and does not report its position.
+    _, _, invalid = problem.partition(": ")
+    place = expression.find(invalid) if invalid else -1
     return PatternError(slot, expression, problem, place if place >= 0 else None)
 
 
 def literal_prefix(expression: str) -> str:
-    """Return a text that everything begins with that an expression matches whole; may be empty."""
+    """Return a prefix, which may be empty, of every text that an expression matches whole."""
     if "|" in expression:
         return ""
     expression = expression.removeprefix("^")
     found = _PLAIN.match(expression)
     start = found[0] if found else ""
-    # What may be missing, or be there several times, is what comes last before the sign for it.
+    # A quantifier applies to the character before it.
     return start[:-1] if expression[len(start) : len(start) + 1] in tuple("?*+{") else start
 
 
 FIRST, BEYOND = "", b""
-"""Below every text, and above all of them: to SQLite a blob is more than any text."""
+"""A value below every text, and one above: SQLite sorts every blob after every text."""
 
-_SURE = 2**53
-"""Whole numbers up to here are the same to whoever reads them."""
-_ABOUT = 1e-14
-"""How far apart two readings of one number may be, of its size."""
+_MAX_EXACT_INTEGER = 2**53
+"""Up to this integer every reader of JSON reads the same number."""
+_READING_ERROR = 1e-14
+"""The most by which two readings of one number differ, relative to its size."""
 _LAST = chr(0x10FFFF)
 _SURROGATES = range(0xD800, 0xE000)
 
 
 class Text(NamedTuple):
-    """One text, and nothing else."""
+    """Exactly one text."""
 
     text: str
 
 
 class Span(NamedTuple):
-    """All from `low` to below `high`."""
+    """All values from `low` to below `high`."""
 
     low: Any
     high: Any
 
 
 class Among(NamedTuple):
-    """Any of some values, as a JSON array."""
+    """Any of some values; they are a JSON array."""
 
     values: str
 
 
 class Missing(NamedTuple):
-    """Nothing, or null."""
+    """No value, or null."""
 
 
-Narrow = Text | Span | Among | Missing | None
-"""None is what no index helps with."""
+IndexRange = Text | Span | Among | Missing | None
+"""The values to look up in an index; None when no index helps."""
 
 
-def narrowed(form: object) -> Narrow:
-    """Return what an index can find of a form of a slot.
+def index_range(form: object) -> IndexRange:
+    """Return the index range of a slot's form.
 
     Raises:
-        UnicodeEncodeError: A text of it is no valid Unicode.
+        UnicodeEncodeError: A text of the form is invalid Unicode.
     """
     match form:
         case str():
-            return _text(form)
+            return _range_of_text(form)
         case Prefix(prefix=start):
-            return _beginning(start)
+            return _range_of_prefix(start)
         case Glob(glob=glob):
-            return _glob(glob)
+            return _range_of_glob(glob)
         case Matches(matches=expression):
-            return _beginning(literal_prefix(expression))
+            return _range_of_prefix(literal_prefix(expression))
         case OneOf(one_of=values):
-            return _among(values)
+            return _range_of_values(values)
         case Equals(equals=value):
-            return _value(value)
+            return _range_of_value(value)
         case _:
             return None
 
 
-def _text(text: str) -> Narrow:
+def _range_of_text(text: str) -> IndexRange:
     text.encode()
-    # Whether SQLite reads a text of JSON behind NUL depends on its version.
-    return _beginning(text) if "\0" in text else Text(text)
+    # Some versions of SQLite end a text of JSON at NUL.
+    return _range_of_prefix(text) if "\0" in text else Text(text)
 
 
-def _glob(glob: str) -> Narrow:
+def _range_of_glob(glob: str) -> IndexRange:
     try:
         start, whole = start_of_glob(glob)
     except InvalidGlobError:
-        return None  # whoever matches with it tells of it
-    return _text(start) if whole else _beginning(start)
+        return None  # the matcher raises the error
+    return _range_of_text(start) if whole else _range_of_prefix(start)
 
 
-def _beginning(start: str) -> Narrow:
+def _range_of_prefix(start: str) -> IndexRange:
     start.encode()
     start = start.partition("\0")[0]
     return Span(start, upper_bound(start)) if start else None
 
 
 def upper_bound(start: str) -> Any:  # noqa: ANN401 # a text, or `BEYOND`
-    """Return the least that is more than every text that begins like this.
+    """Return the least value above every text with this prefix.
 
-    UTF-8 sorts as code points do: it is the text with its last character replaced by the next
-    one, surrogates left out, for they are none; the last of all characters has no next one.
+    UTF-8 sorts as code points do. So the last character is replaced by the next character;
+    surrogates are no characters, and the last code point has no next one.
     """
-    kept = start.rstrip(_LAST)
-    if not kept:
+    shortened = start.rstrip(_LAST)
+    if not shortened:
         return BEYOND
-    following = ord(kept[-1]) + 1
-    return kept[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+    following = ord(shortened[-1]) + 1
+    return shortened[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
-def _among(values: Sequence[Any]) -> Narrow:
+def _range_of_values(values: Sequence[Any]) -> IndexRange:
     for value in values:
         if isinstance(value, str):
             value.encode()
@@ -173,26 +174,26 @@ def _among(values: Sequence[Any]) -> Narrow:
 
 
 def _is_simple(value: object) -> bool:
-    """Say whether SQLite takes a value from JSON as it is, whatever its version."""
+    """Return whether every version of SQLite reads a value from JSON unchanged."""
     match value:
         case str():
             return "\0" not in value
         case int():  # a bool, too
-            return -_SURE <= value <= _SURE
+            return -_MAX_EXACT_INTEGER <= value <= _MAX_EXACT_INTEGER
         case _:
             return False
 
 
-def _value(value: object) -> Narrow:
+def _range_of_value(value: object) -> IndexRange:
     match value:
         case None:
             return Missing()
         case str():
-            return _text(value)
+            return _range_of_text(value)
         case int() | float():
-            # Not all readers take the same number from the same digits.
-            about = abs(float(value)) * _ABOUT + 1e-300
-            return Span(float(value) - about, float(value) + about)
+            # Readers may read different numbers from the same digits.
+            error = abs(float(value)) * _READING_ERROR + 1e-300
+            return Span(float(value) - error, float(value) + error)
         case _:
-            start = canonical(value)[0]  # of an object or an array: its keys may be in any order
+            start = canonical(value)[0]  # "{" or "[": the keys of an object may have any order
             return Span(start, upper_bound(start))

@@ -1,9 +1,8 @@
-"""Search for facts by forms, bounds and orders, a page at a time.
+"""Search for facts by a pattern, a page at a time.
 
-An index finds what it can of the pattern's slots, and `core.matching` decides. In the order of ids
-the facts of a user, and all facts, are read from where the page before ended: a page costs what it
-returns, and what it passes over on the way. In any other order, and where other slots lead, all
-that the slots find is looked at.
+An index finds candidates by one slot of the pattern, and `model.fact.matcher` decides. In the order
+of ids, a search of one user's facts, or of all facts, starts at the end of the page before: it
+reads the facts that it returns and those between them. Any other search reads all candidates.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from slumberd.storage.facts.index_ranges import (
     BEYOND,
     FIRST,
     Among,
+    IndexRange,
     Missing,
-    Narrow,
     Span,
     Text,
-    compiled,
-    narrowed,
+    compile_expression,
+    index_range,
 )
 from slumberd.storage.ledger.fact_rows import fact_of, readable_facts, unicode_or_none
 from slumberd.storage.ledger.history import facts_at
@@ -43,42 +42,44 @@ _PREFERENCES = (
     ("object", Span), ("subject", Among), ("object", Among), ("user", Among), ("id", Span),
     ("subject", Span), ("user", Span), ("object", Missing),
 )  # fmt: skip
-"""Which slot, found how, is gone by; the first that there is. A user comes before all that others
-have, too, and a span, which may be wide, after what is exact."""
+"""The slots to search by, and the kinds of index range, best first. A user comes before slots whose
+values users share; spans, which may be wide, come after exact values."""
 
-_MOST_AGENTS = 100
-"""Of one user, whose facts are read side by side; each takes a cursor."""
+_MAX_AGENTS = 100
+"""The most agents of one user whose facts are merged; each agent takes a cursor."""
 
 Values = dict[str, Any]
 
 
 def search(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
-    """Return a page of the facts that are what a pattern asks for, in its order.
+    """Return a page of the facts that match a pattern, in its order.
 
     Raises:
-        PatternError: Its cursor, a glob or a regular expression cannot be read.
-        ExtraMissingError: There is a regular expression, and no engine for it.
-        UnicodeEncodeError: A text of it is no valid Unicode.
+        PatternError: Its cursor, a glob or a regular expression is invalid.
+        ExtraMissingError: It has a regular expression, and the extra ``regex`` is missing.
+        UnicodeEncodeError: A text of it is invalid Unicode.
     """
-    ways = {slot: narrowed(getattr(pattern, slot)) for slot in SLOTS}
-    if ways["id"] is None and pattern.channel not in (None, FACTS):
-        ways["id"] = narrowed(Prefix(f"@{pattern.channel}/"))
+    ranges = {slot: index_range(getattr(pattern, slot)) for slot in SLOTS}
+    if ranges["id"] is None and pattern.channel not in (None, FACTS):
+        ranges["id"] = index_range(Prefix(f"@{pattern.channel}/"))
     page = Page(pattern)
     with snapshot(connection), decode_texts_with(connection, unicode_or_none):
-        walks = _walks(connection, pattern, ways) if pattern.order == "id" else None
-        if walks is not None:
-            return _merge_walks(walks, page, pattern)
-        statement, values = _choose_query(ways)
+        cursors = _open_cursors(connection, pattern, ranges) if pattern.order == "id" else None
+        if cursors is not None:
+            return _merge_cursors(cursors, page, pattern)
+        statement, values = _choose_query(ranges)
         return page.of(readable_facts(connection.execute(_FACTS[statement], values)))
 
 
-def _merge_walks(walks: Sequence[sqlite3.Cursor], page: Page, pattern: FactPattern) -> list[Fact]:
+def _merge_cursors(
+    cursors: Sequence[sqlite3.Cursor], page: Page, pattern: FactPattern
+) -> list[Fact]:
     try:
-        merged = merge(*map(readable_facts, walks), key=_ID, reverse=pattern.descending)
+        merged = merge(*map(readable_facts, cursors), key=_ID, reverse=pattern.descending)
         return list(islice(page.matching(merged), pattern.limit))
     finally:
-        for walk in walks:  # most of them are not at their end, and hold the snapshot
-            walk.close()
+        for cursor in cursors:  # a cursor that is not at its end holds the snapshot
+            cursor.close()
 
 
 def search_as_of(
@@ -88,40 +89,40 @@ def search_as_of(
     valid_at: datetime | None,
     believed_at: datetime | None,
 ) -> list[Fact]:
-    """Return a page of the facts that stood, on either clock or on both, as `search` does."""
+    """Return a page, as `search` does, of the facts at an instant of either clock or of both."""
     for slot in SLOTS:
-        narrowed(getattr(pattern, slot))  # a text that is no Unicode is refused here, too
+        index_range(getattr(pattern, slot))  # raises for invalid Unicode, as in `search`
     page = Page(pattern)
     with snapshot(connection):
-        standing = facts_at(
+        as_of = facts_at(
             connection,
             user=pattern.user if isinstance(pattern.user, str) else None,
             depth=depth,
             valid_at=None if valid_at is None else microseconds(valid_at),
             believed_at=None if believed_at is None else microseconds(believed_at),
         )
-    return page.of(map(fact_of, standing))
+    return page.of(map(fact_of, as_of))
 
 
 class Page:
     """The page of facts that a pattern asks for.
 
     Raises:
-        PatternError: Its cursor, a glob or a regular expression cannot be read.
-        ExtraMissingError: There is a regular expression, and no engine for it.
+        PatternError: Its cursor, a glob or a regular expression is invalid.
+        ExtraMissingError: It has a regular expression, and the extra ``regex`` is missing.
     """
 
     def __init__(self, pattern: FactPattern) -> None:
         self._pattern = pattern
-        self._matches = matcher(pattern, compiled)
+        self._matches = matcher(pattern, compile_expression)
         self._after = place_after(pattern)
 
     def matching(self, facts: Iterable[Fact]) -> Iterator[Fact]:
-        """Yield those that match and come after the page before, in the order that they are in."""
+        """Yield the facts that match and follow the page before; their order stays."""
         return (fact for fact in facts if self._is_later(fact) and self._matches(fact))
 
     def of(self, facts: Iterable[Fact]) -> list[Fact]:
-        """Return the page of facts that are in any order."""
+        """Return the page; the facts may come in any order."""
         found, limit = self.matching(facts), self._pattern.limit
         if limit is None:
             return sorted(found, key=self._place, reverse=self._pattern.descending)
@@ -138,21 +139,21 @@ class Page:
         return place < self._after if self._pattern.descending else place > self._after
 
 
-def _choose_query(ways: dict[str, Narrow]) -> tuple[str, Values]:
+def _choose_query(ranges: dict[str, IndexRange]) -> tuple[str, Values]:
     """Return the query that finds the candidates, and its values."""
     for slot, kind in _PREFERENCES:
-        way = ways[slot]
-        if isinstance(way, kind):
-            return _query_by(slot, way, ways)
+        chosen = ranges[slot]
+        if isinstance(chosen, kind):
+            return _query_by(slot, chosen, ranges)
     return "all_facts", {}
 
 
-def _query_by(slot: str, way: Narrow, ways: dict[str, Narrow]) -> tuple[str, Values]:
-    match way:
+def _query_by(slot: str, chosen: IndexRange, ranges: dict[str, IndexRange]) -> tuple[str, Values]:
+    match chosen:
         case Text(text=text) if slot == "id":
             return "facts_from_id", {"low": text, "high": f"{text}\0"}
         case Text(text=text):
-            return _query_by_text(slot, text, ways)
+            return _query_by_text(slot, text, ranges)
         case Among(values=values):
             return f"find_facts_of_{slot}s", {"values": values}
         case Span(low=low, high=high) if slot == "id":
@@ -163,17 +164,17 @@ def _query_by(slot: str, way: Narrow, ways: dict[str, Narrow]) -> tuple[str, Val
             return "find_facts_without_object", {}
 
 
-def _query_by_text(slot: str, text: str, ways: dict[str, Narrow]) -> tuple[str, Values]:
+def _query_by_text(slot: str, text: str, ranges: dict[str, IndexRange]) -> tuple[str, Values]:
     values = {slot: text}
-    if slot == "user" and isinstance(agent := ways["agent"], Text):
+    if slot == "user" and isinstance(agent := ranges["agent"], Text):
         return "find_facts_of_user_and_agent", values | {"agent": agent.text}
     if slot != "subject":
         return f"find_facts_of_{slot}", values
-    match ways["predicate"]:
+    match ranges["predicate"]:
         case Text(text=predicate):
             return "find_facts_of_subject_and_predicate", values | {"predicate": predicate}
-        case Among(values=among):
-            return "find_facts_of_subject_and_predicates", values | {"values": among}
+        case Among(values=predicates):
+            return "find_facts_of_subject_and_predicates", values | {"values": predicates}
         case Span(low=low, high=high):
             name = "find_facts_of_subject_and_predicates_between"
             return name, values | {"low": low, "high": high}
@@ -181,28 +182,28 @@ def _query_by_text(slot: str, text: str, ways: dict[str, Narrow]) -> tuple[str, 
             return "find_facts_of_subject", values
 
 
-def _walks(
-    connection: sqlite3.Connection, pattern: FactPattern, ways: dict[str, Narrow]
+def _open_cursors(
+    connection: sqlite3.Connection, pattern: FactPattern, ranges: dict[str, IndexRange]
 ) -> list[sqlite3.Cursor] | None:
-    """Return what gives the facts by id, together; None where another way is quicker."""
-    between = _id_bounds(pattern, ways["id"])
+    """Return cursors that read all candidates by id; None where another query is faster."""
+    between = _id_bounds(pattern, ranges["id"])
     backwards = "_backwards" if pattern.descending else ""
     owners: list[Values] = [{}]
     statement = "facts_from_id"
-    if isinstance(user := ways["user"], Text) and pattern.limit is not None:
-        agents = _agents(connection, user.text, ways["agent"])
-        if len(agents) > _MOST_AGENTS:
+    if isinstance(user := ranges["user"], Text) and pattern.limit is not None:
+        agents = _agents(connection, user.text, ranges["agent"])
+        if len(agents) > _MAX_AGENTS:
             return None
         statement = "facts_of_owner_from_id"
         owners = [{"user": user.text, "agent": agent} for agent in agents]
-    elif _choose_query(ways)[0] not in ("all_facts", "facts_from_id"):
+    elif _choose_query(ranges)[0] not in ("all_facts", "facts_from_id"):
         return None
     sql = _FACTS[f"{statement}{backwards}"]
     return [connection.execute(sql, owner | between) for owner in owners]
 
 
-def _id_bounds(pattern: FactPattern, id: Narrow) -> Values:
-    """Return the least id that a page may have, and what is above all of them."""
+def _id_bounds(pattern: FactPattern, id: IndexRange) -> Values:
+    """Return the least id that a page may have, and a value above all of its ids."""
     low, high = _span(id)
     after = place_after(pattern)
     if after is None:
@@ -212,7 +213,7 @@ def _id_bounds(pattern: FactPattern, id: Narrow) -> Values:
     return {"low": max(low, _next(after[1])), "high": high}
 
 
-def _span(id: Narrow) -> tuple[str, Any]:
+def _span(id: IndexRange) -> tuple[str, Any]:
     match id:
         case Text(text=text):
             return text, _next(text)
@@ -223,18 +224,18 @@ def _span(id: Narrow) -> tuple[str, Any]:
 
 
 def _next(text: str) -> str:
-    # NUL is the first character: nothing lies between a text and the same with NUL behind it.
+    # NUL is the first character: no text lies between a text and that text with NUL appended.
     return f"{text}\0"
 
 
-def _agents(connection: sqlite3.Connection, user: str, way: Narrow) -> list[str]:
-    """Return the agents of a user; each is found by the index, however many facts it has."""
-    if isinstance(way, Text):
-        return [way.text]
-    asked = {"user": user, "limit": _MOST_AGENTS + 1}
-    # What is no text is nobody's fact that could be read.
+def _agents(connection: sqlite3.Connection, user: str, agent_range: IndexRange) -> list[str]:
+    """Return the agents of a user; the index finds each one, however many facts it has."""
+    if isinstance(agent_range, Text):
+        return [agent_range.text]
+    values = {"user": user, "limit": _MAX_AGENTS + 1}
+    # A fact whose agent is no text is unreadable.
     return [
         agent
-        for (agent,) in connection.execute(_FACTS["agents_of_user"], asked)
+        for (agent,) in connection.execute(_FACTS["agents_of_user"], values)
         if isinstance(agent, str)
     ]

@@ -221,7 +221,7 @@ class SQLiteFactStore:
         that a person has retracted or replaced.
 
         Args:
-            facts: From `graph.triples.facts_of`.
+            facts: From `model.graph.facts_of`.
             rule_id: The rule that promotes; `ledger_rule_id` gives the id that the ledger records.
             rule_hash: The hash of the rule's content; empty for a rule without a file.
             trigger: What started it.
