@@ -16,12 +16,12 @@ from slumberd.clock import SystemClock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError, StaleWriterError
+from slumberd.model.episode import Misspelling
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as LOG_START
 from slumberd.model.firing import Position, Window
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.spelling import Misspelling
 from slumberd.storage.facts import lifecycle, store
 from slumberd.storage.facts.lifecycle import head_of
 from slumberd.storage.sqlite.database import Database

@@ -12,13 +12,12 @@ from operator import mul
 
 from slumberd.consolidation.incoming import Candidate
 from slumberd.errors import FilterError, StoppedError
-from slumberd.model.episode import Episode, EpisodeVersion
+from slumberd.model.episode import Episode, EpisodeVersion, Misspelling
 from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, Window
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
-from slumberd.model.spelling import Misspelling
 from tests.support import builders
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from slumberd.cli.context import logs
-from slumberd.cli.output import Bar, bar
-from slumberd.cli.wording import number
+from slumberd.cli.output import Bar, bar, number
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
 from slumberd.errors import NoInputError, NotRunningError, SchemaError, SlumberdError, StoreError
-from slumberd.model.finding import Finding
+from slumberd.model.episode import Misspelling
+from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.spelling import Misspelling
 from slumberd.service.composition import facts_of, key_of, memory_of
 from slumberd.service.control_socket import Answer, ask
 from slumberd.service.daemon import perform

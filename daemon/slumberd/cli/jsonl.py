@@ -19,8 +19,7 @@ from pydantic_core import ErrorDetails
 
 from slumberd.config.validation import shown, suggestion
 from slumberd.errors import InputError, NoInputError
-from slumberd.model.episode import Episode
-from slumberd.model.spelling import misspelled_keys
+from slumberd.model.episode import Episode, misspelled_keys
 from slumberd.storage.sqlite.strict_json import read_object
 
 MOST_BYTES = 16 * 1024 * 1024

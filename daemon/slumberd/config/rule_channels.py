@@ -9,8 +9,8 @@ from typing import NamedTuple
 from slumberd.config.validation import nearest, shown
 from slumberd.config.yaml_reader import Document, Trail, Value
 from slumberd.errors import Mistake
+from slumberd.model.episode import are_near
 from slumberd.model.rule import FACTS
-from slumberd.model.spelling import are_near
 
 Sheet = tuple[Document, Sequence[Mistake]]
 """A rule file, and the mistakes of its form."""

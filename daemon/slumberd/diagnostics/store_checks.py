@@ -16,7 +16,7 @@ from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
-from slumberd.model.finding import Finding
+from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import LATE

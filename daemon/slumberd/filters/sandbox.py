@@ -26,7 +26,7 @@ import orjson
 from slumberd.errors import FilterError, StoppedError
 from slumberd.filters.checks import COLUMNS, DATES, FUNCTIONS, LONGEST_PATTERN, tokens_of
 from slumberd.filters.tokenizer import Token
-from slumberd.model.naive_timestamps import NaiveTimestamps, with_offset
+from slumberd.model.episode import NaiveTimestamps, with_offset
 from slumberd.model.scope import ScopeMismatch
 from slumberd.sql_statements import statements
 

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, Literal
 
 import structlog
 
+from slumberd.model.episode import Misspelling
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.spelling import Misspelling
 from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
 from slumberd.observability.log_writer import LineOutput, LineStream, LineWriter, WriteRequest
 

@@ -13,10 +13,10 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.errors import NoInputError
+from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.spelling import Misspelling
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
 from slumberd.service.composition import rule_runner_of
 from slumberd.storage.episodes.windows import Matching

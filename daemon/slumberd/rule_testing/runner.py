@@ -16,11 +16,11 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
+from slumberd.model.episode import Misspelling
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.spelling import Misspelling
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial

@@ -31,14 +31,21 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_modes import make_directory
-from slumberd.model.backup import LedgerHead, Manifest, Role, SavedFile
 from slumberd.service.composition import facts_of, key_of, places_of
 from slumberd.service.state_lock import StateLock
 from slumberd.storage.audit.offline_status import erasures_in
 from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite import file_exchange
 from slumberd.storage.sqlite.backup import copy_together, is_full, refuse_in_use, size_of
-from slumberd.storage.sqlite.file_copies import copy_file, described, digest
+from slumberd.storage.sqlite.file_copies import (
+    LedgerHead,
+    Manifest,
+    Role,
+    SavedFile,
+    copy_file,
+    described,
+    digest,
+)
 from slumberd.storage.sqlite.recovery import damage_in, look
 
 MANIFEST = "backup.json"

@@ -15,10 +15,10 @@ from slumberd.cli.output import cell, print_json, steps
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import megabytes
-from slumberd.model.backup import Manifest
 from slumberd.observability.line_format import printable
 from slumberd.service.backup import Restored, back_up, checked
 from slumberd.service.backup import restore as put_back
+from slumberd.storage.sqlite.file_copies import Manifest
 
 
 def backup(

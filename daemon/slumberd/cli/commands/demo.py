@@ -18,8 +18,7 @@ from slumberd.cli.commands.episodes import BatchTotals, put_lines
 from slumberd.cli.commands.facts import COLUMNS, row
 from slumberd.cli.context import logs
 from slumberd.cli.jsonl import Line, read_lines
-from slumberd.cli.output import print_table
-from slumberd.cli.wording import plural
+from slumberd.cli.output import plural, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError

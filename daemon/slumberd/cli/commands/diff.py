@@ -13,8 +13,7 @@ import typer
 from slumberd.cli.commands.run import clean_up_on_sigterm
 from slumberd.cli.context import load_settings_and_rules
 from slumberd.cli.options import MOST, Config, Json, StateDir
-from slumberd.cli.output import cell, print_json, print_table, steps
-from slumberd.cli.wording import plural
+from slumberd.cli.output import cell, plural, print_json, print_table, steps
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings

@@ -16,8 +16,7 @@ from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import Line, Source, open_input, read_lines
 from slumberd.cli.options import MOST, Config, Json, StateDir
-from slumberd.cli.output import Bar, bar, print_json, print_json_lines, print_table
-from slumberd.cli.wording import plural
+from slumberd.cli.output import Bar, bar, plural, print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError

@@ -13,12 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.client import perform_request, reading_facts
-from slumberd.cli.commands.delta_output import limit_of, print_answer, print_firings
+from slumberd.cli.commands.fire import limit_of, print_answer, print_firings
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
-from slumberd.cli.output import print_json_lines, print_table
+from slumberd.cli.output import listed, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
-from slumberd.cli.wording import listed, number, plural
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
 from slumberd.service.control_socket import Answer

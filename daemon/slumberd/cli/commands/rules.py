@@ -11,8 +11,7 @@ from slumberd.cli.client import perform_request
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.cli.wording import number, plural
+from slumberd.cli.output import number, plural, print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, RuleState, read_status
 from slumberd.observability.line_format import printable

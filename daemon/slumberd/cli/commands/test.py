@@ -11,11 +11,10 @@ import orjson
 import typer
 from rich.cells import cell_len
 
-from slumberd.cli.commands.explain_output import would_change
 from slumberd.cli.context import settings_of
+from slumberd.cli.explain_output import would_change
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json_lines
-from slumberd.cli.wording import plural
+from slumberd.cli.output import plural, print_json_lines
 from slumberd.config.yaml_scalars import plain, trap
 from slumberd.consolidation.explanation import Decision
 from slumberd.model.fact_ids import episode_id_of

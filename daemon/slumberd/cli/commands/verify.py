@@ -17,8 +17,7 @@ from slumberd.cli.client import auditing
 from slumberd.cli.context import logs, settings_of
 from slumberd.cli.jsonl import open_input
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json
-from slumberd.cli.wording import plural
+from slumberd.cli.output import plural, print_json
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, UsageError

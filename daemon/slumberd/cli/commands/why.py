@@ -10,7 +10,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from slumberd.cli.client import reading_facts, reading_facts_or_none, reading_memory
-from slumberd.cli.commands.explain_output import (
+from slumberd.cli.context import settings_of
+from slumberd.cli.explain_output import (
     DECISION_COLUMNS,
     FactExplanation,
     Versions,
@@ -19,7 +20,6 @@ from slumberd.cli.commands.explain_output import (
     print_episode,
     would_change,
 )
-from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock

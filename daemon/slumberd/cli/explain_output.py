@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from slumberd.cli.commands.facts import document as fact_document
-from slumberd.cli.output import cell, print_table
+from slumberd.cli.output import cell, fact_document, print_table
 from slumberd.consolidation.explanation import AssertingRow, Decision, Explanation, Line, Source
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.consolidation.resolution import ID_TAKEN
