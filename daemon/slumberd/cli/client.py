@@ -161,6 +161,7 @@ def ask_daemon(
     problems: list[str] = []
 
     def request() -> None:
+        """Send the request; keep the answer or the problem."""
         try:
             answers.append(ask(directory, operation))
         except NotRunningError:

@@ -58,7 +58,7 @@ def _call(calendar: sqlite3.Connection, name: str, *given: _Value) -> _Value:
 
 
 def _is_without_clock(given: tuple[_Value, ...]) -> bool:
-    if not given or not all(isinstance(one, str | int | float) for one in given):
+    if not given or not all(isinstance(value, str | int | float) for value in given):
         return False
     time, *modifiers = given
     return _BEGINS_AS_TIME.match(str(time)) is not None and _ZONES.isdisjoint(
@@ -183,6 +183,7 @@ class Filter:
         deadline = time.monotonic() + self._seconds
 
         def cancelled() -> bool:
+            """Return whether to abort the query."""
             return self._stop.is_set() or time.monotonic() > deadline
 
         with _restricted(connection, rids, cancelled):
@@ -375,6 +376,7 @@ class _Timer:
     deadline: float = 0.0
 
     def late(self) -> bool:
+        """Return whether the deadline has passed."""
         return time.monotonic() > self.deadline
 
 

@@ -23,7 +23,7 @@ class Episode(BaseModel):
         id: Unique over all scopes of a memory store.
         content: What happened, in the host's words.
         timestamp: When it happened, by the caller's clock. ``memory.naive_timestamps`` decides
-            how a store reads one without an offset; a store returns aware ones.
+            how a store reads a timestamp without an offset; a store returns aware timestamps.
         source_node: The graph node that wrote it.
         agent: Part of the scope.
         user: Part of the scope.
@@ -189,8 +189,8 @@ def misspellings_in(versions: Iterable[EpisodeVersion]) -> list[Misspelling]:
 def misspelled_keys(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each key that is probably a misspelling, with the key that is probably meant.
 
-    A key is one when it differs from a key that slumberd reads by case, by one letter or by two
-    letters that are swapped, and the metadata lacks that key.
+    A misspelling differs from a key that slumberd reads by case, by one letter, or by two letters
+    that are swapped, and the metadata lacks that key.
     """
     if READ_KEYS.issuperset(metadata):  # the usual case; this runs for every row
         return
@@ -208,15 +208,15 @@ def _meant_by(key: str) -> str:
     return next((known for known in sorted(READ_KEYS) if are_near(key, known)), "")
 
 
-def are_near(one: str, other: str) -> bool:
+def are_near(word: str, other: str) -> bool:
     """Return whether two words differ by case, surrounding signs, or one typing error only."""
-    return _is_one_slip(one.strip(_AROUND).casefold(), other.strip(_AROUND).casefold())
+    return _is_one_slip(word.strip(_AROUND).casefold(), other.strip(_AROUND).casefold())
 
 
-def _is_one_slip(one: str, other: str) -> bool:
+def _is_one_slip(word: str, other: str) -> bool:
     """Return whether two words are equal, or differ by one typing error."""
-    same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-    same = min(len(one), len(other)) if same is None else same
-    left, right = one[same:], other[same:]
+    same = next((n for n, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), None)
+    same = min(len(word), len(other)) if same is None else same
+    left, right = word[same:], other[same:]
     swapped = left[1::-1] == right[:2] and left[2:] == right[2:]
     return left[1:] == right[1:] or left[1:] == right or left == right[1:] or swapped

@@ -62,6 +62,7 @@ def prioritised(render: Render) -> Render:
     """Return a function that begins each line with its priority, which the journal removes."""
 
     def render_with_priority(event: Event) -> bytes:
+        """Render an event, with the priority at the start of each line."""
         prefix = _PRIORITIES[event["level"]]
         return b"".join(prefix + line for line in render(event).splitlines(keepends=True))
 
@@ -90,6 +91,7 @@ def queued_writer(sink: LineStream, render: Render, now: Now) -> Iterator[LineWr
     """Yield a queue before a sink, so that a slow reader of the sink blocks no caller."""
 
     def render_dropped(lines: int) -> bytes:
+        """Render the event that reports dropped lines."""
         event = {"ts": timestamp(now()), "level": "warning", "event": "logs.dropped"}
         return render({**event, "lines": lines})
 

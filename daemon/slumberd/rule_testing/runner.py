@@ -84,12 +84,14 @@ async def tried(trial: Trial) -> Verdict:
 
 
 class _StoppedClock:
-    """A clock that stands still during a trial; implements `Clock`."""
+    """A clock that always returns the same instant; implements `Clock`."""
 
     def now(self) -> datetime:
+        """Return the instant of the first episode."""
         return FIRST
 
     def monotonic(self) -> float:
+        """Return a fixed reading."""
         return 0.0
 
 
@@ -100,6 +102,7 @@ class _Deltas:
     records: list[Record] = field(default_factory=list)
 
     def applied(self, records: Sequence[Record]) -> None:
+        """Collect the records of deltas."""
         self.records += [record for record in records if record.kind != "firing"]
 
     def completed(self, outcome: Outcome) -> None:
@@ -233,7 +236,9 @@ def _delta_entry(record: Record) -> Entry:
 
 
 def _fact_entry(fact: Fact) -> Entry:
-    said = {part: fact.payload.get(part) for part in ("subject", "predicate", "object", "content")}
+    statement = {
+        part: fact.payload.get(part) for part in ("subject", "predicate", "object", "content")
+    }
     return {
         "id": fact.id,
         "user": fact.user,
@@ -241,7 +246,7 @@ def _fact_entry(fact: Fact) -> Entry:
         "channel": channel_of(fact.id),
         "confidence": fact.confidence,
         "episodes": sorted(_own_episodes(fact.lineage)),
-        **said,
+        **statement,
     }
 
 

@@ -63,11 +63,13 @@ class Note:
         change = _describe_change(self.change)
         if not self.times:
             return f"{change}; no instant is affected"
-        times, one = _list_times(self.times), len(self.times) == 1
+        times, single = _list_times(self.times), len(self.times) == 1
         if self.change.skipped:
-            verb = "does" if one else "do"
+            verb = "does" if single else "do"
             return f"{change}; {times} {verb} not exist then: {self._describe_skipped()}"
-        return f"{change}; {times} {'comes' if one else 'come'} twice: {self._describe_repeated()}"
+        return (
+            f"{change}; {times} {'comes' if single else 'come'} twice: {self._describe_repeated()}"
+        )
 
     def _describe_skipped(self) -> str:
         if not self.fired:

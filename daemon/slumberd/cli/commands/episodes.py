@@ -205,8 +205,8 @@ async def _put(
     return _sum(before, after), [*refused_before, *refused_after]
 
 
-def _sum(one: PutCounts, other: PutCounts) -> PutCounts:
-    return PutCounts(*map(sum, zip(one, other, strict=True)))
+def _sum(left: PutCounts, right: PutCounts) -> PutCounts:
+    return PutCounts(*map(sum, zip(left, right, strict=True)))
 
 
 def recent(
