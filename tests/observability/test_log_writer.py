@@ -26,7 +26,7 @@ from slumberd.observability.log_writer import (
 from slumberd.observability.logs import (
     DeltaLines,
     leads_to_journal,
-    prioritised,
+    prefix_priority,
     queued_writer,
     send,
 )
@@ -287,13 +287,13 @@ def _rename(file: Path, name: str) -> None:
 def test_lines_for_the_journal_begin_with_their_priority(level: str, prefix: int) -> None:
     event = {"ts": TS, "level": level, "event": "a.b"}
 
-    assert prioritised(json_line)(event) == b"<%d>" % prefix + json_line(event)
+    assert prefix_priority(json_line)(event) == b"<%d>" % prefix + json_line(event)
 
 
 def test_every_line_of_a_traceback_has_its_priority_in_the_journal() -> None:
     event = {"ts": TS, "level": "error", "event": "a.b", "exception": "Traceback\nit"}
 
-    lines = prioritised(lambda event: console_line(event, colors=False))(event).splitlines()
+    lines = prefix_priority(lambda event: console_line(event, colors=False))(event).splitlines()
 
     assert [line[:5] for line in lines] == [b"<3>20", b"<3>  ", b"<3>  "]
 

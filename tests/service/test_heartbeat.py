@@ -247,7 +247,7 @@ async def test_rule_that_is_to_rest_is_not_late(tmp_path: Path, at_rest: str) ->
 async def test_beat_counts_rules_that_fail(tmp_path: Path) -> None:
     async with _patient(tmp_path, rule("once"), rule("ever"), rule("never")) as context:
         for name in ("once", "ever", "ever", "ever"):
-            context.troubles.failed(name, at(0), "StoreError")
+            context.troubles.record_failure(name, at(0), "StoreError")
 
         told = await context.beat()
 
@@ -291,7 +291,7 @@ async def test_counters_of_the_textfile_go_on_over_a_restart(
             for one in episodes:
                 await context.memory.put_many([one])
                 await context.runner.fire(FireRequest(tea, "every", at(0)))
-            context.troubles.failed("tea", at(0), "StoreError")
+            context.troubles.record_failure("tea", at(0), "StoreError")
             await context.beat()
 
     await live(*(triple(f"e{n}", "alice", "likes", n, timestamp=at(n)) for n in range(5)))

@@ -181,7 +181,7 @@ def ask_daemon(
 
 
 @asynccontextmanager
-async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+async def open_facts_for_audit(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
     """Open the facts with the key of their ledger, for passes over the whole ledger.
 
     Raises:
@@ -200,7 +200,7 @@ async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
 
 
 @asynccontextmanager
-async def reading_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+async def open_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
     """Open the facts for reading, without a trace in the directory.
 
     Raises:
@@ -224,7 +224,7 @@ async def _existing_facts(
 
 
 @asynccontextmanager
-async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
+async def open_facts_if_present(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
     """Open the facts for reading; yield None when slumberd has not made the database yet."""
     path = settings.facts_path
     if not has_ledger(path):
@@ -235,7 +235,7 @@ async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactS
 
 
 @asynccontextmanager
-async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
+async def open_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
     """Open the episodes for reading, without a trace in the directory.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from slumberd.cli.output import MOST_NAMES, listed, plural
+from slumberd.cli.output import MOST_NAMES, join_names, plural
 from slumberd.config.settings import Settings
 from slumberd.storage.audit.offline_status import (
     has_facts_of,
@@ -75,7 +75,7 @@ def _has_facts(settings: Settings, user: str) -> bool:
 
 
 def _first(names: Sequence[str]) -> str:
-    return listed(names[:MOST_NAMES]) + (" and others" if len(names) > MOST_NAMES else "")
+    return join_names(names[:MOST_NAMES]) + (" and others" if len(names) > MOST_NAMES else "")
 
 
 def _users(users: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ def settings_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in RESERVED}
 
 
-def debugging() -> bool:
+def is_debugging() -> bool:
     """Return whether a failure shows its traceback."""
     return bool(os.environ.get("SLUMBERD_DEBUG"))
 

@@ -211,7 +211,7 @@ def plural(count: int, singular: str, many: str = "") -> str:
     return f"{number(count)} {singular if count == 1 else many or f'{singular}s'}"
 
 
-def listed(names: Iterable[str], *, total: int | None = None) -> str:
+def join_names(names: Iterable[str], *, total: int | None = None) -> str:
     """Return names joined by commas: the first `MOST_NAMES`, and how many more there are.
 
     Args:

@@ -14,8 +14,8 @@ import orjson
 from slumberd.config.credentials import is_installed
 from slumberd.config.file_access import check_world_writable
 from slumberd.config.rule_schema import RuleFile
-from slumberd.config.validation import mistakes_of, nearest, shown
-from slumberd.config.yaml_reader import Document, Trail, Value, dotted, read_document
+from slumberd.config.validation import format_value, mistakes_of, nearest
+from slumberd.config.yaml_reader import Document, Trail, Value, dotted_path, read_document
 from slumberd.errors import (
     ConfigurationError,
     ExtraMissingError,
@@ -211,7 +211,7 @@ class _RulePlace(NamedTuple):
         """Return a text of the rule; empty when it is not text, or has a mistake."""
         trail = (*self.trail, *keys)
         value = self.document.at(trail)
-        return value if isinstance(value, str) and dotted(trail) not in self.wrong else ""
+        return value if isinstance(value, str) and dotted_path(trail) not in self.wrong else ""
 
     def mistake(self, *keys: str, problem: str) -> Mistake:
         """Return a mistake at a key of the rule."""
@@ -344,7 +344,9 @@ class _ListedPredicate(NamedTuple):
 
     def mistake(self, problem: str) -> Mistake:
         """Return a mistake at the predicate."""
-        return self.document.mistake(self.trail, f"predicate {shown(self.predicate)} {problem}")
+        return self.document.mistake(
+            self.trail, f"predicate {format_value(self.predicate)} {problem}"
+        )
 
 
 def _find_misspelled_channels(sheets: Sequence[_Sheet], *, whole: bool) -> Iterator[Mistake]:
@@ -374,7 +376,7 @@ def _check_channels(
             remedy = (
                 f"did you mean {close!r}?" if close else f"rules emit into {', '.join(emitted)}"
             )
-            problem = f"no rule emits into channel {shown(name)}; {remedy}"
+            problem = f"no rule emits into channel {format_value(name)}; {remedy}"
             yield document.mistake(("channels", name), problem, at="key")
 
 

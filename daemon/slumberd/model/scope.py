@@ -57,7 +57,7 @@ def unescape(part: str) -> str:
     return part.replace("%2F", "/").replace("%25", "%")
 
 
-def checked(part: str, *, axis: str, scope: tuple[str | None, ...], operation: str) -> str:
+def check_part(part: str, *, axis: str, scope: tuple[str | None, ...], operation: str) -> str:
     """Return a part of a scope if it is valid.
 
     Raises:
@@ -84,7 +84,7 @@ def validate_scope(scope: Scope, *, operation: str) -> Scope:
     if all(scope) and "".join(scope).isprintable():
         return scope
     for axis, part in zip(Scope._fields, scope, strict=True):
-        checked(part, axis=axis, scope=scope, operation=operation)
+        check_part(part, axis=axis, scope=scope, operation=operation)
     return scope
 
 
@@ -139,7 +139,7 @@ class ScopeFilter:
         parts = {"user": user, "session": session, "agent": agent}
         for axis, part in parts.items():
             if part is not None:
-                checked(part, axis=axis, scope=(user, session, agent), operation="recent")
+                check_part(part, axis=axis, scope=(user, session, agent), operation="recent")
         return cls(user, session, agent)
 
     def holds(self, scope: Scoped | None) -> bool:

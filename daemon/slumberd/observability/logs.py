@@ -43,10 +43,12 @@ def configure(
         colors: Whether that terminal shows colours.
         now: Returns the time.
     """
-    return send(LineStream(stream), rendering(style, terminal=terminal, colors=colors), level, now)
+    return send(
+        LineStream(stream), choose_renderer(style, terminal=terminal, colors=colors), level, now
+    )
 
 
-def rendering(style: Format, *, terminal: bool, colors: bool = True) -> Render:
+def choose_renderer(style: Format, *, terminal: bool, colors: bool = True) -> Render:
     """Return the function that renders events as lines; see `configure`."""
     console = style == "console" or (style == "auto" and terminal)
     return partial(console_line, colors=terminal and colors) if console else json_line
@@ -58,7 +60,7 @@ def leads_to_journal(descriptor: int, stream: str) -> bool:
     return stream == f"{status.st_dev}:{status.st_ino}"
 
 
-def prioritised(render: Render) -> Render:
+def prefix_priority(render: Render) -> Render:
     """Return a function that begins each line with its priority, which the journal removes."""
 
     def render_with_priority(event: Event) -> bytes:

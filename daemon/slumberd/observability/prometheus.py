@@ -178,12 +178,12 @@ def exposition(vitals: DaemonHealth) -> bytes:
     """Return the metrics in the text format of Prometheus, version 0.0.4."""
     lines = [
         *_lines(OF_DAEMON, [("", vitals)]),
-        *_lines(OF_RULE, [(f'{{rule="{escaped(rule.rule_id)}"}}', rule) for rule in vitals.rules]),
+        *_lines(OF_RULE, [(f'{{rule="{escape(rule.rule_id)}"}}', rule) for rule in vitals.rules]),
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return the value of a label, escaped for its quotes."""
     return text.translate(_ESCAPED)
 

@@ -70,7 +70,7 @@ class Verdict:
         return not (self.findings or self.refused)
 
 
-async def tried(trial: Trial) -> Verdict:
+async def run_trial(trial: Trial) -> Verdict:
     """Run one trial, on stores of its own."""
     findings: list[Finding] = []
     try:

@@ -339,14 +339,14 @@ class Scheduler:
             self._unchecked.add(rule.id)  # it may still be due
 
     def _succeed(self, due: Due) -> None:
-        self._retries.succeeded(due)
-        trouble = self.troubles.succeeded(due.rule_id)
+        self._retries.record_success(due)
+        trouble = self.troubles.record_success(due.rule_id)
         if trouble and trouble.degraded:
             _log.info("rule.recovered", rule_id=due.rule_id, failures=trouble.failures)
 
     def _record_failure(self, due: Due, error: Exception) -> None:
         now = self._clock.monotonic()
-        setback = self._retries.failed(due, monotonic=now, may_pass=_may_pass(error))
+        setback = self._retries.record_failure(due, monotonic=now, may_pass=_may_pass(error))
         if isinstance(error, StoppedError):
             _log.info("firing.stopped", rule_id=due.rule_id)
             return
@@ -362,7 +362,7 @@ class Scheduler:
         self._note_trouble(due.rule_id, error)
 
     def _note_trouble(self, rule_id: str, error: Exception) -> None:
-        trouble = self.troubles.failed(rule_id, self._clock.now(), type(error).__name__)
+        trouble = self.troubles.record_failure(rule_id, self._clock.now(), type(error).__name__)
         if trouble.failures == DEGRADED_AFTER:
             _log.warning(
                 "rule.degraded",

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import auditing, reading_facts
+from slumberd.cli.client import open_facts, open_facts_for_audit
 from slumberd.cli.commands.verify import verify
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rows
@@ -122,7 +122,7 @@ async def _read_rows(
     settings: Settings, wanted: Wanted, *, after: int | None, limit: int
 ) -> tuple[list[Record], int]:
     """Return the wanted rows, and how many rows the ledger has."""
-    async with reading_facts(settings) as store:
+    async with open_facts(settings) as store:
         rows = await store.ledger_rows()
         if after is None:
             return await _last(store, wanted, limit), rows
@@ -207,7 +207,7 @@ def replay(
 
 
 async def _replay(settings: Settings, file: Path) -> Replay:
-    async with auditing(settings) as store:
+    async with open_facts_for_audit(settings) as store:
         return await store.replay(file)
 
 
@@ -253,7 +253,7 @@ def export(
 
 
 async def _export(settings: Settings, write: Write, after: int) -> None:
-    async with reading_facts(settings) as store:
+    async with open_facts(settings) as store:
         while True:
             after, lines = await store.exported(after=after, limit=EXPORT_PAGE)
             if not lines:

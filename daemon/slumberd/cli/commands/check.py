@@ -62,7 +62,7 @@ async def _preview(settings: Settings, rules: RuleSet, *, whole: bool) -> Previe
     """Return what each rule would do to the data; arguments and errors as of `preview_rules`."""
     with clean_up_on_sigterm(), steps() as show_step:
         return await preview_rules(
-            settings, rules, whole=whole, clock=SystemClock(), tell=show_step
+            settings, rules, whole=whole, clock=SystemClock(), show_step=show_step
         )
 
 

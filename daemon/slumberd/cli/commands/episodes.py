@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from slumberd.cli.client import reading_memory
+from slumberd.cli.client import open_memory
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.exit_codes import say
@@ -237,7 +237,7 @@ def recent(
 async def _recent(
     settings: Settings, user: str, session: str | None, agent: str | None, *, limit: int
 ) -> list[Episode]:
-    async with reading_memory(settings) as memory:
+    async with open_memory(settings) as memory:
         return await memory.recent(user, session, agent, limit=limit)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast, get_args
 import orjson
 import typer
 
-from slumberd.cli.client import reading_facts
+from slumberd.cli.client import open_facts
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_facts
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
@@ -248,7 +248,7 @@ async def _query(
     valid_at: datetime | None,
     believed_at: datetime | None,
 ) -> list[Fact]:
-    async with reading_facts(settings) as facts:
+    async with open_facts(settings) as facts:
         return await facts.query(pattern, valid_at=valid_at, believed_at=believed_at)
 
 

@@ -15,7 +15,7 @@ from slumberd.cli.client import perform_request
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
-from slumberd.cli.output import listed, number, plural, print_json, print_table
+from slumberd.cli.output import join_names, number, plural, print_json, print_table
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Counts
@@ -155,7 +155,7 @@ def print_undo(answer: Answer, *, dry_run: bool, json: bool) -> None:
         print("nothing to do: all of these firings are undone already")
         return
     verb = "would undo" if dry_run else "undid"
-    firings = f"{plural(len(answer['undone']), 'firing')} ({listed(answer['undone'])})"
+    firings = f"{plural(len(answer['undone']), 'firing')} ({join_names(answer['undone'])})"
     print(f"{verb} {firings}: {_counts_in_words(answer['counts'])}")
     if dry_run:
         print("a dry run: nothing was written")
@@ -244,7 +244,7 @@ def _count_rows(reports: Reports) -> Iterator[tuple[object, ...]]:
 def _print_run(run: str, reports: Reports) -> None:
     """Print the firings of a run, and the command that undoes it."""
     firing_ids = [firing_id for report in reports for firing_id in report["firing_ids"]]
-    firings = f"{plural(len(firing_ids), 'firing')}, {listed(firing_ids)}"
+    firings = f"{plural(len(firing_ids), 'firing')}, {join_names(firing_ids)}"
     print(f"run {run}: {firings}; `slumberd undo --run {run}` undoes it")
 
 

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import perform_request, reading_facts
+from slumberd.cli.client import open_facts, perform_request
 from slumberd.cli.commands.fire import limit_of, print_answer, print_firings
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
-from slumberd.cli.output import listed, number, plural, print_json_lines, print_table
+from slumberd.cli.output import join_names, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
@@ -143,7 +143,7 @@ def ls(
 
 
 async def _entries(settings: Settings) -> list[dict[str, Any]]:
-    async with reading_facts(settings) as facts:
+    async with open_facts(settings) as facts:
         return await facts.quarantine()
 
 
@@ -155,7 +155,7 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
 def _nothing_listed(entries: Sequence[dict[str, Any]]) -> str:
     """Return the message for an empty list, with the rules that have entries."""
     rules = sorted({entry["rule_id"] for entry in entries})
-    others = f" for these rules; rules with entries: {listed(rules)}" if rules else ""
+    others = f" for these rules; rules with entries: {join_names(rules)}" if rules else ""
     return f"nothing is in quarantine{others}"
 
 

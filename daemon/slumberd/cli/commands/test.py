@@ -22,7 +22,7 @@ from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.comparison import Entry, Line, Part
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.runner import Finding, Verdict, tried
+from slumberd.rule_testing.runner import Finding, Verdict, run_trial
 
 FAILED = 1
 """The exit code when a test fails."""
@@ -224,7 +224,7 @@ def _find_trials(
 
 
 async def _run_all(trials: Sequence[Trial]) -> list[Verdict]:
-    return [await tried(trial) for trial in trials]
+    return [await run_trial(trial) for trial in trials]
 
 
 def _print_verdicts(verdicts: Sequence[Verdict]) -> None:

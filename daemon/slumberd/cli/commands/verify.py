@@ -13,7 +13,7 @@ import orjson
 import structlog
 import typer
 
-from slumberd.cli.client import auditing
+from slumberd.cli.client import open_facts_for_audit
 from slumberd.cli.context import logs, settings_of
 from slumberd.cli.jsonl import open_input
 from slumberd.cli.options import Config, Json, StateDir
@@ -194,6 +194,6 @@ async def _verify(settings: Settings, against: str | None, chain_only: bool) -> 
 async def _verify_against(
     settings: Settings, checkpoints: Checkpoints, chain_only: bool
 ) -> Verification:
-    async with auditing(settings) as facts:
+    async with open_facts_for_audit(settings) as facts:
         rows, head, broken = await facts.verify(checkpoints, chain_only=chain_only)
     return Verification(rows, head, broken, checkpoints.count, chain_only)
