@@ -19,7 +19,7 @@ def is_debugging() -> bool:
 
 
 def watchdog_seconds() -> float | None:
-    """Return how long a service manager waits for a sign of life; None without a watchdog."""
+    """Return the watchdog interval of the service manager; None without a watchdog."""
     wait, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
     if not wait.isdecimal() or int(wait) == 0 or pid not in (None, str(os.getpid())):
         return None

@@ -112,7 +112,7 @@ def would_change(
 
 
 def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
-    """Return what a person does about a newer claim: one of the future needs its own repair."""
+    """Return the remedy for a newer claim; a claim dated in the future must itself be repaired."""
     rival = decision.rival
     if rival is None or latest is None or rival.at <= latest:
         return LATER
@@ -148,7 +148,7 @@ def _quarantined(decision: Decision) -> str:
 
 
 def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
-    """Return what would change what the precedence rule made of an episode."""
+    """Return what would change the result of the precedence rule for an episode."""
     line = decision.line
     if decision.is_current:
         return f"{NOTHING}: its fact is current"
@@ -157,8 +157,8 @@ def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) ->
     if line and line.what == "withdrawal":
         return _filtered(decision.rule_id, rule)
     if decision.outcome == "delete":
-        gone = ", ".join(map(printable, line.replaces)) if line else ""
-        return f"{NOTHING}: it deleted {gone}"
+        deleted = ", ".join(map(printable, line.replaces)) if line else ""
+        return f"{NOTHING}: it deleted {deleted}"
     if decision.removed_by:
         return _removed(decision.removed_by, decision, again)
     if decision.holder:
@@ -180,7 +180,7 @@ def _removed(line: Line, decision: Decision, again: str) -> str:
 
 
 SOURCE_COLUMNS = ("episode", "session", "at", "source node", "in memory")
-SAYING_COLUMNS = (
+ASSERTION_COLUMNS = (
     "row", "at", "firing", "rule hash", "trigger", "by", "did", "replaces", "counts",
 )  # fmt: skip
 REPLACING_COLUMNS = ("row", "at", "firing", "did", "how")
@@ -218,8 +218,8 @@ class FactExplanation:
             "declared": explanation.declared,
             "sources": [self._source_document(source) for source in explanation.sources],
             "promoted": [
-                {**_line_document(saying.line), "counts": saying.counts}
-                for saying in explanation.assertions
+                {**_line_document(assertion.line), "counts": assertion.counts}
+                for assertion in explanation.assertions
             ],
             "replaced": explanation.replaced,
             "near": [near._asdict() for near in explanation.near],
@@ -237,7 +237,7 @@ class FactExplanation:
             self._print_sources()
         if explanation.assertions:
             print("\npromoted by")
-            print_table(SAYING_COLUMNS, map(_saying_row, explanation.assertions))
+            print_table(ASSERTION_COLUMNS, map(_assertion_row, explanation.assertions))
         if explanation.replacing:
             print("\nreplaced or deleted by")
             print_table(REPLACING_COLUMNS, map(self._replacing_row, explanation.replacing))
@@ -256,7 +256,7 @@ class FactExplanation:
             return None
         if explanation.taken_out:
             return describe_removal(explanation.taken_out, explanation.fact_id)
-        if any(saying.line.kind in ("add", "update") for saying in explanation.assertions):
+        if any(assertion.line.kind in ("add", "update") for assertion in explanation.assertions):
             return "the row that took it out was erased"
         id = printable(episode_id_of(explanation.fact_id))
         return f"it never was; `slumberd why-not {id}` shows what became of the episode"
@@ -321,11 +321,11 @@ class FactExplanation:
         return line.seq, line.at, line.firing_id, line.kind, how
 
 
-def _saying_row(saying: AssertingRow) -> tuple[object, ...]:
-    line = saying.line
+def _assertion_row(assertion: AssertingRow) -> tuple[object, ...]:
+    line = assertion.line
     return (
         line.seq, line.at, line.firing_id, line.rule_hash or None, line.trigger, line.by or None,
-        _with_reason(line.kind, line.reason), ", ".join(line.replaces), saying.counts,
+        _with_reason(line.kind, line.reason), ", ".join(line.replaces), assertion.counts,
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ class Form(BaseModel):
 
 
 class Problem(NamedTuple):
-    """One thing that a model refuses.
+    """One problem that a model finds.
 
     Attributes:
         trail: The path of the value.

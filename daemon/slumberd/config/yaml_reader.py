@@ -153,12 +153,12 @@ class Document:
     def mistake(
         self, trail: Trail, problem: str, *, at: Literal["key", "value"] = "value"
     ) -> Mistake:
-        """Return a mistake at a value or its key; where there is none, at what would hold it."""
+        """Return a mistake at a value or its key; for a missing value, at its container."""
         place = (self.keys if at == "key" else self.values).get(trail)
         return Mistake(self.file, *(place or self.place(trail)), dotted_path(trail), problem)
 
     def within(self, trail: Trail, offset: int) -> Place | None:
-        """Return where a character of a text stands in the file; None when it cannot be told."""
+        """Return the place in the file of a character of a text; None when it is unknown."""
         value, span = self.at(trail), self.spans.get(trail)
         if span is None or not isinstance(value, str):
             return None

@@ -112,7 +112,7 @@ _REASONS = {
     "string or blob too big": f"reads or makes a text of more than {LARGEST} bytes",
     "parser stack overflow": "its parentheses and operators are nested too deep",
     "JSON path error": "{}; a path begins with '$.', as in '$.topic'",
-    "user-defined function raised exception": "a date function met a text that is no UTF-8",
+    "user-defined function raised exception": "a date function got a text that is not UTF-8",
     "bad JSON path": "{}; a path begins with '$.', as in '$.topic'",
 }
 _SYNTAX_ERROR = re.compile(r'near "(.*)": syntax error')
@@ -230,7 +230,7 @@ class Filter:
 
     def _interrupt_error(self) -> FilterError | StoppedError:
         if self._stop.is_set():
-            return StoppedError(f"the filter of rule {self._rule_id!r} was told to stop")
+            return StoppedError(f"the filter of rule {self._rule_id!r} was stopped")
         return FilterError(self._rule_id, f"ran over its budget of {self._seconds:g} s")
 
     def _compile_error(self, connection: sqlite3.Connection, error: sqlite3.Error) -> FilterError:

@@ -131,7 +131,7 @@ class ScopeFilter:
 
     @classmethod
     def of(cls, user: str, session: str | None, agent: str | None) -> ScopeFilter:
-        """Return a reach with valid parts.
+        """Return a filter with valid parts.
 
         Raises:
             MemoryScopeError: A part is invalid.
@@ -143,7 +143,7 @@ class ScopeFilter:
         return cls(user, session, agent)
 
     def holds(self, scope: Scoped | None) -> bool:
-        """Return whether a scope, or the scope of a value, is within reach."""
+        """Return whether the filter includes a scope, or the scope of a value."""
         return (
             scope is not None
             and scope.user == self.user
@@ -190,4 +190,4 @@ class ErasedScopes:
 
 
 ScopeMismatch = Literal["quarantine", "trust_scope", "trust_episode"]
-"""Which owner counts when a row's scope key and its content name different ones."""
+"""Which owner counts when a row's scope key and its content name different owners."""

@@ -14,7 +14,7 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
-from slumberd.rule_testing.preview import BatchTotals
+from slumberd.rule_testing.preview import ReasonCounter
 from slumberd.service.composition import rule_runner_of
 from slumberd.storage.audit.compare import Comparison, Totals
 
@@ -216,7 +216,7 @@ class _Trial:
         self._show_step = show_step
         self._facts = copy.stores.facts
         self._consolidator = rule_runner_of(
-            copy.settings, copy.stores, BatchTotals(), clock
+            copy.settings, copy.stores, ReasonCounter(), clock
         ).consolidator
 
     async def consolidate(self) -> dict[str, str]:

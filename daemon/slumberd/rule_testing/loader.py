@@ -224,7 +224,7 @@ def _named_episodes(
 
 
 def _suggestion(word: str, known: Collection[str]) -> str:
-    return suggestion(word, known) if known else "there is none"
+    return suggestion(word, known) if known else "none is defined"
 
 
 ENDINGS = (".test.yaml", ".test.yml")

@@ -64,13 +64,13 @@ class PreviewResult(NamedTuple):
     replaced: list[MultiValuedHint]
 
 
-class BatchTotals:
+class ReasonCounter:
     """Counts the reasons of deltas without a change; implements `Logs` and `DeltaLog`."""
 
     def __init__(self) -> None:
         self._counters: dict[str, tuple[Counter[str], Counter[str]]] = {}
 
-    def keyed(self, _: bytes) -> BatchTotals:
+    def keyed(self, _: bytes) -> ReasonCounter:
         """Return itself."""
         return self
 
@@ -150,7 +150,7 @@ class _Previewer:
         self._rules = rules
         self._clock = clock
         self._show_step = show_step
-        self._tally = BatchTotals()
+        self._tally = ReasonCounter()
         self._facts = copy.stores.facts
         self._runner = rule_runner_of(copy.settings, copy.stores, self._tally, clock)
 

@@ -91,7 +91,7 @@ def _words(manifest: Manifest) -> str:
 
 
 def _left_out(settings: Settings, *, with_key: bool) -> list[str]:
-    """Return what the backup does not hold, in words."""
+    """Return descriptions of what the backup leaves out."""
     key = None if with_key else settings.facts.key_file
     output = settings.provenance_path if settings.provenance.sink == "file" else None
     return [

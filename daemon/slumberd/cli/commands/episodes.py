@@ -50,7 +50,7 @@ class LineWarning(NamedTuple):
 
 
 @dataclass
-class BatchTotals:
+class ImportTally:
     """What became of the lines.
 
     Attributes:
@@ -128,13 +128,13 @@ def import_(
     settings = settings_of(config, state_dir)
     with open_input(file) as source, logs(settings, SystemClock()):
         make_state_dir(settings)
-        tally = asyncio.run(_import(settings, source, BatchTotals(keep=json)))
+        tally = asyncio.run(_import(settings, source, ImportTally(keep=json)))
     _print_tally(tally)
     if tally.rejected:
         raise typer.Exit(InputError.exit_code)
 
 
-def _print_tally(tally: BatchTotals) -> None:
+def _print_tally(tally: ImportTally) -> None:
     if tally.keep:
         rejected = [rejection._asdict() for rejection in tally.kept]
         warnings = [warning._asdict() for warning in tally.warnings]
@@ -147,7 +147,7 @@ def _print_tally(tally: BatchTotals) -> None:
     print(tally)
 
 
-async def _import(settings: Settings, source: Source, tally: BatchTotals) -> BatchTotals:
+async def _import(settings: Settings, source: Source, tally: ImportTally) -> ImportTally:
     # The tally reports misspelled keys, by line.
     memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
     try:
@@ -159,7 +159,7 @@ async def _import(settings: Settings, source: Source, tally: BatchTotals) -> Bat
 
 
 async def _put_all(
-    memory: SQLiteMemoryStore, source: Source, tally: BatchTotals, shown: Bar
+    memory: SQLiteMemoryStore, source: Source, tally: ImportTally, shown: Bar
 ) -> None:
     for lines in batches(read_lines(source.stream)):
         await put_lines(memory, lines, tally)
@@ -173,7 +173,7 @@ def batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield batch
 
 
-async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: BatchTotals) -> None:
+async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: ImportTally) -> None:
     """Put lines in order, and record in the tally what became of each."""
     counts, refused = await _put([line for line in lines if line.episode], memory)
     unread = [Rejection(line.number, line.problem) for line in lines if not line.episode]

@@ -95,7 +95,7 @@ def approve(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Apply a batch that awaits approval; its rule goes on after it."""
+    """Apply a batch that awaits approval; its rule continues with the next batch."""
     answer = perform_request(
         settings_of(config, state_dir),
         "decide",
@@ -115,7 +115,7 @@ def reject(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Skip a batch that awaits approval; its rule goes on after it.
+    """Skip a batch that awaits approval; its rule continues with the next batch.
 
     Nothing of the batch is promoted, unless its episodes change or `slumberd backfill` evaluates
     them.
@@ -204,7 +204,7 @@ def _print_still_quarantined(answer: Answer) -> None:
 
 def _nothing_retried(answer: Answer, episodes: list[str] | None) -> str:
     if answer["still_quarantined_total"]:
-        return "no episode can be read again: each has changed since, or is gone"
+        return "no episode can be read again: each has changed since, or no longer exists"
     return "none of these is in quarantine" if episodes else "nothing was in quarantine"
 
 

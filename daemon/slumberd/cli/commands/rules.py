@@ -42,7 +42,7 @@ def rules(
     how many versions lie above it. With --json, each rule is printed on a line.
 
     A removed rule keeps its watermark, and the facts that it promoted stay current. If you put it
-    back, it goes on from its watermark. `slumberd undo` undoes its firings.
+    back, it continues from its watermark. `slumberd undo` undoes its firings.
     """
     settings = settings_of(config, state_dir)
     survey = read_status(settings, rules_of(settings), SystemClock().now())

@@ -62,7 +62,7 @@ def print_findings(verdict: Verdict) -> None:
         for reason in _reasons(verdict, finding):
             print(f"  why: {reason}")
     if verdict.refused:
-        print(f"  cannot go on: {printable(verdict.refused)}")
+        print(f"  ended early: {printable(verdict.refused)}")
 
 
 def _heading(verdict: Verdict, finding: Finding) -> str:
