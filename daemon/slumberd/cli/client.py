@@ -192,7 +192,7 @@ async def open_facts_for_audit(settings: Settings) -> AsyncIterator[SQLiteFactSt
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        async with _existing_facts(settings, key=key_of(settings)) as facts:
+        async with _open_existing_facts(settings, key=key_of(settings)) as facts:
             yield facts
     finally:
         if was_enabled:
@@ -206,12 +206,12 @@ async def open_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
     Raises:
         NoInputError: The database does not exist yet.
     """
-    async with _existing_facts(settings) as facts:
+    async with _open_existing_facts(settings) as facts:
         yield facts
 
 
 @asynccontextmanager
-async def _existing_facts(
+async def _open_existing_facts(
     settings: Settings, *, key: bytes | None = None
 ) -> AsyncIterator[SQLiteFactStore]:
     path = settings.facts_path

@@ -96,19 +96,19 @@ def would_change(
     """
     match decision.outcome:
         case "pending":
-            return _pending(decision.rule_id, rule, held)
+            return _remedy_if_pending(decision.rule_id, rule, held)
         case "filtered":
-            return _filtered(decision.rule_id, rule)
+            return _remedy_if_filtered(decision.rule_id, rule)
         case "forgotten":
             return "its scope was erased; only episodes that are newer than the erasure count"
         case "skipped":
-            return _skipped(decision.rule_id, in_memory=in_memory)
+            return _remedy_if_skipped(decision.rule_id, in_memory=in_memory)
         case "undone":
             return f"`slumberd backfill {decision.rule_id}`"
         case "quarantined":
-            return _quarantined(decision)
+            return _remedy_if_quarantined(decision)
         case _:
-            return _resolved(decision, rule, _remedy_for_rival(decision, latest))
+            return _remedy_if_resolved(decision, rule, _remedy_for_rival(decision, latest))
 
 
 def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
@@ -120,59 +120,59 @@ def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
     return f"{dated}: put that one again with its real timestamp"
 
 
-def _pending(rule_id: str, rule: ConsolidationRule | None, held: HeldBatch | None) -> str:
+def _remedy_if_pending(rule_id: str, rule: ConsolidationRule | None, held: HeldBatch | None) -> str:
     if held is not None and not held.approved:
         return f"{rule_id} awaits approval ({held.problem}): `slumberd approve {held.firing_id}`"
     disabled = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
     return f"{disabled}`slumberd fire {rule_id}`"
 
 
-def _filtered(rule_id: str, rule: ConsolidationRule | None) -> str:
+def _remedy_if_filtered(rule_id: str, rule: ConsolidationRule | None) -> str:
     if rule is None:
         return f"{rule_id} is no longer loaded; its filter did not select the episode"
     return f"the filter of {rule_id} does not select it: {printable(rule.when_filter)}"
 
 
-def _skipped(rule_id: str, *, in_memory: bool) -> str:
+def _remedy_if_skipped(rule_id: str, *, in_memory: bool) -> str:
     if not in_memory:
         return f"{rule_id} never evaluated it, and it is no longer in memory.db; put it again"
     causes = "the rule began later or was edited since, or the row was erased or dropped"
     return f"{rule_id} has no row about it ({causes}): `slumberd backfill {rule_id}`"
 
 
-def _quarantined(decision: Decision) -> str:
+def _remedy_if_quarantined(decision: Decision) -> str:
     if decision.reason == ID_TAKEN:
         return "another user, agent or channel holds its id; put it under one of its own"
     retry = f"`slumberd quarantine retry {printable(episode_id_of(decision.fact_id))}`"
     return f"repair the episode; or repair the rule or the settings, then {retry}"
 
 
-def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
+def _remedy_if_resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
     """Return what would change the result of the precedence rule for an episode."""
     line = decision.line
     if decision.is_current:
         return f"{NOTHING}: its fact is current"
     if line and line.what == "gated":
-        return _gated(line)
+        return _remedy_if_gated(line)
     if line and line.what == "withdrawal":
-        return _filtered(decision.rule_id, rule)
+        return _remedy_if_filtered(decision.rule_id, rule)
     if decision.outcome == "delete":
         deleted = ", ".join(map(printable, line.replaces)) if line else ""
         return f"{NOTHING}: it deleted {deleted}"
     if decision.removed_by:
-        return _removed(decision.removed_by, decision, again)
+        return _remedy_if_removed(decision.removed_by, decision, again)
     if decision.holder:
         return f"a newer episode holds the key: {printable(decision.holder)}; {again}"
     return _NOOPS.get(decision.reason, again).format(again=again)
 
 
-def _gated(line: Line) -> str:
+def _remedy_if_gated(line: Line) -> str:
     salience, least = line.document["salience"], line.document["min"]
     below = f"its salience was {salience:.4f}, and {line.rule_id} requires {least:g}"
     return f"{below}; the rule scores it again when it is read"
 
 
-def _removed(line: Line, decision: Decision, again: str) -> str:
+def _remedy_if_removed(line: Line, decision: Decision, again: str) -> str:
     removal = describe_removal(line, decision.fact_id)
     if line.undoes and line.fact_id == decision.fact_id:
         return f"{removal}: `slumberd undo {line.firing_id}`"

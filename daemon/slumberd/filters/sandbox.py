@@ -186,7 +186,7 @@ class Filter:
             """Return whether to abort the query."""
             return self._stop.is_set() or time.monotonic() > deadline
 
-        with _restricted(connection, rids, cancelled):
+        with _restrict(connection, rids, cancelled):
             return self.judge_restricted(connection, rids)
 
     def judge_restricted(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
@@ -308,7 +308,7 @@ def _fill(connection: sqlite3.Connection, rids: Iterable[int]) -> None:
 
 
 @contextmanager
-def _restricted(
+def _restrict(
     connection: sqlite3.Connection, rids: Iterable[int], cancelled: Callable[[], bool]
 ) -> Iterator[None]:
     """Allow only filters on a connection, over these rows, and interrupt them once it is late."""
@@ -365,7 +365,7 @@ def check_filter(rule_id: str, fragment: str) -> None:
 def filter_checker() -> Iterator[Callable[[str, str], None]]:
     """Yield a `check_filter` for many filters: they share one connection, which is slow to make."""
     timer = _Timer()
-    with _sample() as connection, _restricted(connection, [1], timer.late):
+    with _sample() as connection, _restrict(connection, [1], timer.late):
         yield partial(_check, connection, timer)
 
 

@@ -137,7 +137,7 @@ async def preview_rules(
         previewer = _Previewer(copy, rules, clock, show_step)
         await previewer.apply_channels(whole=whole)
         previews = [await previewer.preview(rule) for rule in rules.of_episodes().rules]
-        return PreviewResult(previews, await previewer.replaced())
+        return PreviewResult(previews, await previewer.find_replaced_predicates())
 
 
 class _Previewer:
@@ -177,7 +177,7 @@ class _Previewer:
         held = report.held.problem if report.held else ""
         return Preview(rule, matching, pending, report.channels, self._tally.reasons(), held)
 
-    async def replaced(self) -> list[MultiValuedHint]:
+    async def find_replaced_predicates(self) -> list[MultiValuedHint]:
         """Return the predicates whose objects keep replacing each other."""
         return await self._facts.find_multi_valued_hints()
 

@@ -178,14 +178,14 @@ class _Stage:
 
     async def _content(self, episode_ids: Sequence[str]) -> Content:
         deltas = [_delta_entry(record) for record in self._log.records]
-        mentioned = {delta["episode"] for delta in deltas} | await self._selected(episode_ids)
+        mentioned = {delta["episode"] for delta in deltas} | await self._selected_ids(episode_ids)
         return {
             "deltas": tuple(deltas),
             "filtered": tuple({"episode": id} for id in episode_ids if id not in mentioned),
             "facts": tuple(map(_fact_entry, await self._facts.query(FactPattern()))),
         }
 
-    async def _selected(self, episode_ids: Sequence[str]) -> set[str]:
+    async def _selected_ids(self, episode_ids: Sequence[str]) -> set[str]:
         """Return the episodes that any rule selects."""
         return {
             version.id

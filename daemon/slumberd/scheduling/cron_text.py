@@ -111,7 +111,7 @@ def timetable(expression: str, timezone: str, *, after: datetime, most: int) -> 
         ValueError: The expression or the zone is invalid.
     """
     zone = cron.zone_of(timezone)
-    instants = cron.upcoming(expression, timezone, after=after, most=most)
+    instants = cron.next_instants(expression, timezone, after=after, most=most)
     notes = _notes(expression, timezone, after, instants[-1]) if instants else ()
     return Timetable([instant.astimezone(zone) for instant in instants], list(notes))
 

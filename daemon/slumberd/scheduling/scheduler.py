@@ -41,7 +41,7 @@ from slumberd.scheduling.due import (
     RetryTracker,
     jump_between,
 )
-from slumberd.scheduling.due_finder import DueRuleFinder, Watermarks, served_by
+from slumberd.scheduling.due_finder import DueRuleFinder, Watermarks, served_fields
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
@@ -117,9 +117,9 @@ class Alarm:
 
     def _add(self, rule_id: str, cadence: Cron, timezone: str) -> None:
         trigger = CronTrigger(rule_id, cadence.expression, cadence.timezone or timezone)
-        self._scheduler.add_job(self._ring, trigger, id=rule_id)
+        self._scheduler.add_job(self._wake_caller, trigger, id=rule_id)
 
-    async def _ring(self) -> None:
+    async def _wake_caller(self) -> None:
         # A coroutine: APScheduler would call a plain function in a thread.
         self._wake()
 
@@ -328,17 +328,17 @@ class Scheduler:
             if due.upto is not None:
                 await self._ledger.serve(rule.id, due.upto, succeeded_at=at)
                 _log.info(
-                    "firing.served", rule_id=rule.id, trigger=due.trigger, **served_by(due, at)
+                    "firing.served", rule_id=rule.id, trigger=due.trigger, **served_fields(due, at)
                 )
         except SupersededError:
             raise
         except Exception as error:  # noqa: BLE001 - a failing rule must not stop the other rules
             self._record_failure(due, error)
         else:
-            self._succeed(due)
+            self._record_success(due)
             self._unchecked.add(rule.id)  # it may still be due
 
-    def _succeed(self, due: Due) -> None:
+    def _record_success(self, due: Due) -> None:
         self._retries.record_success(due)
         trouble = self.troubles.record_success(due.rule_id)
         if trouble and trouble.degraded:

@@ -139,7 +139,7 @@ def ls(
     if json:
         print_json_lines(wanted)
     else:
-        print_table(QUARANTINE_COLUMNS, map(_row, wanted), empty=_nothing_listed(entries))
+        print_table(QUARANTINE_COLUMNS, map(_row, wanted), empty=_describe_empty_list(entries))
 
 
 async def _entries(settings: Settings) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
     return tuple(entry[name] for name in names)
 
 
-def _nothing_listed(entries: Sequence[dict[str, Any]]) -> str:
+def _describe_empty_list(entries: Sequence[dict[str, Any]]) -> str:
     """Return the message for an empty list, with the rules that have entries."""
     rules = sorted({entry["rule_id"] for entry in entries})
     others = f" for these rules; rules with entries: {join_names(rules)}" if rules else ""
@@ -187,7 +187,7 @@ def retry(
     )
     if not json:
         _print_still_quarantined(answer)
-    print_firings(answer, dry_run=dry_run, json=json, nothing=_nothing_retried(answer, episodes))
+    print_firings(answer, dry_run=dry_run, json=json, nothing=_explain_no_retry(answer, episodes))
 
 
 def _print_still_quarantined(answer: Answer) -> None:
@@ -202,7 +202,7 @@ def _print_still_quarantined(answer: Answer) -> None:
     print(f"{plural(total, 'episode')} {verb} still in quarantine{shown}")
 
 
-def _nothing_retried(answer: Answer, episodes: list[str] | None) -> str:
+def _explain_no_retry(answer: Answer, episodes: list[str] | None) -> str:
     if answer["still_quarantined_total"]:
         return "no episode can be read again: each has changed since, or no longer exists"
     return "none of these is in quarantine" if episodes else "nothing was in quarantine"

@@ -70,7 +70,7 @@ def _heading(verdict: Verdict, finding: Finding) -> str:
 
 
 def _print_line(part: Part, line: Line) -> None:
-    got = _printed_part(part, line)
+    got = _entry_to_print(part, line)
     if line.same:
         print(f"      {_write_entry(part, got)}")
         return
@@ -82,8 +82,8 @@ def _print_line(part: Part, line: Line) -> None:
         print(f"      {_carets(got, line.differing)}")
 
 
-def _printed_part(part: Part, line: Line) -> Entry:
-    """Return of an actual entry what identifies it, and the keys that the test names."""
+def _entry_to_print(part: Part, line: Line) -> Entry:
+    """Return the keys of an actual entry that identify it or that the test names."""
     got = line.got or {}
     if line.expected is None:
         return _without_defaults({key: got.get(key) for key in _KEYS_UNEXPECTED[part]})

@@ -15,7 +15,7 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID, MultiValued
 from slumberd.errors import ExtraMissingError
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
-from slumberd.model.fact import Fact, aware
+from slumberd.model.fact import Fact, assume_utc
 from slumberd.model.firing import Firing, HeldBatch, Trigger
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ScopeFilter
@@ -68,7 +68,7 @@ class SQLiteFactStore(WatermarkTable):
             InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
-        said = assertion_of(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
+        said = assertion_of(fact)._replace(pinned_at=microseconds(assume_utc(fact.pinned_at)))
         await self.manually(lambda hand: hand.declare(said))
 
     async def unpin(self, fact_id: str) -> None:
