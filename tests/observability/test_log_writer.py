@@ -234,7 +234,7 @@ def test_events_and_firings_do_not_wait_for_a_pipe_without_a_reader() -> None:
         for _ in range(20_000):
             log.info("external.noticed", rows=1)
         deltas.completed(_outcome())
-        line_writer.do(stream.close)
+        line_writer.run_between_writes(stream.close)
 
         with os.fdopen(source, "rb") as reader:
             lines = [orjson.loads(line) for line in reader]
@@ -252,7 +252,7 @@ def _log_into(folder: Path, *steps: Callable[[Path], None]) -> Path:
     with logging_as_before(), daemon_logs(settings, FakeClock()) as logs:
         for row, step in enumerate(steps):
             log.info("external.noticed", rows=row)
-            logs.line_writer.do(partial(step, file))
+            logs.line_writer.run_between_writes(partial(step, file))
             logs.reopen()
         log.info("external.noticed", rows=len(steps))
     return file

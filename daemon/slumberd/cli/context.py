@@ -126,7 +126,7 @@ class DaemonLogs:
 
     def reopen(self) -> None:
         """Open the log file anew by its name, without waiting for lines of the old file."""
-        self.line_writer.do(self._reopen)
+        self.line_writer.run_between_writes(self._reopen)
 
 
 def _reopen(sink: LineStream, path: Path | None) -> None:

@@ -225,7 +225,7 @@ class Filter:
             raise self._interrupt_error() from error
         except UnicodeDecodeError as error:
             # SQLite quotes the row in its message, and the driver cannot read it.
-            raise sqlite3.DataError("fails on a text that is no UTF-8") from error
+            raise sqlite3.DataError("fails on a text that is not UTF-8") from error
         return [rid for (rid,) in found]
 
     def _interrupt_error(self) -> FilterError | StoppedError:

@@ -187,7 +187,7 @@ def place_after(pattern: FactPattern) -> Position | None:
         order, key, id = orjson.loads(base64.b64decode(padded, b"-_", validate=True))
         place = (float(key) if order == "confidence" else int(key)), str(id)
     except (ValueError, TypeError) as error:
-        raise PatternError("after", pattern.after, "is no cursor of a page of facts") from error
+        raise PatternError("after", pattern.after, "is not a cursor of a page of facts") from error
     if order != pattern.order:
         problem = f"is a cursor of a page by {order}, and the order is {pattern.order}"
         raise PatternError("after", pattern.after, problem)

@@ -245,7 +245,9 @@ def _members(glob: str, place: int, end: int) -> list[_Member]:
         if place + 2 < end and glob[place + 1] == "-":
             low, high = glob[place], glob[place + 2]
             if low > high:
-                raise InvalidGlobError(f"{low}-{high} is no range: it ends before it begins", place)
+                raise InvalidGlobError(
+                    f"{low}-{high} is not a range: it ends before it begins", place
+                )
             found.append((low, high))
             place += 3
         else:

@@ -55,7 +55,7 @@ def choose_renderer(style: Format, *, terminal: bool, colors: bool = True) -> Re
 
 
 def leads_to_journal(descriptor: int, stream: str) -> bool:
-    """Return whether a file is the one that JOURNAL_STREAM names, and no replacement of it."""
+    """Return whether a file is the file that JOURNAL_STREAM names, and not its replacement."""
     status = os.fstat(descriptor)
     return stream == f"{status.st_dev}:{status.st_ino}"
 
@@ -113,7 +113,7 @@ def _configure_structlog(sink: LineOutput, *, level: Level, now: Now, render: Re
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=lambda *_: _EventLogger(sink),
-        # A logger that was used before a reload must not go on with what was configured then.
+        # After a reload, a logger must not keep its old configuration.
         cache_logger_on_first_use=False,
     )
 
@@ -195,7 +195,7 @@ class DeltaLines:
 
     @property
     def dropped(self) -> int:
-        """How many lines of other events were dropped for want of room."""
+        """How many lines of other events were dropped because the buffer was full."""
         return self._sink.dropped
 
     def keyed(self, key: bytes) -> DeltaLines:
