@@ -30,7 +30,7 @@ from slumberd.cli.registry import ENTRIES
 from slumberd.config.rule_schema import GraphRuleForm, RuleFile, RuleForm
 from slumberd.config.settings import PREFIX, Settings
 from slumberd.filters.checks import COLUMNS
-from slumberd.model.finding import KINDS
+from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rule_testing.case_schema import CaseFile
 

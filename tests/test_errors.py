@@ -34,10 +34,9 @@ VALUES = {
 
 
 def classes() -> list[type[SlumberdError]]:
-    found = {getattr(errors, name) for name in errors.__all__}
+    found = {kind for kind in vars(errors).values() if inspect.isclass(kind)}
     return sorted(
-        (one for one in found if inspect.isclass(one) and issubclass(one, SlumberdError)),
-        key=lambda one: one.__name__,
+        (kind for kind in found if issubclass(kind, SlumberdError)), key=lambda kind: kind.__name__
     )
 
 

@@ -26,7 +26,7 @@ class SystemClock:
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
     """Wait for an event for at most `seconds`; return whether it is set."""
-    # Not wait_for(), which takes a task of its own in Python 3.11: an idle daemon does little else.
+    # Not wait_for(), which creates a task each time in Python 3.11: idle daemons call this often.
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -49,48 +49,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = [
-    "BackupBusyError",
-    "BackupError",
-    "ConfigurationError",
-    "ConsolidationRuleError",
-    "ExtraMissingError",
-    "FactConflictError",
-    "FilterError",
-    "FiringTimeoutError",
-    "ForgottenError",
-    "GraphStoreError",
-    "InputError",
-    "LedgerKeyError",
-    "MemoryScopeError",
-    "MigrationNotSupported",
-    "MigrationNotSupportedError",
-    "Mistake",
-    "NoInputError",
-    "NotConfirmedError",
-    "NotQuarantinedError",
-    "NotRunningError",
-    "NothingKeptError",
-    "OutputExistsError",
-    "PatternError",
-    "PermissionDeniedError",
-    "PromotionError",
-    "ProvenanceError",
-    "ReloadFailedError",
-    "SchemaError",
-    "SlumberdError",
-    "StaleWriterError",
-    "StateDirectoryLockedError",
-    "StoppedError",
-    "StoreBusyError",
-    "StoreError",
-    "StoreReplacedError",
-    "SupersededError",
-    "UnportableCypherError",
-    "UnreadableEpisodeError",
-    "UsageError",
-]
-
 
 class SlumberdError(Exception):
     """The base of all errors of slumberd.

@@ -1,4 +1,4 @@
-"""Create files and directories for their owner, or a group that shares them; never for others."""
+"""Create files and directories for their owner, or for a group that shares them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ def create_file(path: Path, flags: int = os.O_RDWR, *, dir_fd: int | None = None
     """Create a file, and return its descriptor.
 
     The group may read and write it where the umask lets the group write, and where the directory
-    is shared. Else it is for its owner alone, whatever the umask lets the group read.
+    is shared. Else only its owner may, even where the umask lets the group read.
 
     Args:
-        path: The file; nothing may be there.
+        path: The file, which must not exist.
         flags: How it is opened.
         dir_fd: The directory that `path` is relative to; None for the working directory.
 
     Raises:
-        FileExistsError: Something is there.
+        FileExistsError: The path exists.
     """
     # The mode that is asked for shows whether the umask lets the group write. No group can read
     # the file in the meantime.
@@ -37,16 +37,16 @@ def create_file(path: Path, flags: int = os.O_RDWR, *, dir_fd: int | None = None
 
 
 def is_shared(directory: Path, *, dir_fd: int | None = None) -> bool:
-    """Say whether a directory is for a group: the group may write, and new files belong to it."""
+    """Return whether a directory is shared: its group may write, and owns new files."""
     mode = os.stat(directory, dir_fd=dir_fd).st_mode
     return bool(mode & stat.S_ISGID and mode & stat.S_IWGRP)
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory where none is, by the same rule as `create_file`.
+    """Create a missing directory, with a mode by the same rule as `create_file`.
 
     Raises:
-        FileExistsError: Something else is there.
+        FileExistsError: The path exists and is not a directory.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

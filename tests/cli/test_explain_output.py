@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.commands.explain_output import describe_removal
+from slumberd.cli.explain_output import describe_removal
 from slumberd.cli.registry import examples
 from slumberd.config.settings import load_settings
 from slumberd.consolidation.explanation import DetailedRecord

@@ -100,7 +100,7 @@ def test_a_table_shows_how_to_get_the_next_page(site: Installation) -> None:
         (["--user", "a", "--prefix", "user=b"], 64, "another option gives user already"),
         (["--object-json", "tea"], 64, "--object-json 'tea' is not JSON"),
         (["--order", "size"], 64, "'size' is not one of id, said_at, pinned_at, confidence"),
-        (["--after", "me"], 64, "after 'me': is no cursor"),
+        (["--after", "me"], 64, "after 'me': is not a cursor"),
         (["--limit", "0"], 64, "--limit"),
         (["--min-confidence", "2"], 64, "--min-confidence"),
         (["--min-confidence", "nan"], 64, "--min-confidence"),

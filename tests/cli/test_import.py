@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.commands.episodes import MOST_PRINTED, BatchTotals, Rejection, batches, put_lines
+from slumberd.cli.commands.episodes import MOST_PRINTED, ImportTally, Rejection, batches, put_lines
 from slumberd.cli.jsonl import Line, open_input
 from slumberd.errors import InputError
 from slumberd.storage.episodes.store import SQLiteMemoryStore
@@ -23,8 +23,8 @@ def lines(*ids: str) -> list[Line]:
     return [Line(number, episode(id)) for number, id in enumerate(ids, start=1)]
 
 
-async def put(tmp_path: Path, some: Sequence[Line]) -> BatchTotals:
-    tally = BatchTotals(keep=True)
+async def put(tmp_path: Path, some: Sequence[Line]) -> ImportTally:
+    tally = ImportTally(keep=True)
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
         await put_lines(memory.put_many, some, tally)
     return tally
@@ -69,7 +69,7 @@ async def test_later_line_of_an_id_wins_also_in_a_batch_that_is_halved(tmp_path:
 def test_bad_lines_are_printed_up_to_a_limit_and_then_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tally = BatchTotals(keep=False)
+    tally = ImportTally(keep=False)
 
     for first in (1, MOST_PRINTED):
         tally.reject([Rejection(first + number, "bad") for number in range(MOST_PRINTED - 1)])
@@ -82,7 +82,7 @@ def test_bad_lines_are_printed_up_to_a_limit_and_then_counted(
 
 
 def test_tally_is_printed_on_one_line() -> None:
-    tally = BatchTotals(keep=False, counts=PutCounts(new=3, changed=2, unchanged=1), rejected=4)
+    tally = ImportTally(keep=False, counts=PutCounts(new=3, changed=2, unchanged=1), rejected=4)
 
     assert str(tally) == "imported 6 (new 3, changed 2, unchanged 1), rejected 4"
 

@@ -150,8 +150,11 @@ def test_a_name_that_would_end_within_an_id_is_refused(tmp_path: Path, name: str
         ("on_missed: never", "'run_once' or 'skip' is needed, not 'never'"),
         ("on_missed: skip", "'on_missed' goes with 'cron'; episodes are never missed"),
         ("catchup_window: 1h", "'catchup_window' goes with 'cron'; episodes are never missed"),
-        ("timeout: soon", "'soon' is no duration; write seconds, or a number with s, m, h or d"),
-        ("timeout: 0", "0 is no duration; write seconds, or a number with s, m, h or d, as '10m'"),
+        ("timeout: soon", "'soon' is not a duration; write seconds, or a number with s, m, h or d"),
+        (
+            "timeout: 0",
+            "0 is not a duration; write seconds, or a number with s, m, h or d, as '10m'",
+        ),
     ],
 )
 def test_keys_about_time_say_what_to_write_instead(tmp_path: Path, key: str, problem: str) -> None:
@@ -206,7 +209,7 @@ def test_loader_reports_a_missing_extra_at_the_key(
         ),
         ("{min: 0.1, weights: {recency: -1}}", "at least 0 is needed, not -1"),
         ("{min: 0.1, weights: {relevance: .nan}}", "a number is needed"),
-        ("{min: 0.1, tau: soon}", "'soon' is no duration"),
+        ("{min: 0.1, tau: soon}", "'soon' is not a duration"),
         ("{min: 0}", "more than 0 is needed, not 0"),
         ("{min: 0.5}", "no episode reaches 0.5: with these weights all are below 0.197"),
         ("{min: 0.1, weights: {relevance: 1}}", "go together: give both, or none"),
@@ -577,9 +580,9 @@ def test_loader_reports_all_mistakes_of_a_filter(tmp_path: Path) -> None:
         )
 
     assert [str(mistake).removeprefix(f"{tmp_path}/") for mistake in caught.value.mistakes] == [
-        "a.yaml:5:7: rules[0].when_filter: 'predikate' is no column or word of filters;"
+        "a.yaml:5:7: rules[0].when_filter: 'predikate' is not a column or word of filters;"
         " did you mean 'predicate'? (a text takes single quotes)",
-        "a.yaml:6:11: rules[0].when_filter: 'objekt' is no column or word of filters;"
+        "a.yaml:6:11: rules[0].when_filter: 'objekt' is not a column or word of filters;"
         " did you mean 'object'? (a text takes single quotes)",
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd.config.file_access import MOST_BYTES, Place
-from slumberd.config.yaml_reader import MOST_MENDED, Document, dotted, read_document
+from slumberd.config.yaml_reader import MOST_MENDED, Document, dotted_path, read_document
 
 pytestmark = pytest.mark.unit
 
@@ -262,7 +262,7 @@ def test_file_without_permission_is_refused(file_of_others: Path) -> None:
 
 
 def test_trail_is_written_without_what_moves_a_cursor() -> None:
-    assert dotted(("rules", 0, "a\33[2J", "b")) == r"rules[0].a\x1b[2J.b"
+    assert dotted_path(("rules", 0, "a\33[2J", "b")) == r"rules[0].a\x1b[2J.b"
 
 
 def test_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:

@@ -331,12 +331,12 @@ async def test_first_backlog_is_not_held(tmp_path: Path) -> None:
 def test_limits_report_which_of_them_a_batch_exceeds(
     limits: Limits, lost: int, stood: int, problem: str
 ) -> None:
-    assert problem in limits.exceeded(DeletionImpact(lost, lost), stood)
-    assert bool(problem) == bool(limits.exceeded(DeletionImpact(lost, lost), stood))
+    assert problem in limits.describe_excess(DeletionImpact(lost, lost), stood)
+    assert bool(problem) == bool(limits.describe_excess(DeletionImpact(lost, lost), stood))
 
 
 def test_added_facts_count_against_deleted_ones() -> None:
-    assert Limits(None, 0.5).exceeded(DeletionImpact(lost=300, fewer=10), 300) == ""
+    assert Limits(None, 0.5).describe_excess(DeletionImpact(lost=300, fewer=10), 300) == ""
 
 
 async def test_batch_that_replaces_facts_by_others_is_not_held(tmp_path: Path) -> None:

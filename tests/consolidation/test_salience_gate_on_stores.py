@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slumberd.cli.commands.explain_output import would_change
+from slumberd.cli.explain_output import would_change
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ExtraMissingError, FiringTimeoutError

@@ -32,7 +32,7 @@ from slumberd.diagnostics.host_checks import (
     check_unit_user,
 )
 from slumberd.diagnostics.store_checks import DoctorContext
-from slumberd.model.finding import KINDS, Finding
+from slumberd.model.health import KINDS, Finding
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer, Peer, listen
 from tests.support.builders import at, triple

@@ -27,7 +27,7 @@ from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
 from slumberd.config.rule_schema import RuleFile, RuleForm
 from slumberd.config.settings import Settings
-from slumberd.model.finding import KINDS
+from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rule_testing.case_schema import CaseFile
 from tests.support.documentation import DOCS, PAGES, README, ROOT, Block, blocks_of

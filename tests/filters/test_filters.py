@@ -269,7 +269,7 @@ def test_a_row_whose_error_cannot_be_read_takes_no_other_with_it() -> None:
         fragment = "json_extract('{}', CASE WHEN user = 'alice' THEN id ELSE '$' END) = '{}'"
         verdict = Filter("r1", fragment).select(connection, [1, 2])
 
-    assert verdict == Verdict({2}, {1: "fails on a text that is no UTF-8"})
+    assert verdict == Verdict({2}, {1: "fails on a text that is not UTF-8"})
 
 
 def test_rows_that_cannot_be_parsed_have_no_columns_and_raise_nothing() -> None:

@@ -24,5 +24,5 @@ def test_duration_is_so_many_seconds(written: object, seconds: float) -> None:
     ids=repr,
 )
 def test_invalid_duration_is_refused(written: object) -> None:
-    with pytest.raises(ValueError, match="is no duration; write seconds, or a number with"):
+    with pytest.raises(ValueError, match="is not a duration; write seconds, or a number with"):
         seconds_of(written)

@@ -96,11 +96,11 @@ def test_value_has_its_plain_form(value: object, plain: object) -> None:
         (2**63, "more than 64 bits"),
         ("a\0b", "NUL"),
         (PurePosixPath("/a\0b"), "NUL"),
-        ("\ud800", "no valid Unicode"),
-        (["\udfff"], "no valid Unicode"),
-        ([float("nan")], "is no JSON"),
-        ({"a": START}, "is no JSON"),
-        ({1: 2, "a": 3}, "is no JSON"),
+        ("\ud800", "not valid Unicode"),
+        (["\udfff"], "not valid Unicode"),
+        ([float("nan")], "is not JSON"),
+        ({"a": START}, "is not JSON"),
+        ({1: 2, "a": 3}, "is not JSON"),
     ],
     ids=repr,
 )
@@ -114,7 +114,7 @@ def test_value_without_an_exact_form_is_refused_by_name(value: object, reason: s
 def test_nesting_without_end_is_refused() -> None:
     deep: list[object] = []
     deep.append(deep)
-    with pytest.raises(ProvenanceError, match="is no JSON"):
+    with pytest.raises(ProvenanceError, match="is not JSON"):
         encode(deep, slot="s")
 
 
@@ -140,21 +140,21 @@ def test_callers_slot_never_takes_the_place_of_provenance(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a\n", "a)", "ä"])
 def test_slot_has_an_identifier_for_a_name(name: str) -> None:
-    with pytest.raises(ProvenanceError, match="is no identifier"):
+    with pytest.raises(ProvenanceError, match="is not an identifier"):
         assertion_document({name: "x"}, bundle())
 
 
 @pytest.mark.parametrize("key", ["origin", "source"])
 @pytest.mark.parametrize("text", ["", "abc\n", "a b", "1a", "a.b", "a:b", "ä", "\n", "-a"])
 def test_identifier_is_looked_at_as_a_whole(key: str, text: str) -> None:
-    with pytest.raises(ProvenanceError, match="is no identifier") as caught:
+    with pytest.raises(ProvenanceError, match="is not an identifier") as caught:
         encode_bundle(bundle(**{key: text}))
     assert caught.value.slot == f"_{key}"
 
 
 def test_member_of_an_enumeration_can_be_an_origin() -> None:
     assert encode_bundle(bundle(origin=Colour.RED))["_origin"] == "Colour.RED"
-    with pytest.raises(ProvenanceError, match="is no identifier"):
+    with pytest.raises(ProvenanceError, match="is not an identifier"):
         encode_bundle(bundle(origin=Enum("Colour", ["RÖD"]).RÖD))  # type: ignore[attr-defined]
 
 
@@ -201,7 +201,7 @@ def test_bundle_lacks_nothing_and_holds_nothing_else() -> None:
     less = {key: value for key, value in bundle().items() if key != "step"}
     with pytest.raises(ProvenanceError, match="slot '_step': missing"):
         encode_bundle(cast("ProvenanceBundle", less))
-    with pytest.raises(ProvenanceError, match="slot '_extra': no key of provenance"):
+    with pytest.raises(ProvenanceError, match="slot '_extra': not a key of provenance"):
         encode_bundle(bundle(extra=1))
 
 

@@ -302,7 +302,7 @@ def test_episode_in_the_future_counts_as_one_now() -> None:
         pytest.param({"min": 0.1, "weights": {"recency": 0.5}}, "all are below 0.099", id="weighs"),
         pytest.param({"min": 0.1, "weights": {"relevance": 0.5}}, "go together", id="about what"),
         pytest.param({"min": 0.1, "about": "tea"}, "go together", id="weighs nothing"),
-        pytest.param({"min": 0.1, "tau": 0}, "no duration", id="tau"),
+        pytest.param({"min": 0.1, "tau": 0}, "not a duration", id="tau"),
         pytest.param({"min": 0.1, "less": 1}, "Extra inputs", id="unknown"),
     ],
 )

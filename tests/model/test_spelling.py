@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.model.spelling import READ_KEYS, misspelled_keys
+from slumberd.model.episode import READ_KEYS, misspelled_keys
 
 pytestmark = pytest.mark.unit
 

@@ -26,7 +26,7 @@ from slumberd.observability.log_writer import (
 from slumberd.observability.logs import (
     DeltaLines,
     leads_to_journal,
-    prioritised,
+    prefix_priority,
     queued_writer,
     send,
 )
@@ -234,7 +234,7 @@ def test_events_and_firings_do_not_wait_for_a_pipe_without_a_reader() -> None:
         for _ in range(20_000):
             log.info("external.noticed", rows=1)
         deltas.completed(_outcome())
-        line_writer.do(stream.close)
+        line_writer.run_between_writes(stream.close)
 
         with os.fdopen(source, "rb") as reader:
             lines = [orjson.loads(line) for line in reader]
@@ -252,7 +252,7 @@ def _log_into(folder: Path, *steps: Callable[[Path], None]) -> Path:
     with logging_as_before(), daemon_logs(settings, FakeClock()) as logs:
         for row, step in enumerate(steps):
             log.info("external.noticed", rows=row)
-            logs.line_writer.do(partial(step, file))
+            logs.line_writer.run_between_writes(partial(step, file))
             logs.reopen()
         log.info("external.noticed", rows=len(steps))
     return file
@@ -287,13 +287,13 @@ def _rename(file: Path, name: str) -> None:
 def test_lines_for_the_journal_begin_with_their_priority(level: str, prefix: int) -> None:
     event = {"ts": TS, "level": level, "event": "a.b"}
 
-    assert prioritised(json_line)(event) == b"<%d>" % prefix + json_line(event)
+    assert prefix_priority(json_line)(event) == b"<%d>" % prefix + json_line(event)
 
 
 def test_every_line_of_a_traceback_has_its_priority_in_the_journal() -> None:
     event = {"ts": TS, "level": "error", "event": "a.b", "exception": "Traceback\nit"}
 
-    lines = prioritised(lambda event: console_line(event, colors=False))(event).splitlines()
+    lines = prefix_priority(lambda event: console_line(event, colors=False))(event).splitlines()
 
     assert [line[:5] for line in lines] == [b"<3>20", b"<3>  ", b"<3>  "]
 

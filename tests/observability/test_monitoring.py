@@ -162,9 +162,11 @@ async def test_batch_that_is_held_trips_its_alert(tmp_path: Path) -> None:
 async def test_rule_that_fails_too_often_trips_its_alert(tmp_path: Path) -> None:
     async with living(tmp_path, rule("tea")) as context:
         for _ in range(DEGRADED_AFTER - 1):
-            context.troubles.failed("tea", context.state_directory.clock.now(), "StoreError")
+            context.troubles.record_failure(
+                "tea", context.state_directory.clock.now(), "StoreError"
+            )
         before = await context.live(1)
-        context.troubles.failed("tea", context.state_directory.clock.now(), "StoreError")
+        context.troubles.record_failure("tea", context.state_directory.clock.now(), "StoreError")
 
         assert before == set()
         assert await context.live(1) == {"SlumberdRuleDegraded"}

@@ -21,7 +21,7 @@ from slumberd.model.health import (
 from slumberd.observability.prometheus import (
     OF_DAEMON,
     OF_RULE,
-    escaped,
+    escape,
     exposition,
     write_textfile,
 )
@@ -119,7 +119,7 @@ def test_names_are_as_prometheus_wants_them(family: object) -> None:
 
 @pytest.mark.parametrize("word", ["tea", 'the "best"', "back\\slash", "two\nlines"])
 def test_labels_are_read_as_they_were_written(word: str) -> None:
-    line = f'it{{rule="{escaped(word)}"}} 1\n'
+    line = f'it{{rule="{escape(word)}"}} 1\n'
 
     [family] = text_string_to_metric_families(line)
 

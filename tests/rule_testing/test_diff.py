@@ -21,8 +21,8 @@ from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rule_testing.data_copy import copied
-from slumberd.rule_testing.diff import differing
+from slumberd.rule_testing.data_copy import copy_data
+from slumberd.rule_testing.diff import find_differences
 from tests.support.builders import START, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.histories import MULTI, episodes
@@ -140,9 +140,9 @@ async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: 
         await consolidate(home, case.present)
         for one in said[half:]:
             await home.put(one)
-    async with differing(
+    async with find_differences(
         Settings(state_dir=folder, rules_dir=folder), case.present, case.candidate,
-        clock=CLOCK, tell=lambda _: None,
+        clock=CLOCK, show_step=lambda _: None,
     ) as found:  # fmt: skip
         told = [
             (one.sign, one.old and one.old.fact_id, one.new and one.new.fact_id)

@@ -325,7 +325,7 @@ def test_episode_that_no_store_takes_fails_its_test_and_no_other(
     assert call(["test", "rules"]) == 1
 
     told = capsys.readouterr().out
-    assert "  cannot go on: episode 'e\\x00': the id holds NUL or no valid Unicode\n" in told
+    assert "  ended early: episode 'e\\x00': the id holds NUL or no valid Unicode\n" in told
     assert told.endswith("2 tests: 1 passed, 1 failed\n")
 
 

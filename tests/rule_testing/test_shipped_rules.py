@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.runner import Verdict, tried
+from slumberd.rule_testing.runner import Verdict, run_trial
 
 pytestmark = pytest.mark.integration
 
@@ -16,7 +16,7 @@ RULES = Path(__file__).parents[2] / "rules"
 
 
 async def _failed(trials: list[Trial]) -> list[Verdict]:
-    verdicts = [await tried(trial) for trial in trials]
+    verdicts = [await run_trial(trial) for trial in trials]
     return [verdict for verdict in verdicts if not verdict.ok]
 
 

@@ -180,7 +180,7 @@ def test_every_time_that_is_left_out_or_comes_twice_is_noted_and_no_other(
     ]
     odd = {wall: count for wall in named if (count := _existence(wall, clock)) != 1}
     last = table.instants[-1].replace(tzinfo=None)
-    assert utc == cron.upcoming(expression, zone, after=after, most=most)
+    assert utc == cron.next_instants(expression, zone, after=after, most=most)
     assert all(_existence(wall, clock) == count for wall, count in noted.items())
     assert {wall for wall in odd if wall <= last} <= noted.keys()
     for note in table.notes:

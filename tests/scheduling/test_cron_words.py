@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from slumberd.model.cadence import Cadence, Cron, Every
 from slumberd.scheduling import cron
-from slumberd.scheduling.cron_words import cron_in_words, in_words
+from slumberd.scheduling.cron_text import cron_in_words, in_words
 
 pytestmark = pytest.mark.unit
 

@@ -224,7 +224,7 @@ def test_given_up_cron_rule_waits_for_its_next_instant(instant: int, held: bool)
 def test_moment_that_was_fired_for_is_not_fired_for_again() -> None:
     retries = RetryTracker()
 
-    retries.succeeded(pending(10, after=3))
+    retries.record_success(pending(10, after=3))
 
     assert not retries.allows(pending(10, after=3), Every(1), monotonic=0.0)
     assert retries.allows(pending(11, after=3), Every(1), monotonic=0.0)
@@ -235,7 +235,7 @@ def test_moment_that_was_fired_for_is_not_fired_for_again() -> None:
 def test_failed_rule_is_ripe_when_its_pause_is_over() -> None:
     retries = RetryTracker()
 
-    retries.failed(pending(1), monotonic=0.0)
+    retries.record_failure(pending(1), monotonic=0.0)
 
     assert retries.ready_to_retry(0.5) == set()
     assert retries.ready_to_retry(1.5) == {"r1"}
@@ -247,7 +247,7 @@ def test_given_up_rule_is_never_ripe() -> None:
     retries = RetryTracker()
 
     for _ in range(len(BACKOFF_SECONDS) + 1):
-        retries.failed(pending(1), monotonic=0.0)
+        retries.record_failure(pending(1), monotonic=0.0)
 
     assert retries.ready_to_retry(9e9) == set()
 
@@ -255,12 +255,12 @@ def test_given_up_rule_is_never_ripe() -> None:
 @pytest.mark.parametrize("how", ["succeeded", "forgotten"])
 def test_rule_that_recovered_pauses_shortly_at_its_next_failure(how: str) -> None:
     retries = RetryTracker()
-    retries.failed(pending(1), monotonic=0.0)
-    retries.failed(pending(1), monotonic=0.0)
+    retries.record_failure(pending(1), monotonic=0.0)
+    retries.record_failure(pending(1), monotonic=0.0)
 
-    retries.succeeded(pending(1)) if how == "succeeded" else retries.forget("r1")
+    retries.record_success(pending(1)) if how == "succeeded" else retries.forget("r1")
 
-    assert retries.failed(pending(2), monotonic=0.0).failures == 1
+    assert retries.record_failure(pending(2), monotonic=0.0).failures == 1
 
 
 def test_one_minute_late_is_still_on_time() -> None:
@@ -272,7 +272,7 @@ def test_one_minute_late_is_still_on_time() -> None:
 
 def test_rule_that_was_forgotten_may_fire_at_the_same_moment_again() -> None:
     retries, due = RetryTracker(), passed(10)
-    retries.succeeded(due)
+    retries.record_success(due)
     assert not retries.allows(due, DAILY, monotonic=0)
 
     retries.forget(due.rule_id)
@@ -282,9 +282,9 @@ def test_rule_that_was_forgotten_may_fire_at_the_same_moment_again() -> None:
 
 def test_failure_of_a_forgotten_rule_counts_as_its_first() -> None:
     retries, due = RetryTracker(), passed(10)
-    retries.failed(due, monotonic=0)
+    retries.record_failure(due, monotonic=0)
 
     retries.forget(due.rule_id)
 
     assert retries.allows(due, DAILY, monotonic=0)
-    assert retries.failed(due, monotonic=0).failures == 1
+    assert retries.record_failure(due, monotonic=0).failures == 1

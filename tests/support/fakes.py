@@ -19,7 +19,6 @@ from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, as
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
-from slumberd.model.spelling import Misspelling
 from tests.support import builders
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from slumberd.cli.commands.episodes import document as episode_document
-from slumberd.cli.commands.explain_output import FactExplanation, decision_document, would_change
-from slumberd.cli.commands.facts import document as fact_document
+from slumberd.cli.explain_output import FactExplanation, decision_document, would_change
+from slumberd.cli.output import fact_document
 from slumberd.errors import NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import fact_id_of

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slumberd.cli.context import logs
-from slumberd.cli.output import Bar, bar
-from slumberd.cli.wording import number
+from slumberd.cli.output import Bar, bar, number
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
@@ -155,6 +154,7 @@ def ask_daemon(
     problems: list[str] = []
 
     def request() -> None:
+        """Send the request; keep the answer or the problem."""
         try:
             answers.append(ask(directory, operation))
         except NotRunningError:

@@ -23,10 +23,10 @@ from slumberd.observability.log_writer import LineStream, LineWriter, open_file
 from slumberd.observability.logs import (
     DeltaLines,
     Render,
+    choose_renderer,
     leads_to_journal,
-    prioritised,
+    prefix_priority,
     queued_writer,
-    rendering,
     send,
 )
 from slumberd.service.composition import rules_in, rules_of
@@ -126,7 +126,7 @@ class DaemonLogs:
 
     def reopen(self) -> None:
         """Open the log file anew by its name, without waiting for lines of the old file."""
-        self.line_writer.do(self._reopen)
+        self.line_writer.run_between_writes(self._reopen)
 
 
 def _reopen(sink: LineStream, path: Path | None) -> None:
@@ -155,13 +155,13 @@ def _render(settings: Settings) -> Render:
     """Return the function that renders events in the configured format."""
     style = settings.logging.format
     if settings.log_path is not None:
-        return rendering(style, terminal=False)
-    render = rendering(style, terminal=sys.stderr.isatty(), colors=takes_colors())
+        return choose_renderer(style, terminal=False)
+    render = choose_renderer(style, terminal=sys.stderr.isatty(), colors=takes_colors())
     return _for_journal(render)
 
 
 def _for_journal(render: Render) -> Render:
-    return prioritised(render) if _is_journal(sys.stderr) else render
+    return prefix_priority(render) if _is_journal(sys.stderr) else render
 
 
 def _is_journal(stream: TextIO) -> bool:

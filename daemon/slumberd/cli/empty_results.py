@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from slumberd.cli.wording import NAMED, listed, plural
+from slumberd.cli.output import MOST_NAMES, join_names, plural
 from slumberd.config.settings import Settings
 from slumberd.storage.audit.offline_status import (
     has_facts_of,
@@ -42,7 +42,7 @@ def no_episodes(settings: Settings, user: str, *, narrowed: bool) -> str:
         user: The user that the command asked for.
         narrowed: Whether it also asked for a session or an agent.
     """
-    known = look(settings.memory_path, partial(users_with_episodes, limit=NAMED + 1))
+    known = look(settings.memory_path, partial(users_with_episodes, limit=MOST_NAMES + 1))
     if not known:
         return "there are no episodes: `slumberd import` puts some"
     if narrowed and user in known:
@@ -66,7 +66,7 @@ def no_rules(settings: Settings) -> str:
 def _users_with_facts(settings: Settings) -> list[str]:
     if not settings.facts_path.exists():
         return []
-    return sorted(look(settings.facts_path, partial(users_with_facts, limit=NAMED + 1)))
+    return sorted(look(settings.facts_path, partial(users_with_facts, limit=MOST_NAMES + 1)))
 
 
 def _has_facts(settings: Settings, user: str) -> bool:
@@ -75,7 +75,7 @@ def _has_facts(settings: Settings, user: str) -> bool:
 
 
 def _first(names: Sequence[str]) -> str:
-    return listed(names[:NAMED]) + (" and others" if len(names) > NAMED else "")
+    return join_names(names[:MOST_NAMES]) + (" and others" if len(names) > MOST_NAMES else "")
 
 
 def _users(users: Iterable[str]) -> str:

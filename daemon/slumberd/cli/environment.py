@@ -13,13 +13,13 @@ def settings_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in RESERVED}
 
 
-def debugging() -> bool:
+def is_debugging() -> bool:
     """Return whether a failure shows its traceback."""
     return bool(os.environ.get("SLUMBERD_DEBUG"))
 
 
 def watchdog_seconds() -> float | None:
-    """Return how long a service manager waits for a sign of life; None without a watchdog."""
+    """Return the watchdog interval of the service manager; None without a watchdog."""
     wait, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
     if not wait.isdecimal() or int(wait) == 0 or pid not in (None, str(os.getpid())):
         return None

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import typer
 
-from slumberd.cli.environment import debugging
+from slumberd.cli.environment import is_debugging
 from slumberd.errors import SlumberdError
 
 USAGE = 64
@@ -25,7 +25,7 @@ _UsageError: type = typer.BadParameter.__mro__[1]
 
 def report_failure(error: BaseException) -> int:
     """Report an error on standard error, and return the exit code."""
-    if debugging():
+    if is_debugging():
         traceback.print_exception(error)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
@@ -55,7 +55,7 @@ def _explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError):
         _give_up_output()
         return _explain_os_error(error)
-    remedy = "" if debugging() else "; SLUMBERD_DEBUG=1 shows where"
+    remedy = "" if is_debugging() else "; SLUMBERD_DEBUG=1 shows where"
     return BUG, f"{type(error).__name__}: {error} (this is a bug{remedy})"
 
 

@@ -56,7 +56,7 @@ def schema_of(form: type[BaseModel]) -> Schema:
 class _Generator(GenerateJsonSchema):
     """Take descriptions from docstrings, and leave out the titles that pydantic invents.
 
-    The class overrides what differs between versions of pydantic: the shipped files must not.
+    The overrides give the same schemas with every version of pydantic.
     """
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 # any kind of schema

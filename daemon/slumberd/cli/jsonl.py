@@ -17,10 +17,9 @@ from typing import BinaryIO, NamedTuple, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from slumberd.config.validation import shown, suggestion
+from slumberd.config.validation import format_value, suggestion
 from slumberd.errors import InputError, NoInputError
-from slumberd.model.episode import Episode
-from slumberd.model.spelling import misspelled_keys
+from slumberd.model.episode import Episode, misspelled_keys
 from slumberd.storage.sqlite.strict_json import read_object
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -153,6 +152,6 @@ def _message_of(details: ErrorDetails) -> str:
         case "model_type":
             return "the line is not a JSON object"
         case "extra_forbidden":
-            return f"unknown key {shown(place)}; {suggestion(place, Episode.model_fields)}"
+            return f"unknown key {format_value(place)}; {suggestion(place, Episode.model_fields)}"
         case _:
             return f"{place}: {details['msg']}"

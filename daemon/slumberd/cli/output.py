@@ -1,4 +1,4 @@
-"""Print results: tables for people, JSON for programs, and a progress bar on a terminal.
+"""Print results: tables and sentences for people, JSON for programs, a progress bar on a terminal.
 
 Control characters of a content are escaped, so that they do not reach the terminal.
 """
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 from rich.console import Console
@@ -19,7 +19,8 @@ from rich.text import Text
 
 from slumberd.cli.environment import columns_of, takes_colors
 from slumberd.cli.tables import lay_out
-from slumberd.observability.line_format import printable
+from slumberd.model.fact import Fact
+from slumberd.observability.line_format import printable, timestamp
 
 MOST_CHARACTERS = 400
 """The longest cell. One id of a megabyte would make every row of a table that wide."""
@@ -118,6 +119,21 @@ def _text_of(value: object) -> str:
             return printable(orjson.dumps(value).decode()[: MOST_CHARACTERS + 1])
 
 
+def fact_document(fact: Fact) -> dict[str, Any]:
+    """Return the JSON form of a fact."""
+    return {
+        "id": fact.id,
+        "user": fact.user,
+        "agent": fact.agent,
+        "payload": fact.payload,
+        "lineage": fact.lineage,
+        "confidence": fact.confidence,
+        "said_at": timestamp(fact.said_at),
+        "pinned_at": timestamp(fact.pinned_at),
+        "metadata": fact.metadata,
+    }
+
+
 class Bar(Protocol):
     """Shows the progress of a long command."""
 
@@ -170,3 +186,44 @@ def steps() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the name of a long command's next step."""
     with bar(None) as shown:
         yield lambda words: shown.at(0, printable(words))
+
+
+MOST_NAMES = 10
+"""Names that a sentence lists at most."""
+
+_NAME_CHARACTERS = 80
+"""Characters of one name that a sentence shows at most."""
+
+
+def number(count: int) -> str:
+    """Return a count with its thousands separated, as ``10,000``."""
+    return f"{count:,}"
+
+
+def plural(count: int, singular: str, many: str = "") -> str:
+    """Return a count with its noun, as ``1 row`` and ``10,000 rows``.
+
+    Args:
+        count: The count.
+        singular: The noun in the singular.
+        many: The noun in the plural; empty when the plural is the singular and an s.
+    """
+    return f"{number(count)} {singular if count == 1 else many or f'{singular}s'}"
+
+
+def join_names(names: Iterable[str], *, total: int | None = None) -> str:
+    """Return names joined by commas: the first `MOST_NAMES`, and how many more there are.
+
+    Args:
+        names: The names, or the first of them.
+        total: How many there are; None when `names` holds all.
+    """
+    given = list(names)
+    shown = [_short(printable(name)) for name in given[:MOST_NAMES]]
+    left = (len(given) if total is None else total) - len(shown)
+    return ", ".join(shown) + (f" and {number(left)} more" if left > 0 else "")
+
+
+def _short(name: str) -> str:
+    cut = f"{name[:_NAME_CHARACTERS]}\N{HORIZONTAL ELLIPSIS}"
+    return name if len(name) <= _NAME_CHARACTERS else cut

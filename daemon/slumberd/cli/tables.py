@@ -145,13 +145,13 @@ def _narrow_widths(table: Sequence[_Column], width: int) -> list[int] | None:
 
 def _trim_widths(table: Sequence[_Column], widths: Sequence[int], width: int) -> list[int]:
     """Return widths without the space that wrapping leaves empty; one column gets that space."""
-    needed = [_needed(column, given) for column, given in zip(table, widths, strict=True)]
+    needed = [_needed_width(column, given) for column, given in zip(table, widths, strict=True)]
     longest = max(range(len(needed)), key=lambda n: table[n].natural - needed[n])
     needed[longest] = min(table[longest].natural, needed[longest] + width - _total(needed))
     return needed
 
 
-def _needed(column: _Column, width: int) -> int:
+def _needed_width(column: _Column, width: int) -> int:
     """Return the width that the wrapped lines of a column need."""
     if column.natural <= width:
         return column.natural

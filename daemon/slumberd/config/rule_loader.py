@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +13,9 @@ import orjson
 
 from slumberd.config.credentials import is_installed
 from slumberd.config.file_access import check_world_writable
-from slumberd.config.rule_channels import misspelled_channels
 from slumberd.config.rule_schema import RuleFile
-from slumberd.config.validation import mistakes_of
-from slumberd.config.yaml_reader import Document, Trail, dotted, read_document
+from slumberd.config.validation import format_value, mistakes_of, nearest
+from slumberd.config.yaml_reader import Document, Trail, Value, dotted_path, read_document
 from slumberd.errors import (
     ConfigurationError,
     ExtraMissingError,
@@ -24,7 +24,8 @@ from slumberd.errors import (
     UnportableCypherError,
     UsageError,
 )
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.episode import are_near
+from slumberd.model.rule import FACTS, ConsolidationRule
 
 CheckFilter = Callable[[str, str], None]
 """Takes the id and ``when_filter`` of a rule; raises `FilterError` when the filter is invalid."""
@@ -38,6 +39,13 @@ CheckCypher = Callable[[str], None]
 
 _EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 """The extra that a key of a rule needs, by the path of the key."""
+
+_COMPARED = re.compile(
+    r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
+    r"(?P<texts>\((?:\s*(?:'[^']*'|\"[^\"]*\")\s*,?)+\)|'[^']*'|\"[^\"]*\")",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
 def _accept_cypher(_: str) -> None:
@@ -152,7 +160,7 @@ def load_rule_files(
         *_check_crons(places, check_cron, timezone),
         *_check_extras(places),
         *_check_cyphers(places, check_cypher),
-        *misspelled_channels([(sheet.document, sheet.mistakes) for sheet in sheets], whole=whole),
+        *_find_misspelled_channels(sheets, whole=whole),
     ]
     if mistakes:
         raise ConfigurationError(_sort_mistakes(mistakes))
@@ -203,7 +211,7 @@ class _RulePlace(NamedTuple):
         """Return a text of the rule; empty when it is not text, or has a mistake."""
         trail = (*self.trail, *keys)
         value = self.document.at(trail)
-        return value if isinstance(value, str) and dotted(trail) not in self.wrong else ""
+        return value if isinstance(value, str) and dotted_path(trail) not in self.wrong else ""
 
     def mistake(self, *keys: str, problem: str) -> Mistake:
         """Return a mistake at a key of the rule."""
@@ -324,3 +332,110 @@ def _combine_channels(files: Iterable[RuleFile]) -> dict[str, frozenset[str]]:
         for name, channel in file.channels.items():
             union[name] = union.get(name, frozenset()).union(channel.multi_valued)
     return union
+
+
+class _ListedPredicate(NamedTuple):
+    """One predicate of a list of ``multi_valued``."""
+
+    document: Document
+    trail: Trail
+    channel: str
+    predicate: str
+
+    def mistake(self, problem: str) -> Mistake:
+        """Return a mistake at the predicate."""
+        return self.document.mistake(
+            self.trail, f"predicate {format_value(self.predicate)} {problem}"
+        )
+
+
+def _find_misspelled_channels(sheets: Sequence[_Sheet], *, whole: bool) -> Iterator[Mistake]:
+    """Yield probable misspellings under ``channels`` of rule files.
+
+    Args:
+        sheets: The files.
+        whole: Whether these are all rule files. If not, an unknown channel is a mistake only when
+            its name resembles one of theirs.
+    """
+    named = _predicates_by_channel(sheets)
+    whole = whole and all(document.readable for document, _ in sheets)
+    for document, wrong in sheets:
+        yield from _check_channels(document, [*named], whole=whole)
+        paths = {mistake.path for mistake in wrong}
+        yield from (slip for slip in _check_predicates(document, named) if slip.path not in paths)
+
+
+def _check_channels(
+    document: Document, emitted: Sequence[str], *, whole: bool
+) -> Iterator[Mistake]:
+    for name in _mapping(document.at(("channels",))):
+        if name in emitted:
+            continue
+        close = nearest(name, emitted)
+        if close or whole:
+            remedy = (
+                f"did you mean {close!r}?" if close else f"rules emit into {', '.join(emitted)}"
+            )
+            problem = f"no rule emits into channel {format_value(name)}; {remedy}"
+            yield document.mistake(("channels", name), problem, at="key")
+
+
+def _check_predicates(document: Document, named: Mapping[str, set[str]]) -> Iterator[Mistake]:
+    for channel, form in _mapping(document.at(("channels",))).items():
+        listed = _mapping(form).get("multi_valued")
+        trail = ("channels", channel, "multi_valued")
+        entries = [
+            _ListedPredicate(document, (*trail, number), channel, predicate)
+            for number, predicate in enumerate(listed if isinstance(listed, list) else ())
+            if isinstance(predicate, str)
+        ]
+        yield from _find_slips(entries, named.get(channel, set()))
+
+
+def _find_slips(entries: Sequence[_ListedPredicate], named: set[str]) -> Iterator[Mistake]:
+    listed = [entry.predicate for entry in entries]
+    for number, entry in enumerate(entries):
+        predicate = entry.predicate
+        meant = [name for name in sorted(named) if name not in listed and are_near(predicate, name)]
+        if predicate in listed[:number]:
+            yield entry.mistake("is given twice; leave one of them out")
+        elif "," in predicate:
+            yield entry.mistake("contains a comma; write each predicate as an entry of its own")
+        elif predicate != predicate.strip():
+            yield entry.mistake("begins or ends with a space; leave the space out")
+        elif predicate not in named and meant:
+            other = f"a rule that emits into {entry.channel!r} names {meant[0]!r}"
+            yield entry.mistake(f"is named by no rule, and {other}; did you mean that?")
+
+
+def _predicates_by_channel(sheets: Sequence[_Sheet]) -> dict[str, set[str]]:
+    """Return the predicates that filters compare with, by channel that their rules emit into."""
+    found: dict[str, set[str]] = {FACTS: set()}  # manual edits write there without a rule
+    for document, _ in sheets:
+        rules = document.at(("rules",))
+        for rule in map(_mapping, rules if isinstance(rules, list) else ()):
+            queries = rule.get("when_filter"), rule.get("filter_cypher")
+            named = {predicate for query in queries for predicate in _predicates_in(query)}
+            for channel in _emitted_channels(rule):
+                found.setdefault(channel, set()).update(named)
+    return found
+
+
+def _emitted_channels(rule: Mapping[str, Value]) -> list[str]:
+    match rule.get("then_emits"):
+        case list() as channels:
+            return [str(channel) for channel in channels]
+        case str() as channel:  # a mistake that is reported elsewhere
+            return [channel]
+        case _:
+            return [FACTS] if rule.get("kind") == "graph" else []
+
+
+def _predicates_in(query: Value) -> Iterator[str]:
+    for comparison in _COMPARED.finditer(query) if isinstance(query, str) else ():
+        for single, double in _TEXT.findall(comparison["texts"]):
+            yield single or double
+
+
+def _mapping(value: Value) -> Mapping[str, Value]:
+    return value if isinstance(value, dict) else {}

@@ -15,12 +15,12 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from slumberd.config.validation import Form, Name, TimeZone, shown, tag
+from slumberd.config.validation import Form, Name, TimeZone, format_value, tag
 from slumberd.errors import MemoryScopeError
 from slumberd.model.cadence import EPISODES, MAX_EVERY, Duration, cadence_of, count_in
 from slumberd.model.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind, OnMissed
 from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
-from slumberd.model.scope import checked
+from slumberd.model.scope import check_part
 
 
 def _add_cadence_schema(schema: JsonDict) -> None:
@@ -59,7 +59,7 @@ class CadenceForm(Form):
     def _check_mapping(cls, value: object) -> object:
         if not isinstance(value, dict) and not _lacks_space(value):
             raise ValueError(
-                f'{{every: 100}} or {{cron: "0 3 * * *"}} is needed, not {shown(value)}'
+                f'{{every: 100}} or {{cron: "0 3 * * *"}} is needed, not {format_value(value)}'
             )
         return value
 
@@ -250,7 +250,7 @@ def _check_single_channel(channels: list[str]) -> list[str]:
 
 def _check_scope_part(text: str) -> str:
     try:
-        return checked(text, axis="it", scope=(), operation="promote")
+        return check_part(text, axis="it", scope=(), operation="promote")
     except MemoryScopeError as error:
         raise ValueError(error.violation) from None
 

@@ -20,12 +20,12 @@ from slumberd.config.validation import (
     Form,
     TemplateName,
     TimeZone,
+    format_value,
     mistakes_of,
     problems,
-    shown,
     suggestion,
 )
-from slumberd.config.yaml_reader import Document, Trail, dotted, read_document
+from slumberd.config.yaml_reader import Document, Trail, dotted_path, read_document
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.model.cadence import Duration
 
@@ -44,9 +44,9 @@ Tree = Mapping[str, Any]
 
 def _check_path(value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
-        raise ValueError(f"a path is needed, not {shown(value)}")
+        raise ValueError(f"a path is needed, not {format_value(value)}")
     if str(value).startswith("~"):
-        raise ValueError(f"'~' is not expanded in {shown(value)}; write the path out")
+        raise ValueError(f"'~' is not expanded in {format_value(value)}; write the path out")
     return Path(value)
 
 
@@ -401,7 +401,8 @@ def _environment_layer(environ: Mapping[str, str]) -> _Layer:
 def _command_line_layer(overrides: Tree) -> _Layer:
     values = _drop_none(overrides)
     return _Layer(
-        _resolve_directories(values, Path.cwd()), _find_mistakes("command line", values, dotted)
+        _resolve_directories(values, Path.cwd()),
+        _find_mistakes("command line", values, dotted_path),
     )
 
 

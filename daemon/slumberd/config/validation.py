@@ -33,7 +33,7 @@ class Form(BaseModel):
 
 
 class Problem(NamedTuple):
-    """One thing that a model refuses.
+    """One problem that a model finds.
 
     Attributes:
         trail: The path of the value.
@@ -126,7 +126,7 @@ _LEAST_PART = 4
 """The fewest letters of a part of a word that identify the word."""
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as messages show it: short, with the words of YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -182,7 +182,7 @@ def _unknown_key(form: type[BaseModel], trail: Trail, value: object) -> Problem:
         remedy = f"it belongs under {home!r}"
     else:
         remedy = suggestion(key, known)
-    return Problem(trail, f"unknown key {shown(key)}; {remedy}", at="key", key=close)
+    return Problem(trail, f"unknown key {format_value(key)}; {remedy}", at="key", key=close)
 
 
 def _remedy_for_part(key: str) -> str:
@@ -232,7 +232,7 @@ def _describe_value(details: ErrorDetails) -> str:
     kind, value = details["type"], details["input"]
     if kind == "value_error":
         return ""
-    return f", not {shown(value)}{_remedy(kind, value)}"
+    return f", not {format_value(value)}{_remedy(kind, value)}"
 
 
 def _remedy(kind: str, value: object) -> str:
@@ -291,14 +291,14 @@ def _form_with_tag(kind: object, step: object) -> object:
 def _check_name(value: str) -> str:
     if not re.fullmatch(NAME, value):
         allowed = "1 to 64 of a-z, 0-9, '.', '_', ':' and '-'"
-        raise ValueError(f"{shown(value)} is not a valid name: use {allowed}")
+        raise ValueError(f"{format_value(value)} is not a valid name: use {allowed}")
     return value
 
 
 def _check_template(value: str) -> str:
     if not re.fullmatch(TEMPLATE, value):
         raise ValueError(
-            f"{shown(value)} is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_' and '-'"
+            f"{format_value(value)} is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_' and '-'"
         )
     return value
 
@@ -309,7 +309,7 @@ def _check_zone(value: str) -> str:
     except (KeyError, ValueError, OSError) as error:
         close = nearest(value, _known_zones())
         remedy = f"did you mean {close!r}?" if close else "write a name as 'Europe/Berlin'"
-        raise ValueError(f"time zone {shown(value)} is not known; {remedy}") from error
+        raise ValueError(f"time zone {format_value(value)} is not known; {remedy}") from error
     return value
 
 

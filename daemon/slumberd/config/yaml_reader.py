@@ -153,12 +153,12 @@ class Document:
     def mistake(
         self, trail: Trail, problem: str, *, at: Literal["key", "value"] = "value"
     ) -> Mistake:
-        """Return a mistake at a value or its key; where there is none, at what would hold it."""
+        """Return a mistake at a value or its key; for a missing value, at its container."""
         place = (self.keys if at == "key" else self.values).get(trail)
-        return Mistake(self.file, *(place or self.place(trail)), dotted(trail), problem)
+        return Mistake(self.file, *(place or self.place(trail)), dotted_path(trail), problem)
 
     def within(self, trail: Trail, offset: int) -> Place | None:
-        """Return where a character of a text stands in the file; None when it cannot be told."""
+        """Return the place in the file of a character of a text; None when it is unknown."""
         value, span = self.at(trail), self.spans.get(trail)
         if span is None or not isinstance(value, str):
             return None
@@ -185,7 +185,7 @@ class Document:
         return self.values.get(trail, Place(1, 1))
 
 
-def dotted(trail: Trail) -> str:
+def dotted_path(trail: Trail) -> str:
     """Return a trail as text, such as ``rules[0].cadence.every``."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in trail)
     return (path if path.isprintable() else repr(path)[1:-1]).removeprefix(".")
@@ -372,7 +372,7 @@ class _Reader:
         return plain(text)
 
     def _add(self, event: yaml.Event, trail: Trail, problem: str) -> None:
-        self._found.append(Mistake(self._file, *_place(event), dotted(trail), problem))
+        self._found.append(Mistake(self._file, *_place(event), dotted_path(trail), problem))
 
     def _error_at(self, event: yaml.Event, problem: str) -> ConfigurationError:
         return unreadable_error(self._file, problem, _place(event))

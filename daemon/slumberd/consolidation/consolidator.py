@@ -23,7 +23,7 @@ from slumberd.consolidation.salience_gate import (
     no_embedder,
 )
 from slumberd.errors import FiringTimeoutError, StoppedError
-from slumberd.model.episode import EpisodeVersion
+from slumberd.model.episode import EpisodeVersion, misspellings_in
 from slumberd.model.firing import (
     NO_LIMITS,
     START,
@@ -35,7 +35,6 @@ from slumberd.model.firing import (
 )
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.spelling import misspellings_in
 
 Candidates = dict[str, list[Candidate]]
 """A rule's candidates of a window, by channel."""

@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import Protocol
 
 from slumberd.consolidation.incoming import Candidate
-from slumberd.model.episode import EpisodeVersion
+from slumberd.model.episode import EpisodeVersion, Misspelling
 from slumberd.model.firing import Firing, HeldBatch, Position, Window
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
-from slumberd.model.spelling import Misspelling
 
 
 class EpisodeLog(Protocol):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from slumberd.model.finding import Finding
+from slumberd.model.health import Finding
 from slumberd.scheduling import cron
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from slumberd.diagnostics.status import RuleState, StatusContext, read_backlogs,
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
-from slumberd.model.finding import Finding
+from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import LATE
 from slumberd.service.erased_content import NAMED, read_or_none

@@ -303,7 +303,7 @@ def _problem(before: Token | None, token: Token, after: Token | None) -> str:
         return "write AND for '&&'"
     if token.kind == "quoted" and token.text[1:-1].lower() not in COLUMNS:
         near = _nearest(token.text[1:-1], COLUMNS, "columns")
-        return f"{token.text} is no column; texts take single quotes{near}"
+        return f"{token.text} is not a column; texts take single quotes{near}"
     if token.kind != "word" or token.word in _KEYWORDS:
         return ""
     if after is not None and after.kind == "open":
@@ -314,7 +314,7 @@ def _problem(before: Token | None, token: Token, after: Token | None) -> str:
 def _no_function(token: Token) -> str:
     near = _nearest(token.word, FUNCTIONS, "functions")
     remedy = f"; {_REMEDIES[token.word]}" if token.word in _REMEDIES else near
-    return f"{token.text!r} is no function of filters{remedy}"
+    return f"{token.text!r} is not a function of filters{remedy}"
 
 
 def _no_column(before: Token | None, token: Token) -> str:
@@ -323,7 +323,7 @@ def _no_column(before: Token | None, token: Token) -> str:
         remedy = f"; {_REMEDIES[token.word]}"
     elif before is not None and before.text == ".":
         remedy = f"; a part of metadata is metadata ->> '$.{token.text}'"
-    return f"{token.text!r} is no column or word of filters{remedy}"
+    return f"{token.text!r} is not a column or word of filters{remedy}"
 
 
 def _nearest(word: str, known: Iterable[str], kind: str, *, quotable: bool = False) -> str:

@@ -26,7 +26,7 @@ import orjson
 from slumberd.errors import FilterError, StoppedError
 from slumberd.filters.checks import COLUMNS, DATES, FUNCTIONS, LONGEST_PATTERN, tokens_of
 from slumberd.filters.tokenizer import Token
-from slumberd.model.naive_timestamps import NaiveTimestamps, with_offset
+from slumberd.model.episode import NaiveTimestamps, with_offset
 from slumberd.model.scope import ScopeMismatch
 from slumberd.sql_statements import statements
 
@@ -58,7 +58,7 @@ def _call(calendar: sqlite3.Connection, name: str, *given: _Value) -> _Value:
 
 
 def _is_without_clock(given: tuple[_Value, ...]) -> bool:
-    if not given or not all(isinstance(one, str | int | float) for one in given):
+    if not given or not all(isinstance(value, str | int | float) for value in given):
         return False
     time, *modifiers = given
     return _BEGINS_AS_TIME.match(str(time)) is not None and _ZONES.isdisjoint(
@@ -112,7 +112,7 @@ _REASONS = {
     "string or blob too big": f"reads or makes a text of more than {LARGEST} bytes",
     "parser stack overflow": "its parentheses and operators are nested too deep",
     "JSON path error": "{}; a path begins with '$.', as in '$.topic'",
-    "user-defined function raised exception": "a date function met a text that is no UTF-8",
+    "user-defined function raised exception": "a date function got a text that is not UTF-8",
     "bad JSON path": "{}; a path begins with '$.', as in '$.topic'",
 }
 _SYNTAX_ERROR = re.compile(r'near "(.*)": syntax error')
@@ -183,9 +183,10 @@ class Filter:
         deadline = time.monotonic() + self._seconds
 
         def cancelled() -> bool:
+            """Return whether to abort the query."""
             return self._stop.is_set() or time.monotonic() > deadline
 
-        with _restricted(connection, rids, cancelled):
+        with _restrict(connection, rids, cancelled):
             return self.judge_restricted(connection, rids)
 
     def judge_restricted(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
@@ -224,12 +225,12 @@ class Filter:
             raise self._interrupt_error() from error
         except UnicodeDecodeError as error:
             # SQLite quotes the row in its message, and the driver cannot read it.
-            raise sqlite3.DataError("fails on a text that is no UTF-8") from error
+            raise sqlite3.DataError("fails on a text that is not UTF-8") from error
         return [rid for (rid,) in found]
 
     def _interrupt_error(self) -> FilterError | StoppedError:
         if self._stop.is_set():
-            return StoppedError(f"the filter of rule {self._rule_id!r} was told to stop")
+            return StoppedError(f"the filter of rule {self._rule_id!r} was stopped")
         return FilterError(self._rule_id, f"ran over its budget of {self._seconds:g} s")
 
     def _compile_error(self, connection: sqlite3.Connection, error: sqlite3.Error) -> FilterError:
@@ -307,7 +308,7 @@ def _fill(connection: sqlite3.Connection, rids: Iterable[int]) -> None:
 
 
 @contextmanager
-def _restricted(
+def _restrict(
     connection: sqlite3.Connection, rids: Iterable[int], cancelled: Callable[[], bool]
 ) -> Iterator[None]:
     """Allow only filters on a connection, over these rows, and interrupt them once it is late."""
@@ -364,7 +365,7 @@ def check_filter(rule_id: str, fragment: str) -> None:
 def filter_checker() -> Iterator[Callable[[str, str], None]]:
     """Yield a `check_filter` for many filters: they share one connection, which is slow to make."""
     timer = _Timer()
-    with _sample() as connection, _restricted(connection, [1], timer.late):
+    with _sample() as connection, _restrict(connection, [1], timer.late):
         yield partial(_check, connection, timer)
 
 
@@ -375,6 +376,7 @@ class _Timer:
     deadline: float = 0.0
 
     def late(self) -> bool:
+        """Return whether the deadline has passed."""
         return time.monotonic() > self.deadline
 
 

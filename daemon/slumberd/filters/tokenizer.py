@@ -89,7 +89,7 @@ def _tokens(fragment: str) -> Iterator[Token]:
     while position < len(fragment):
         match = _TOKEN.match(fragment, position)
         if match is None:
-            raise Refusal(_unexpected(fragment[position]), position)
+            raise Refusal(_describe_unexpected(fragment[position]), position)
         kind = str(match.lastgroup)
         if kind == "comment":
             raise Refusal("comments are not allowed", position)
@@ -100,7 +100,7 @@ def _tokens(fragment: str) -> Iterator[Token]:
         position = match.end()
 
 
-def _unexpected(character: str) -> str:
+def _describe_unexpected(character: str) -> str:
     return _REMEDIES.get(character, f"{character!r} has no place outside a text in single quotes")
 
 

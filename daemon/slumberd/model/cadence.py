@@ -99,7 +99,7 @@ def seconds_of(value: object) -> float:
     seconds = _seconds(value)
     if seconds is None or not 0 < seconds <= LONGEST:
         raise ValueError(
-            f"{value!r} is no duration; write seconds, or a number with s, m, h or d, as '10m'"
+            f"{value!r} is not a duration; write seconds, or a number with s, m, h or d, as '10m'"
         )
     return seconds
 

@@ -1,9 +1,14 @@
-"""Episodes, as callers put them and as a firing reads them."""
+"""Episodes, as callers put them and as a firing reads them.
+
+Also how their timestamps are read, and which keys of their metadata are probably misspelled.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,7 +23,7 @@ class Episode(BaseModel):
         id: Unique over all scopes of a memory store.
         content: What happened, in the host's words.
         timestamp: When it happened, by the caller's clock. ``memory.naive_timestamps`` decides
-            how a store reads one without an offset; a store returns aware ones.
+            how a store reads a timestamp without an offset; a store returns aware timestamps.
         source_node: The graph node that wrote it.
         agent: Part of the scope.
         user: Part of the scope.
@@ -97,3 +102,121 @@ def microseconds(at: datetime) -> int:
 def instant(at: int) -> datetime:
     """Return microseconds since 1970 UTC as an aware UTC instant."""
     return _EPOCH + timedelta(microseconds=at)
+
+
+NaiveTimestamps = Literal["local", "utc", "refuse"]
+"""How a timestamp without an offset is read: in the local zone, as Python does; in UTC; not at all.
+
+The local zone is that of the reading process. When a change of the clock repeats a time, the first
+of both counts, unless the ``fold`` of the datetime is 1. A skipped time is read with the offset
+from before the change.
+"""
+
+
+def in_utc(at: datetime, naive: NaiveTimestamps) -> datetime | None:
+    """Return a datetime in UTC; None when it has no offset and `naive` is ``refuse``.
+
+    Raises:
+        ValueError: It lies outside of the years 1 to 9999 UTC.
+    """
+    if at.tzinfo is None and naive == "refuse":
+        return None
+    try:
+        return _local_in_utc(at) if naive == "local" and at.tzinfo is None else _in_utc(at)
+    except (OverflowError, OSError, ValueError) as error:
+        raise ValueError("lies outside of the years 1 to 9999 UTC") from error
+
+
+def _in_utc(at: datetime) -> datetime:
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _local_in_utc(at: datetime) -> datetime:
+    # By the timestamp, because astimezone shifts a time that the clock skips. In whole seconds,
+    # because a float cannot hold the microseconds of a late year.
+    seconds = int(at.replace(microsecond=0).timestamp())
+    return _EPOCH + timedelta(seconds=seconds, microseconds=at.microsecond)
+
+
+def with_offset(text: str, naive: NaiveTimestamps) -> str:
+    """Return a timestamp's text in UTC when it has no offset; any other text as it is."""
+    try:
+        at = datetime.fromisoformat(text)
+        found = None if at.tzinfo else in_utc(at, naive)
+    except ValueError:
+        return text
+    return found.isoformat() if found else text
+
+
+READ_KEYS = frozenset({
+    "intent", "replaces", "subject", "predicate", "object", "confidence", "importance",
+})  # fmt: skip
+"""The keys of metadata that slumberd reads; all others are the host's own."""
+
+_AROUND = " _-.:,"
+_LONGEST = 32
+"""A longer key cannot be a misspelling."""
+
+
+class Misspelling(NamedTuple):
+    """A key of metadata that is probably misspelled.
+
+    Attributes:
+        key: As the episodes have it.
+        meant: The key that is probably meant.
+        episode_id: The first of the episodes.
+        episodes: How many episodes have the key.
+    """
+
+    key: str
+    meant: str
+    episode_id: str
+    episodes: int = 1
+
+
+def misspellings_in(versions: Iterable[EpisodeVersion]) -> list[Misspelling]:
+    """Return the misspelled keys of some versions, each key once, in the order of the versions."""
+    found: dict[str, Misspelling] = {}
+    for version in versions:
+        for key, meant in misspelled_keys(version.metadata):
+            before = found.get(key)
+            episodes = before.episodes + 1 if before else 1
+            first = before.episode_id if before else version.id
+            found[key] = Misspelling(key, meant, first, episodes)
+    return [*found.values()]
+
+
+def misspelled_keys(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each key that is probably a misspelling, with the key that is probably meant.
+
+    A misspelling differs from a key that slumberd reads by case, by one letter, or by two letters
+    that are swapped, and the metadata lacks that key.
+    """
+    if READ_KEYS.issuperset(metadata):  # the usual case; this runs for every row
+        return
+    for key in metadata:
+        meant = _meant_by(key)
+        if meant and meant not in metadata:
+            yield key, meant
+
+
+@lru_cache(maxsize=4_096)
+def _meant_by(key: str) -> str:
+    """Return the key that is probably meant; empty for a key that is right or the host's own."""
+    if key in READ_KEYS or len(key) > _LONGEST:
+        return ""
+    return next((known for known in sorted(READ_KEYS) if are_near(key, known)), "")
+
+
+def are_near(word: str, other: str) -> bool:
+    """Return whether two words differ by case, surrounding signs, or one typing error only."""
+    return _is_one_slip(word.strip(_AROUND).casefold(), other.strip(_AROUND).casefold())
+
+
+def _is_one_slip(word: str, other: str) -> bool:
+    """Return whether two words are equal, or differ by one typing error."""
+    same = next((n for n, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), None)
+    same = min(len(word), len(other)) if same is None else same
+    left, right = word[same:], other[same:]
+    swapped = left[1::-1] == right[:2] and left[2:] == right[2:]
+    return left[1:] == right[1:] or left[1:] == right or left == right[1:] or swapped

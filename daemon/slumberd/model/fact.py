@@ -72,9 +72,9 @@ class Fact(BaseModel):
         given = self.payload.get("timestamp")
         try:
             at = datetime.fromisoformat(given if isinstance(given, str) else "")
-            return aware(at).astimezone(UTC)
+            return assume_utc(at).astimezone(UTC)
         except (ValueError, OverflowError):  # in a row of another program
-            return aware(self.pinned_at)
+            return assume_utc(self.pinned_at)
 
 
 class FactPattern(BaseModel):
@@ -148,20 +148,20 @@ def position(order: Order, fact: Fact) -> Position:
         case "said_at":
             return microseconds(fact.said_at), fact.id
         case "pinned_at":
-            return microseconds(aware(fact.pinned_at)), fact.id
+            return microseconds(assume_utc(fact.pinned_at)), fact.id
         case "confidence":
-            return confidence(fact), fact.id
+            return sortable_confidence(fact), fact.id
         case _:
             assert_never(order)
 
 
-def confidence(fact: Fact) -> float:
+def sortable_confidence(fact: Fact) -> float:
     """Return a fact's confidence; a value that is not a number sorts below all others."""
     found: object = fact.confidence
     return found if isinstance(found, float) else _NO_CONFIDENCE
 
 
-def aware(at: datetime) -> datetime:
+def assume_utc(at: datetime) -> datetime:
     """Return an aware instant; one without a time zone, from another program, is UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
@@ -187,7 +187,7 @@ def place_after(pattern: FactPattern) -> Position | None:
         order, key, id = orjson.loads(base64.b64decode(padded, b"-_", validate=True))
         place = (float(key) if order == "confidence" else int(key)), str(id)
     except (ValueError, TypeError) as error:
-        raise PatternError("after", pattern.after, "is no cursor of a page of facts") from error
+        raise PatternError("after", pattern.after, "is not a cursor of a page of facts") from error
     if order != pattern.order:
         problem = f"is a cursor of a page by {order}, and the order is {pattern.order}"
         raise PatternError("after", pattern.after, problem)
@@ -274,12 +274,12 @@ def _bound_tests(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
     if (channel := pattern.channel) is not None:
         tests.append(lambda fact: channel_of(fact.id) == channel)
     if (least := pattern.min_confidence) is not None:
-        tests.append(lambda fact: confidence(fact) >= least)
+        tests.append(lambda fact: sortable_confidence(fact) >= least)
     if (most := pattern.max_confidence) is not None:
-        tests.append(lambda fact: 0 <= confidence(fact) <= most)
+        tests.append(lambda fact: 0 <= sortable_confidence(fact) <= most)
     tests += _between(lambda fact: fact.said_at, pattern.said_since, pattern.said_until)
     tests += _between(
-        lambda fact: aware(fact.pinned_at), pattern.pinned_since, pattern.pinned_until
+        lambda fact: assume_utc(fact.pinned_at), pattern.pinned_since, pattern.pinned_until
     )
     return tests
 

@@ -46,12 +46,12 @@ class Limits(NamedTuple):
             else self.max_delete_fraction,
         )
 
-    def exceeded(self, impact: DeletionImpact, stood: int) -> str:
+    def describe_excess(self, impact: DeletionImpact, current: int) -> str:
         """Return which limit a batch exceeds, in words; empty when it exceeds none.
 
         Args:
             impact: The facts that the batch would delete.
-            stood: How many facts are current before the batch.
+            current: How many facts are current before the batch.
         """
         if self.max_deletes is not None and impact.lost > self.max_deletes:
             facts = "fact" if impact.lost == 1 else "facts"
@@ -60,9 +60,9 @@ class Limits(NamedTuple):
         if (
             fraction is not None
             and impact.fewer > MIN_ALARMING_LOSS
-            and impact.fewer > fraction * stood
+            and impact.fewer > fraction * current
         ):
-            left = f"{stood - impact.fewer:,} of {stood:,} facts would be left"
+            left = f"{current - impact.fewer:,} of {current:,} facts would be left"
             return f"{left}; max_delete_fraction is {fraction:g}"
         return ""
 

@@ -148,6 +148,7 @@ class _Place(NamedTuple):
     row: int
 
     def refuse(self, problem: str) -> PromotionError:
+        """Return the error that refuses the row."""
         return PromotionError(self.rule_id, problem, row=self.row)
 
 

@@ -85,7 +85,7 @@ class Equals(_Form):
     @field_validator("equals")
     @classmethod
     def _is_json(cls, value: object) -> object:
-        return checked_json(value)
+        return check_json(value)
 
 
 class OneOf(_Form):
@@ -99,14 +99,14 @@ class OneOf(_Form):
     @field_validator("one_of")
     @classmethod
     def _are_json(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(map(checked_json, values))
+        return tuple(map(check_json, values))
 
 
 Text = str | Prefix | Glob | Matches | OneOf
 """The forms of a slot for texts; a ``str`` matches an equal text."""
 
 
-def checked_json(value: object) -> object:
+def check_json(value: object) -> object:
     """Return a value that JSON can represent; any text, as in all forms.
 
     Raises:
@@ -245,7 +245,9 @@ def _members(glob: str, place: int, end: int) -> list[_Member]:
         if place + 2 < end and glob[place + 1] == "-":
             low, high = glob[place], glob[place + 2]
             if low > high:
-                raise InvalidGlobError(f"{low}-{high} is no range: it ends before it begins", place)
+                raise InvalidGlobError(
+                    f"{low}-{high} is not a range: it ends before it begins", place
+                )
             found.append((low, high))
             place += 3
         else:

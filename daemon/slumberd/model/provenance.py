@@ -87,7 +87,9 @@ def encode_bundle(provenance: ProvenanceBundle) -> dict[str, Plain]:
     """
     given: Mapping[str, object] = {**provenance}
     for name in sorted(_KINDS.keys() ^ given.keys()):
-        raise ProvenanceError(f"_{name}", "missing" if name in _KINDS else "no key of provenance")
+        raise ProvenanceError(
+            f"_{name}", "missing" if name in _KINDS else "not a key of provenance"
+        )
     return {f"_{name}": _encode_part(name, given[name]) for name in _KINDS}
 
 
@@ -111,7 +113,8 @@ def _identifier(text: str, *, slot: str) -> str:
     # The whole text: `$` would let a line feed pass at its end.
     if _IDENTIFIER.fullmatch(text) is None:
         raise ProvenanceError(
-            slot, f"{text!r} is no identifier: a letter or '_', then letters, digits, '_' and '-'"
+            slot,
+            f"{text!r} is not an identifier: a letter or '_', then letters, digits, '_' and '-'",
         )
     return text
 
@@ -146,7 +149,7 @@ def encode(value: object, *, slot: str) -> Plain:
     if "\0" in text:
         raise ProvenanceError(slot, "holds a NUL character")
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise ProvenanceError(slot, "is no valid Unicode")
+        raise ProvenanceError(slot, "is not valid Unicode")
     return text
 
 
@@ -203,7 +206,7 @@ def _json(value: object, slot: str) -> str:
             value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
         )
     except (TypeError, ValueError, RecursionError) as error:
-        raise ProvenanceError(slot, f"is no JSON: {error}") from error
+        raise ProvenanceError(slot, f"is not JSON: {error}") from error
 
 
 def make_identifier(name: str) -> str:

@@ -99,12 +99,12 @@ def importance_of(metadata: Mapping[str, Any]) -> float:
     return float(value) if 0 <= value <= 1 else 0.0
 
 
-def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+def cosine(left: Sequence[float], right: Sequence[float]) -> float:
     """Return the cosine of two vectors, -1 to 1; 0 when they cannot be compared."""
-    lengths = math.hypot(*one), math.hypot(*other)
-    if len(one) != len(other) or not all(0 < length < math.inf for length in lengths):
+    lengths = math.hypot(*left), math.hypot(*right)
+    if len(left) != len(right) or not all(0 < length < math.inf for length in lengths):
         return 0.0
-    parts = (a / lengths[0] * (b / lengths[1]) for a, b in zip(one, other, strict=True))
+    parts = (a / lengths[0] * (b / lengths[1]) for a, b in zip(left, right, strict=True))
     return min(1.0, max(-1.0, math.fsum(parts)))
 
 
@@ -153,7 +153,7 @@ class Gate(BaseModel):
 
     def judge(
         self,
-        said: int,
+        episode_at: int,
         access: Access,
         *,
         at: datetime,
@@ -166,14 +166,16 @@ class Gate(BaseModel):
         do not count, because the result must not depend on the order of the rules.
 
         Args:
-            said: The episode's own instant, microseconds since 1970 UTC.
+            episode_at: The episode's own instant, microseconds since 1970 UTC.
             access: The episode's reads.
             at: The firing's instant.
             relevance: A cosine, -1 to 1.
             importance: 0 to 1.
         """
         context = SalienceContext(
-            last_access_ts=instant(said if access.last is None else max(said, access.last)),
+            last_access_ts=instant(
+                episode_at if access.last is None else max(episode_at, access.last)
+            ),
             access_count=1 + access.reads,
             rule_match_count=1,
             weights=self.weights,

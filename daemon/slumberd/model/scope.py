@@ -57,7 +57,7 @@ def unescape(part: str) -> str:
     return part.replace("%2F", "/").replace("%25", "%")
 
 
-def checked(part: str, *, axis: str, scope: tuple[str | None, ...], operation: str) -> str:
+def check_part(part: str, *, axis: str, scope: tuple[str | None, ...], operation: str) -> str:
     """Return a part of a scope if it is valid.
 
     Raises:
@@ -84,7 +84,7 @@ def validate_scope(scope: Scope, *, operation: str) -> Scope:
     if all(scope) and "".join(scope).isprintable():
         return scope
     for axis, part in zip(Scope._fields, scope, strict=True):
-        checked(part, axis=axis, scope=scope, operation=operation)
+        check_part(part, axis=axis, scope=scope, operation=operation)
     return scope
 
 
@@ -131,7 +131,7 @@ class ScopeFilter:
 
     @classmethod
     def of(cls, user: str, session: str | None, agent: str | None) -> ScopeFilter:
-        """Return a reach with valid parts.
+        """Return a filter with valid parts.
 
         Raises:
             MemoryScopeError: A part is invalid.
@@ -139,11 +139,11 @@ class ScopeFilter:
         parts = {"user": user, "session": session, "agent": agent}
         for axis, part in parts.items():
             if part is not None:
-                checked(part, axis=axis, scope=(user, session, agent), operation="recent")
+                check_part(part, axis=axis, scope=(user, session, agent), operation="recent")
         return cls(user, session, agent)
 
     def holds(self, scope: Scoped | None) -> bool:
-        """Return whether a scope, or the scope of a value, is within reach."""
+        """Return whether the filter includes a scope, or the scope of a value."""
         return (
             scope is not None
             and scope.user == self.user
@@ -190,4 +190,4 @@ class ErasedScopes:
 
 
 ScopeMismatch = Literal["quarantine", "trust_scope", "trust_episode"]
-"""Which owner counts when a row's scope key and its content name different ones."""
+"""Which owner counts when a row's scope key and its content name different owners."""

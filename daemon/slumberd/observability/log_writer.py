@@ -33,14 +33,14 @@ DRAIN_SECONDS = 2.0
 
 @dataclass(slots=True)
 class WriteRequest:
-    """Something for the writing thread to do; usually it writes lines.
+    """A task of the writing thread; usually it writes lines.
 
     Attributes:
-        run: Does it; raises OSError.
-        size: The bytes that wait with it.
+        run: Performs the task; raises OSError.
+        size: The bytes of its lines.
         lines: How many lines are lost when it fails.
-        done: Whether it was done, or failed.
-        error: Why it failed.
+        done: Whether the thread has finished it, with success or not.
+        error: Why it failed; None when it did not.
     """
 
     run: Callable[[], object]
@@ -51,10 +51,10 @@ class WriteRequest:
 
 
 class LineOutput(Protocol):
-    """Where lines go, from any thread: a `LineStream`, or an `LineWriter` before it.
+    """An output of lines for any thread: a `LineStream`, or a `LineWriter` before it.
 
     Attributes:
-        dropped: How many lines were dropped for want of room.
+        dropped: How many lines were dropped because the buffer was full.
     """
 
     dropped: int
@@ -133,7 +133,8 @@ class LineWriter:
     def write_and_wait(self, lines: bytes) -> WriteRequest:
         """Queue lines, and wait for at most `patience_seconds` until they are written.
 
-        While the reader is stuck, this waits no longer: the request says later what became of it.
+        After a first timeout it returns at once, until the reader reads again. The caller asks the
+        request later whether its lines were written.
         """
         request = WriteRequest(partial(self._write, lines), len(lines))
         with self._changed:
@@ -142,13 +143,13 @@ class LineWriter:
             self._stalled = not self._changed.wait_for(lambda: request.done, patience)
         return request
 
-    def do(self, action: Callable[[], None]) -> None:
-        """Let the thread do something between two writes."""
+    def run_between_writes(self, action: Callable[[], None]) -> None:
+        """Queue an action that the thread runs after the lines that wait now."""
         with self._changed:
             self._queue(WriteRequest(action))
 
     def close(self, *, seconds: float = DRAIN_SECONDS) -> None:
-        """Write what waits, and end; give up after so many seconds."""
+        """Write the queued lines and end the thread; give up after `seconds`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

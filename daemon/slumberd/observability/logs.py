@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, Literal
 
 import structlog
 
+from slumberd.model.episode import Misspelling
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.spelling import Misspelling
 from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
 from slumberd.observability.log_writer import LineOutput, LineStream, LineWriter, WriteRequest
 
@@ -43,25 +43,28 @@ def configure(
         colors: Whether that terminal shows colours.
         now: Returns the time.
     """
-    return send(LineStream(stream), rendering(style, terminal=terminal, colors=colors), level, now)
+    return send(
+        LineStream(stream), choose_renderer(style, terminal=terminal, colors=colors), level, now
+    )
 
 
-def rendering(style: Format, *, terminal: bool, colors: bool = True) -> Render:
+def choose_renderer(style: Format, *, terminal: bool, colors: bool = True) -> Render:
     """Return the function that renders events as lines; see `configure`."""
     console = style == "console" or (style == "auto" and terminal)
     return partial(console_line, colors=terminal and colors) if console else json_line
 
 
 def leads_to_journal(descriptor: int, stream: str) -> bool:
-    """Return whether a file is the one that JOURNAL_STREAM names, and no replacement of it."""
+    """Return whether a file is the file that JOURNAL_STREAM names, and not its replacement."""
     status = os.fstat(descriptor)
     return stream == f"{status.st_dev}:{status.st_ino}"
 
 
-def prioritised(render: Render) -> Render:
+def prefix_priority(render: Render) -> Render:
     """Return a function that begins each line with its priority, which the journal removes."""
 
     def render_with_priority(event: Event) -> bytes:
+        """Render an event, with the priority at the start of each line."""
         prefix = _PRIORITIES[event["level"]]
         return b"".join(prefix + line for line in render(event).splitlines(keepends=True))
 
@@ -90,6 +93,7 @@ def queued_writer(sink: LineStream, render: Render, now: Now) -> Iterator[LineWr
     """Yield a queue before a sink, so that a slow reader of the sink blocks no caller."""
 
     def render_dropped(lines: int) -> bytes:
+        """Render the event that reports dropped lines."""
         event = {"ts": timestamp(now()), "level": "warning", "event": "logs.dropped"}
         return render({**event, "lines": lines})
 
@@ -109,7 +113,7 @@ def _configure_structlog(sink: LineOutput, *, level: Level, now: Now, render: Re
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=lambda *_: _EventLogger(sink),
-        # A logger that was used before a reload must not go on with what was configured then.
+        # After a reload, a logger must not keep its old configuration.
         cache_logger_on_first_use=False,
     )
 
@@ -191,7 +195,7 @@ class DeltaLines:
 
     @property
     def dropped(self) -> int:
-        """How many lines of other events were dropped for want of room."""
+        """How many lines of other events were dropped because the buffer was full."""
         return self._sink.dropped
 
     def keyed(self, key: bytes) -> DeltaLines:

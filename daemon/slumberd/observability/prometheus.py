@@ -187,7 +187,7 @@ def exposition(vitals: DaemonHealth) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return the value of a label, escaped for its quotes."""
     return text.translate(_ESCAPED)
 

@@ -46,7 +46,9 @@ _LONGEST_KEY = 256
 
 
 class _Model(Protocol):
-    def embed(self, texts: list[str]) -> NDArray[np.float32]: ...
+    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+        """Return a vector for each text."""
+        ...
 
 
 class WordEmbedder:

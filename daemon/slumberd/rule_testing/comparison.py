@@ -56,7 +56,7 @@ def compare(part: Part, expected: Sequence[Entry], got: Sequence[Entry]) -> list
     )
     pairs |= _match_likely(IDENTITY[part], wanted, found, pairs)
     lines = [
-        Line(entry, got[pairs[n]], _differing(wanted[n], found[pairs[n]]))
+        Line(entry, got[pairs[n]], _differing_keys(wanted[n], found[pairs[n]]))
         if n in pairs
         else Line(entry, None)
         for n, entry in enumerate(expected)
@@ -74,10 +74,10 @@ def _canonical(entry: Entry) -> _Canonical:
 
 
 def _fits(want: _Canonical, entry: _Canonical) -> bool:
-    return not _differing(want, entry)
+    return not _differing_keys(want, entry)
 
 
-def _differing(want: _Canonical, entry: _Canonical) -> tuple[str, ...]:
+def _differing_keys(want: _Canonical, entry: _Canonical) -> tuple[str, ...]:
     return tuple(key for key, value in want.items() if entry.get(key, _NOTHING) != value)
 
 
@@ -137,5 +137,5 @@ def _match_likely(
 
 def _nearness(identity: tuple[str, ...], want: _Canonical, entry: _Canonical) -> int:
     """Return in how many keys two entries agree; 0 when their identity differs."""
-    differing = _differing(want, entry)
+    differing = _differing_keys(want, entry)
     return 0 if any(key in identity for key in differing) else len(want) - len(differing)

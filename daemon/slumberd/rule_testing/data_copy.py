@@ -41,7 +41,9 @@ class Copy:
 
 
 @asynccontextmanager
-async def copied(settings: Settings, clock: Clock, tell: ProgressCallback) -> AsyncIterator[Copy]:
+async def copy_data(
+    settings: Settings, clock: Clock, show_step: ProgressCallback
+) -> AsyncIterator[Copy]:
     """Copy the databases of a configuration, and open the copies. A daemon may run.
 
     The function takes no lock and writes nothing in the directory of the originals. It records
@@ -70,7 +72,7 @@ async def copied(settings: Settings, clock: Clock, tell: ProgressCallback) -> As
             raise
 
 
-def _copy_databases(settings: Settings, folder: Path, tell: ProgressCallback) -> Settings:
+def _copy_databases(settings: Settings, folder: Path, show_step: ProgressCallback) -> Settings:
     place = _settings_of_copy(settings, folder)
     # Facts first: their watermarks must not lie beyond the end of the log.
     pairs = [
@@ -81,7 +83,7 @@ def _copy_databases(settings: Settings, folder: Path, tell: ProgressCallback) ->
     refuse_without_room(needed, shutil.disk_usage(folder).free, folder.parent)
     for source, target in pairs:
         if source.exists():
-            tell(f"copying {source.name}")
+            show_step(f"copying {source.name}")
             copy_database(source, target)
     return place
 

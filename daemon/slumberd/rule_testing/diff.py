@@ -88,7 +88,7 @@ class Differences:
         held: The present rules whose batch exceeds a deletion limit, with that limit. The
             comparison approves such batches on both sides.
         totals: How many facts differ.
-        facts: The facts that differ; usable until the context manager of `differing` ends.
+        facts: The facts that differ; usable until the context manager of `find_differences` ends.
     """
 
     rules: Sequence[RuleChange]
@@ -141,13 +141,13 @@ def _change(
 
 
 @asynccontextmanager
-async def differing(
+async def find_differences(
     settings: Settings,
     present: RuleSet,
     candidate: RuleSet,
     *,
     clock: Clock,
-    tell: ProgressCallback,
+    show_step: ProgressCallback,
     user: str | None = None,
 ) -> AsyncIterator[Differences]:
     """Apply a candidate rule set to a copy of the data, and yield the differences of the facts.
@@ -161,7 +161,7 @@ async def differing(
         present: The rules in force.
         candidate: The rules that may take their place.
         clock: The clock of the firings.
-        tell: Receives the next step, for a progress display.
+        show_step: Receives the next step, for a progress display.
         user: The user whose facts are compared; None compares all.
 
     Raises:
@@ -169,13 +169,13 @@ async def differing(
         FilterError: A filter exceeded its budget.
         StoreError: The disk has no space for a copy, or the originals cannot be read.
     """
-    async with copied(settings, clock, tell) as copy:
-        trial = _Trial(copy, present, clock, tell)
+    async with copy_data(settings, clock, show_step) as copy:
+        trial = _Trial(copy, present, clock, show_step)
         held = await trial.consolidate()
         async with Comparison(copy.settings.facts_path, copy.folder / "compared.db") as facts:
             await facts.keep()
             changes = await trial.replace(candidate, changes_of(present, candidate))
-            tell("comparing the facts")
+            show_step("comparing the facts")
             totals = await facts.compare(user)
             changes = await _count_resting(changes, facts)
             yield Differences(changes, _channel_changes(present, candidate), held, totals, facts)
@@ -208,13 +208,15 @@ def _channel_changes(
 class _Trial:
     """Applies rules to one copy of the data."""
 
-    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: ProgressCallback) -> None:
+    def __init__(
+        self, copy: Copy, rules: RuleSet, clock: Clock, show_step: ProgressCallback
+    ) -> None:
         self._rules = rules
         self._clock = clock
-        self._tell = tell
+        self._show_step = show_step
         self._facts = copy.stores.facts
         self._consolidator = rule_runner_of(
-            copy.settings, copy.stores, BatchTotals(), clock
+            copy.settings, copy.stores, ReasonCounter(), clock
         ).consolidator
 
     async def consolidate(self) -> dict[str, str]:
@@ -236,13 +238,13 @@ class _Trial:
         if rule is None or not change.fired:
             return change
         if change.backfilled:
-            self._tell(f"backfilling {rule.id}")
+            self._show_step(f"backfilling {rule.id}")
             await self._consolidator.backfill(rule, self._clock.now(), by="")
         return replace(change, held=await self._fire_all(rule))
 
     async def _fire_all(self, rule: ConsolidationRule) -> list[str]:
         """Fire a rule to the end of the log; return the deletion limits that it exceeded."""
-        self._tell(f"firing {rule.id}")
+        self._show_step(f"firing {rule.id}")
         problems = []
         request = FireRequest(rule, "manual", self._clock.now())
         while held := (await self._consolidator.fire(request)).held:

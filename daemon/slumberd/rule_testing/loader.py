@@ -199,26 +199,32 @@ def _scope(episode: Episode) -> Scope:
 
 
 def _named_episodes(
-    expect: ExpectForm, here: Sequence[str], said: Sequence[str]
+    expect: ExpectForm, own: Sequence[str], known: Sequence[str]
 ) -> Iterator[tuple[Trail, str, Sequence[str]]]:
-    """Yield each episode id of an expectation: its place, the id, and the ids allowed there."""
+    """Yield each episode id of an expectation: its place, the id, and the ids allowed there.
+
+    Args:
+        expect: The expectation.
+        own: The ids of the episodes of its step.
+        known: These, and the ids of all earlier steps.
+    """
     for number, id in enumerate(expect.filtered):
-        yield ("filtered", number), id, here
+        yield ("filtered", number), id, own
     for number, delta in enumerate(expect.deltas):
-        yield ("deltas", number, "episode"), delta.episode, said
+        yield ("deltas", number, "episode"), delta.episode, known
         for nth, gone in enumerate(delta.replaces):
-            yield ("deltas", number, "replaces", nth), episode_id_of(gone), said
+            yield ("deltas", number, "replaces", nth), episode_id_of(gone), known
         if delta.fact:
-            yield ("deltas", number, "fact"), episode_id_of(delta.fact), said
+            yield ("deltas", number, "fact"), episode_id_of(delta.fact), known
     for number, fact in enumerate(expect.facts):
         if fact.id:
-            yield ("facts", number, "id"), episode_id_of(fact.id), said
+            yield ("facts", number, "id"), episode_id_of(fact.id), known
         for nth, id in enumerate(fact.episodes):
-            yield ("facts", number, "episodes", nth), id, said
+            yield ("facts", number, "episodes", nth), id, known
 
 
 def _suggestion(word: str, known: Collection[str]) -> str:
-    return suggestion(word, known) if known else "there is none"
+    return suggestion(word, known) if known else "none is defined"
 
 
 ENDINGS = (".test.yaml", ".test.yml")

@@ -13,6 +13,7 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.errors import NoInputError
+from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -64,13 +65,13 @@ class PreviewResult(NamedTuple):
     replaced: list[MultiValuedHint]
 
 
-class BatchTotals:
+class ReasonCounter:
     """Counts the reasons of deltas without a change; implements `Logs` and `DeltaLog`."""
 
     def __init__(self) -> None:
         self._counters: dict[str, tuple[Counter[str], Counter[str]]] = {}
 
-    def keyed(self, _: bytes) -> BatchTotals:
+    def keyed(self, _: bytes) -> ReasonCounter:
         """Return itself."""
         return self
 
@@ -111,7 +112,7 @@ def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
 
 
 async def preview_rules(
-    settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: ProgressCallback
+    settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, show_step: ProgressCallback
 ) -> PreviewResult:
     """Return what each rule of kind ``episodes`` selects and what its firing would do, in order.
 
@@ -123,32 +124,34 @@ async def preview_rules(
         whole: Whether these are all rules. If not, the channel settings of other rule files still
             apply.
         clock: The clock of the firings.
-        tell: Receives the next step, for a progress display.
+        show_step: Receives the next step, for a progress display.
 
     Raises:
         NoInputError: There are no episodes.
         FilterError: A filter exceeded its budget.
         StoreError: The disk has no space for a copy, or the originals cannot be read.
     """
-    async with copied(settings, clock, tell) as copy:
+    async with copy_data(settings, clock, show_step) as copy:
         if not (await copy.stores.memory.health()).fragment_count:
             remedy = "there are no episodes yet; `slumberd import` puts some"
             raise NoInputError(f"any episode in {settings.memory_path}", remedy)
-        previewer = _Previewer(copy, rules, clock, tell)
+        previewer = _Previewer(copy, rules, clock, show_step)
         await previewer.apply_channels(whole=whole)
         previews = [await previewer.preview(rule) for rule in rules.of_episodes().rules]
-        return PreviewResult(previews, await previewer.replaced())
+        return PreviewResult(previews, await previewer.find_replaced_predicates())
 
 
 class _Previewer:
     """Fires rules on one copy."""
 
-    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: ProgressCallback) -> None:
+    def __init__(
+        self, copy: Copy, rules: RuleSet, clock: Clock, show_step: ProgressCallback
+    ) -> None:
         self._memory = copy.stores.memory
         self._rules = rules
         self._clock = clock
-        self._tell = tell
-        self._tally = BatchTotals()
+        self._show_step = show_step
+        self._tally = ReasonCounter()
         self._facts = copy.stores.facts
         self._runner = rule_runner_of(copy.settings, copy.stores, self._tally, clock)
 
@@ -164,18 +167,18 @@ class _Previewer:
 
     async def preview(self, rule: ConsolidationRule) -> Preview:
         """Fire one rule, unless it is disabled."""
-        self._tell(f"counting what {rule.id} selects")
+        self._show_step(f"counting what {rule.id} selects")
         matching = await self._memory.matching(rule)
         pending = await self._pending(rule)
         if not rule.enabled:
             return Preview(rule, matching, pending)
-        self._tell(f"firing {rule.id}")
+        self._show_step(f"firing {rule.id}")
         self._tally.clear()
         report = await self._runner.fire(FireRequest(rule, "manual", self._clock.now()))
         held = report.held.problem if report.held else ""
         return Preview(rule, matching, pending, report.channels, self._tally.reasons(), held)
 
-    async def replaced(self) -> list[MultiValuedHint]:
+    async def find_replaced_predicates(self) -> list[MultiValuedHint]:
         """Return the predicates whose objects keep replacing each other."""
         return await self._facts.reads.find_multi_valued_hints()
 

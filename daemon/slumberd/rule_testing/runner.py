@@ -16,11 +16,11 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
+from slumberd.model.episode import Misspelling
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.spelling import Misspelling
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial
@@ -70,7 +70,7 @@ class Verdict:
         return not (self.findings or self.refused)
 
 
-async def tried(trial: Trial) -> Verdict:
+async def run_trial(trial: Trial) -> Verdict:
     """Run one trial, on stores of its own."""
     findings: list[Finding] = []
     try:
@@ -84,12 +84,14 @@ async def tried(trial: Trial) -> Verdict:
 
 
 class _StoppedClock:
-    """A clock that stands still during a trial; implements `Clock`."""
+    """A clock that always returns the same instant; implements `Clock`."""
 
     def now(self) -> datetime:
+        """Return the instant of the first episode."""
         return FIRST
 
     def monotonic(self) -> float:
+        """Return a fixed reading."""
         return 0.0
 
 
@@ -100,6 +102,7 @@ class _Deltas:
     records: list[Record] = field(default_factory=list)
 
     def applied(self, records: Sequence[Record]) -> None:
+        """Collect the records of deltas."""
         self.records += [record for record in records if record.kind != "firing"]
 
     def completed(self, outcome: Outcome) -> None:
@@ -175,14 +178,14 @@ class _Stage:
 
     async def _content(self, episode_ids: Sequence[str]) -> Content:
         deltas = [_delta_entry(record) for record in self._log.records]
-        mentioned = {delta["episode"] for delta in deltas} | await self._selected(episode_ids)
+        mentioned = {delta["episode"] for delta in deltas} | await self._selected_ids(episode_ids)
         return {
             "deltas": tuple(deltas),
             "filtered": tuple({"episode": id} for id in episode_ids if id not in mentioned),
             "facts": tuple(map(_fact_entry, await self._facts.query(FactPattern()))),
         }
 
-    async def _selected(self, episode_ids: Sequence[str]) -> set[str]:
+    async def _selected_ids(self, episode_ids: Sequence[str]) -> set[str]:
         """Return the episodes that any rule selects."""
         return {
             version.id
@@ -233,7 +236,9 @@ def _delta_entry(record: Record) -> Entry:
 
 
 def _fact_entry(fact: Fact) -> Entry:
-    said = {part: fact.payload.get(part) for part in ("subject", "predicate", "object", "content")}
+    statement = {
+        part: fact.payload.get(part) for part in ("subject", "predicate", "object", "content")
+    }
     return {
         "id": fact.id,
         "user": fact.user,
@@ -241,7 +246,7 @@ def _fact_entry(fact: Fact) -> Entry:
         "channel": channel_of(fact.id),
         "confidence": fact.confidence,
         "episodes": sorted(_own_episodes(fact.lineage)),
-        **said,
+        **statement,
     }
 
 

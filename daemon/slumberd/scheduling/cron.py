@@ -126,7 +126,7 @@ def instants_between(
     return list(islice(takewhile(lambda instant: instant <= until, instants), most))
 
 
-def upcoming(
+def next_instants(
     expression: str, timezone: str | None, *, after: datetime, most: int
 ) -> list[datetime]:
     """Return the first `most` instants strictly after another one; aware, UTC.

@@ -205,12 +205,12 @@ class RetryTracker:
             return False
         return not (setback and is_held_back(due, setback, cadence, now=monotonic))
 
-    def succeeded(self, due: Due) -> None:
+    def record_success(self, due: Due) -> None:
         """Record a success: the rule fires again when something else makes it due."""
         self._spent[due.rule_id] = due
         self._setbacks.pop(due.rule_id, None)
 
-    def failed(self, due: Due, *, monotonic: float, may_pass: bool = False) -> Setback:
+    def record_failure(self, due: Due, *, monotonic: float, may_pass: bool = False) -> Setback:
         """Record a failure, and return the new state; see `set_back`."""
         earlier = self._setbacks.get(due.rule_id)
         setback = set_back(due, earlier, now=monotonic, may_pass=may_pass)
@@ -304,7 +304,7 @@ class FailureTracker:
         """The number of failures of each rule since the daemon started."""
         return self._failed
 
-    def failed(self, rule_id: str, at: datetime, error: str) -> Trouble:
+    def record_failure(self, rule_id: str, at: datetime, error: str) -> Trouble:
         """Record a failure, and return the failures of its rule."""
         self._failed[rule_id] += 1
         before = self._by_rule.get(rule_id)
@@ -312,7 +312,7 @@ class FailureTracker:
         self._by_rule[rule_id] = trouble = Trouble(since, failures + 1, error)
         return trouble
 
-    def succeeded(self, rule_id: str) -> Trouble | None:
+    def record_success(self, rule_id: str) -> Trouble | None:
         """Record a success, and return the failures before it; None when there were none."""
         return self._by_rule.pop(rule_id, None)
 

@@ -117,9 +117,9 @@ class Alarm:
 
     def _add(self, rule_id: str, cadence: Cron, timezone: str) -> None:
         trigger = CronTrigger(rule_id, cadence.expression, cadence.timezone or timezone)
-        self._scheduler.add_job(self._ring, trigger, id=rule_id)
+        self._scheduler.add_job(self._wake_caller, trigger, id=rule_id)
 
-    async def _ring(self) -> None:
+    async def _wake_caller(self) -> None:
         # A coroutine: APScheduler would call a plain function in a thread.
         self._wake()
 
@@ -328,25 +328,25 @@ class Scheduler:
             if due.upto is not None:
                 await self._ledger.watermarks.serve(rule.id, due.upto, succeeded_at=at)
                 _log.info(
-                    "firing.served", rule_id=rule.id, trigger=due.trigger, **served_by(due, at)
+                    "firing.served", rule_id=rule.id, trigger=due.trigger, **served_fields(due, at)
                 )
         except SupersededError:
             raise
         except Exception as error:  # noqa: BLE001 - a failing rule must not stop the other rules
             self._record_failure(due, error)
         else:
-            self._succeed(due)
+            self._record_success(due)
             self._unchecked.add(rule.id)  # it may still be due
 
-    def _succeed(self, due: Due) -> None:
-        self._retries.succeeded(due)
-        trouble = self.troubles.succeeded(due.rule_id)
+    def _record_success(self, due: Due) -> None:
+        self._retries.record_success(due)
+        trouble = self.troubles.record_success(due.rule_id)
         if trouble and trouble.degraded:
             _log.info("rule.recovered", rule_id=due.rule_id, failures=trouble.failures)
 
     def _record_failure(self, due: Due, error: Exception) -> None:
         now = self._clock.monotonic()
-        setback = self._retries.failed(due, monotonic=now, may_pass=_may_pass(error))
+        setback = self._retries.record_failure(due, monotonic=now, may_pass=_may_pass(error))
         if isinstance(error, StoppedError):
             _log.info("firing.stopped", rule_id=due.rule_id)
             return
@@ -362,7 +362,7 @@ class Scheduler:
         self._note_trouble(due.rule_id, error)
 
     def _note_trouble(self, rule_id: str, error: Exception) -> None:
-        trouble = self.troubles.failed(rule_id, self._clock.now(), type(error).__name__)
+        trouble = self.troubles.record_failure(rule_id, self._clock.now(), type(error).__name__)
         if trouble.failures == DEGRADED_AFTER:
             _log.warning(
                 "rule.degraded",

@@ -31,7 +31,6 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_modes import make_directory
-from slumberd.model.backup import LedgerHead, Manifest, Role, SavedFile
 from slumberd.service.composition import facts_of, key_of, places_of
 from slumberd.service.state_lock import StateLock
 from slumberd.storage.audit.offline_status import count_erasures

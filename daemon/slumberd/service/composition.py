@@ -22,9 +22,9 @@ from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS
 from slumberd.graph.protocols import GraphStore
+from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
-from slumberd.model.spelling import Misspelling
 from slumberd.provenance.fathom_sink import FathomSink, open_engine
 from slumberd.provenance.file_sink import FileSink
 from slumberd.provenance.protocols import ProvenanceSink

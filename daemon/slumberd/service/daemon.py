@@ -20,7 +20,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.errors import StoppedError, StoreError
-from slumberd.model.finding import Finding
+from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from slumberd.config.settings import Settings
 from slumberd.errors import StoreError
-from slumberd.model.finding import Finding
+from slumberd.model.health import Finding
 from slumberd.storage.audit import offline_status
 from slumberd.storage.audit.offline_status import Open
 from slumberd.storage.sqlite.recovery import look

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.validation import NAME, Form, problems
-from slumberd.config.yaml_reader import dotted
+from slumberd.config.yaml_reader import dotted_path
 from slumberd.consolidation.manual import ManualAssertion
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.errors import UsageError
@@ -147,7 +147,9 @@ def typed_operation(
 
     async def run(request: dict[str, Any], peer: Peer) -> Answer:
         if found := problems(form, request, strict=True):
-            listed = (f"{dotted(each.trail)}: {each.text}".removeprefix(": ") for each in found)
+            listed = (
+                f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found
+            )
             raise UsageError(f"{name}: {'; '.join(listed)}")
         return await operation(form.model_validate(request, strict=True), peer)
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
-from slumberd.cli.commands.explain_output import describe_removal, would_change
+from slumberd.cli.explain_output import describe_removal, would_change
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.consolidation.fire_request import FireRequest

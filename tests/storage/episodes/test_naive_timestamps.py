@@ -13,9 +13,8 @@ import orjson
 import pytest
 
 from slumberd.errors import InputError
-from slumberd.model.episode import Episode
+from slumberd.model.episode import Episode, NaiveTimestamps
 from slumberd.model.firing import START as BEGINNING
-from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.stargraph.test_stargraph_rows import INSERT, row
 from tests.support.builders import episode, rule, triple

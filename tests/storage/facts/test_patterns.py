@@ -424,7 +424,7 @@ def test_an_expression_is_looked_up_by_what_it_begins_with(expression: str, star
         ),
         pytest.param(
             {"id": Glob("x[z-a]")},
-            "id 'x[z-a]' at character 3: z-a is no range: it ends before it begins",
+            "id 'x[z-a]' at character 3: z-a is not a range: it ends before it begins",
             id="a range that ends before it begins",
         ),
         pytest.param(
@@ -436,9 +436,9 @@ def test_an_expression_is_looked_up_by_what_it_begins_with(expression: str, star
         pytest.param({"user": Matches("x(?=y)")}, "invalid perl operator: (?=", id="look-ahead"),
         pytest.param({"agent": Glob("a" * (LONGEST + 1))}, "longer than 1000", id="a long glob"),
         pytest.param({"agent": Matches("a" * (LONGEST + 1))}, "longer than 1000", id="a long one"),
-        pytest.param({"after": "zzz"}, "after 'zzz': is no cursor", id="no cursor"),
-        pytest.param({"after": "é"}, "after 'é': is no cursor", id="no cursor, nor ASCII"),
-        pytest.param({"after": "W10"}, "after 'W10': is no cursor", id="a cursor of nothing"),
+        pytest.param({"after": "zzz"}, "after 'zzz': is not a cursor", id="no cursor"),
+        pytest.param({"after": "é"}, "after 'é': is not a cursor", id="no cursor, nor ASCII"),
+        pytest.param({"after": "W10"}, "after 'W10': is not a cursor", id="a cursor of nothing"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_place(slots: dict[str, Any], told: str) -> None:

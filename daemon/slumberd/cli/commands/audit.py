@@ -21,9 +21,8 @@ from slumberd.cli.commands.verify import verify
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rows
 from slumberd.cli.options import MOST, Config, Json, StateDir
-from slumberd.cli.output import print_json, print_json_lines, print_table
+from slumberd.cli.output import plural, print_json, print_json_lines, print_table
 from slumberd.cli.registry import examples
-from slumberd.cli.wording import plural
 from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
@@ -254,7 +253,7 @@ def export(
 
 
 async def _export(settings: Settings, write: Write, after: int) -> None:
-    async with reading_facts(settings) as store:
+    async with open_facts(settings) as store:
         while True:
             after, lines = await store.reads.export(after=after, limit=EXPORT_PAGE)
             if not lines:

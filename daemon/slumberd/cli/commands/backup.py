@@ -15,10 +15,10 @@ from slumberd.cli.output import cell, print_json, steps
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import megabytes
-from slumberd.model.backup import Manifest
 from slumberd.observability.line_format import printable
 from slumberd.service.backup import Restored, back_up, check_backup
 from slumberd.service.backup import restore as put_back
+from slumberd.storage.sqlite.file_copies import Manifest
 
 
 def backup(
@@ -91,7 +91,7 @@ def _words(manifest: Manifest) -> str:
 
 
 def _left_out(settings: Settings, *, with_key: bool) -> list[str]:
-    """Return what the backup does not hold, in words."""
+    """Return descriptions of what the backup leaves out."""
     key = None if with_key else settings.facts.key_file
     output = settings.provenance_path if settings.provenance.sink == "file" else None
     return [

@@ -14,8 +14,7 @@ import typer
 from slumberd.cli.commands.run import clean_up_on_sigterm
 from slumberd.cli.context import load_settings_and_rules, settings_of
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import cell, print_json, print_table, steps
-from slumberd.cli.wording import plural
+from slumberd.cli.output import cell, plural, print_json, print_table, steps
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings
@@ -63,7 +62,7 @@ async def _preview(settings: Settings, rules: RuleSet, *, whole: bool) -> Previe
     """Return what each rule would do to the data; arguments and errors as of `preview_rules`."""
     with clean_up_on_sigterm(), steps() as show_step:
         return await preview_rules(
-            settings, rules, whole=whole, clock=SystemClock(), tell=show_step
+            settings, rules, whole=whole, clock=SystemClock(), show_step=show_step
         )
 
 

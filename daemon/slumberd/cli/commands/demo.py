@@ -14,12 +14,11 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli import demo_data as sample
-from slumberd.cli.commands.episodes import BatchTotals, put_lines
+from slumberd.cli.commands.episodes import ImportTally, put_lines
 from slumberd.cli.commands.facts import COLUMNS, row
 from slumberd.cli.context import logs
 from slumberd.cli.jsonl import Line, read_lines
-from slumberd.cli.output import print_table
-from slumberd.cli.wording import plural
+from slumberd.cli.output import plural, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError
@@ -96,7 +95,7 @@ async def _show_story(settings: Settings, log: DeltaLines) -> None:
 
 async def _put_day(settings: Settings, name: str) -> None:
     lines = list(read_lines(io.BytesIO(sample.day(name))))
-    tally = BatchTotals(keep=True)
+    tally = ImportTally(keep=True)
     memory = memory_of(settings, CLOCK)
     await put_lines(memory.put_many, lines, tally)
     await memory.close()

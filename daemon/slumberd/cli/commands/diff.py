@@ -13,14 +13,13 @@ import typer
 from slumberd.cli.commands.run import clean_up_on_sigterm
 from slumberd.cli.context import load_settings_and_rules
 from slumberd.cli.options import MOST, Config, Json, StateDir
-from slumberd.cli.output import cell, print_json, print_table, steps
-from slumberd.cli.wording import plural
+from slumberd.cli.output import cell, plural, print_json, print_table, steps
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.model.fact_ids import channel_of
 from slumberd.observability.line_format import printable
-from slumberd.rule_testing.diff import Differences, RuleChange, differing, select_candidate
+from slumberd.rule_testing.diff import Differences, RuleChange, find_differences, select_candidate
 from slumberd.service.composition import rules_in
 from slumberd.service.requests import require_episode_rules
 from slumberd.storage.audit.compare import Difference, Side, Totals
@@ -93,7 +92,9 @@ async def _compare(
         stack.enter_context(clean_up_on_sigterm())
         with steps() as show_step:
             found = await stack.enter_async_context(
-                differing(settings, in_force, candidate, clock=clock, tell=show_step, user=user)
+                find_differences(
+                    settings, in_force, candidate, clock=clock, show_step=show_step, user=user
+                )
             )
         if json:
             await _print_lines(found, limit)
@@ -159,11 +160,11 @@ async def _print_found(found: Differences, limit: int) -> None:
     for line in _remarks(found):
         print(line)
     print()
-    differing = sum(found.totals[:3])
+    changed = sum(found.totals[:3])
     if shown := [difference async for difference in found.facts.differences(limit=limit)]:
         print_table(COLUMNS, map(_row, shown))
-    if differing > len(shown):
-        print(f"and {differing - len(shown):,} more; --limit shows more, --json all")
+    if changed > len(shown):
+        print(f"and {changed - len(shown):,} more; --limit shows more, --json all")
     print(words(found.totals))
 
 

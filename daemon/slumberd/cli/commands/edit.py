@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from slumberd.cli.client import perform_request
-from slumberd.cli.commands.delta_output import print_edit
+from slumberd.cli.commands.fire import print_edit
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, Json, StateDir

@@ -15,8 +15,7 @@ from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import Line, Source, open_input, read_lines
 from slumberd.cli.options import MOST, Config, Json, StateDir
-from slumberd.cli.output import Bar, bar, print_json, print_json_lines, print_table
-from slumberd.cli.wording import plural
+from slumberd.cli.output import Bar, bar, plural, print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError
@@ -53,7 +52,7 @@ class LineWarning(NamedTuple):
 
 
 @dataclass
-class BatchTotals:
+class ImportTally:
     """What became of the lines.
 
     Attributes:
@@ -131,13 +130,13 @@ def import_(
     settings = settings_of(config, state_dir)
     with open_input(file) as source, logs(settings, SystemClock()):
         make_state_dir(settings)
-        tally = asyncio.run(_import(settings, source, BatchTotals(keep=json)))
+        tally = asyncio.run(_import(settings, source, ImportTally(keep=json)))
     _print_tally(tally)
     if tally.rejected:
         raise typer.Exit(InputError.exit_code)
 
 
-def _print_tally(tally: BatchTotals) -> None:
+def _print_tally(tally: ImportTally) -> None:
     if tally.keep:
         rejected = [rejection._asdict() for rejection in tally.kept]
         warnings = [warning._asdict() for warning in tally.warnings]
@@ -150,7 +149,7 @@ def _print_tally(tally: BatchTotals) -> None:
     print(tally)
 
 
-async def _import(settings: Settings, source: Source, tally: BatchTotals) -> BatchTotals:
+async def _import(settings: Settings, source: Source, tally: ImportTally) -> ImportTally:
     # The tally reports misspelled keys, by line.
     memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
     try:
@@ -210,8 +209,8 @@ async def _put(lines: Sequence[Line], put_many: PutMany) -> tuple[PutCounts, lis
     return _sum(before, after), [*refused_before, *refused_after]
 
 
-def _sum(one: PutCounts, other: PutCounts) -> PutCounts:
-    return PutCounts(*map(sum, zip(one, other, strict=True)))
+def _sum(left: PutCounts, right: PutCounts) -> PutCounts:
+    return PutCounts(*map(sum, zip(left, right, strict=True)))
 
 
 def recent(
@@ -242,7 +241,7 @@ def recent(
 async def _recent(
     settings: Settings, user: str, session: str | None, agent: str | None, *, limit: int
 ) -> list[Episode]:
-    async with reading_memory(settings) as memory:
+    async with open_memory(settings) as memory:
         return await memory.recent(user, session, agent, limit=limit)
 
 

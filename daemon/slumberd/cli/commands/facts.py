@@ -14,7 +14,7 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_facts
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
-from slumberd.cli.output import print_json_lines, print_table
+from slumberd.cli.output import fact_document, print_json_lines, print_table
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
@@ -213,7 +213,7 @@ def facts(
     settings = settings_of(config, state_dir)
     found, cursor = _read_page(settings, pattern, valid_at, believed_at)
     if json:
-        print_json_lines(document(fact) for fact in found)
+        print_json_lines(fact_document(fact) for fact in found)
     else:
         empty = "" if found else no_facts(settings, user or [])
         print_table(COLUMNS, (row(fact) for fact in found), empty=empty)
@@ -249,7 +249,7 @@ async def _query(
     valid_at: datetime | None,
     believed_at: datetime | None,
 ) -> list[Fact]:
-    async with reading_facts(settings) as facts:
+    async with open_facts(settings) as facts:
         return await facts.query(pattern, valid_at=valid_at, believed_at=believed_at)
 
 
@@ -266,18 +266,3 @@ def row(fact: Fact) -> tuple[object, ...]:
         fact.confidence,
         fact.said_at,
     )
-
-
-def document(fact: Fact) -> dict[str, Any]:
-    """Return the JSON form of a fact."""
-    return {
-        "id": fact.id,
-        "user": fact.user,
-        "agent": fact.agent,
-        "payload": fact.payload,
-        "lineage": fact.lineage,
-        "confidence": fact.confidence,
-        "said_at": timestamp(fact.said_at),
-        "pinned_at": timestamp(fact.pinned_at),
-        "metadata": fact.metadata,
-    }

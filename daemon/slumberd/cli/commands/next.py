@@ -19,8 +19,7 @@ from slumberd.config.validation import suggestion
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cadence, Cron, cadence_of
 from slumberd.observability.line_format import printable
-from slumberd.scheduling.cron_text import Note, Timetable, timetable
-from slumberd.scheduling.cron_words import in_words
+from slumberd.scheduling.cron_text import Note, Timetable, in_words, timetable
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer
 from slumberd.service.pause import paused_in

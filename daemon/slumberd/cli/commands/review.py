@@ -16,9 +16,8 @@ from slumberd.cli.client import perform_request
 from slumberd.cli.commands.delta_output import limit_of, print_answer, print_firings
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
-from slumberd.cli.output import print_json_lines, print_table
+from slumberd.cli.output import join_names, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
-from slumberd.cli.wording import listed, number, plural
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
 from slumberd.service.composition import reading_facts
@@ -97,7 +96,7 @@ def approve(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Apply a batch that awaits approval; its rule goes on after it."""
+    """Apply a batch that awaits approval; its rule continues with the next batch."""
     answer = perform_request(
         settings_of(config, state_dir),
         "decide",
@@ -117,7 +116,7 @@ def reject(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Skip a batch that awaits approval; its rule goes on after it.
+    """Skip a batch that awaits approval; its rule continues with the next batch.
 
     Nothing of the batch is promoted, unless its episodes change or `slumberd backfill` evaluates
     them.
@@ -141,7 +140,7 @@ def ls(
     if json:
         print_json_lines(wanted)
     else:
-        print_table(QUARANTINE_COLUMNS, map(_row, wanted), empty=_nothing_listed(entries))
+        print_table(QUARANTINE_COLUMNS, map(_row, wanted), empty=_describe_empty_list(entries))
 
 
 async def _entries(settings: Settings) -> list[dict[str, Any]]:
@@ -154,10 +153,10 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
     return tuple(entry[name] for name in names)
 
 
-def _nothing_listed(entries: Sequence[dict[str, Any]]) -> str:
+def _describe_empty_list(entries: Sequence[dict[str, Any]]) -> str:
     """Return the message for an empty list, with the rules that have entries."""
     rules = sorted({entry["rule_id"] for entry in entries})
-    others = f" for these rules; rules with entries: {listed(rules)}" if rules else ""
+    others = f" for these rules; rules with entries: {join_names(rules)}" if rules else ""
     return f"nothing is in quarantine{others}"
 
 
@@ -189,7 +188,7 @@ def retry(
     )
     if not json:
         _print_still_quarantined(answer)
-    print_firings(answer, dry_run=dry_run, json=json, nothing=_nothing_retried(answer, episodes))
+    print_firings(answer, dry_run=dry_run, json=json, nothing=_explain_no_retry(answer, episodes))
 
 
 def _print_still_quarantined(answer: Answer) -> None:
@@ -204,9 +203,9 @@ def _print_still_quarantined(answer: Answer) -> None:
     print(f"{plural(total, 'episode')} {verb} still in quarantine{shown}")
 
 
-def _nothing_retried(answer: Answer, episodes: list[str] | None) -> str:
+def _explain_no_retry(answer: Answer, episodes: list[str] | None) -> str:
     if answer["still_quarantined_total"]:
-        return "no episode can be read again: each has changed since, or is gone"
+        return "no episode can be read again: each has changed since, or no longer exists"
     return "none of these is in quarantine" if episodes else "nothing was in quarantine"
 
 

@@ -11,8 +11,7 @@ from slumberd.cli.client import perform_request
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.cli.wording import number, plural
+from slumberd.cli.output import number, plural, print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, RuleState, read_status
 from slumberd.observability.line_format import printable
@@ -43,7 +42,7 @@ def rules(
     how many versions lie above it. With --json, each rule is printed on a line.
 
     A removed rule keeps its watermark, and the facts that it promoted stay current. If you put it
-    back, it goes on from its watermark. `slumberd undo` undoes its firings.
+    back, it continues from its watermark. `slumberd undo` undoes its firings.
     """
     settings = settings_of(config, state_dir)
     paused = () if removed else paused_in(settings.state_dir)

@@ -78,10 +78,12 @@ def _log_failure(error: Exception) -> None:
 
 def _run(daemon: Daemon, logs: DaemonLogs) -> None:
     def on_hangup() -> None:
+        """Reopen the log file and reload the rules."""
         logs.reopen()
         daemon.reload()
 
     def install_handlers(stop: asyncio.Event) -> None:
+        """Install the handlers of all signals."""
         stop_on_signals(stop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
 
@@ -98,6 +100,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
 
     def on_signal() -> None:
+        """Restore the default handlers, and request the stop."""
         for number in SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
@@ -120,6 +123,7 @@ def clean_up_on_sigterm() -> Iterator[None]:
     signalled, previous = asyncio.Event(), signal.getsignal(signal.SIGTERM)
 
     def cancel() -> None:
+        """Cancel the task of the block."""
         signalled.set()
         if task is not None:
             task.cancel()

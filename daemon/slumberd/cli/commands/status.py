@@ -18,8 +18,7 @@ from slumberd.cli.empty_results import no_rules
 from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import cell, print_json, print_table
-from slumberd.cli.wording import number, plural
+from slumberd.cli.output import cell, number, plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
@@ -28,8 +27,8 @@ from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
 from slumberd.diagnostics.status import RuleState, StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
-from slumberd.model.finding import KINDS, Finding
 from slumberd.model.firing import Counts
+from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
 from slumberd.observability.line_format import printable
 from slumberd.service.composition import rules_of

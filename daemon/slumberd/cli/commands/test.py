@@ -11,11 +11,10 @@ import orjson
 import typer
 from rich.cells import cell_len
 
-from slumberd.cli.commands.explain_output import would_change
 from slumberd.cli.context import settings_of
+from slumberd.cli.explain_output import would_change
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json_lines
-from slumberd.cli.wording import plural
+from slumberd.cli.output import plural, print_json_lines
 from slumberd.config.yaml_scalars import plain, trap
 from slumberd.consolidation.explanation import Decision
 from slumberd.model.fact_ids import episode_id_of
@@ -23,7 +22,7 @@ from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.comparison import Entry, Line, Part
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.runner import Finding, Verdict, tried
+from slumberd.rule_testing.runner import Finding, Verdict, run_trial
 
 FAILED = 1
 """The exit code when a test fails."""
@@ -63,7 +62,7 @@ def print_findings(verdict: Verdict) -> None:
         for reason in _reasons(verdict, finding):
             print(f"  why: {reason}")
     if verdict.refused:
-        print(f"  cannot go on: {printable(verdict.refused)}")
+        print(f"  ended early: {printable(verdict.refused)}")
 
 
 def _heading(verdict: Verdict, finding: Finding) -> str:
@@ -71,7 +70,7 @@ def _heading(verdict: Verdict, finding: Finding) -> str:
 
 
 def _print_line(part: Part, line: Line) -> None:
-    got = _printed_part(part, line)
+    got = _entry_to_print(part, line)
     if line.same:
         print(f"      {_write_entry(part, got)}")
         return
@@ -83,8 +82,8 @@ def _print_line(part: Part, line: Line) -> None:
         print(f"      {_carets(got, line.differing)}")
 
 
-def _printed_part(part: Part, line: Line) -> Entry:
-    """Return of an actual entry what identifies it, and the keys that the test names."""
+def _entry_to_print(part: Part, line: Line) -> Entry:
+    """Return the keys of an actual entry that identify it or that the test names."""
     got = line.got or {}
     if line.expected is None:
         return _without_defaults({key: got.get(key) for key in _KEYS_UNEXPECTED[part]})
@@ -225,7 +224,7 @@ def _find_trials(
 
 
 async def _run_all(trials: Sequence[Trial]) -> list[Verdict]:
-    return [await tried(trial) for trial in trials]
+    return [await run_trial(trial) for trial in trials]
 
 
 def _print_verdicts(verdicts: Sequence[Verdict]) -> None:

@@ -16,8 +16,7 @@ import typer
 from slumberd.cli.context import logs, settings_of
 from slumberd.cli.jsonl import open_input
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json
-from slumberd.cli.wording import plural
+from slumberd.cli.output import plural, print_json
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, UsageError
@@ -195,6 +194,6 @@ async def _verify(settings: Settings, against: str | None, chain_only: bool) -> 
 async def _verify_against(
     settings: Settings, checkpoints: Checkpoints, chain_only: bool
 ) -> Verification:
-    async with auditing(settings) as facts:
+    async with open_facts_for_audit(settings) as facts:
         rows, head, broken = await facts.verify(checkpoints, chain_only=chain_only)
     return Verification(rows, head, broken, checkpoints.count, chain_only)

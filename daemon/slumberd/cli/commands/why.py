@@ -18,7 +18,6 @@ from slumberd.cli.commands.explain_output import (
     print_episode,
     would_change,
 )
-from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
@@ -99,7 +98,7 @@ def _check_unicode(id: str) -> str:
 
 
 async def _explain(settings: Settings, fact_id: str) -> tuple[Explanation, Versions]:
-    async with reading_facts(settings) as facts:
+    async with open_facts(settings) as facts:
         explanation = await facts.why(fact_id)
     ids = [source.id for source in explanation.sources]
     by_rule = await _read_newest(settings, [_EVERYTHING], ids)
@@ -112,7 +111,7 @@ async def _read_newest(
     """Return the newest versions of episodes that each rule selects, by the rule's id."""
     if not settings.memory_path.exists():
         return {rule.id: {} for rule in rules}
-    async with reading_memory(settings) as memory:
+    async with open_memory(settings) as memory:
         return {
             rule.id: {
                 version.id: version for version in await memory.reread(rule, ids, upto=_NEWEST)
@@ -160,7 +159,7 @@ async def _read_outcome(
     version = newest.pop(_EVERYTHING.id).get(episode_id)
     versions = {id: found[episode_id] for id, found in newest.items() if episode_id in found}
     held: Mapping[str, HeldBatch] = {}
-    async with reading_facts_or_none(settings) as facts:
+    async with open_facts_if_present(settings) as facts:
         if facts is None:
             decisions = _before_any_firing(episode_id, rules, versions)
         else:

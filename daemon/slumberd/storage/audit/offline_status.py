@@ -11,9 +11,8 @@ from functools import partial, reduce
 
 import orjson
 
-from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.firing import Counts
-from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.provenance import Lag
 from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.sql_statements import statements

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.model.naive_timestamps import NaiveTimestamps
+from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
     Scope,

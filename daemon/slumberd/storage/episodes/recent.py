@@ -28,8 +28,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from slumberd.model.episode import Episode, EpisodeVersion, instant
-from slumberd.model.naive_timestamps import NaiveTimestamps
+from slumberd.model.episode import Episode, EpisodeVersion, NaiveTimestamps, instant
 from slumberd.model.scope import PLACEHOLDER_KEY, Scope, ScopeFilter, ScopeMismatch, escape
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import decode, episode_of

@@ -12,8 +12,14 @@ import orjson
 
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.construct import construct
-from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
-from slumberd.model.naive_timestamps import NaiveTimestamps, in_utc
+from slumberd.model.episode import (
+    Episode,
+    EpisodeVersion,
+    NaiveTimestamps,
+    in_utc,
+    instant,
+    microseconds,
+)
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
     Scope,

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from slumberd.model.episode import Episode
-from slumberd.model.spelling import Misspelling, misspelled_keys
+from slumberd.model.episode import Episode, Misspelling, misspelled_keys
 
 _log = structlog.get_logger("slumberd")
 

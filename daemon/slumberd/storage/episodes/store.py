@@ -16,14 +16,18 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.errors import MemoryScopeError
 from slumberd.filters import sandbox
 from slumberd.model.delta import AnyDelta
-from slumberd.model.episode import Episode, EpisodeVersion, microseconds
+from slumberd.model.episode import (
+    Episode,
+    EpisodeVersion,
+    Misspelling,
+    NaiveTimestamps,
+    microseconds,
+)
 from slumberd.model.firing import Position, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
-from slumberd.model.spelling import Misspelling
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.batch_deltas import classify_all, log_left_out

@@ -15,9 +15,8 @@ import orjson
 from slumberd.errors import StoppedError
 from slumberd.filters import sandbox
 from slumberd.filters.sandbox import Filter, Verdict
-from slumberd.model.episode import EpisodeVersion
+from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
 from slumberd.model.firing import Position, Window
-from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.sql_statements import statements

@@ -15,8 +15,7 @@ import orjson
 
 from slumberd.consolidation.claim import Fault, claim_of
 from slumberd.errors import ForgottenError, MemoryScopeError, UnreadableEpisodeError
-from slumberd.model.episode import Episode, microseconds
-from slumberd.model.naive_timestamps import NaiveTimestamps
+from slumberd.model.episode import Episode, NaiveTimestamps, microseconds
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
 from slumberd.sql_statements import statements

@@ -103,23 +103,23 @@ def would_change(
     """
     match decision.outcome:
         case "pending":
-            return _pending(decision.rule_id, rule, held)
+            return _remedy_if_pending(decision.rule_id, rule, held)
         case "filtered":
-            return _filtered(decision.rule_id, rule)
+            return _remedy_if_filtered(decision.rule_id, rule)
         case "forgotten":
             return "its scope was erased; only episodes that are newer than the erasure count"
         case "skipped":
-            return _skipped(decision.rule_id, in_memory=in_memory)
+            return _remedy_if_skipped(decision.rule_id, in_memory=in_memory)
         case "undone":
             return f"`slumberd backfill {decision.rule_id}`"
         case "quarantined":
-            return _quarantined(decision)
+            return _remedy_if_quarantined(decision)
         case _:
-            return _resolved(decision, rule, _remedy_for_rival(decision, latest))
+            return _remedy_if_resolved(decision, rule, _remedy_for_rival(decision, latest))
 
 
 def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
-    """Return what a person does about a newer claim: one of the future needs its own repair."""
+    """Return the remedy for a newer claim; a claim dated in the future must itself be repaired."""
     rival = decision.rival
     if rival is None or latest is None or rival.at <= latest:
         return LATER
@@ -127,27 +127,27 @@ def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
     return f"{dated}: put that one again with its real timestamp"
 
 
-def _pending(rule_id: str, rule: ConsolidationRule | None, held: HeldBatch | None) -> str:
+def _remedy_if_pending(rule_id: str, rule: ConsolidationRule | None, held: HeldBatch | None) -> str:
     if held is not None and not held.approved:
         return f"{rule_id} awaits approval ({held.problem}): `slumberd approve {held.firing_id}`"
     disabled = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
     return f"{disabled}`slumberd fire {rule_id}`"
 
 
-def _filtered(rule_id: str, rule: ConsolidationRule | None) -> str:
+def _remedy_if_filtered(rule_id: str, rule: ConsolidationRule | None) -> str:
     if rule is None:
         return f"{rule_id} is no longer loaded; its filter did not select the episode"
     return f"the filter of {rule_id} does not select it: {printable(rule.when_filter)}"
 
 
-def _skipped(rule_id: str, *, in_memory: bool) -> str:
+def _remedy_if_skipped(rule_id: str, *, in_memory: bool) -> str:
     if not in_memory:
         return f"{rule_id} never evaluated it, and it is no longer in memory.db; put it again"
     causes = "the rule began later or was edited since, or the row was erased or dropped"
     return f"{rule_id} has no row about it ({causes}): `slumberd backfill {rule_id}`"
 
 
-def _quarantined(decision: Decision) -> str:
+def _remedy_if_quarantined(decision: Decision) -> str:
     if decision.reason == ID_TAKEN:
         return "another user, agent or channel holds its id; put it under one of its own"
     retry = f"`slumberd quarantine retry {printable(episode_id_of(decision.fact_id))}`"
@@ -167,7 +167,7 @@ def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) ->
         gone = ", ".join(map(printable, row.record.replaces)) if row else ""
         return f"{NOTHING}: it deleted {gone}"
     if decision.removed_by:
-        return _removed(decision.removed_by, decision, again)
+        return _remedy_if_removed(decision.removed_by, decision, again)
     if decision.holder:
         return f"a newer episode holds the key: {printable(decision.holder)}; {again}"
     return _NOOPS.get(decision.reason, again).format(again=again)
