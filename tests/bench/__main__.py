@@ -21,7 +21,6 @@ from typing import Any
 import orjson
 
 from tests.bench import (
-    auditing,
     consolidating,
     firing,
     profiling,

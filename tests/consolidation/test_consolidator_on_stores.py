@@ -22,7 +22,6 @@ from slumberd.model.firing import START as LOG_START
 from slumberd.model.firing import Position, Window
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.spelling import Misspelling
 from slumberd.storage.facts import ledger, lifecycle
 from slumberd.storage.facts.lifecycle import head_of
 from slumberd.storage.sqlite.database import Database

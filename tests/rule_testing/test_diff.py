@@ -184,7 +184,7 @@ async def test_watermarks_of_a_copy_never_lie_beyond_its_log(tmp_path: Path) -> 
 
     await say("e1")
     place = Settings(state_dir=tmp_path, rules_dir=tmp_path)
-    async with copied(place, CLOCK, go_on) as copy:
+    async with copy_data(place, CLOCK, go_on) as copy:
         mark = await copy.stores.facts.watermarks.position("all")
         newest = await copy.stores.memory.newest()
         _, _, broken = await copy.stores.facts.verify()

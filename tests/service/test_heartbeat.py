@@ -247,7 +247,7 @@ async def test_rule_that_must_not_fire_is_not_late(tmp_path: Path, state: str) -
 async def test_beat_counts_rules_that_fail(tmp_path: Path) -> None:
     async with _open_stores(tmp_path, rule("once"), rule("ever"), rule("never")) as monitored:
         for name in ("once", "ever", "ever", "ever"):
-            monitored.troubles.failed(name, at(0), "StoreError")
+            monitored.troubles.record_failure(name, at(0), "StoreError")
 
         line = await monitored.beat()
 
@@ -291,7 +291,7 @@ async def test_counters_of_the_textfile_continue_after_a_restart(
             for episode in episodes:
                 await monitored.memory.put_many([episode])
                 await monitored.runner.fire(FireRequest(tea, "every", at(0)))
-            monitored.troubles.failed("tea", at(0), "StoreError")
+            monitored.troubles.record_failure("tea", at(0), "StoreError")
             await monitored.beat()
 
     await live(*(triple(f"e{n}", "alice", "likes", n, timestamp=at(n)) for n in range(5)))

@@ -13,7 +13,7 @@ from typing import Self
 
 from slumberd.consolidation.incoming import Candidate
 from slumberd.errors import FilterError, StoppedError
-from slumberd.model.episode import Episode, EpisodeVersion, instant
+from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
 from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, Window
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record

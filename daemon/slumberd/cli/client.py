@@ -16,9 +16,9 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
 from slumberd.errors import NotRunningError, SlumberdError, StoreError
-from slumberd.model.finding import Finding
+from slumberd.model.episode import Misspelling
+from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.spelling import Misspelling
 from slumberd.service.control_socket import Answer, ask
 from slumberd.service.daemon import perform
 from slumberd.storage.audit import offline_status

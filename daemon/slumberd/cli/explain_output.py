@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from slumberd.cli.commands.facts import document as fact_document
-from slumberd.cli.output import cell, print_table
+from slumberd.cli.output import cell, fact_document, print_table
 from slumberd.consolidation.explanation import (
     AssertingRow,
     Decision,
@@ -154,15 +153,15 @@ def _remedy_if_quarantined(decision: Decision) -> str:
     return f"repair the episode; or repair the rule or the settings, then {retry}"
 
 
-def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
+def _remedy_if_resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
     """Return what would change what the precedence rule made of an episode."""
     row = decision.row
     if decision.is_current:
         return f"{NOTHING}: its fact is current"
     if row and row.event == "gated":
-        return _gated(row)
+        return _remedy_if_gated(row)
     if row and row.event == "withdrawal":
-        return _filtered(decision.rule_id, rule)
+        return _remedy_if_filtered(decision.rule_id, rule)
     if decision.outcome == "delete":
         gone = ", ".join(map(printable, row.record.replaces)) if row else ""
         return f"{NOTHING}: it deleted {gone}"
@@ -173,13 +172,13 @@ def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) ->
     return _NOOPS.get(decision.reason, again).format(again=again)
 
 
-def _gated(row: DetailedRecord) -> str:
+def _remedy_if_gated(row: DetailedRecord) -> str:
     salience, least = row.document["salience"], row.document["min"]
     below = f"its salience was {salience:.4f}, and {row.record.rule_id} requires {least:g}"
     return f"{below}; the rule scores it again when it is read"
 
 
-def _removed(row: DetailedRecord, decision: Decision, again: str) -> str:
+def _remedy_if_removed(row: DetailedRecord, decision: Decision, again: str) -> str:
     removal = describe_removal(row, decision.fact_id)
     if row.undoes and row.record.fact_id == decision.fact_id:
         return f"{removal}: `slumberd undo {row.record.firing_id}`"

@@ -33,7 +33,7 @@ from slumberd.diagnostics.store_checks import (
 )
 from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
-from slumberd.model.finding import Finding
+from slumberd.model.health import Finding
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.storage.audit import offline_status
 from slumberd.storage.audit.offline_status import Open

@@ -181,7 +181,7 @@ def exposition(vitals: DaemonHealth) -> bytes:
     lines = [
         *_lines(OF_DAEMON, [("", vitals)]),
         *_lines(
-            OF_RULE, [(f'{{rule="{escaped(rule.status.rule_id)}"}}', rule) for rule in vitals.rules]
+            OF_RULE, [(f'{{rule="{escape(rule.status.rule_id)}"}}', rule) for rule in vitals.rules]
         ),
     ]
     return "".join(f"{line}\n" for line in lines).encode()

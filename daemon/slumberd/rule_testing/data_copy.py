@@ -62,7 +62,7 @@ async def copy_data(
     with tempfile.TemporaryDirectory(prefix="slumberd-") as name:
         folder = Path(name)
         try:
-            place = await asyncio.to_thread(_copy_databases, settings, folder, tell)
+            place = await asyncio.to_thread(_copy_databases, settings, folder, show_step)
             async with open_stores(place, clock, place.facts_path) as stores:
                 await stores.facts.ledger.notice_external()
                 yield Copy(place, stores, folder)

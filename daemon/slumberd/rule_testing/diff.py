@@ -13,8 +13,8 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
-from slumberd.rule_testing.preview import BatchTotals
+from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
+from slumberd.rule_testing.preview import ReasonCounter
 from slumberd.service.rule_runner import rule_runner_of
 from slumberd.storage.audit.compare import Comparison, Totals
 

@@ -17,8 +17,7 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.spelling import Misspelling
-from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
+from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
 from slumberd.service.rule_runner import rule_runner_of
 from slumberd.storage.episodes.windows import Matching
 

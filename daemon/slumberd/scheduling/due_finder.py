@@ -34,7 +34,7 @@ Mark = tuple[Position, datetime]
 """A rule's watermark, and the last cron instant that it has served."""
 
 
-def served_by(due: Due, at: datetime) -> dict[str, object]:
+def served_fields(due: Due, at: datetime) -> dict[str, object]:
     """Return the fields of a log line: which cron instants a firing serves, and how late.
 
     Args:
@@ -124,7 +124,9 @@ class DueRuleFinder:
         if not reason or due.upto is None:
             return due
         await self._ledger.watermarks.serve(rule.id, due.upto)
-        _log.warning("firing.skipped", rule_id=rule.id, reason=reason, **served_by(due, view.now))
+        _log.warning(
+            "firing.skipped", rule_id=rule.id, reason=reason, **served_fields(due, view.now)
+        )
         return None
 
     async def _begin(self, rule: ConsolidationRule, view: _View) -> Mark:

@@ -41,7 +41,7 @@ from slumberd.scheduling.due import (
     RetryTracker,
     jump_between,
 )
-from slumberd.scheduling.due_finder import DueRuleFinder, served_by
+from slumberd.scheduling.due_finder import DueRuleFinder, served_fields
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 

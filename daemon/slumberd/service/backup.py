@@ -37,7 +37,15 @@ from slumberd.storage.audit.offline_status import count_erasures
 from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite import file_exchange
 from slumberd.storage.sqlite.backup import check_not_in_use, copy_together, is_full, size_of
-from slumberd.storage.sqlite.file_copies import copy_file, describe_copy, digest
+from slumberd.storage.sqlite.file_copies import (
+    LedgerHead,
+    Manifest,
+    Role,
+    SavedFile,
+    copy_file,
+    describe_copy,
+    digest,
+)
 from slumberd.storage.sqlite.recovery import damage_in, look
 
 MANIFEST = "backup.json"

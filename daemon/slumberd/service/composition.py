@@ -245,7 +245,7 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
 
 
 @asynccontextmanager
-async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+async def open_facts_for_audit(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
     """Open the facts with the key of their ledger, for passes over the whole ledger.
 
     Raises:
@@ -256,7 +256,7 @@ async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        async with _existing_facts(settings, key=key_of(settings)) as facts:
+        async with _open_existing_facts(settings, key=key_of(settings)) as facts:
             yield facts
     finally:
         if was_enabled:
@@ -264,18 +264,18 @@ async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
 
 
 @asynccontextmanager
-async def reading_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+async def open_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
     """Open the facts for reading, without a trace in the directory.
 
     Raises:
         NoInputError: The database does not exist yet.
     """
-    async with _existing_facts(settings) as facts:
+    async with _open_existing_facts(settings) as facts:
         yield facts
 
 
 @asynccontextmanager
-async def _existing_facts(
+async def _open_existing_facts(
     settings: Settings, *, key: bytes | None = None
 ) -> AsyncIterator[SQLiteFactStore]:
     path = settings.facts_path
@@ -288,7 +288,7 @@ async def _existing_facts(
 
 
 @asynccontextmanager
-async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
+async def open_facts_if_present(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
     """Open the facts for reading; yield None when slumberd has not made the database yet."""
     path = settings.facts_path
     if not _has_ledger(path):
@@ -299,7 +299,7 @@ async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactS
 
 
 @asynccontextmanager
-async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
+async def open_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
     """Open the episodes for reading, without a trace in the directory.
 
     Raises:

@@ -26,7 +26,7 @@ from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
-from slumberd.service.composition import auditing, reading_facts
+from slumberd.service.composition import open_facts, open_facts_for_audit
 from slumberd.storage.audit.replay import Replay
 from slumberd.storage.facts.reads import FactReader
 
@@ -122,7 +122,7 @@ async def _read_rows(
     settings: Settings, wanted: Wanted, *, after: int | None, limit: int
 ) -> tuple[list[Record], int]:
     """Return the wanted rows, and how many rows the ledger has."""
-    async with reading_facts(settings) as store:
+    async with open_facts(settings) as store:
         rows = await store.reads.ledger_rows()
         if after is None:
             return await _last(store.reads, wanted, limit), rows
@@ -207,7 +207,7 @@ def replay(
 
 
 async def _replay(settings: Settings, file: Path) -> Replay:
-    async with auditing(settings) as store:
+    async with open_facts_for_audit(settings) as store:
         return await store.reads.replay(file)
 
 

@@ -21,7 +21,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode
 from slumberd.observability.line_format import timestamp
-from slumberd.service.composition import memory_of, reading_memory
+from slumberd.service.composition import memory_of, open_memory
 from slumberd.storage.episodes.writes import PutCounts
 
 COLUMNS = ("id", "at", "session", "agent", "content")
@@ -160,7 +160,7 @@ async def _import(settings: Settings, source: Source, tally: ImportTally) -> Imp
     return tally
 
 
-async def _put_all(put_many: PutMany, source: Source, tally: BatchTotals, shown: Bar) -> None:
+async def _put_all(put_many: PutMany, source: Source, tally: ImportTally, shown: Bar) -> None:
     for lines in batches(read_lines(source.stream)):
         await put_lines(put_many, lines, tally)
         shown.at(source.position(), plural(tally.put, "episode"))
@@ -173,7 +173,7 @@ def batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield batch
 
 
-async def put_lines(put_many: PutMany, lines: Sequence[Line], tally: BatchTotals) -> None:
+async def put_lines(put_many: PutMany, lines: Sequence[Line], tally: ImportTally) -> None:
     """Put lines in order, and record in the tally what became of each.
 
     Args:

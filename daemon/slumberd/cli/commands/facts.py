@@ -19,8 +19,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
-from slumberd.observability.line_format import timestamp
-from slumberd.service.composition import reading_facts
+from slumberd.service.composition import open_facts
 
 _FORMS = {"prefix": Prefix, "glob": Glob, "regex": Matches}
 _SLOT = f"{', '.join(SLOTS[:-1])} or {SLOTS[-1]}"

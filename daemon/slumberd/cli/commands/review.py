@@ -13,14 +13,14 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.client import perform_request
-from slumberd.cli.commands.delta_output import limit_of, print_answer, print_firings
+from slumberd.cli.commands.fire import limit_of, print_answer, print_firings
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
 from slumberd.cli.output import join_names, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
-from slumberd.service.composition import reading_facts
+from slumberd.service.composition import open_facts
 from slumberd.service.control_socket import Answer
 
 QUARANTINE_COLUMNS = ("episode", "rule", "channel", "reason", "detail", "row")
@@ -144,7 +144,7 @@ def ls(
 
 
 async def _entries(settings: Settings) -> list[dict[str, Any]]:
-    async with reading_facts(settings) as facts:
+    async with open_facts(settings) as facts:
         return await facts.reads.quarantine()
 
 

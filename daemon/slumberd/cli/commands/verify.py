@@ -22,7 +22,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
-from slumberd.service.composition import auditing
+from slumberd.service.composition import open_facts_for_audit
 
 BROKEN = 1
 """The exit code when the ledger or the facts are wrong."""

@@ -9,7 +9,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from slumberd.cli.commands.explain_output import (
+from slumberd.cli.context import settings_of
+from slumberd.cli.explain_output import (
     DECISION_COLUMNS,
     FactExplanation,
     Versions,
@@ -29,9 +30,9 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.service.composition import (
-    reading_facts,
-    reading_facts_or_none,
-    reading_memory,
+    open_facts,
+    open_facts_if_present,
+    open_memory,
     rules_of,
 )
 

@@ -13,7 +13,7 @@ from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.graph_promotion import Promoted, ledger_rule_id
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
-from slumberd.model.fact import Fact, FactPattern, aware
+from slumberd.model.fact import Fact, FactPattern, assume_utc
 from slumberd.model.firing import Firing, Trigger
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint
@@ -146,7 +146,7 @@ class SQLiteFactStore:
             InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
-        declared = assertion_of(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
+        declared = assertion_of(fact)._replace(pinned_at=microseconds(assume_utc(fact.pinned_at)))
         await self.ledger.edit(lambda edits: edits.declare_fact(declared))
 
     async def unpin(self, fact_id: str) -> None:
