@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from tests.bench import (
+    auditing,
     consolidating,
     firing,
     profiling,
