@@ -574,7 +574,7 @@ async def test_a_keyed_ledger_refuses_another_key_before_anything_is_written(
 
 async def test_a_ledger_begun_without_a_key_gets_none(path: Path) -> None:
     async with SQLiteFactStore(path, key=KEY) as store:
-        with pytest.raises(LedgerKeyError, match="remove facts.key_file"):
+        with pytest.raises(LedgerKeyError, match=r"remove facts\.key_file"):
             await store.bootstrap()
 
 
