@@ -211,7 +211,7 @@ def test_a_keyed_ledger_without_its_key_is_78(keyed: Installation) -> None:
         done = keyed.run(*command)
 
         assert done.returncode == 78
-        assert "name the file of its key in facts.key_file" in done.stderr
+        assert "set facts.key_file to the file of its key" in done.stderr
 
 
 def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Installation) -> None:

@@ -64,19 +64,19 @@ class ExplainedStores:
 
     async def fire(self, *rules: ConsolidationRule, by: str = "") -> list[str]:
         done = []
-        for one in rules or (ALL,):
+        for loaded in rules or (ALL,):
             self.clock.advance(60)
             report = await self.consolidator.fire(
-                FireRequest(one, "manual", self.clock.now(), by=by)
+                FireRequest(loaded, "manual", self.clock.now(), by=by)
             )
             done += report.firing_ids
         return done
 
-    async def backfill(self, one: ConsolidationRule = ALL) -> None:
+    async def backfill(self, loaded: ConsolidationRule = ALL) -> None:
         self.clock.advance(60)
-        await self.consolidator.backfill(one, self.clock.now(), by="me")
+        await self.consolidator.backfill(loaded, self.clock.now(), by="me")
 
-    async def told(self, *episodes: Episode) -> str:
+    async def put_and_fire(self, *episodes: Episode) -> str:
         """Put some episodes, fire the rule of everything, and return the firing's id."""
         await self.put(*episodes)
         return (await self.fire())[0]
@@ -88,22 +88,24 @@ class ExplainedStores:
         )
         return outcome.firing_id
 
-    async def decided(self, id: str, *rules: ConsolidationRule) -> list[Decision]:
-        found = {one.id: await self.memory.reread(one, [id], upto=2**63 - 1) for one in rules}
+    async def decisions_of(self, id: str, *rules: ConsolidationRule) -> list[Decision]:
+        found = {
+            loaded.id: await self.memory.reread(loaded, [id], upto=2**63 - 1) for loaded in rules
+        }
         versions = {rule_id: some[0] for rule_id, some in found.items() if some}
         return await self.facts.reads.decisions_of(id, rules, versions)
 
-    async def decision(self, id: str, one: ConsolidationRule = ALL) -> Decision:
-        (decision,) = await self.decided(id, one)
+    async def decision(self, id: str, loaded: ConsolidationRule = ALL) -> Decision:
+        (decision,) = await self.decisions_of(id, loaded)
         return decision
 
-    async def told_of(self, id: str, one: ConsolidationRule = ALL) -> tuple[str, str]:
+    async def outcome_of(self, id: str, loaded: ConsolidationRule = ALL) -> tuple[str, str]:
         """Return what became of an episode, and what would change that."""
-        decision = await self.decision(id, one)
-        return decision.outcome, would_change(decision, one)
+        decision = await self.decision(id, loaded)
+        return decision.outcome, would_change(decision, loaded)
 
-    async def gone(self, fact_id: str) -> str:
-        """Return how a fact went that does not stand."""
+    async def removal_of(self, fact_id: str) -> str:
+        """Return how a fact was removed that is not current."""
         explanation = await self.facts.why(fact_id)
         assert explanation.fact is None
         assert explanation.taken_out is not None
@@ -138,11 +140,11 @@ async def home(tmp_path: Path) -> AsyncIterator[ExplainedStores]:
 async def test_episode_that_no_rule_has_read_is_pending(home: ExplainedStores) -> None:
     await home.put(PORTO)
 
-    assert await home.told_of("e1") == ("pending", "`slumberd fire all`")
+    assert await home.outcome_of("e1") == ("pending", "`slumberd fire all`")
 
 
 async def test_newer_version_is_pending_whatever_became_of_the_older(home: ExplainedStores) -> None:
-    await home.told(PORTO)
+    await home.put_and_fire(PORTO)
     await home.put(PORTO.model_copy(update={"content": "Porto!"}))
 
     decision = await home.decision("e1")
@@ -155,14 +157,14 @@ async def test_newer_version_is_pending_whatever_became_of_the_older(home: Expla
 async def test_disabled_rule_fires_by_hand_only(home: ExplainedStores) -> None:
     await home.put(PORTO)
 
-    became, remedy = await home.told_of("e1", rule("off", enabled=False))
+    became, remedy = await home.outcome_of("e1", rule("off", enabled=False))
 
     assert (became, remedy) == ("pending", "off is disabled, but: `slumberd fire off`")
 
 
-async def test_batch_that_is_held_waits_for_a_person(home: ExplainedStores) -> None:
+async def test_episode_of_a_held_batch_is_pending_until_approval(home: ExplainedStores) -> None:
     braked = rule("all", limits=Limits(max_deletes=0))
-    await home.told(PORTO)
+    await home.put_and_fire(PORTO)
     await home.put(LEFT)
     await home.fire(braked)
     held = (await home.facts.ledger.held())["all"]
@@ -180,7 +182,7 @@ async def test_episode_that_the_filter_does_not_select_is_filtered(home: Explain
     await home.put(TEA)
     await home.fire(SHORT)
 
-    facts, notes = await home.decided("tea", SHORT)
+    facts, notes = await home.decisions_of("tea", SHORT)
 
     assert (facts.outcome, facts.row, facts.is_current) == ("filtered", None, False)
     assert (notes.outcome, notes.channel, notes.fact_id) == (
@@ -206,7 +208,9 @@ async def test_quarantined_episode_whose_repair_is_not_selected_is_filtered(
     assert (decision.outcome, decision.reason, decision.detail) == ("filtered", "", "")
 
 
-async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: ExplainedStores) -> None:
+async def test_stale_episode_that_the_filter_no_longer_selects_is_filtered(
+    home: ExplainedStores,
+) -> None:
     picky = rule("picky", when_filter="predicate = 'lives_in'")
     await home.put(PORTO, BRAGA)
     await home.fire(picky)
@@ -222,13 +226,13 @@ async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: Explai
     assert (decision.row.event, decision.row.record.kind) == ("withdrawal", "noop")
 
 
-async def test_rule_that_starts_now_skips_what_was_there(home: ExplainedStores) -> None:
+async def test_rule_that_starts_now_skips_earlier_episodes(home: ExplainedStores) -> None:
     late = rule("late", start="now")
     await home.put(PORTO)
 
-    before = await home.told_of("e1", late)
+    before = await home.outcome_of("e1", late)
     await home.fire(late)
-    after = await home.told_of("e1", late)
+    after = await home.outcome_of("e1", late)
 
     await home.backfill(late)
 
@@ -238,35 +242,35 @@ async def test_rule_that_starts_now_skips_what_was_there(home: ExplainedStores) 
     assert (await home.decision("e1", late)).outcome == "add"
 
 
-async def test_channel_that_a_rule_was_given_later_has_skipped_it(home: ExplainedStores) -> None:
-    await home.told(PORTO)
+async def test_channel_that_a_rule_got_later_has_skipped_the_episode(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO)
 
-    facts, notes = await home.decided("e1", rule("all", then_emits=["facts", "notes"]))
+    facts, notes = await home.decisions_of("e1", rule("all", then_emits=["facts", "notes"]))
 
     assert (facts.outcome, notes.outcome) == ("add", "skipped")
 
 
-async def test_pruned_episode_that_a_rule_never_met_must_be_put_again(
+async def test_pruned_episode_that_a_rule_never_evaluated_must_be_put_again(
     home: ExplainedStores,
 ) -> None:
-    await home.told(PORTO)
+    await home.put_and_fire(PORTO)
     home.sql("memory.db", "DELETE FROM episodes")
 
-    told, skipped = await home.decided("e1", ALL, rule("new"))
+    evaluated, skipped = await home.decisions_of("e1", ALL, rule("new"))
 
-    assert (told.outcome, told.is_current) == ("add", True)
+    assert (evaluated.outcome, evaluated.is_current) == ("add", True)
     assert skipped.outcome == "skipped"
     assert would_change(skipped, rule("new"), in_memory=False).endswith("put it again")
 
 
-async def test_fact_that_stands_needs_no_change(home: ExplainedStores) -> None:
-    await home.told(PORTO)
+async def test_current_fact_needs_no_change(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO)
 
-    assert await home.told_of("e1") == ("add", "nothing needs to change: its fact is current")
+    assert await home.outcome_of("e1") == ("add", "nothing needs to change: its fact is current")
 
 
-async def test_fact_that_was_replaced_names_what_replaced_it(home: ExplainedStores) -> None:
-    await home.told(PORTO, BRAGA)
+async def test_replaced_fact_names_its_successor(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO, BRAGA)
 
     old, new = await home.decision("e1"), await home.decision("e2")
 
@@ -280,19 +284,19 @@ async def test_fact_that_was_replaced_names_what_replaced_it(home: ExplainedStor
     assert remedy == "e2 replaced it; say it again with a later timestamp"
 
 
-async def test_fact_that_went_twice_names_the_last_time(home: ExplainedStores) -> None:
-    await home.told(PORTO)
-    await home.undo(await home.told(BRAGA))
-    await home.told(BRAGA.model_copy(update={"id": "e9", "timestamp": at(99)}))
+async def test_fact_that_was_removed_twice_names_the_last_removal(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO)
+    await home.undo(await home.put_and_fire(BRAGA))
+    await home.put_and_fire(BRAGA.model_copy(update={"id": "e9", "timestamp": at(99)}))
 
-    assert (await home.told_of("e1"))[1].startswith("e9 replaced it")
+    assert (await home.outcome_of("e1"))[1].startswith("e9 replaced it")
 
 
-async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(
+async def test_fact_that_an_edit_of_another_restores_is_an_add(
     home: ExplainedStores,
 ) -> None:
-    await home.told(PORTO, BRAGA)
-    await home.told(BRAGA.model_copy(update={"metadata": TEA.metadata}))
+    await home.put_and_fire(PORTO, BRAGA)
+    await home.put_and_fire(BRAGA.model_copy(update={"metadata": TEA.metadata}))
 
     decision = await home.decision("e1")
 
@@ -301,24 +305,26 @@ async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(
     assert decision.row.event == "claim"
 
 
-async def test_delete_names_what_it_took_out(home: ExplainedStores) -> None:
-    await home.told(PORTO, LEFT)
+async def test_delete_names_the_facts_that_it_removed(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO, LEFT)
 
-    assert await home.told_of("e3") == ("delete", "nothing needs to change: it deleted e1")
+    assert await home.outcome_of("e3") == ("delete", "nothing needs to change: it deleted e1")
 
 
-async def test_filter_that_lets_go_of_a_fact_deletes_it(home: ExplainedStores) -> None:
+async def test_filter_that_no_longer_selects_an_episode_deletes_its_fact(
+    home: ExplainedStores,
+) -> None:
     picky = rule("picky", when_filter="predicate = 'lives_in'")
     await home.put(PORTO)
     await home.fire(picky)
     await home.put(triple("e1", "alice", "lived_in", "Porto", timestamp=at(0)))
     await home.fire(picky)
 
-    became, remedy = await home.told_of("e1", picky)
+    became, remedy = await home.outcome_of("e1", picky)
 
     assert became == "delete"
     assert remedy == "the filter of picky does not select it: predicate = 'lives_in'"
-    assert await home.gone("e1") == "picky no longer selects its episode"
+    assert await home.removal_of("e1") == "picky no longer selects its episode"
 
 
 NOOPS = {
@@ -342,10 +348,10 @@ NOOPS = {
 
 
 @pytest.mark.parametrize("reason", NOOPS)
-async def test_noop_tells_its_reason(home: ExplainedStores, reason: str) -> None:
+async def test_noop_has_its_reason(home: ExplainedStores, reason: str) -> None:
     windows, remedy = NOOPS[reason]
     for window in windows:
-        await home.told(*window)
+        await home.put_and_fire(*window)
 
     decision = await home.decision("e0")
 
@@ -353,10 +359,10 @@ async def test_noop_tells_its_reason(home: ExplainedStores, reason: str) -> None
     assert would_change(decision, ALL) == remedy
 
 
-async def test_delete_that_comes_too_late_takes_back_nothing(home: ExplainedStores) -> None:
+async def test_delete_that_is_too_old_removes_no_fact(home: ExplainedStores) -> None:
     early = LEFT.model_copy(update={"id": "e0", "timestamp": at(-9)})
-    await home.told(PORTO)
-    await home.told(early)
+    await home.put_and_fire(PORTO)
+    await home.put_and_fire(early)
 
     decision = await home.decision("e0")
 
@@ -370,14 +376,14 @@ async def test_stale_object_of_several_names_the_newer_one_of_its_own_slot(
     await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     again = TEA.model_copy(update={"id": "tea2", "timestamp": at(1)})
     cake = triple("cake", "alice", "likes", "cake", timestamp=at(9))
-    await home.told(TEA, cake)
-    await home.told(again)
+    await home.put_and_fire(TEA, cake)
+    await home.put_and_fire(again)
 
     assert (await home.decision("tea2")).holder == "tea"
 
 
-async def test_what_was_met_again_unchanged_is_known(home: ExplainedStores) -> None:
-    await home.told(PORTO)
+async def test_version_that_is_evaluated_again_unchanged_is_known(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO)
     await home.put(BRAGA)
     await home.fire(ALL)
     await home.facts.watermarks.rewind("all", Position())
@@ -389,8 +395,8 @@ async def test_what_was_met_again_unchanged_is_known(home: ExplainedStores) -> N
     assert (decision.outcome, decision.reason, decision.is_current) == ("noop", "known", True)
 
 
-async def test_quarantined_episode_tells_reason_and_detail(home: ExplainedStores) -> None:
-    await home.told(ODD)
+async def test_quarantined_episode_has_reason_and_detail(home: ExplainedStores) -> None:
+    await home.put_and_fire(ODD)
 
     decision = await home.decision("odd")
 
@@ -399,7 +405,7 @@ async def test_quarantined_episode_tells_reason_and_detail(home: ExplainedStores
     assert would_change(decision, ALL).endswith("`slumberd quarantine retry odd`")
 
 
-async def test_quarantined_edit_of_what_stood_keeps_its_reason(home: ExplainedStores) -> None:
+async def test_quarantined_edit_of_a_current_fact_keeps_its_reason(home: ExplainedStores) -> None:
     await made_unreadable(home)
 
     decision = await home.decision("e4")
@@ -407,10 +413,10 @@ async def test_quarantined_edit_of_what_stood_keeps_its_reason(home: ExplainedSt
     assert (decision.outcome, decision.reason) == ("quarantined", "intent_unknown")
 
 
-async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(
+async def test_episode_of_an_unknown_owner_is_found_in_quarantine(
     home: ExplainedStores,
 ) -> None:
-    await home.told(TEA)
+    await home.put_and_fire(TEA)
     home.sql(
         "memory.db",
         "INSERT INTO episodes SELECT 'e1', replace(scope_key, 'alice', 'bob'), content, timestamp,"
@@ -436,7 +442,7 @@ async def declare(home: ExplainedStores) -> None:
 
 async def test_why_says_that_a_fact_is_declared(home: ExplainedStores) -> None:
     await declare(home)
-    await home.told(PORTO)
+    await home.put_and_fire(PORTO)
 
     assert (await home.facts.why("p1")).declared
     assert not (await home.facts.why("e1")).declared
@@ -447,10 +453,12 @@ async def test_why_says_that_its_program_removed_a_declared_fact(home: Explained
 
     await home.facts.unpin("p1")
 
-    assert await home.gone("p1") == "its program removed it"
+    assert await home.removal_of("p1") == "its program removed it"
 
 
-async def test_id_that_another_holds_does_not_stand_for_it(home: ExplainedStores) -> None:
+async def test_id_that_another_owner_holds_is_not_current_for_the_episode(
+    home: ExplainedStores,
+) -> None:
     await home.facts.correct(
         Fact(
             id="e1", user="bob", agent="rag", payload={}, lineage=[{"by": "bob"}], confidence=1,
@@ -459,7 +467,7 @@ async def test_id_that_another_holds_does_not_stand_for_it(home: ExplainedStores
         by="me",
         reason="so",
     )  # fmt: skip
-    await home.told(PORTO)
+    await home.put_and_fire(PORTO)
 
     decision = await home.decision("e1")
 
@@ -468,19 +476,19 @@ async def test_id_that_another_holds_does_not_stand_for_it(home: ExplainedStores
     assert "holds its id" in would_change(decision, ALL)
 
 
-async def test_undone_episode_is_brought_back_by_a_backfill(home: ExplainedStores) -> None:
-    firing = await home.told(PORTO)
+async def test_undone_episode_is_restored_by_a_backfill(home: ExplainedStores) -> None:
+    firing = await home.put_and_fire(PORTO)
     await home.undo(firing)
 
-    told = await home.told_of("e1")
+    outcome = await home.outcome_of("e1")
     await home.backfill()
 
-    assert told == ("undone", "`slumberd backfill all`")
+    assert outcome == ("undone", "`slumberd backfill all`")
     assert (await home.decision("e1")).is_current
 
 
-async def test_undoing_that_is_undone_counts_for_nothing(home: ExplainedStores) -> None:
-    undoing = await home.undo(await home.told(PORTO))
+async def test_undo_that_is_undone_has_no_effect(home: ExplainedStores) -> None:
+    undoing = await home.undo(await home.put_and_fire(PORTO))
     await home.undo(undoing)
 
     decision = await home.decision("e1")
@@ -488,34 +496,34 @@ async def test_undoing_that_is_undone_counts_for_nothing(home: ExplainedStores) 
     assert (decision.outcome, decision.is_current) == ("add", True)
 
 
-async def test_rule_that_is_not_loaded_any_more_is_told_by_the_ledger(
+async def test_rule_that_is_no_longer_loaded_is_reported_from_the_ledger(
     home: ExplainedStores,
 ) -> None:
     await home.put(PORTO, ODD)
     await home.fire(ALL, rule("gone", then_emits=["archive"]))
 
-    _, gone = await home.decided("e1", ALL)
-    found = await home.decided("odd")
+    _, gone = await home.decisions_of("e1", ALL)
+    found = await home.decisions_of("odd")
 
     assert (gone.rule_id, gone.channel, gone.outcome) == ("gone", "archive", "add")
     assert gone.fact_id == "@archive/e1"
-    assert [(one.rule_id, one.outcome) for one in found] == [
+    assert [(decision.rule_id, decision.outcome) for decision in found] == [
         ("all", "quarantined"), ("gone", "quarantined"),
     ]  # fmt: skip
 
 
-async def test_hands_are_no_rules_and_are_told_of_the_fact(home: ExplainedStores) -> None:
-    await home.told(PORTO)
+async def test_manual_edits_are_not_rules_and_explain_the_fact(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO)
     await home.facts.unpin("e1")
 
-    became, remedy = await home.told_of("e1")
+    became, remedy = await home.outcome_of("e1")
 
     assert became == "add"
     assert remedy == "a person retracted it; say it again with a later timestamp"
 
 
-async def test_erased_rows_stop_no_answer(home: ExplainedStores) -> None:
-    await home.told(PORTO, BRAGA, ODD)
+async def test_erased_rows_do_not_stop_an_explanation(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO, BRAGA, ODD)
     erase = "UPDATE slumberd_ledger SET {} = NULL WHERE what != 0"
     for column in ("key_id", "at", "replaces", "salt", "payload"):
         home.sql("facts.db", erase.format(column))
@@ -528,8 +536,8 @@ async def test_erased_rows_stop_no_answer(home: ExplainedStores) -> None:
     assert (await home.facts.why("e2")).assertions == []
 
 
-async def test_forgotten_scope_needs_newer_episodes(home: ExplainedStores) -> None:
-    await home.told(PORTO, TEA)
+async def test_erased_scope_needs_newer_episodes(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO, TEA)
     moment = microseconds(home.clock.now())
     await home.facts.erasures.forget(
         ScopeFilter.of("alice", None, None),
@@ -539,7 +547,7 @@ async def test_forgotten_scope_needs_newer_episodes(home: ExplainedStores) -> No
         dry_run=False,
     )
 
-    became, remedy = await home.told_of("e1")
+    became, remedy = await home.outcome_of("e1")
 
     assert became == "forgotten"
     assert remedy == "its scope was erased; only episodes that are newer than the erasure count"
@@ -550,7 +558,7 @@ async def test_forgotten_scope_needs_newer_episodes(home: ExplainedStores) -> No
 # Why a fact stands, or went.
 
 
-async def test_why_tells_rule_version_instant_trigger_and_who_asked(home: ExplainedStores) -> None:
+async def test_why_shows_rule_version_instant_trigger_and_requester(home: ExplainedStores) -> None:
     await home.put(PORTO)
     (firing,) = await home.fire(by="uid 7")
 
@@ -566,21 +574,22 @@ async def test_why_tells_rule_version_instant_trigger_and_who_asked(home: Explai
     assert explanation.replacing == []
 
 
-async def test_why_tells_every_rule_that_promoted_it(home: ExplainedStores) -> None:
+async def test_why_shows_every_rule_that_promoted_the_fact(home: ExplainedStores) -> None:
     await home.put(PORTO)
     await home.fire(ALL, SHORT)
 
     explanation = await home.facts.why("e1")
 
-    said = [
-        (one.row.record.rule_id, one.row.record.kind, one.counts) for one in explanation.assertions
+    assertions = [
+        (asserting.row.record.rule_id, asserting.row.record.kind, asserting.counts)
+        for asserting in explanation.assertions
     ]
-    assert said == [("all", "add", True), ("short", "update", True)]
+    assert assertions == [("all", "add", True), ("short", "update", True)]
     assert (explanation.replaced, explanation.replacing) == ([], [])
 
 
-async def test_why_tells_what_it_replaced_and_what_replaced_it(home: ExplainedStores) -> None:
-    await home.told(PORTO, BRAGA)
+async def test_why_shows_the_facts_before_and_after(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO, BRAGA)
 
     old, new = await home.facts.why("e1"), await home.facts.why("e2")
 
@@ -590,19 +599,21 @@ async def test_why_tells_what_it_replaced_and_what_replaced_it(home: ExplainedSt
 
 
 async def test_only_the_newest_version_of_an_episode_counts(home: ExplainedStores) -> None:
-    await home.told(PORTO)
-    await home.told(triple("e1", "alice", "lives_in", "Faro", timestamp=at(0)))
+    await home.put_and_fire(PORTO)
+    await home.put_and_fire(triple("e1", "alice", "lives_in", "Faro", timestamp=at(0)))
 
     explanation = await home.facts.why("e1")
 
-    said = [(one.row.record.kind, one.counts) for one in explanation.assertions]
-    assert said == [("add", False), ("update", True)]
+    assertions = [
+        (asserting.row.record.kind, asserting.counts) for asserting in explanation.assertions
+    ]
+    assert assertions == [("add", False), ("update", True)]
     assert explanation.replacing == []
 
 
 async def test_source_is_the_version_that_counts(home: ExplainedStores) -> None:
-    await home.told(PORTO)
-    await home.undo(await home.told(PORTO.model_copy(update={"timestamp": at(10)})))
+    await home.put_and_fire(PORTO)
+    await home.undo(await home.put_and_fire(PORTO.model_copy(update={"timestamp": at(10)})))
 
     explanation = await home.facts.why("e1")
 
@@ -616,51 +627,51 @@ async def restated(home: ExplainedStores) -> None:
     referrer = referrer.model_copy(
         update={"metadata": {**referrer.metadata, "intent": "update", "replaces": ["e1"]}}
     )
-    await home.told(again)
-    await home.told(PORTO)
-    await home.told(referrer)
+    await home.put_and_fire(again)
+    await home.put_and_fire(PORTO)
+    await home.put_and_fire(referrer)
 
 
 async def edited_away(home: ExplainedStores) -> None:
-    await home.told(BRAGA.model_copy(update={"id": "e4"}))
-    await home.told(episode("e4", timestamp=at(60), metadata={"intent": "noop"}))
+    await home.put_and_fire(BRAGA.model_copy(update={"id": "e4"}))
+    await home.put_and_fire(episode("e4", timestamp=at(60), metadata={"intent": "noop"}))
 
 
 async def made_unreadable(home: ExplainedStores) -> None:
-    await home.told(ODD.model_copy(update={"id": "e4", "metadata": TEA.metadata}))
-    await home.told(ODD.model_copy(update={"id": "e4"}))
+    await home.put_and_fire(ODD.model_copy(update={"id": "e4", "metadata": TEA.metadata}))
+    await home.put_and_fire(ODD.model_copy(update={"id": "e4"}))
 
 
 async def undone(home: ExplainedStores) -> None:
-    await home.undo(await home.told(PORTO.model_copy(update={"id": "e4"})))
+    await home.undo(await home.put_and_fire(PORTO.model_copy(update={"id": "e4"})))
 
 
 async def put_out_by_an_undoing(home: ExplainedStores) -> None:
     moved = BRAGA.model_copy(update={"metadata": TEA.metadata})
-    await home.told(BRAGA, PORTO.model_copy(update={"id": "e4"}))
-    await home.undo(await home.told(moved))
+    await home.put_and_fire(BRAGA, PORTO.model_copy(update={"id": "e4"}))
+    await home.undo(await home.put_and_fire(moved))
 
 
 async def one_at_a_time(home: ExplainedStores) -> None:
-    await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
-    await home.told(TEA.model_copy(update={"id": "e4"}))
-    await home.told(triple("cake", "alice", "likes", "cake", timestamp=at(9)))
-    await home.facts.ledger.set_channels({}, at=home.clock.now())
+    await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
+    await home.put_and_fire(TEA.model_copy(update={"id": "e4"}))
+    await home.put_and_fire(triple("cake", "alice", "likes", "cake", timestamp=at(9)))
+    await home.facts.set_channels({}, at=home.clock.now())
 
 
-async def taken_out_by_hand(home: ExplainedStores) -> None:
-    await home.told(PORTO.model_copy(update={"id": "e4"}), TEA)
+async def retracted_by_a_person(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO.model_copy(update={"id": "e4"}), TEA)
     await home.facts.unpin("e4")
 
 
 async def deleted_by_another_program(home: ExplainedStores) -> None:
-    await home.told(PORTO.model_copy(update={"id": "e4"}))
+    await home.put_and_fire(PORTO.model_copy(update={"id": "e4"}))
     home.sql("facts.db", "DELETE FROM facts")
-    await home.told(TEA)
+    await home.put_and_fire(TEA)
 
 
 async def pinned_over(home: ExplainedStores) -> None:
-    await home.told(PORTO.model_copy(update={"id": "e4"}))
+    await home.put_and_fire(PORTO.model_copy(update={"id": "e4"}))
     await home.facts.correct(
         Fact(
             id="pin", user="alice", agent="rag", payload=BRAGA.metadata, lineage=[{"by": "me"}],
@@ -678,32 +689,34 @@ WENT = [
     (undone, "all@1 was undone"),
     (put_out_by_an_undoing, "e2 is current again since all@4 was undone"),
     (one_at_a_time, "its predicate holds several objects, or one, where it did not before"),
-    (taken_out_by_hand, "a person retracted it"),
+    (retracted_by_a_person, "a person retracted it"),
     (deleted_by_another_program, "another program retracted it"),
     (pinned_over, "pin replaced it: a person pinned it (me), because: so"),
 ]
 
 
 @pytest.mark.parametrize(("story", "how"), WENT, ids=[story.__name__ for story, _ in WENT])
-async def test_why_tells_how_a_fact_went(home: ExplainedStores, story: Any, how: str) -> None:
+async def test_why_explains_the_removal_of_a_fact(
+    home: ExplainedStores, story: Any, how: str
+) -> None:
     await story(home)
 
-    assert await home.gone("e4") == how
+    assert await home.removal_of("e4") == how
 
 
-async def test_fact_that_came_back_stands_and_tells_both(home: ExplainedStores) -> None:
-    await home.told(PORTO)
-    await home.undo(await home.told(BRAGA))
+async def test_restored_fact_is_current_and_shows_both_assertions(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO)
+    await home.undo(await home.put_and_fire(BRAGA))
 
     explanation = await home.facts.why("e1")
 
     assert explanation.fact
     assert explanation.taken_out is None
     assert [line.record.fact_id for line in explanation.replacing] == ["e2"]
-    assert [one.row.event for one in explanation.assertions] == ["claim", "restored"]
+    assert [asserting.row.event for asserting in explanation.assertions] == ["claim", "restored"]
 
 
-async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(
+async def test_fact_of_another_program_is_shown_without_a_row_of_the_ledger(
     home: ExplainedStores,
 ) -> None:
     home.sql(
@@ -737,15 +750,17 @@ async def check_every_fact(story: Story) -> None:
 
 def check_who_counts(explanation: Explanation) -> None:
     if explanation.fact and "rule_id" in explanation.fact.lineage[0]:
-        own = [one["rule_id"] for one in explanation.fact.lineage if "rule_id" in one]
-        said = [one.row.record.rule_id for one in explanation.assertions if one.counts]
-        assert sorted({*said} - {"@manual"}) == own
+        own = [entry["rule_id"] for entry in explanation.fact.lineage if "rule_id" in entry]
+        promoters = [
+            asserting.row.record.rule_id for asserting in explanation.assertions if asserting.counts
+        ]
+        assert sorted({*promoters} - {"@manual"}) == own
 
 
 @pytest.mark.sampled
 @settings(max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(EVERYTHING)
-def test_what_took_a_fact_out_is_found_in_every_story(steps: list[Step]) -> None:
+def test_removal_of_a_fact_is_found_in_every_story(steps: list[Step]) -> None:
     play(steps, check_every_fact)
 
 
@@ -770,7 +785,7 @@ def site(tmp_path: Path) -> Home:
     return site
 
 
-def said(
+def run_command(
     site: Home, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0
 ) -> tuple[str, str]:
     """Run a command in this process; return what it printed on both streams."""
@@ -780,22 +795,24 @@ def said(
     return out, err
 
 
-def shown(site: Home, capfd: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
-    out, _ = said(site, capfd, *words, "--json")
+def documents_of(
+    site: Home, capfd: pytest.CaptureFixture[str], *words: str
+) -> list[dict[str, Any]]:
+    out, _ = run_command(site, capfd, *words, "--json")
     return [orjson.loads(line) for line in out.splitlines()]
 
 
 def test_why_prints_fact_lineage_episodes_and_firing(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (told,) = shown(site, capfd, "why", "e2")
-    out, _ = said(site, capfd, "why", "e2")
+    (document,) = documents_of(site, capfd, "why", "e2")
+    out, _ = run_command(site, capfd, "why", "e2")
 
-    assert (told["current"], told["removal"], told["replaced"]) == (True, None, ["e1"])
-    assert told["fact"]["lineage"][0]["rule_id"] == "all"
-    (promoted,) = told["promoted"]
+    assert (document["current"], document["went"], document["replaced"]) == (True, None, ["e1"])
+    assert document["fact"]["lineage"][0]["rule_id"] == "all"
+    (promoted,) = document["promoted"]
     assert (promoted["firing_id"], promoted["by"], promoted["kind"]) == ("all@1", "uid 7", "update")
-    assert told["sources"] == [
+    assert document["sources"] == [
         {"id": "e2", "session": "s1", "at": "2026-01-01T12:01:00.000000Z", "source_node": "chat",
          "in_memory": True}
     ]  # fmt: skip
@@ -807,37 +824,43 @@ def test_why_prints_fact_lineage_episodes_and_firing(
 def test_content_is_shown_only_when_it_is_asked_for(
     site: Home, capfd: pytest.CaptureFixture[str], form: Sequence[str]
 ) -> None:
-    without, _ = said(site, capfd, "why", "e2", *form)
-    with_it, _ = said(site, capfd, "why", "e2", "--content", *form)
+    without, _ = run_command(site, capfd, "why", "e2", *form)
+    with_it, _ = run_command(site, capfd, "why", "e2", "--content", *form)
 
     assert "content of e2" not in without
     assert "content of e2" in with_it
 
 
-def test_why_tells_that_an_episode_is_no_longer_in_memory(
+def test_why_says_that_an_episode_is_no_longer_in_memory(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with closing(sqlite3.connect(site.state / "memory.db")) as connection, connection:
         connection.execute("DELETE FROM episodes WHERE id = 'e2'")
 
-    out, _ = said(site, capfd, "why", "e2", "--content")
+    out, _ = run_command(site, capfd, "why", "e2", "--content")
 
     assert "no longer in memory.db" in out
 
 
-def test_why_of_what_went_tells_how(site: Home, capfd: pytest.CaptureFixture[str]) -> None:
-    (told,) = shown(site, capfd, "why", "e1")
-    out, _ = said(site, capfd, "why", "e1")
+def test_why_of_a_removed_fact_explains_its_removal(
+    site: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (document,) = documents_of(site, capfd, "why", "e1")
+    out, _ = run_command(site, capfd, "why", "e1")
 
-    assert (told["current"], told["fact"], told["removal"]) == (False, None, "e2 replaced it")
-    assert [line["fact_id"] for line in told["replaced_by"]] == ["e2"]
+    assert (document["current"], document["fact"], document["went"]) == (
+        False,
+        None,
+        "e2 replaced it",
+    )
+    assert [line["fact_id"] for line in document["replaced_by"]] == ["e2"]
     assert "current     no: e2 replaced it" in out
 
 
-def test_why_of_what_never_stood_points_to_why_not(
+def test_why_of_a_fact_that_was_never_current_points_to_why_not(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    out, _ = said(site, capfd, "why", "odd")
+    out, _ = run_command(site, capfd, "why", "odd")
 
     assert "it never was; `slumberd why-not odd` shows" in out
 
@@ -845,13 +868,16 @@ def test_why_of_what_never_stood_points_to_why_not(
 def test_why_not_prints_one_decision_a_rule_and_channel(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = shown(site, capfd, "why-not", "e1")
-    out, _ = said(site, capfd, "why-not", "odd")
+    documents = documents_of(site, capfd, "why-not", "e1")
+    out, _ = run_command(site, capfd, "why-not", "odd")
 
-    found = [(one["rule_id"], one["channel"], one["became"], one["current"]) for one in told]
+    found = [
+        (document["rule_id"], document["channel"], document["became"], document["current"])
+        for document in documents
+    ]
     assert found == [("all", "facts", "add", False), ("later", "notes", "pending", False)]
-    assert told[0]["removal"] == "e2 replaced it"
-    assert told[1]["would_change"] == "`slumberd fire later`"
+    assert documents[0]["went"] == "e2 replaced it"
+    assert documents[1]["would_change"] == "`slumberd fire later`"
     assert "quarantined (intent_unknown: intent is 'remember'" in out
     assert "in memory   session s1, at 2026-01-01 12:00:06Z" in out
 
@@ -867,11 +893,11 @@ def test_why_not_before_any_firing_is_pending(
             await memory.put_many([PORTO])
 
     asyncio.run(story())
-    told = shown(site, capfd, "why-not", "e1")
+    documents = documents_of(site, capfd, "why-not", "e1")
 
-    assert [(one["rule_id"], one["became"], one["row"]) for one in told] == [
-        ("all", "pending", None)
-    ]
+    assert [
+        (document["rule_id"], document["became"], document["row"]) for document in documents
+    ] == [("all", "pending", None)]
     assert not (site.state / "facts.db").exists()
 
 
@@ -879,27 +905,27 @@ def test_why_not_before_any_firing_is_pending(
 def test_unknown_id_is_66_with_a_sentence(
     site: Home, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
-    _, err = said(site, capfd, command, "e9", code=66)
+    _, err = run_command(site, capfd, command, "e9", code=66)
 
     assert err.startswith("slumberd: 'e9' does not exist: ")
 
 
 @pytest.mark.parametrize("command", ["why", "why-not"])
-def test_site_without_anything_is_66_and_stays_so(
+def test_empty_installation_is_66_and_stays_empty(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     site = Home(tmp_path)
 
-    said(site, capfd, command, "e1", code=66)
+    run_command(site, capfd, command, "e1", code=66)
 
     assert not site.state.exists()
 
 
 @pytest.mark.parametrize("command", ["why", "why-not"])
-def test_id_that_is_no_text_is_64(
+def test_id_of_invalid_unicode_is_64(
     site: Home, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
-    _, err = said(site, capfd, command, "\udcff", code=64)
+    _, err = run_command(site, capfd, command, "\udcff", code=64)
 
     assert "is not valid Unicode" in err
 
@@ -908,8 +934,8 @@ def test_both_commands_only_read_while_a_daemon_runs(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with site.daemon():
-        (why,) = shown(site, capfd, "why", "e2")
-        decisions = shown(site, capfd, "why-not", "e2")
+        (why,) = documents_of(site, capfd, "why", "e2")
+        decisions = documents_of(site, capfd, "why-not", "e2")
 
     assert why["current"]
-    assert [one["became"] for one in decisions] == ["update", "pending"]
+    assert [decision["became"] for decision in decisions] == ["update", "pending"]

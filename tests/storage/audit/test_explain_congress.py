@@ -80,8 +80,10 @@ class Archive:
                     self._by_replaced.setdefault(gone, []).append(row["seq"])
 
     def last_row(self, rule_id: str, fact_id: str) -> dict[str, Any] | None:
-        met = [row for row in self.rows_of(fact_id) if row["rule"] == rule_id and row["what"] == 1]
-        return met[-1] if met else None
+        evaluations = [
+            row for row in self.rows_of(fact_id) if row["rule"] == rule_id and row["what"] == 1
+        ]
+        return evaluations[-1] if evaluations else None
 
     def rows_of(self, fact_id: str) -> list[dict[str, Any]]:
         return self._by_fact.get(fact_id, [])
@@ -116,7 +118,7 @@ async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
 async def consolidated(
     memory: SQLiteMemoryStore, facts: SQLiteFactStore, stream: list[Episode]
 ) -> int:
-    """Consolidate a stream, but for its end under one rule; return what was undone of it."""
+    """Consolidate a stream, but for its end under episode rule; return what was undone of it."""
     clock = FakeClock()
     consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=BATCH)
     await memory.put_many(stream[:-KEPT_BACK])
@@ -129,73 +131,77 @@ async def consolidated(
     return int(chosen.split("@")[1])
 
 
-def expected(archive: Archive, one: Episode, rule_id: str, fact_id: str) -> tuple[str, str]:
+def expected(archive: Archive, episode: Episode, rule_id: str, fact_id: str) -> tuple[str, str]:
     """Return what became of an episode, and why, from the tables alone."""
-    if archive.log[one.id] > archive.marks.get(rule_id, 0):
+    if archive.log[episode.id] > archive.marks.get(rule_id, 0):
         return "pending", ""
     row = archive.last_row(rule_id, fact_id)
     if row is None:
-        assert one.metadata["predicate"] != "twitter"
+        assert episode.metadata["predicate"] != "twitter"
         return "filtered", ""
     if row["firing"] == archive.undone:
         return "undone", ""
     return KINDS[row["kind"]], row["reason"]
 
 
-def check_decision(archive: Archive, one: Episode, found: Decision) -> None:
-    fact_id = one.id if found.channel == "facts" else f"@{found.channel}/{one.id}"
+def check_decision(archive: Archive, episode: Episode, found: Decision) -> None:
+    fact_id = episode.id if found.channel == "facts" else f"@{found.channel}/{episode.id}"
     row = archive.last_row(found.rule_id, fact_id)
     gone = [] if found.is_current else archive.replacing(fact_id)
-    assert (found.outcome, found.reason) == expected(archive, one, found.rule_id, fact_id), one.id
+    assert (found.outcome, found.reason) == expected(archive, episode, found.rule_id, fact_id), (
+        episode.id
+    )
     assert (found.fact_id, found.is_current) == (fact_id, fact_id in archive.standing)
     assert (found.row and found.row.record.seq) == (row and row["seq"])
     assert (found.removed_by and found.removed_by.record.seq) == (gone[-1] if gone else None)
 
 
 async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archive) -> None:
-    ids = [one.id for one in archive.episodes]
-    read = {one.id: await archive.memory.reread(one, ids, upto=2**63 - 1) for one in RULES}
-    by_id = {id: {one.id: one for one in versions} for id, versions in read.items()}
+    ids = [episode.id for episode in archive.episodes]
+    read = {rule.id: await archive.memory.reread(rule, ids, upto=2**63 - 1) for rule in RULES}
+    by_id = {id: {version.id: version for version in versions} for id, versions in read.items()}
     became: set[str] = set()
-    for one in archive.episodes:
-        versions = {rule_id: found[one.id] for rule_id, found in by_id.items()}
-        decisions = await archive.facts.reads.decisions_of(one.id, RULES, versions)
+    for episode in archive.episodes:
+        versions = {rule_id: found[episode.id] for rule_id, found in by_id.items()}
+        decisions = await archive.facts.decisions_of(episode.id, RULES, versions)
 
-        assert [(found.rule_id, found.channel) for found in decisions] == PAIRS, one.id
+        assert [(found.rule_id, found.channel) for found in decisions] == PAIRS, episode.id
         for found in decisions:
-            check_decision(archive, one, found)
+            check_decision(archive, episode, found)
             became.add(found.outcome)
 
     assert became >= {"pending", "filtered", "undone", "add", "update", "delete", "noop"}
 
 
 def check_rows(archive: Archive, found: Explanation) -> None:
-    said = [
+    promoting = [
         row
         for row in archive.rows_of(found.fact_id)
         if row["kind"] in (1, 2) or orjson.loads(row["payload"] or "{}").get("asserts")
     ]
-    gone = [id for row in said for id in orjson.loads(row["replaces"] or "[]")]
-    assert [saying.row.record.seq for saying in found.assertions] == [row["seq"] for row in said]
+    gone = [id for row in promoting for id in orjson.loads(row["replaces"] or "[]")]
+    assert [asserting.row.record.seq for asserting in found.assertions] == [
+        row["seq"] for row in promoting
+    ]
     assert [line.record.seq for line in found.replacing] == archive.replacing(found.fact_id)
     assert found.replaced == [id for id in dict.fromkeys(gone) if id != found.fact_id]
 
 
 def check_fact(found: Explanation, stored: tuple[Any, ...]) -> None:
-    hashes = {one.id: one.content_hash for one in RULES}
+    hashes = {rule.id: rule.content_hash for rule in RULES}
     payload, lineage, confidence = orjson.loads(stored[0]), orjson.loads(stored[1]), stored[2]
     assert found.fact
     assert found.fact.payload == payload
     assert (found.fact.lineage, found.fact.confidence) == (lineage, confidence)
     own = [entry["rule_id"] for entry in lineage if "rule_id" in entry]
-    counts = [one.row for one in found.assertions if one.counts]
+    counts = [asserting.row for asserting in found.assertions if asserting.counts]
     assert sorted((line.record.rule_id, line.rule_hash) for line in counts) == [
         (rule_id, hashes[rule_id]) for rule_id in own
     ]
 
 
-async def test_every_fact_tells_its_firings_and_what_it_replaced(archive: Archive) -> None:
-    told = 0
+async def test_every_fact_has_its_firings_and_the_facts_that_it_replaced(archive: Archive) -> None:
+    explained = 0
     for fact_id in {row["fact_id"] for row in archive.rows}:
         found = await archive.facts.why(fact_id)
 
@@ -203,16 +209,21 @@ async def test_every_fact_tells_its_firings_and_what_it_replaced(archive: Archiv
         assert (found.fact is not None) == (fact_id in archive.standing)
         if found.fact:
             check_fact(found, archive.standing[fact_id])
-            told += 1
+            explained += 1
 
-    assert told == len(archive.standing) > 500
+    assert explained == len(archive.standing) > 500
 
 
-async def test_every_source_tells_session_instant_and_node(archive: Archive) -> None:
-    by_id = {one.id: one for one in archive.episodes}
+async def test_every_source_has_session_instant_and_node(archive: Archive) -> None:
+    by_id = {episode.id: episode for episode in archive.episodes}
     for fact_id in archive.standing:
         (source,) = (await archive.facts.why(fact_id)).sources
 
-        one = by_id[source.id]
-        assert tuple(source) == (one.id, one.session, one.timestamp, one.source_node)
+        episode = by_id[source.id]
+        assert tuple(source) == (
+            episode.id,
+            episode.session,
+            episode.timestamp,
+            episode.source_node,
+        )
     assert len(archive.standing) > 500

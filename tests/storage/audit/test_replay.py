@@ -72,7 +72,7 @@ def tables_of(path: Path) -> list[str]:
         return [name for (name,) in found]
 
 
-async def test_every_table_comes_out_as_it_was(live: Path, tmp_path: Path) -> None:
+async def test_every_table_of_a_replay_is_equal(live: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.db"
 
     await replay(live, again)
@@ -85,7 +85,7 @@ async def test_every_table_comes_out_as_it_was(live: Path, tmp_path: Path) -> No
     assert len(rows_of(again, "slumberd_keys")) == len(rows_of(live, "slumberd_keys"))
 
 
-async def test_the_new_file_can_take_the_place_of_the_other(live: Path, tmp_path: Path) -> None:
+async def test_the_new_file_can_replace_the_original(live: Path, tmp_path: Path) -> None:
     ours = changed(live, tmp_path / "ours.db")
     await replay(ours, tmp_path / "again.db")
     news = [said("e20", 20, subject="alice", predicate="lives_in", object="Lagos")]
@@ -109,7 +109,7 @@ async def test_a_keyed_ledger_is_replayed_with_its_key(tmp_path: Path) -> None:
         assert (await store.verify())[2] is None
 
 
-async def test_a_file_that_is_there_is_left_alone(live: Path, tmp_path: Path) -> None:
+async def test_an_existing_file_is_not_overwritten(live: Path, tmp_path: Path) -> None:
     (tmp_path / "again.db").write_text("mine")
 
     with pytest.raises(OutputExistsError, match="exists already"):
@@ -144,7 +144,7 @@ async def test_a_broken_chain_is_not_replayed_and_leaves_no_file(
         " pinned_at FROM facts WHERE fact_id = 'p1'",
     ],
 )
-async def test_a_fact_that_is_another_is_named(live: Path, tmp_path: Path, change: str) -> None:
+async def test_a_differing_fact_is_named(live: Path, tmp_path: Path, change: str) -> None:
     path = changed(live, tmp_path / "changed.db", change, "DELETE FROM slumberd_external_changes")
 
     replayed = await replay(path, tmp_path / "again.db")
@@ -176,7 +176,7 @@ async def test_a_lost_fact_is_counted_beside_a_surplus_one(live: Path, tmp_path:
 @pytest.mark.parametrize(
     "column", ["user", "agent", "payload", "lineage", "metadata", "pinned_at", "confidence"]
 )
-async def test_any_column_of_a_fact_that_is_another_is_noticed(
+async def test_any_differing_column_of_a_fact_is_found(
     live: Path, tmp_path: Path, column: str
 ) -> None:
     other = f"UPDATE facts SET {column} = '0.125' WHERE fact_id = 'p1'"
@@ -197,9 +197,7 @@ async def test_any_column_of_a_fact_that_is_another_is_noticed(
     ],
     ids=["missing", "too many"],
 )
-async def test_keys_that_are_not_the_same_are_noticed(
-    live: Path, tmp_path: Path, change: str
-) -> None:
+async def test_differing_keys_are_found(live: Path, tmp_path: Path, change: str) -> None:
     path = changed(live, tmp_path / "changed.db", change)
 
     replayed = await replay(path, tmp_path / "again.db")
@@ -220,7 +218,7 @@ def made_in(path: Path) -> list[tuple[str, str, str]]:
         return connection.execute(made).fetchall()
 
 
-async def test_a_key_that_is_another_is_named(live: Path, tmp_path: Path) -> None:
+async def test_a_differing_key_is_named(live: Path, tmp_path: Path) -> None:
     change = "UPDATE slumberd_keys SET winner_at = winner_at + 1 WHERE winner_fact = 'e11'"
     path = changed(live, tmp_path / "changed.db", change)
 
@@ -243,20 +241,20 @@ async def test_a_key_that_is_another_is_named(live: Path, tmp_path: Path) -> Non
         pytest.param("key_id", 4, id="key"),
     ],
 )
-async def test_a_delta_that_the_law_does_not_make_is_named_at_its_row(
+async def test_a_delta_that_the_precedence_rule_does_not_make_is_named_at_its_row(
     live: Path, tmp_path: Path, column: str, value: object
 ) -> None:
-    told = next(r for r in rows_of(live, "slumberd_ledger") if r["replaces"] == '["e1"]')
-    path = changed(live, tmp_path / "forged.db", forge_from=told["seq"], **{column: value})
+    row = next(r for r in rows_of(live, "slumberd_ledger") if r["replaces"] == '["e1"]')
+    path = changed(live, tmp_path / "forged.db", forge_from=row["seq"], **{column: value})
 
     replayed = await replay(path, tmp_path / "again.db")
 
     assert replayed.first is not None
-    assert replayed.first.seq == told["seq"]
+    assert replayed.first.seq == row["seq"]
     assert "comes out as" in replayed.first.problem
 
 
-async def test_the_first_difference_says_what_was_recorded_and_what_comes_out(
+async def test_the_first_difference_names_the_recorded_and_the_recomputed_delta(
     live: Path, tmp_path: Path
 ) -> None:
     path = changed(
@@ -328,28 +326,28 @@ async def test_the_chain_can_be_computed_again_from_an_export_alone(live: Path) 
 
 def next_hash(previous: bytes, row: dict[str, object]) -> bytes:
     erasable = [row[name] for name in ("key_id", "at", "fact_id", "replaces", "payload")]
-    content = [one.encode() if isinstance(one, str) else one for one in erasable]
+    content = [value.encode() if isinstance(value, str) else value for value in erasable]
     commitment = commitment_of(row["salt"], *content)  # type: ignore[arg-type] # as in the table
     numbers = [row[name] for name in ("seq", "delta", "firing", "version", "what", "kind")]
     fixed = fixed_part(*numbers)  # type: ignore[arg-type] # as in the table
     return chain_of(None, previous, commitment, fixed, str(row["reason"]).encode())
 
 
-async def test_an_export_says_which_firing_a_row_belongs_to(live: Path) -> None:
+async def test_an_export_names_the_firing_of_each_row(live: Path) -> None:
     async with SQLiteFactStore(live) as store:
         _, [line] = await store.reads.export(after=1, limit=1)
 
-    told = orjson.loads(line)
-    assert {name: told[name] for name in ("firing_id", "rule_id", "trigger", "fired_at")} == {
+    document = orjson.loads(line)
+    assert {name: document[name] for name in ("firing_id", "rule_id", "trigger", "fired_at")} == {
         "firing_id": "all@1",
         "rule_id": "all",
         "trigger": "every",
         "fired_at": "2026-01-01T12:01:40.000000Z",
     }
-    assert told["rule_hash"] == ALL.content_hash
+    assert document["rule_hash"] == ALL.content_hash
 
 
-async def test_what_was_forgotten_is_null_in_an_export(live: Path, tmp_path: Path) -> None:
+async def test_erased_columns_are_null_in_an_export(live: Path, tmp_path: Path) -> None:
     erase = (
         "UPDATE slumberd_ledger SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL,"
         " salt = NULL, payload = NULL WHERE seq = 2"
@@ -358,14 +356,14 @@ async def test_what_was_forgotten_is_null_in_an_export(live: Path, tmp_path: Pat
     async with SQLiteFactStore(path) as store:
         _, [line] = await store.reads.export(after=1, limit=1)
 
-    told = orjson.loads(line)
+    document = orjson.loads(line)
 
-    assert {name for name, value in told.items() if value is None} == {
+    assert {name for name, value in document.items() if value is None} == {
         "key_id", "at", "fact_id", "replaces", "salt", "payload",
     }  # fmt: skip
 
 
-async def test_a_payload_that_is_no_json_any_more_is_exported_in_hexadecimal(
+async def test_a_payload_of_invalid_json_is_exported_in_hexadecimal(
     live: Path, tmp_path: Path
 ) -> None:
     path = changed(

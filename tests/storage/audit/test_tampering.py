@@ -168,7 +168,7 @@ def test_any_other_value_in_any_column_of_any_row_is_found_there(
     assert tried >= 2 * len(rows)
 
 
-def test_a_text_that_is_no_unicode_is_found_at_its_row(path: Path) -> None:
+def test_a_text_of_invalid_unicode_is_found_at_its_row(path: Path) -> None:
     text = "UPDATE slumberd_ledger SET reason = CAST(x'ff' AS TEXT) WHERE seq = 3"
 
     assert seq_of(found(path, does(text))) == 3
@@ -389,7 +389,7 @@ def test_an_erasure_covers_what_it_erased(erased: Path) -> None:
     assert verified_with_key(erased, lambda copy: None) is None
 
 
-def test_any_more_that_is_erased_past_slumberd_is_found(erased: Path) -> None:
+def test_rows_that_another_program_erased_are_found(erased: Path) -> None:
     nulls = ", ".join(f"{column} = NULL" for column in ERASABLE)
     rows = rows_of(erased, "slumberd_ledger")
     erasing = next(row["seq"] for row in rows if b'"erased":' in (row["payload"] or b""))
@@ -406,7 +406,7 @@ def test_any_more_that_is_erased_past_slumberd_is_found(erased: Path) -> None:
         assert "eras" in broken.problem
 
 
-def test_a_fact_taken_out_with_its_whole_history_is_found_without_the_key(erased: Path) -> None:
+def test_a_fact_removed_with_its_whole_history_is_found_without_the_key(erased: Path) -> None:
     nulls = ", ".join(f"{column} = NULL" for column in ERASABLE)
 
     def take_out(copy: sqlite3.Connection) -> None:
@@ -427,15 +427,15 @@ def test_a_fact_taken_out_with_its_whole_history_is_found_without_the_key(erased
 def test_a_row_beyond_the_last_one_of_its_firing_is_named(
     path: Path, firings: list[dict[str, Any]]
 ) -> None:
-    firing = next(one for one in firings[:-1] if one["last_seq"] > one["n"] + 1)
+    firing = next(firing for firing in firings[:-1] if firing["last_seq"] > firing["n"] + 1)
     last = firing["last_seq"] - 1
 
     def shorten(copy: sqlite3.Connection) -> None:
         (payload,) = copy.execute(
             "SELECT payload FROM slumberd_ledger WHERE seq = ?", [firing["n"]]
         ).fetchone()
-        told = payload.replace(b'"last_seq":%d' % (last + 1), b'"last_seq":%d' % last)
-        forge(copy, firing["n"], None, payload=told)
+        forged = payload.replace(b'"last_seq":%d' % (last + 1), b'"last_seq":%d' % last)
+        forge(copy, firing["n"], None, payload=forged)
         copy.execute("UPDATE slumberd_firings SET last_seq = ? WHERE n = ?", [last, firing["n"]])
 
     broken = found(path, shorten)
@@ -459,7 +459,7 @@ def test_the_format_of_the_hashes_is_the_one_that_ledgers_were_written_with() ->
     assert erased.document() == {"rows": 2, "hash": ERASED}
 
 
-def test_what_is_forgotten_in_part_is_found(path: Path, rows: list[dict[str, Any]]) -> None:
+def test_a_partly_erased_row_is_found(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         for left in ERASABLE:
             gone = [column for column in ERASABLE if column != left]
@@ -496,14 +496,14 @@ def test_any_other_value_in_any_column_of_any_fact_is_found(path: Path, column: 
         pytest.param("INSERT INTO facts VALUES ('x','u','a',x'7b','',1,'','')", id="inserted"),
     ],
 )
-def test_a_fact_changed_behind_our_back_is_found(path: Path, sql: str) -> None:
+def test_a_fact_that_another_program_changed_unnoticed_is_found(path: Path, sql: str) -> None:
     broken = found(path, does(sql))
 
     assert broken is not None
     assert broken.seq == 0
 
 
-def test_a_ledger_written_anew_without_a_key_shows_against_what_was_told_only(
+def test_a_rewritten_ledger_without_a_key_differs_only_from_a_checkpoint(
     path: Path, rows: list[dict[str, Any]]
 ) -> None:
     quarantined = next(row for row in rows if row["kind"] == 5)
@@ -512,16 +512,16 @@ def test_a_ledger_written_anew_without_a_key_shows_against_what_was_told_only(
     def tamper(copy: sqlite3.Connection) -> None:
         forge(copy, quarantined["seq"], None, payload=payload)
 
-    told = [Checkpoint(row["seq"], row["chain"], "today") for row in rows]
+    checkpoints = [Checkpoint(row["seq"], row["chain"], "today") for row in rows]
 
     assert found(path, tamper) is None
-    assert found(path, lambda copy: None, Checkpoint(0, bytes(32), ""), *told) is None
-    assert found(path, tamper, *told) == Break(
+    assert found(path, lambda copy: None, Checkpoint(0, bytes(32), ""), *checkpoints) is None
+    assert found(path, tamper, *checkpoints) == Break(
         quarantined["seq"], "the log of today has another head"
     )
 
 
-async def test_an_older_copy_put_in_place_shows_against_what_was_told_only(
+async def test_an_older_copy_of_a_ledger_differs_only_from_a_checkpoint(
     path: Path, rows: list[dict[str, Any]]
 ) -> None:
     last = rows[-1]["seq"]
@@ -549,8 +549,8 @@ async def test_a_keyed_ledger_verifies_with_its_key(keyed: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "remedy"),
     [
-        pytest.param(OTHER_KEY, "put the right one back into facts.key_file", id="wrong"),
-        pytest.param(None, "name the file of its key in facts.key_file", id="missing"),
+        pytest.param(OTHER_KEY, "set facts.key_file to the file of that key", id="wrong"),
+        pytest.param(None, "set facts.key_file to the file of its key", id="missing"),
     ],
 )
 async def test_a_keyed_ledger_refuses_another_key_before_anything_is_written(
@@ -572,9 +572,9 @@ async def test_a_keyed_ledger_refuses_another_key_before_anything_is_written(
     assert not keyed.with_name("again.db").exists()
 
 
-async def test_a_ledger_begun_without_a_key_stays_so(path: Path) -> None:
+async def test_a_ledger_begun_without_a_key_gets_none(path: Path) -> None:
     async with SQLiteFactStore(path, key=KEY) as store:
-        with pytest.raises(LedgerKeyError, match="take facts"):
+        with pytest.raises(LedgerKeyError, match=r"remove facts\.key_file"):
             await store.bootstrap()
 
 
@@ -607,7 +607,7 @@ async def test_a_forger_without_the_key_is_found_at_the_first_row_that_he_wrote(
         assert seq_of(broken) == row["seq"]
 
 
-async def test_a_forger_who_takes_the_key_out_is_found(keyed: Path, tmp_path: Path) -> None:
+async def test_a_forger_who_removes_the_key_is_found(keyed: Path, tmp_path: Path) -> None:
     with copied(keyed) as copy:
         forge(copy, 1, None)
         copy.execute("UPDATE slumberd_numbers SET value = 0 WHERE name = 'key'")

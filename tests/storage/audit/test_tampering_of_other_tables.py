@@ -98,7 +98,7 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("sql", TAMPERED.values(), ids=[*TAMPERED])
-async def test_what_is_changed_beside_the_ledger_is_found(tmp_path: Path, sql: str) -> None:
+async def test_a_change_of_a_table_beside_the_ledger_is_found(tmp_path: Path, sql: str) -> None:
     async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await live(home)
         assert await problem(home) is None
@@ -143,7 +143,7 @@ async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: 
         await verified("an erasure")
 
 
-async def test_a_log_that_was_restored_verifies_and_another_start_of_it_does_not(
+async def test_a_restored_log_verifies_and_a_changed_generation_does_not(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:

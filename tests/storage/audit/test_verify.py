@@ -47,8 +47,8 @@ async def tell_twice(path: Path) -> None:
     )
     async with SQLiteFactStore(path, synchronous="normal") as store:
         await store.bootstrap()
-        for one in (ALL, NOTES):
-            await fire(store, one, tea)
+        for fired in (ALL, NOTES):
+            await fire(store, fired, tea)
         await fire(store, NOTES, edited)
 
 
@@ -99,7 +99,7 @@ def test_verify_reads_facts_by_key_when_the_numbers_of_keys_are_mixed(
             assert verify(copy, DEPTH)[2] is not None
 
 
-def test_an_act_without_the_number_of_its_key_is_found_there(
+def test_a_claim_without_the_number_of_its_key_is_found(
     everything: Path, rows: list[dict[str, Any]]
 ) -> None:
     claim = next(row for row in rows if row["what"] == 1)
@@ -109,7 +109,7 @@ def test_an_act_without_the_number_of_its_key_is_found_there(
         assert verify(copy, DEPTH)[2] == Break(claim["seq"], "is a claim without a key")
 
 
-def test_the_first_of_many_facts_that_are_others_is_named(everything: Path) -> None:
+def test_the_first_of_many_differing_facts_is_named(everything: Path) -> None:
     with copied(everything) as copy:
         ids = [row[0] for row in copy.execute("SELECT fact_id FROM facts ORDER BY fact_id")]
         copy.execute("UPDATE facts SET metadata = '[]'")
@@ -139,7 +139,7 @@ def test_the_chain_alone_finds_another_label_on_any_row(
         assert broken == Break(row["seq"], "its chain hash does not follow from the row before")
 
 
-def test_the_chain_alone_finds_a_number_that_nobody_writes(everything: Path) -> None:
+def test_the_chain_alone_finds_a_number_out_of_range(everything: Path) -> None:
     with copied(everything) as copy:
         copy.execute("UPDATE slumberd_ledger SET what = 256 WHERE seq = 3")
 
@@ -162,7 +162,7 @@ def test_the_chain_alone_misses_a_row_that_was_removed(
         assert broken == Break(row["seq"] + 1, problem)
 
 
-def test_the_chain_alone_is_held_against_what_was_told(
+def test_the_chain_alone_is_compared_with_checkpoints(
     everything: Path, rows: list[dict[str, Any]]
 ) -> None:
     last = rows[-1]
@@ -230,7 +230,7 @@ def changed(path: Path, folder: Path, sql: str) -> Path:
         ),
     ],
 )
-def test_verify_finds_the_same_in_a_file_that_others_may_write(
+def test_verify_finds_the_same_in_a_file_that_other_programs_may_write(
     much: Path, sql: str, problem: str, tmp_path: Path
 ) -> None:
     copy = changed(much, tmp_path, sql)
@@ -244,14 +244,16 @@ def test_verify_finds_the_same_in_a_file_that_others_may_write(
 
 def asked_at(path: Path) -> list[tuple[int | None, int | None]]:
     """Return instants, valid and believed, from before anything to after all of it."""
-    said = sorted({row["at"] for row in rows_of(path, "slumberd_ledger") if row["at"] is not None})
+    instants = sorted(
+        {row["at"] for row in rows_of(path, "slumberd_ledger") if row["at"] is not None}
+    )
     recorded = sorted({row["at"] for row in rows_of(path, "slumberd_firings")})
-    alone = [(at, None) for at in said[:: max(1, len(said) // 20)]]
-    return [*alone, *((None, at) for at in recorded), (said[len(said) // 2], recorded[-1])]
+    alone = [(at, None) for at in instants[:: max(1, len(instants) // 20)]]
+    return [*alone, *((None, at) for at in recorded), (instants[len(instants) // 2], recorded[-1])]
 
 
 @pytest.mark.parametrize("story", ["everything", "much"])
-def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
+def test_facts_of_a_user_at_an_instant_are_part_of_all_facts_at_it(
     story: str, request: pytest.FixtureRequest
 ) -> None:
     path = request.getfixturevalue(story)
@@ -259,7 +261,9 @@ def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
         for valid_at, believed_at in asked_at(path):
             at = {"valid_at": valid_at, "believed_at": believed_at}
             whole = facts_at(copy, user=None, depth=DEPTH, **at)
-            owners = {one.effective.claim.owner.split("/")[0] for one in whole}
-            parts = [one for user in owners for one in facts_at(copy, user=user, depth=DEPTH, **at)]
+            owners = {fact.effective.claim.owner.split("/")[0] for fact in whole}
+            parts = [
+                fact for user in owners for fact in facts_at(copy, user=user, depth=DEPTH, **at)
+            ]
 
-            assert sorted(parts, key=lambda one: one.fact_id) == whole
+            assert sorted(parts, key=lambda fact: fact.fact_id) == whole

@@ -74,13 +74,13 @@ def stored(path: Path) -> dict[str, Row]:
     """Return the rows of the table, by id, with JSON read."""
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute(f"SELECT {COLUMNS} FROM facts").fetchall()
-    return {one[0]: meaning(one) for one in found}
+    return {columns[0]: meaning(columns) for columns in found}
 
 
-def meaning(one: Row) -> Row:
-    id, user, agent, payload, lineage, confidence, metadata, pinned_at = one
-    told = (orjson.loads(value) for value in (payload, lineage, metadata))
-    return (id, user, agent, *told, confidence, pinned_at)
+def meaning(columns: Row) -> Row:
+    id, user, agent, payload, lineage, confidence, metadata, pinned_at = columns
+    documents = (orjson.loads(value) for value in (payload, lineage, metadata))
+    return (id, user, agent, *documents, confidence, pinned_at)
 
 
 @pytest.fixture
@@ -101,21 +101,21 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFactSto
             assert (replay.differing, replay.first) == (0, None)
 
 
-async def fire(store: SQLiteFactStore, *told: Any, seq: int = 1) -> Any:
-    """Let a rule meet one version of an episode, given as `version()` takes it."""
-    id, seconds, what, *overrides = told
+async def fire(store: SQLiteFactStore, *values: Any, seq: int = 1) -> Any:
+    """Fire a rule on one version of an episode; the values are those of `version()`."""
+    id, seconds, what, *overrides = values
     metadata = {"subject": "alice", "predicate": "drinks", "object": what}
-    said = version(id, seq=seq, timestamp=at(seconds), metadata=metadata, **dict(*overrides))
+    evaluated = version(id, seq=seq, timestamp=at(seconds), metadata=metadata, **dict(*overrides))
     firing = Firing("all", "h", "every", at(NOW), Position(), Position(seq, id))
-    return await store.ledger.commit(firing, evaluate([said], rule("all")))
+    return await store.commit(firing, evaluate([evaluated], rule("all")))
 
 
-async def told(store: SQLiteFactStore) -> list[tuple[str, str, tuple[str, ...], str]]:
+async def recorded_deltas(store: SQLiteFactStore) -> list[tuple[str, str, tuple[str, ...], str]]:
     """Return what is recorded of other programs."""
     return [
-        (one.kind, one.fact_id, one.replaces, one.reason)
-        for one in await store.reads.records()
-        if one.rule_id == "@external" and one.kind != "firing"
+        (record.kind, record.fact_id, record.replaces, record.reason)
+        for record in await store.records()
+        if record.rule_id == "@external" and record.kind != "firing"
     ]
 
 
@@ -128,7 +128,7 @@ async def test_a_pin_of_another_program_is_recorded_with_every_value_it_has(
     await store.ledger.notice_external()
 
     assert stored(store.path) == {"theirs": meaning(given)}
-    assert await told(store) == [("add", "theirs", (), "")]
+    assert await recorded_deltas(store) == [("add", "theirs", (), "")]
     (fact,) = await store.query(FactPattern(), believed_at=at(NOW))
     assert (fact.confidence, fact.pinned_at) == (0.5, at(NOW - 1))
 
@@ -141,10 +141,10 @@ async def test_an_edit_of_a_promoted_fact_is_recorded_and_kept(store: SQLiteFact
     await store.ledger.notice_external()
 
     assert stored(store.path) == edited
-    assert await told(store) == [("update", "e1", ("e1",), "")]
+    assert await recorded_deltas(store) == [("update", "e1", ("e1",), "")]
 
 
-async def test_a_delete_by_another_program_is_a_hands(store: SQLiteFactStore) -> None:
+async def test_a_delete_by_another_program_is_a_manual_edit(store: SQLiteFactStore) -> None:
     await fire(store, "e1", 1, "tea")
     write(store.path, "DELETE FROM facts")
 
@@ -152,10 +152,12 @@ async def test_a_delete_by_another_program_is_a_hands(store: SQLiteFactStore) ->
     await fire(store, "e1", 1, "tea", seq=3)
 
     assert stored(store.path) == {}
-    assert [(kind, gone) for kind, _, gone, _ in await told(store)] == [("delete", ("e1",))]
+    assert [(kind, gone) for kind, _, gone, _ in await recorded_deltas(store)] == [
+        ("delete", ("e1",))
+    ]
 
 
-async def test_what_is_as_the_ledger_says_is_no_change(store: SQLiteFactStore) -> None:
+async def test_rows_that_agree_with_the_ledger_are_no_change(store: SQLiteFactStore) -> None:
     await fire(store, "e1", 1, "tea")
     write(store.path, "UPDATE facts SET user = user")
     write(store.path, PIN, row("came and went"))
@@ -163,22 +165,24 @@ async def test_what_is_as_the_ledger_says_is_no_change(store: SQLiteFactStore) -
 
     await store.ledger.notice_external()
 
-    assert await told(store) == []
-    assert not await store.ledger.notice_external()
+    assert await recorded_deltas(store) == []
+    assert not await store.notice_external()
 
 
-async def test_a_change_is_noticed_before_a_firing_writes_over_it(store: SQLiteFactStore) -> None:
+async def test_a_change_is_recorded_before_a_firing_overwrites_it(store: SQLiteFactStore) -> None:
     await fire(store, "e1", 1, "tea")
     write(store.path, PIN, row("e1", "rum"))
 
     outcome = await fire(store, "e0", 0, "milk", seq=2)
 
-    assert [one.fact_id for one in outcome.noticed] == ["", "e1"]
+    assert [record.fact_id for record in outcome.noticed] == ["", "e1"]
     assert outcome.records[0].seq == outcome.noticed[-1].seq + 1
     assert stored(store.path) == {"e1": meaning(row("e1", "rum"))}
 
 
-async def test_what_a_firing_notices_is_told_before_its_own_rows(tmp_path: Path) -> None:
+async def test_external_changes_that_a_firing_finds_are_logged_before_its_own_rows(
+    tmp_path: Path,
+) -> None:
     async with open_stores(tmp_path) as at_home:
         await at_home.put(triple("e1", "alice", "drinks", "tea"))
         await at_home.fire()
@@ -186,12 +190,13 @@ async def test_what_a_firing_notices_is_told_before_its_own_rows(tmp_path: Path)
         await at_home.put(triple("e2", "alice", "eats", "cake"))
         await at_home.fire()
 
-        told = [(one.seq, one.rule_id) for one in at_home.log.lines]
+        logged = [(record.seq, record.rule_id) for record in at_home.log.lines]
 
-        assert told == [
-            (one.seq, one.rule_id) for one in without_firings(await at_home.facts.reads.records())
+        assert logged == [
+            (record.seq, record.rule_id)
+            for record in without_firings(await at_home.facts.records())
         ]
-        assert [rule_id for _, rule_id in told].count("@external") == 1
+        assert [rule_id for _, rule_id in logged].count("@external") == 1
 
 
 async def test_a_later_firing_of_older_episodes_undoes_nothing(store: SQLiteFactStore) -> None:
@@ -204,7 +209,7 @@ async def test_a_later_firing_of_older_episodes_undoes_nothing(store: SQLiteFact
     assert stored(store.path) == {"theirs": meaning(row("theirs", "rum"))}
 
 
-async def test_newer_and_older_episodes_leave_a_declared_fact_alone(
+async def test_newer_and_older_episodes_do_not_change_a_declared_fact(
     store: SQLiteFactStore,
 ) -> None:
     given = row("theirs", "rum")
@@ -238,7 +243,7 @@ async def test_a_newer_episode_supersedes_an_edit_of_a_promoted_fact(
         pytest.param(f"UPDATE facts SET pinned_at = '{at(-99).isoformat()}'", id="long ago"),
     ],
 )
-async def test_an_edit_holds_whatever_instant_its_row_has(
+async def test_an_edit_is_current_whatever_instant_its_row_has(
     store: SQLiteFactStore, edit: str
 ) -> None:
     await fire(store, "e1", 50, "tea")
@@ -250,7 +255,7 @@ async def test_an_edit_holds_whatever_instant_its_row_has(
     assert stored(store.path) == edited
 
 
-async def test_an_edit_with_an_instant_to_come_does_not_outlive_newer_episodes(
+async def test_an_edit_with_a_future_instant_does_not_outlast_newer_episodes(
     store: SQLiteFactStore,
 ) -> None:
     await fire(store, "e1", 1, "tea")
@@ -262,7 +267,7 @@ async def test_an_edit_with_an_instant_to_come_does_not_outlive_newer_episodes(
     assert list(stored(store.path)) == ["e2"]
 
 
-async def test_an_edit_that_keeps_the_instant_of_its_row_happened_when_it_is_noticed(
+async def test_an_edit_that_keeps_the_instant_of_its_row_has_the_instant_of_its_recording(
     store: SQLiteFactStore, clock: FakeClock
 ) -> None:
     await fire(store, "e1", 1, "tea")
@@ -279,7 +284,7 @@ async def test_an_edit_that_keeps_the_instant_of_its_row_happened_when_it_is_not
 
 
 @pytest.mark.parametrize("pinned_at", [at(5).isoformat(), "1960-01-01T00:00:00+00:00"])
-async def test_a_belief_that_moves_to_another_id_stays(
+async def test_a_row_that_moves_to_another_id_stays_current(
     store: SQLiteFactStore, pinned_at: str
 ) -> None:
     await fire(store, "e1", 1, "tea")
@@ -299,7 +304,7 @@ async def test_a_new_id_for_a_row_is_a_delete_and_a_pin(store: SQLiteFactStore) 
     await store.ledger.notice_external()
 
     assert list(stored(store.path)) == ["renamed"]
-    assert [(kind, gone) for kind, _, gone, _ in await told(store)] == [
+    assert [(kind, gone) for kind, _, gone, _ in await recorded_deltas(store)] == [
         ("delete", ("e1",)),
         ("add", ()),
     ]
@@ -311,10 +316,10 @@ async def test_rows_for_one_key_are_all_kept(store: SQLiteFactStore) -> None:
 
     await store.ledger.notice_external()
 
-    assert stored(store.path) == {one[0]: meaning(one) for one in given}
+    assert stored(store.path) == {columns[0]: meaning(columns) for columns in given}
 
 
-async def test_a_row_keeps_every_byte_and_its_place_in_the_table(store: SQLiteFactStore) -> None:
+async def test_a_row_keeps_every_byte_and_its_rowid(store: SQLiteFactStore) -> None:
     odd = row(
         "odd",
         payload='{ "object" : 1.0e2, "subject":"caf\\u00e9" }',
@@ -338,14 +343,14 @@ def whole(path: Path) -> list[Row]:
         return connection.execute(f"SELECT rowid, {COLUMNS}, {kinds} FROM facts").fetchall()
 
 
-async def test_a_row_that_its_program_removes_is_gone_and_can_be_pinned_again(
+async def test_a_row_that_its_program_removed_can_be_pinned_again(
     store: SQLiteFactStore,
 ) -> None:
     write(store.path, PIN, row("theirs"))
     await store.ledger.notice_external()
     write(store.path, "DELETE FROM facts")
-    await store.ledger.notice_external()
-    assert [kind for kind, _, _, _ in await told(store)] == ["add", "delete"]
+    await store.notice_external()
+    assert [kind for kind, _, _, _ in await recorded_deltas(store)] == ["add", "delete"]
 
     write(store.path, PIN, row("theirs"))
     await store.ledger.notice_external()
@@ -353,7 +358,7 @@ async def test_a_row_that_its_program_removes_is_gone_and_can_be_pinned_again(
     assert stored(store.path) == {"theirs": meaning(row("theirs"))}
 
 
-async def test_a_row_that_a_person_retracted_stays_away_until_a_later_instant(
+async def test_a_row_that_a_person_retracted_returns_only_with_a_later_instant(
     store: SQLiteFactStore,
 ) -> None:
     write(store.path, PIN, row("theirs"))
@@ -391,11 +396,11 @@ async def test_a_row_of_another_owner_is_written_back(store: SQLiteFactStore) ->
     await store.ledger.notice_external()
 
     assert stored(store.path) == before
-    assert {(one["episode_id"], one["reason"]) for one in await store.reads.quarantine()} == {
+    assert {(entry["episode_id"], entry["reason"]) for entry in await store.quarantine()} == {
         ("e1", "id_taken"),
         ("e2", "id_taken"),
     }
-    assert {kind for kind, _, _, _ in await told(store)} == {"quarantine"}
+    assert {kind for kind, _, _, _ in await recorded_deltas(store)} == {"quarantine"}
 
 
 DEEP = b'{"a":' * 300 + b"1" + b"}" * 300
@@ -426,7 +431,7 @@ MALFORMED: dict[str, Row] = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-async def test_what_cannot_be_read_is_quarantined_once_and_left_alone(
+async def test_an_unreadable_row_is_quarantined_once_and_not_changed(
     store: SQLiteFactStore, name: str
 ) -> None:
     write(store.path, PIN, MALFORMED[name])
@@ -436,13 +441,13 @@ async def test_what_cannot_be_read_is_quarantined_once_and_left_alone(
     await fire(store, "e1", 1, "tea")
     await store.ledger.notice_external()
 
-    assert [one for one in raw(store.path) if one[0] != "e1"] == before
-    assert [(kind, why) for kind, _, _, why in await told(store)] == [
+    assert [columns for columns in raw(store.path) if columns[0] != "e1"] == before
+    assert [(kind, why) for kind, _, _, why in await recorded_deltas(store)] == [
         ("quarantine", "external_unreadable")
     ]
     found = {fact.id for fact in await store.query(FactPattern())}
-    assert found - {one[0] for one in before} == {"e1"}
-    (held,) = await store.reads.quarantine()
+    assert found - {columns[0] for columns in before} == {"e1"}
+    (held,) = await store.quarantine()
     assert (held["rule_id"], held["reason"]) == ("@external", "external_unreadable")
     assert held["detail"]
 
@@ -452,7 +457,7 @@ def raw(path: Path) -> list[Row]:
         return connection.execute(f"SELECT {COLUMNS} FROM facts ORDER BY fact_id").fetchall()
 
 
-async def test_a_text_that_is_no_unicode_stops_nobody(store: SQLiteFactStore) -> None:
+async def test_a_text_of_invalid_unicode_stops_no_read(store: SQLiteFactStore) -> None:
     bad = "CAST(x'ff41' AS TEXT)"
     write(store.path, f"INSERT INTO facts VALUES ('x', {bad}, 'a', '{{}}', '[]', 1, '{{}}', 't')")
     write(store.path, f"INSERT INTO facts VALUES ({bad}, 'u', 'a', '{{}}', '[]', 1, '{{}}', 't')")
@@ -460,10 +465,10 @@ async def test_a_text_that_is_no_unicode_stops_nobody(store: SQLiteFactStore) ->
     await fire(store, "e1", 1, "tea")
 
     assert [fact.id for fact in await store.query(FactPattern())] == ["e1"]
-    assert [why for _, _, _, why in await told(store)] == ["external_unreadable"] * 2
+    assert [why for _, _, _, why in await recorded_deltas(store)] == ["external_unreadable"] * 2
 
 
-async def test_what_was_made_readable_leaves_the_quarantine(store: SQLiteFactStore) -> None:
+async def test_a_repaired_row_leaves_the_quarantine(store: SQLiteFactStore) -> None:
     write(store.path, PIN, row("x", payload=b"?"))
     await store.ledger.notice_external()
 
@@ -474,7 +479,7 @@ async def test_what_was_made_readable_leaves_the_quarantine(store: SQLiteFactSto
     assert stored(store.path) == {"x": meaning(row("x"))}
 
 
-async def test_a_malformed_edit_of_a_promoted_fact_gives_way_when_that_is_settled_again(
+async def test_a_malformed_edit_of_a_promoted_fact_is_overwritten_when_the_fact_is_resolved_again(
     store: SQLiteFactStore,
 ) -> None:
     await fire(store, "e1", 1, "tea")
@@ -489,16 +494,18 @@ async def test_a_malformed_edit_of_a_promoted_fact_gives_way_when_that_is_settle
     assert stored(store.path)["e1"][3]["object"] == "water"
 
 
-async def test_a_row_that_is_not_recorded_yet_can_be_taken_out(store: SQLiteFactStore) -> None:
+async def test_a_row_that_is_not_recorded_yet_can_be_retracted(store: SQLiteFactStore) -> None:
     write(store.path, PIN, row("theirs"))
 
     await store.unpin("theirs")
 
     assert stored(store.path) == {}
-    assert await told(store) == [("add", "theirs", (), "")]
+    assert await recorded_deltas(store) == [("add", "theirs", (), "")]
 
 
-async def test_a_correction_of_ours_over_theirs_leaves_theirs(store: SQLiteFactStore) -> None:
+async def test_a_correction_of_a_declared_fact_does_not_change_its_row(
+    store: SQLiteFactStore,
+) -> None:
     write(store.path, PIN, row("theirs", "rum"))
     mine = Fact(
         id="ours", user="alice", agent="rag", lineage=[{"a": 1}], confidence=1.0,
@@ -510,7 +517,7 @@ async def test_a_correction_of_ours_over_theirs_leaves_theirs(store: SQLiteFactS
     assert sorted(stored(store.path)) == ["ours", "theirs"]
 
 
-async def test_what_another_program_did_can_be_undone(store: SQLiteFactStore) -> None:
+async def test_a_pin_of_another_program_can_be_undone(store: SQLiteFactStore) -> None:
     await fire(store, "e1", 1, "tea")
     before = stored(store.path)
     write(store.path, PIN, row("e1", "rum"), row("more", "rum", agent="another"))
@@ -533,19 +540,19 @@ async def test_a_delete_by_another_program_can_be_undone(store: SQLiteFactStore)
     assert stored(store.path) == before
 
 
-async def test_a_rehearsal_records_nothing_and_forgets_nothing(store: SQLiteFactStore) -> None:
+async def test_a_dry_run_records_no_change_and_loses_none(store: SQLiteFactStore) -> None:
     await fire(store, "e1", 1, "tea")
     write(store.path, PIN, row("e1", "rum"))
-    said = version("e2", seq=2, metadata={"subject": "a", "predicate": "b", "object": "c"})
+    evaluated = version("e2", seq=2, metadata={"subject": "a", "predicate": "b", "object": "c"})
     firing = Firing("all", "h", "manual", at(NOW), Position(), Position(2, "e2"))
 
-    await store.ledger.preview(firing, evaluate([said], rule("all")))
+    await store.preview(firing, evaluate([evaluated], rule("all")))
 
-    assert await told(store) == []
-    assert [one.fact_id for one in await store.ledger.notice_external()] == ["", "e1"]
+    assert await recorded_deltas(store) == []
+    assert [record.fact_id for record in await store.notice_external()] == ["", "e1"]
 
 
-async def test_verify_tells_what_is_not_recorded_yet_from_tampering(
+async def test_verify_distinguishes_unrecorded_changes_from_tampering(
     store: SQLiteFactStore,
 ) -> None:
     await fire(store, "e1", 1, "tea")
@@ -564,7 +571,7 @@ async def test_verify_tells_what_is_not_recorded_yet_from_tampering(
     assert tampered.problem == "fact 'e1' is not what the ledger says"
 
 
-async def test_facts_that_were_there_before_slumberd_are_recorded(tmp_path: Path) -> None:
+async def test_facts_older_than_the_ledger_are_recorded(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     given = row("old", "tea", pinned_at=at(5).isoformat())
     write(path, STARGRAPH)
@@ -575,7 +582,7 @@ async def test_facts_that_were_there_before_slumberd_are_recorded(tmp_path: Path
 
         assert list(stored(path)) == ["old", "e1"]
         assert stored(path)["old"] == meaning(given)
-        assert await told(store) == [("add", "old", (), "")]
+        assert await recorded_deltas(store) == [("add", "old", (), "")]
         assert (await store.verify())[2] is None
 
 
@@ -591,7 +598,7 @@ def count_firings(records: list[Record]) -> int:
     return sum(record.kind == "firing" for record in records)
 
 
-async def test_many_changes_are_recorded_some_at_a_time(
+async def test_many_changes_are_recorded_in_several_firings(
     store: SQLiteFactStore,
 ) -> None:
     given = [row(f"f{n:02}", n, agent=f"agent {n}") for n in range(20)]
@@ -604,11 +611,11 @@ async def test_many_changes_are_recorded_some_at_a_time(
     assert count_firings(record_in_chunks(store.path, chunk=7)) == 3
 
     expected = [*given[10:], *moved]
-    assert stored(store.path) == {one[0]: meaning(one) for one in expected}
+    assert stored(store.path) == {columns[0]: meaning(columns) for columns in expected}
 
 
 @pytest.mark.parametrize("rows", [1, MANY])
-async def test_what_we_write_ourselves_is_not_noted_and_notes_go_on_after_it(
+async def test_own_writes_are_not_recorded_and_later_writes_of_others_are(
     store: SQLiteFactStore, rows: int
 ) -> None:
     def write_ours(connection: sqlite3.Connection) -> None:
@@ -624,11 +631,13 @@ async def test_what_we_write_ourselves_is_not_noted_and_notes_go_on_after_it(
         assert connection.execute("SELECT * FROM slumberd_external_changes").fetchall() == []
     write(store.path, PIN, row("theirs"))
 
-    assert [one.fact_id for one in await store.ledger.notice_external()] == ["", "theirs"]
+    assert [record.fact_id for record in await store.notice_external()] == ["", "theirs"]
 
 
 @pytest.mark.parametrize("rows", [1, MANY])
-async def test_what_is_rolled_back_leaves_the_notes_on(store: SQLiteFactStore, rows: int) -> None:
+async def test_a_rolled_back_own_write_keeps_the_triggers(
+    store: SQLiteFactStore, rows: int
+) -> None:
     with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(KeyError), own_writes(connection, rows=rows):
@@ -636,11 +645,13 @@ async def test_what_is_rolled_back_leaves_the_notes_on(store: SQLiteFactStore, r
         connection.execute("ROLLBACK")
     write(store.path, PIN, row("theirs"))
 
-    assert [one.fact_id for one in await store.ledger.notice_external()] == ["", "theirs"]
+    assert [record.fact_id for record in await store.notice_external()] == ["", "theirs"]
 
 
 @pytest.mark.parametrize("policy", ["REPLACE", "IGNORE", "FAIL", "ABORT", "ROLLBACK"])
-async def test_no_note_ever_fails_another_program(store: SQLiteFactStore, policy: str) -> None:
+async def test_no_trigger_makes_a_write_of_another_program_fail(
+    store: SQLiteFactStore, policy: str
+) -> None:
     """SQLite lets a statement's conflict policy overrule those of the triggers that it fires."""
     insert = PIN.replace("REPLACE", policy)
     write(store.path, insert, row("a"), row("b", agent="another"))
@@ -721,7 +732,7 @@ def rows_of_others(home: Home) -> int:
 
 
 @pytest.mark.timing
-def test_a_running_daemon_notices_another_process_within_a_second(home: Home) -> None:
+def test_a_running_daemon_records_a_change_of_another_process_within_a_second(home: Home) -> None:
     waits = []
     with home.daemon() as daemon:
         program = Program(home.state / "facts.db")
@@ -740,7 +751,7 @@ def test_a_running_daemon_notices_another_process_within_a_second(home: Home) ->
 
 
 @pytest.mark.timing
-def test_looking_for_changes_costs_a_daemon_next_to_nothing(home: Home) -> None:
+def test_polling_for_changes_takes_a_daemon_almost_no_processor_time(home: Home) -> None:
     with home.daemon() as daemon:
         readings = [processor_seconds(daemon.process.pid)]
         for _ in range(5):

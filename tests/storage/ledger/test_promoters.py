@@ -38,7 +38,7 @@ async def only_fact(home: OpenStores) -> Fact:
 def pinned_at(folder: Path) -> list[str]:
     """Return the column as other programs read it."""
     with closing(sqlite3.connect(folder / "facts.db")) as connection:
-        return [one for (one,) in connection.execute("SELECT pinned_at FROM facts")]
+        return [pinned for (pinned,) in connection.execute("SELECT pinned_at FROM facts")]
 
 
 @pytest.mark.parametrize("order", ["abc", "bca", "cab"])
@@ -58,7 +58,7 @@ async def test_fact_of_several_rules_is_pinned_at_the_newest_promotion(
             name: instant.isoformat()
             for name, instant in zip(order, (FIRST, SECOND, THIRD), strict=True)
         }
-        assert [(one["rule_id"], one["promotion_ts"]) for one in fact.lineage] == [
+        assert [(entry["rule_id"], entry["promotion_ts"]) for entry in fact.lineage] == [
             (name, promoted[name]) for name in "abc"
         ]
 
@@ -72,7 +72,7 @@ async def test_fact_keeps_the_instant_of_the_rule_that_still_promotes_it(tmp_pat
         await home.facts.ledger.undo(later, at=THIRD, by="me", dry_run=False)
 
         fact = await only_fact(home)
-        assert (fact.pinned_at, [one["rule_id"] for one in fact.lineage]) == (FIRST, ["b"])
+        assert (fact.pinned_at, [entry["rule_id"] for entry in fact.lineage]) == (FIRST, ["b"])
 
 
 async def test_fact_stays_when_one_of_two_rules_no_longer_selects_its_episode(
@@ -89,7 +89,7 @@ async def test_fact_stays_when_one_of_two_rules_no_longer_selects_its_episode(
         await fire(home, "all", THIRD)
 
         fact = await only_fact(home)
-        assert (fact.confidence, [one["rule_id"] for one in fact.lineage]) == (0.1, ["all"])
+        assert (fact.confidence, [entry["rule_id"] for entry in fact.lineage]) == (0.1, ["all"])
 
 
 async def test_newest_version_counts_whichever_rule_has_read_it(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_newest_version_counts_whichever_rule_has_read_it(tmp_path: Path) 
 
         fact = await only_fact(home)
         assert (fact.payload["object"], fact.pinned_at) == ("green tea", SECOND)
-        assert [one["rule_id"] for one in fact.lineage] == ["two"]
+        assert [entry["rule_id"] for entry in fact.lineage] == ["two"]
 
 
 async def test_new_content_is_current_once_one_rule_has_read_the_new_log(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_new_content_is_current_once_one_rule_has_read_the_new_log(tmp_pat
         assert await home.objects() == {"old": "here", "tea": "green tea"}
 
 
-async def test_what_a_restored_log_still_holds_is_known_under_its_old_number(
+async def test_versions_of_a_restored_log_are_known_under_their_old_numbers(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path, batch=1) as home:

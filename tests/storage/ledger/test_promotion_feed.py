@@ -1,4 +1,4 @@
-"""What a ledger tells a sink of provenance: each promotion once, with what stood then."""
+"""The promotion feed: each promotion once, as the fact was after its row."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ HANDS_OWN: list[Step] = [
              "metadata": SAID}),
     ("pin", "e1", "a"),
 ]  # fmt: skip
-"""Two rules say what a hand has said otherwise since, under the same id: the hand's stands."""
+"""Two rules promote what a manual edit replaced since, under the same id: the edit is current."""
 
 
-async def told_by(
+async def promotions_of(
     store: SQLiteFactStore, *, limit: int = 1_000, current_only: bool = False
 ) -> list[Promotion]:
     """Return every promotion, read in stretches."""
@@ -56,7 +56,7 @@ async def told_by(
 
 
 def as_shown(fact: dict[str, Any]) -> dict[str, Any]:
-    """Return what a sink is told of a fact as it stands."""
+    """Return what the feed has of a current fact."""
     payload = fact["payload"]
     return {
         "user": fact["user"],
@@ -70,17 +70,17 @@ def as_shown(fact: dict[str, Any]) -> dict[str, Any]:
 
 
 async def check_against_what_stood(story: Story) -> None:
-    told = await told_by(story.store, limit=3)
-    records = await story.store.reads.records(limit=10_000)
-    assert [one.seq for one in told] == [
-        one.seq for one in records if one.kind in ("add", "update")
+    promotions = await promotions_of(story.store, limit=3)
+    records = await story.store.records(limit=10_000)
+    assert [promotion.seq for promotion in promotions] == [
+        record.seq for record in records if record.kind in ("add", "update")
     ]
     before: Shown = {}
     for moment, shown in story.shots:
-        last = {one.fact_id: one for one in told if one.at == moment}
-        for fact_id, one in last.items():
+        last = {promotion.fact_id: promotion for promotion in promotions if promotion.at == moment}
+        for fact_id, promotion in last.items():
             if fact_id in shown:
-                assert one._asdict() | as_shown(shown[fact_id]) == one._asdict()
+                assert promotion._asdict() | as_shown(shown[fact_id]) == promotion._asdict()
         for fact_id, fact in shown.items():
             if fact_id not in before or as_shown(before[fact_id]) != as_shown(fact):
                 assert fact_id in last
@@ -91,39 +91,42 @@ async def check_against_what_stood(story: Story) -> None:
 @QUIET
 @given(EVERYTHING)
 @example(HANDS_OWN)
-def test_promotion_tells_what_stood_when_it_was_written(steps: list[Step]) -> None:
+def test_promotion_describes_the_fact_that_was_current_after_its_row(steps: list[Step]) -> None:
     play(steps, check_against_what_stood)
 
 
 async def check_what_stands(story: Story) -> None:
     _, shown = story.shots[-1] if story.shots else (None, {})
-    last = {one.fact_id: one for one in await told_by(story.store, limit=3, current_only=True)}
+    last = {
+        promotion.fact_id: promotion
+        for promotion in await promotions_of(story.store, limit=3, current_only=True)
+    }
     assert last.keys() == shown.keys()
-    for fact_id, one in last.items():
-        assert one._asdict() | as_shown(shown[fact_id]) == one._asdict()
+    for fact_id, promotion in last.items():
+        assert promotion._asdict() | as_shown(shown[fact_id]) == promotion._asdict()
 
 
 @pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
 @example(HANDS_OWN)
-def test_promotions_that_stand_end_with_every_fact_as_it_is(steps: list[Step]) -> None:
+def test_promotions_of_current_facts_end_with_the_state_of_every_fact(steps: list[Step]) -> None:
     play(steps, check_what_stands)
 
 
-async def test_whatever_a_ledger_holds_can_be_asserted(tmp_path: Path) -> None:
+async def test_every_promotion_of_a_ledger_can_be_published(tmp_path: Path) -> None:
     await tell_everything(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        told = await told_by(store)
-        records = {one.seq: one for one in await store.reads.records()}
-    assert {one.rule_id for one in told} >= {"all", "notes", "@manual"}
-    assert {one.kind for one in told} == {"add", "update"}
-    for one in told:
-        sent = assertion_document(slots_of(one), bundle_of(one))
+        promotions = await promotions_of(store)
+        records = {record.seq: record for record in await store.records()}
+    assert {promotion.rule_id for promotion in promotions} >= {"all", "notes", "@manual"}
+    assert {promotion.kind for promotion in promotions} == {"add", "update"}
+    for promotion in promotions:
+        sent = assertion_document(slots_of(promotion), bundle_of(promotion))
         assert tuple(sent)[: len(SLOTS)] == SLOTS
-        assert sent["_run_id"] == sent["firing"] == records[one.seq].firing_id
-        assert sent["_step"] == sent["seq"] == one.seq
-        assert orjson.loads(str(sent["replaces"])) == [*records[one.seq].replaces]
+        assert sent["_run_id"] == sent["firing"] == records[promotion.seq].firing_id
+        assert sent["_step"] == sent["seq"] == promotion.seq
+        assert orjson.loads(str(sent["replaces"])) == [*records[promotion.seq].replaces]
 
 
 @pytest.mark.parametrize("rule_id", ["9.lives", "-.-", "a_b", "@manual", "née (1)", "X"])
@@ -133,40 +136,42 @@ async def test_source_is_an_identifier_whatever_the_rule_is_called(
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
         await fire(store, rule(rule_id), [said("e1", 1, subject="s", predicate="p", object=1)])
-        [told] = await told_by(store)
-    sent = assertion_document(slots_of(told), bundle_of(told))
+        [promotion] = await promotions_of(store)
+    sent = assertion_document(slots_of(promotion), bundle_of(promotion))
     assert sent["rule"] == rule_id
     assert str(sent["_source"]).startswith("rule-")
 
 
-async def test_parts_that_are_no_text_are_told_as_json(tmp_path: Path) -> None:
+async def test_parts_of_a_triple_that_are_not_texts_are_published_as_json(tmp_path: Path) -> None:
     episodes = [said("e1", 1, subject=5, object={"b": [1.5], "a": None}), said("e2", 2)]
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
         await fire(store, ALL, episodes)
-        first, second = await told_by(store)
+        first, second = await promotions_of(store)
     assert (first.subject, first.predicate, first.object) == ("5", "", '{"a":null,"b":[1.5]}')
     assert (second.subject, second.object) == ("", "null")
 
 
-async def test_forgotten_rows_are_told_to_nobody(tmp_path: Path) -> None:
+async def test_erased_rows_are_not_published(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
         await fire(store, ALL, [said("e1", 1, subject="s", predicate="p", object=1)])
-        [told] = await told_by(store)
-        assert await store.promotion_feed.is_publishable(told.seq)
-        await store.erasures.forget(
+        [promotion] = await promotions_of(store)
+        assert await store.is_publishable(promotion.seq)
+        await store.forget(
             ScopeFilter.of("alice", None, None),
             moment=microseconds(at(200)),
             at=at(9),
             by="me",
             dry_run=False,
         )
-        assert not await store.promotion_feed.is_publishable(told.seq)
-        assert await told_by(store) == []
+        assert not await store.is_publishable(promotion.seq)
+        assert await promotions_of(store) == []
 
 
-async def test_lag_is_what_lies_above_the_place_and_since_when(tmp_path: Path) -> None:
+async def test_lag_counts_the_rows_above_the_position_and_has_their_first_instant(
+    tmp_path: Path,
+) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
         assert await store.promotion_feed.lag("file") == Lag(0, None)
@@ -190,7 +195,7 @@ def test_lag_is_never_negative_when_the_clock_was_set_back() -> None:
     assert Lag(0, None).seconds(START) == 0.0
 
 
-async def test_place_is_kept_by_the_only_writer(tmp_path: Path) -> None:
+async def test_position_is_saved_only_by_the_newest_writer(tmp_path: Path) -> None:
     async with (
         SQLiteFactStore(tmp_path / "facts.db") as old,
         SQLiteFactStore(tmp_path / "facts.db") as new,
@@ -203,7 +208,7 @@ async def test_place_is_kept_by_the_only_writer(tmp_path: Path) -> None:
         assert await new.promotion_feed.published_position("file") == (0, 0)
 
 
-async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) -> None:
+async def test_a_position_above_the_last_row_shows_that_the_ledger_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     async with SQLiteFactStore(path) as store:
         await store.bootstrap()
@@ -216,7 +221,7 @@ async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) ->
     assert "3" in broken.problem
 
 
-async def test_replayed_file_goes_on_at_the_same_place(tmp_path: Path) -> None:
+async def test_replayed_file_keeps_the_position_of_each_sink(tmp_path: Path) -> None:
     await tell_everything(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         await store.promotion_feed.save_published_position("file", 4, 2)
@@ -226,7 +231,7 @@ async def test_replayed_file_goes_on_at_the_same_place(tmp_path: Path) -> None:
         assert await store.promotion_feed.published_position("file") == (4, 2)
 
 
-async def test_hand_is_told_too(tmp_path: Path) -> None:
+async def test_manual_edits_are_published_too(tmp_path: Path) -> None:
     clock = FakeClock(at(5))
     async with SQLiteFactStore(tmp_path / "facts.db", clock=clock) as store:
         await store.bootstrap()
@@ -236,17 +241,24 @@ async def test_hand_is_told_too(tmp_path: Path) -> None:
             lineage=[entry], confidence=0.25, pinned_at=at(0),
         )  # fmt: skip
         await store.pin(fact)
-        [told] = await told_by(store)
-    assert bundle_of(told)["confidence"].as_tuple().exponent == -2  # type: ignore[union-attr]
-    assert (told.rule_id, told.confidence, told.user, told.at) == ("@manual", 0.25, "u", at(5))
+        [promotion] = await promotions_of(store)
+    assert bundle_of(promotion)["confidence"].as_tuple().exponent == -2  # type: ignore[union-attr]
+    assert (promotion.rule_id, promotion.confidence, promotion.user, promotion.at) == (
+        "@manual",
+        0.25,
+        "u",
+        at(5),
+    )
 
 
 def test_names_of_slots_are_those_of_every_promotion() -> None:
-    told = Promotion(1, "add", "r@1", "r", START, "f", "u", "a", "facts", "", "", "1", 1.0, ("g",))
-    assert tuple(slots_of(told)) == SLOTS
+    promotion = Promotion(
+        1, "add", "r@1", "r", START, "f", "u", "a", "facts", "", "", "1", 1.0, ("g",)
+    )
+    assert tuple(slots_of(promotion)) == SLOTS
 
 
-async def test_readers_are_those_that_have_a_place_and_no_other_number(tmp_path: Path) -> None:
+async def test_sink_names_are_those_with_a_position(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", clock=FakeClock()) as store:
         await store.bootstrap()
         await store.file.take_over()

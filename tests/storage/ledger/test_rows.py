@@ -27,7 +27,7 @@ ROWS = 7
 async def path(tmp_path: Path) -> Path:
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
-        told = [
+        versions = [
             version(
                 f"e{n}",
                 seq=n,
@@ -37,7 +37,7 @@ async def path(tmp_path: Path) -> Path:
             for n in range(1, ROWS)
         ]
         firing = Firing("all", "h", "every", START, Position(), Position(ROWS - 1, f"e{ROWS - 1}"))
-        await store.ledger.commit(firing, evaluate(told, rule("all")))
+        await store.commit(firing, evaluate(versions, rule("all")))
     return tmp_path / "facts.db"
 
 
@@ -129,7 +129,9 @@ EDITS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-async def test_a_fact_changed_behind_our_back_is_found(path: Path, edit: str) -> None:
+async def test_a_fact_that_another_program_changed_unnoticed_is_found(
+    path: Path, edit: str
+) -> None:
     tamper(path, EDITS[edit]("e6"))
 
     broken = await found(path)
@@ -138,7 +140,7 @@ async def test_a_fact_changed_behind_our_back_is_found(path: Path, edit: str) ->
     assert "e6" in broken.problem or "'x'" in broken.problem
 
 
-async def test_what_is_erased_with_its_salt_by_nobody_is_found(path: Path) -> None:
+async def test_a_row_erased_with_its_salt_but_without_an_erasure_is_found(path: Path) -> None:
     tamper(
         path,
         "UPDATE slumberd_ledger SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL,"
@@ -153,8 +155,8 @@ async def test_what_is_erased_with_its_salt_by_nobody_is_found(path: Path) -> No
     assert (broken.seq, broken.problem) == (7, "is erased, and no erasure follows it")
 
 
-async def test_another_depth_of_lineages_is_carried_into_every_fact(tmp_path: Path) -> None:
-    said = [
+async def test_another_lineage_depth_is_applied_to_every_fact(tmp_path: Path) -> None:
+    versions = [
         version(f"e{n}", seq=n, metadata={"subject": "s", "predicate": "is", "object": n})
         for n in range(1, 6)
     ]
@@ -164,9 +166,9 @@ async def test_another_depth_of_lineages_is_carried_into_every_fact(tmp_path: Pa
             await store.bootstrap()
             if not await store.reads.ledger_rows():
                 firing = Firing("all", "h", "every", START, Position(), Position(5, "e5"))
-                await store.ledger.commit(firing, evaluate(said, rule("all")))
-            assert (await store.ledger.rewrite_facts(at=START) > 0) == (depth != 8)
-            assert await store.ledger.rewrite_facts(at=START) == 0
+                await store.commit(firing, evaluate(versions, rule("all")))
+            assert (await store.rewrite_facts(at=START) > 0) == (depth != 8)
+            assert await store.rewrite_facts(at=START) == 0
             (fact,) = await store.query(FactPattern())
             lengths.append(len(fact.lineage))
             assert (await store.verify())[2] is None

@@ -78,14 +78,16 @@ def check_fact(fact: dict[str, Any], claim: Told, older: list[str]) -> None:
 @pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
-def test_believed_at_each_firing_is_what_stood_after_it(steps: list[Step]) -> None:
+def test_believed_at_a_firing_returns_the_facts_that_were_current_after_it(
+    steps: list[Step],
+) -> None:
     play(steps, check_snapshots)
 
 
 @pytest.mark.sampled
 @QUIET
 @given(ACTS)
-def test_both_clocks_together_equal_the_oracle_on_fewer_acts(steps: list[Step]) -> None:
+def test_both_clocks_together_equal_the_oracle_on_fewer_claims(steps: list[Step]) -> None:
     play(steps, check_oracle)
 
 
@@ -137,7 +139,9 @@ async def test_late_correction_changes_what_was_true_then(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("name", LATE)
-async def test_late_correction_never_changes_what_was_held_then(tmp_path: Path, name: str) -> None:
+async def test_late_correction_never_changes_what_was_believed_then(
+    tmp_path: Path, name: str
+) -> None:
     await corrected(tmp_path, LATE[name])
 
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
@@ -150,7 +154,7 @@ async def test_late_correction_never_changes_what_was_held_then(tmp_path: Path, 
     assert before == []
 
 
-async def test_undoing_never_changes_what_was_held_of_one_user(tmp_path: Path) -> None:
+async def test_undo_never_changes_what_was_believed_of_one_user(tmp_path: Path) -> None:
     await corrected(tmp_path, LATE["late arrival"])
 
     async with SQLiteFactStore(tmp_path / "facts.db") as store:

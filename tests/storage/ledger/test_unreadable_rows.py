@@ -28,7 +28,7 @@ async def quarantined(store: SQLiteFactStore) -> list[tuple[str, str]]:
     return sorted((one["rule_id"], one["episode_id"]) for one in await store.reads.quarantine())
 
 
-async def test_mended_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Path) -> None:
+async def test_repaired_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", clock=FakeClock()) as store:
         await store.bootstrap()
         for fact_id in ("x", "y", "@notes/x"):
@@ -41,7 +41,7 @@ async def test_mended_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Pa
         assert await quarantined(store) == [("@external", "@notes/x"), ("@external", "y")]
 
 
-async def test_mended_row_leaves_the_quarantine_of_episodes_as_it_is(tmp_path: Path) -> None:
+async def test_repaired_row_does_not_change_the_quarantine_of_episodes(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await put_odd(home)
         write(home.facts.path, "odd", b"?")

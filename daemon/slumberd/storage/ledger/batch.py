@@ -301,16 +301,16 @@ class Batch:
             [_quarantine_row(entry) for entry in entries if entry.event == "quarantine"],
         )
 
-    def _write_facts(self, current: Sequence[Row], gone: Iterable[str]) -> None:
+    def _write_facts(self, current: Sequence[Row], removed: Iterable[str]) -> None:
         current_ids = {row[0] for row in current}
         dropped = [
             fact_id
-            for fact_id in gone
+            for fact_id in removed
             if fact_id not in current_ids and (self.overwrites or not self._is_new(fact_id))
         ]
         with own_writes(self._connection, rows=len(dropped) + len(current)):
-            asked = {"ids": orjson.dumps(dropped).decode()}
-            self._connection.execute(_FACTS["drop_facts"], asked)
+            parameters = {"ids": orjson.dumps(dropped).decode()}
+            self._connection.execute(_FACTS["drop_facts"], parameters)
             changed = [row for row in current if self.found.get(str(row[0])) != row]
             insert(self._connection, _FACTS["put_fact"], changed if self.found else current)
 

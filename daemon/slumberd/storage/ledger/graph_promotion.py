@@ -59,6 +59,7 @@ class _GraphPromotion:
         self._assertions: dict[str, ManualAssertion] = {}
 
     def promote(self, facts: Sequence[Fact]) -> Promoted:
+        """Declare the facts that are new, and report what became of each."""
         self._assertions = {fact.id: check_storable(self._assertion_of(fact)) for fact in facts}
         at = self._edits.batch.at
         claims = [

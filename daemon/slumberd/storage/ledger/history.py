@@ -54,7 +54,7 @@ def facts_at(
     evaluations, referrers = _known(connection, user, upto)
     multi = channels_at(connection, upto)
     known_state = whole_known_state(evaluations, referrers, multi, depth, until=valid_at)
-    return sorted(current_facts_on(known_state), key=lambda one: one.fact_id)
+    return sorted(current_facts_on(known_state), key=lambda fact: fact.fact_id)
 
 
 def _known(
@@ -64,8 +64,8 @@ def _known(
         evaluations = evaluations_from(connection.execute(_SQL["all_evaluations"], {"upto": upto}))
     else:
         evaluations = _known_of(connection, user, upto)
-    asked = {"ids": orjson.dumps(list(evaluations)).decode()}
-    return evaluations, connection.execute(_SQL["referrers"], asked).fetchall()
+    parameters = {"ids": orjson.dumps(list(evaluations)).decode()}
+    return evaluations, connection.execute(_SQL["referrers"], parameters).fetchall()
 
 
 def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str, list[Evaluation]]:
@@ -79,8 +79,8 @@ def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str,
         else:
             found[evaluation[0]] = [evaluation_from(evaluation)]
     if again:
-        asked = {"ids": orjson.dumps(list(again)).decode()}
-        rows = connection.execute(_SQL["evaluations"], asked)
+        parameters = {"ids": orjson.dumps(list(again)).decode()}
+        rows = connection.execute(_SQL["evaluations"], parameters)
         # Rows after that instant must not count: an undo among them has no effect yet.
         found |= evaluations_from(row for row in rows if row[1] <= upto)
     return found

@@ -219,11 +219,11 @@ def withdraw(
     """
     number, by = firings
     owner = history.owner_at(number)
-    remaining = History(
+    without_firing = History(
         history.evaluations, [*history.undone, UndoneEvaluation(by + 1, number, by, owner)]
     )
     met = Candidate(fact_id, owner, UNDO, 0, at, episode_id_of(fact_id), None, undoes=number)
-    resolution.undo(met, remaining.remaining())
+    resolution.undo(met, without_firing.remaining())
 
 
 def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int] | None:
