@@ -653,10 +653,10 @@ async def put_out_by_an_undoing(home: ExplainedStores) -> None:
 
 
 async def one_at_a_time(home: ExplainedStores) -> None:
-    await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
+    await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     await home.put_and_fire(TEA.model_copy(update={"id": "e4"}))
     await home.put_and_fire(triple("cake", "alice", "likes", "cake", timestamp=at(9)))
-    await home.facts.set_channels({}, at=home.clock.now())
+    await home.facts.ledger.set_channels({}, at=home.clock.now())
 
 
 async def retracted_by_a_person(home: ExplainedStores) -> None:
@@ -808,7 +808,7 @@ def test_why_prints_fact_lineage_episodes_and_firing(
     (document,) = documents_of(site, capfd, "why", "e2")
     out, _ = run_command(site, capfd, "why", "e2")
 
-    assert (document["current"], document["went"], document["replaced"]) == (True, None, ["e1"])
+    assert (document["current"], document["removal"], document["replaced"]) == (True, None, ["e1"])
     assert document["fact"]["lineage"][0]["rule_id"] == "all"
     (promoted,) = document["promoted"]
     assert (promoted["firing_id"], promoted["by"], promoted["kind"]) == ("all@1", "uid 7", "update")
@@ -848,7 +848,7 @@ def test_why_of_a_removed_fact_explains_its_removal(
     (document,) = documents_of(site, capfd, "why", "e1")
     out, _ = run_command(site, capfd, "why", "e1")
 
-    assert (document["current"], document["fact"], document["went"]) == (
+    assert (document["current"], document["fact"], document["removal"]) == (
         False,
         None,
         "e2 replaced it",
@@ -876,7 +876,7 @@ def test_why_not_prints_one_decision_a_rule_and_channel(
         for document in documents
     ]
     assert found == [("all", "facts", "add", False), ("later", "notes", "pending", False)]
-    assert documents[0]["went"] == "e2 replaced it"
+    assert documents[0]["removal"] == "e2 replaced it"
     assert documents[1]["would_change"] == "`slumberd fire later`"
     assert "quarantined (intent_unknown: intent is 'remember'" in out
     assert "in memory   session s1, at 2026-01-01 12:00:06Z" in out

@@ -163,7 +163,7 @@ async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archiv
     became: set[str] = set()
     for episode in archive.episodes:
         versions = {rule_id: found[episode.id] for rule_id, found in by_id.items()}
-        decisions = await archive.facts.decisions_of(episode.id, RULES, versions)
+        decisions = await archive.facts.reads.decisions_of(episode.id, RULES, versions)
 
         assert [(found.rule_id, found.channel) for found in decisions] == PAIRS, episode.id
         for found in decisions:

@@ -107,14 +107,14 @@ async def fire(store: SQLiteFactStore, *values: Any, seq: int = 1) -> Any:
     metadata = {"subject": "alice", "predicate": "drinks", "object": what}
     evaluated = version(id, seq=seq, timestamp=at(seconds), metadata=metadata, **dict(*overrides))
     firing = Firing("all", "h", "every", at(NOW), Position(), Position(seq, id))
-    return await store.commit(firing, evaluate([evaluated], rule("all")))
+    return await store.ledger.commit(firing, evaluate([evaluated], rule("all")))
 
 
 async def recorded_deltas(store: SQLiteFactStore) -> list[tuple[str, str, tuple[str, ...], str]]:
     """Return what is recorded of other programs."""
     return [
         (record.kind, record.fact_id, record.replaces, record.reason)
-        for record in await store.records()
+        for record in await store.reads.records()
         if record.rule_id == "@external" and record.kind != "firing"
     ]
 
@@ -166,7 +166,7 @@ async def test_rows_that_agree_with_the_ledger_are_no_change(store: SQLiteFactSt
     await store.ledger.notice_external()
 
     assert await recorded_deltas(store) == []
-    assert not await store.notice_external()
+    assert not await store.ledger.notice_external()
 
 
 async def test_a_change_is_recorded_before_a_firing_overwrites_it(store: SQLiteFactStore) -> None:
@@ -194,7 +194,7 @@ async def test_external_changes_that_a_firing_finds_are_logged_before_its_own_ro
 
         assert logged == [
             (record.seq, record.rule_id)
-            for record in without_firings(await at_home.facts.records())
+            for record in without_firings(await at_home.facts.reads.records())
         ]
         assert [rule_id for _, rule_id in logged].count("@external") == 1
 
@@ -349,7 +349,7 @@ async def test_a_row_that_its_program_removed_can_be_pinned_again(
     write(store.path, PIN, row("theirs"))
     await store.ledger.notice_external()
     write(store.path, "DELETE FROM facts")
-    await store.notice_external()
+    await store.ledger.notice_external()
     assert [kind for kind, _, _, _ in await recorded_deltas(store)] == ["add", "delete"]
 
     write(store.path, PIN, row("theirs"))
@@ -396,7 +396,7 @@ async def test_a_row_of_another_owner_is_written_back(store: SQLiteFactStore) ->
     await store.ledger.notice_external()
 
     assert stored(store.path) == before
-    assert {(entry["episode_id"], entry["reason"]) for entry in await store.quarantine()} == {
+    assert {(entry["episode_id"], entry["reason"]) for entry in await store.reads.quarantine()} == {
         ("e1", "id_taken"),
         ("e2", "id_taken"),
     }
@@ -447,7 +447,7 @@ async def test_an_unreadable_row_is_quarantined_once_and_not_changed(
     ]
     found = {fact.id for fact in await store.query(FactPattern())}
     assert found - {columns[0] for columns in before} == {"e1"}
-    (held,) = await store.quarantine()
+    (held,) = await store.reads.quarantine()
     assert (held["rule_id"], held["reason"]) == ("@external", "external_unreadable")
     assert held["detail"]
 
@@ -546,10 +546,10 @@ async def test_a_dry_run_records_no_change_and_loses_none(store: SQLiteFactStore
     evaluated = version("e2", seq=2, metadata={"subject": "a", "predicate": "b", "object": "c"})
     firing = Firing("all", "h", "manual", at(NOW), Position(), Position(2, "e2"))
 
-    await store.preview(firing, evaluate([evaluated], rule("all")))
+    await store.ledger.preview(firing, evaluate([evaluated], rule("all")))
 
     assert await recorded_deltas(store) == []
-    assert [record.fact_id for record in await store.notice_external()] == ["", "e1"]
+    assert [record.fact_id for record in await store.ledger.notice_external()] == ["", "e1"]
 
 
 async def test_verify_distinguishes_unrecorded_changes_from_tampering(
@@ -631,7 +631,7 @@ async def test_own_writes_are_not_recorded_and_later_writes_of_others_are(
         assert connection.execute("SELECT * FROM slumberd_external_changes").fetchall() == []
     write(store.path, PIN, row("theirs"))
 
-    assert [record.fact_id for record in await store.notice_external()] == ["", "theirs"]
+    assert [record.fact_id for record in await store.ledger.notice_external()] == ["", "theirs"]
 
 
 @pytest.mark.parametrize("rows", [1, MANY])
@@ -645,7 +645,7 @@ async def test_a_rolled_back_own_write_keeps_the_triggers(
         connection.execute("ROLLBACK")
     write(store.path, PIN, row("theirs"))
 
-    assert [record.fact_id for record in await store.notice_external()] == ["", "theirs"]
+    assert [record.fact_id for record in await store.ledger.notice_external()] == ["", "theirs"]
 
 
 @pytest.mark.parametrize("policy", ["REPLACE", "IGNORE", "FAIL", "ABORT", "ROLLBACK"])

@@ -71,7 +71,7 @@ def as_shown(fact: dict[str, Any]) -> dict[str, Any]:
 
 async def check_against_what_stood(story: Story) -> None:
     promotions = await promotions_of(story.store, limit=3)
-    records = await story.store.records(limit=10_000)
+    records = await story.store.reads.records(limit=10_000)
     assert [promotion.seq for promotion in promotions] == [
         record.seq for record in records if record.kind in ("add", "update")
     ]
@@ -118,7 +118,7 @@ async def test_every_promotion_of_a_ledger_can_be_published(tmp_path: Path) -> N
     await tell_everything(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         promotions = await promotions_of(store)
-        records = {record.seq: record for record in await store.records()}
+        records = {record.seq: record for record in await store.reads.records()}
     assert {promotion.rule_id for promotion in promotions} >= {"all", "notes", "@manual"}
     assert {promotion.kind for promotion in promotions} == {"add", "update"}
     for promotion in promotions:
@@ -157,15 +157,15 @@ async def test_erased_rows_are_not_published(tmp_path: Path) -> None:
         await store.bootstrap()
         await fire(store, ALL, [said("e1", 1, subject="s", predicate="p", object=1)])
         [promotion] = await promotions_of(store)
-        assert await store.is_publishable(promotion.seq)
-        await store.forget(
+        assert await store.promotion_feed.is_publishable(promotion.seq)
+        await store.erasures.forget(
             ScopeFilter.of("alice", None, None),
             moment=microseconds(at(200)),
             at=at(9),
             by="me",
             dry_run=False,
         )
-        assert not await store.is_publishable(promotion.seq)
+        assert not await store.promotion_feed.is_publishable(promotion.seq)
         assert await promotions_of(store) == []
 
 

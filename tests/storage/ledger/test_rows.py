@@ -37,7 +37,7 @@ async def path(tmp_path: Path) -> Path:
             for n in range(1, ROWS)
         ]
         firing = Firing("all", "h", "every", START, Position(), Position(ROWS - 1, f"e{ROWS - 1}"))
-        await store.commit(firing, evaluate(versions, rule("all")))
+        await store.ledger.commit(firing, evaluate(versions, rule("all")))
     return tmp_path / "facts.db"
 
 
@@ -166,9 +166,9 @@ async def test_another_lineage_depth_is_applied_to_every_fact(tmp_path: Path) ->
             await store.bootstrap()
             if not await store.reads.ledger_rows():
                 firing = Firing("all", "h", "every", START, Position(), Position(5, "e5"))
-                await store.commit(firing, evaluate(versions, rule("all")))
-            assert (await store.rewrite_facts(at=START) > 0) == (depth != 8)
-            assert await store.rewrite_facts(at=START) == 0
+                await store.ledger.commit(firing, evaluate(versions, rule("all")))
+            assert (await store.ledger.rewrite_facts(at=START) > 0) == (depth != 8)
+            assert await store.ledger.rewrite_facts(at=START) == 0
             (fact,) = await store.query(FactPattern())
             lengths.append(len(fact.lineage))
             assert (await store.verify())[2] is None
