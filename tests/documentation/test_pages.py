@@ -6,6 +6,8 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +211,28 @@ def test_architecture_shows_the_packages_of_the_import_contract() -> None:
     assert [len(layer) for layer in layers()] == [
         layer.count("|") + 1 for layer in contract["layers"]
     ]
+
+
+def hops_of(path: str) -> list[tuple[str, str]]:
+    """Return function and module of each hop that the architecture lists for a path."""
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    table = page.split(f"<!-- path: {path} -->\n\n")[1].split("\n\n")[0]
+    return re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("function", "module"),
+    [
+        pytest.param(function, module, id=f"{path}: {function}")
+        for path in ("episode", "rule file")
+        for function, module in hops_of(path)
+    ],
+)
+def test_every_hop_that_the_architecture_lists_exists(function: str, module: str) -> None:
+    found = attrgetter(function)(import_module(module))
+
+    assert callable(found)
+    assert found.__module__ == module
 
 
 def test_readme_is_short() -> None:
