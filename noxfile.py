@@ -26,14 +26,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=["3.11", "3.12", "3.13"])
 def tests(session: nox.Session) -> None:
-    """Run the tests; words after ``--`` go to pytest."""
+    """Run the tests; arguments after ``--`` go to pytest."""
     session.install("-e", ".[test]")
     session.run("pytest", "-n", "auto", "--all", *session.posargs)
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation into ``site/``; a link that leads nowhere fails it."""
+    """Build the documentation into ``site/``; fail for a broken link."""
     session.install("--require-hashes", "-r", "requirements/docs.txt")
     session.run("mkdocs", "build", "--strict", *session.posargs)
 
@@ -53,7 +53,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def lock(session: nox.Session) -> None:
-    """Pin ``requirements/``, with hashes, for every Python; ``-- --upgrade`` takes newer ones."""
+    """Pin ``requirements/`` with hashes for every Python; ``-- --upgrade`` takes newer versions."""
     session.install("uv")
     for name, extras in LOCKS.items():
         chosen = [f"--extra={extra}" for extra in extras]
@@ -68,7 +68,7 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def sbom(session: nox.Session) -> None:
-    """Write what a release consists of to ``dist/slumberd.cdx.json``, as CycloneDX."""
+    """Write the bill of materials of a release to ``dist/slumberd.cdx.json``, as CycloneDX."""
     session.install(*RUN)
     session.install("--no-deps", ".")
     installed = Path(session.virtualenv.location, "bin", "python").absolute()
@@ -90,6 +90,6 @@ def sbom(session: nox.Session) -> None:
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Hold what is pinned to run against the database of known vulnerabilities."""
+    """Look for known vulnerabilities of the versions that are pinned to run."""
     session.install("--require-hashes", "-r", "requirements/release.txt")
     session.run("python", "-m", "tests.support.supply", "audit", "pip-audit")

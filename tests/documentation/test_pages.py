@@ -6,8 +6,11 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -209,6 +212,56 @@ def test_architecture_shows_the_packages_of_the_import_contract() -> None:
     assert [len(layer) for layer in layers()] == [
         layer.count("|") + 1 for layer in contract["layers"]
     ]
+
+
+@pytest.mark.parametrize("picture", sorted(DOCS.rglob("*.svg")), ids=name_of)
+def test_picture_is_on_a_page_and_loads_nothing(picture: Path) -> None:
+    tree = ElementTree.parse(picture)  # noqa: S314 # a file of the repository
+    tags = [element.tag.rpartition("}")[2] for element in tree.iter()]
+    pages = [page for page in PAGES if picture.name in links_of(page)]
+
+    assert {*tags} & {"image", "use", "script", "style", "foreignObject"} == set()
+    assert [page.parent for page in pages] == [picture.parent]
+
+
+def hops_of(path: str) -> list[tuple[str, str]]:
+    """Return function and module of each hop that the architecture lists for a path."""
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    table = page.split(f"<!-- path: {path} -->\n\n")[1].split("\n\n")[0]
+    return re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("function", "module"),
+    [
+        pytest.param(function, module, id=f"{path}: {function}")
+        for path in ("episode", "rule file")
+        for function, module in hops_of(path)
+    ],
+)
+def test_every_hop_that_the_architecture_lists_exists(function: str, module: str) -> None:
+    found = attrgetter(function)(import_module(module))
+
+    assert callable(found)
+    assert found.__module__ == module
+
+
+VOCABULARY = {
+    "candidate", "claim", "current", "declared fact", "deletion limit", "erased scope",
+    "evaluation", "graph promotion", "held batch", "known state", "ledger", "manual edit",
+    "precedence", "precedence rule", "provenance publisher", "resolution", "retraction",
+    "watermark", "withdrawal",
+}  # fmt: skip
+"""Words that code, messages and pages use, so that the glossary must explain them."""
+
+
+def test_glossary_explains_the_vocabulary_in_order() -> None:
+    page = (DOCS / "reference" / "glossary.md").read_text()
+    entries = re.findall(r"^\| (\*\*.*?\*\*) \|", page, re.MULTILINE)
+    words = [re.findall(r"\*\*(.*?)\*\*", entry) for entry in entries]
+
+    assert {word for group in words for word in group} >= VOCABULARY
+    assert [group[0] for group in words] == sorted(group[0] for group in words)
 
 
 def test_readme_is_short() -> None:
