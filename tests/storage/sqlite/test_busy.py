@@ -44,7 +44,7 @@ def test_many_rows_are_taken_back_however_many_are_to_come(connection: sqlite3.C
     assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
 
 
-@pytest.mark.parametrize("late", [None, lambda: False], ids=["never asked", "never late"])
+@pytest.mark.parametrize("cancelled", [None, lambda: False], ids=["no check", "never cancelled"])
 def test_what_is_in_time_is_done(
     connection: sqlite3.Connection, cancelled: Callable[[], bool] | None
 ) -> None:
