@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation import consolidator as module
 from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
@@ -151,16 +150,21 @@ async def test_pending_lines_are_written_page_by_page() -> None:
     assert [record.fact_id for record in jammed.lines] == ["e1", "e2", "e3", "e4", "e5"]
 
 
-async def test_dry_backfill_covers_the_first_rows_and_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "MAX_PREVIEWED_ROWS", 2)
-    bench = Bench(5)
+async def test_preview_counts_the_rows_that_it_does_not_read() -> None:
+    bench = Bench(5, sizes=Sizes(previewed=2))
+
+    report = await bench.consolidator.preview(rule("all"), START)
+
+    assert (report.channels["facts"].read, report.unread) == (2, 3)
+
+
+async def test_dry_backfill_covers_the_first_rows_and_ends() -> None:
+    bench = Bench(5, sizes=Sizes(previewed=2))
     await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
 
     report = await bench.consolidator.backfill(rule("all"), START, by="me", dry_run=True)
 
-    assert report.channels["facts"].read == 2
+    assert (report.channels["facts"].read, report.unread) == (2, 3)
     assert len(bench.ledger.outcomes) == 1
 
 

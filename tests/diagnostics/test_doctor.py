@@ -43,13 +43,12 @@ pytestmark = pytest.mark.integration
 
 TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
 NOWHERE = Path("/nonexistent")
-QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",))
+QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",), low_bytes=1)
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     """Return a site that is well: one rule, which has fired, on a machine without marks."""
-    monkeypatch.setattr("slumberd.diagnostics.host_checks.LOW_BYTES", 1)
     monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
     site = Installation(tmp_path)
     site.put(TEA)
@@ -515,7 +514,7 @@ def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> Non
 
 
 def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
-    assert told(check_disk_space(tmp_path, 10**18)) == ["disk.low"]
+    assert told(check_disk_space(tmp_path, 10**18, QUIET)) == ["disk.low"]
     assert told(check_time_zones(["Mars/Olympus"])) == ["timezone.missing"]
     assert told(check_time_zones(["Asia/Tokyo"])) == []
 

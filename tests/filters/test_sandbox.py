@@ -142,10 +142,9 @@ def test_the_oracle_sees_a_lexer_that_lets_parentheses_close(
         target.run_once(b"1) OR (1")
 
 
-def test_the_oracle_sees_a_deadline_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_sandbox, "_STEPS", 1_000_000)
+def test_oracle_finds_a_filter_whose_deadline_is_rarely_checked() -> None:
     small = [(f"e{n}", *HEAVY[1:]) for n in range(2, 8)]
-    target = FilterTarget([("e0", *HEAVY[1:]), HEAVY, *small])
+    target = FilterTarget([("e0", *HEAVY[1:]), HEAVY, *small], steps=1_000_000)
 
     with closing(target), pytest.raises(Finding, match=r"with a budget of 0\.1 s"):
         target.judge(BOMBS[0])

@@ -19,7 +19,7 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts import store as facts_module
+from slumberd.storage.facts.lifecycle import CheckpointPolicy
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule
 from tests.support.disk import Disk, Fate
@@ -94,7 +94,9 @@ async def opened(
 ) -> AsyncIterator[Place]:
     async with (
         SQLiteMemoryStore(folder / "memory.db", synchronous=synchronous) as memory,
-        SQLiteFactStore(folder / "facts.db") as facts,
+        SQLiteFactStore(
+            folder / "facts.db", checkpoints=CheckpointPolicy(usual_pages=PAGES)
+        ) as facts,
     ):
         await memory.bootstrap()
         await facts.bootstrap()
@@ -149,7 +151,6 @@ def recorded(
 def remembered(plant: Plant | None = None, *, pages: int = PAGES) -> Iterator[Disk]:
     """Remember what the block does on the disk, in one directory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts_module, "_EVERYDAY_PAGES", pages)
         if plant is not None:
             plant(patch)
         yield remember(patch, pages=pages)

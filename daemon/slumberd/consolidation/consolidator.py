@@ -40,7 +40,6 @@ from slumberd.model.spelling import misspellings_in
 Candidates = dict[str, list[Candidate]]
 """A rule's candidates of a window, by channel."""
 
-MAX_PREVIEWED_ROWS = 100_000
 """A rehearsal resolves at most this many log rows: it holds them and the write lock."""
 
 _GATE_SECONDS = 5.0
@@ -53,10 +52,12 @@ class Sizes(NamedTuple):
     Attributes:
         evaluated: Versions that it evaluates between two checks for cancellation.
         logged: Ledger rows whose pending log lines it writes at once.
+        previewed: Log rows that a preview or a rehearsal reads at most.
     """
 
     evaluated: int = 500
     logged: int = 1_000
+    previewed: int = 100_000
 
 
 @dataclass(slots=True)
@@ -252,12 +253,12 @@ class Consolidator:
                     return
 
     async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
-        """Report what a firing would do now, to at most `MAX_PREVIEWED_ROWS` log rows."""
+        """Report what a firing would do now, to at most `Sizes.previewed` log rows."""
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
         call = FiringCall(FireRequest(rule, "manual", at))
-        firing, candidates = await self._read(call, mark, limit=MAX_PREVIEWED_ROWS, whole=True)
+        firing, candidates = await self._read(call, mark, limit=self._sizes.previewed, whole=True)
         report = self._new_report(rule, rehearsed=True)
         report.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
         report.add(await self._ledger.preview(firing, candidates))
@@ -281,7 +282,7 @@ class Consolidator:
             by: Who requested it.
             between: Only episodes of these instants, microseconds: the first inclusive, the
                 second exclusive; None takes all.
-            dry_run: Report the effect on at most `MAX_PREVIEWED_ROWS` log rows; write nothing.
+            dry_run: Report the effect on at most `Sizes.previewed` log rows; write nothing.
             run: The id that all of its batches share.
 
         Raises:
@@ -290,7 +291,7 @@ class Consolidator:
         call = FiringCall(FireRequest(rule, "backfill", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
-        limit = MAX_PREVIEWED_ROWS if dry_run else self._batch
+        limit = self._sizes.previewed if dry_run else self._batch
         after = START
         while after.seq < mark.seq:
             window = await self._episodes.select(rule, after=after, limit=limit, upto=mark.seq)

@@ -30,8 +30,8 @@ from slumberd.scheduling.due import Trouble
 from slumberd.scheduling.due_finder import Mark
 from slumberd.storage.facts.store import SQLiteFactStore
 
-AT_ONCE = 2_000
-"""Batches of the ledger that are read at a time; the event loop runs in between."""
+BATCHES_AT_ONCE = 2_000
+"""Batches of the ledger that are read at a time, by default; the event loop runs in between."""
 
 MOST_PENDING = 10_000
 """Pending rows of the log that are counted for a rule."""
@@ -45,9 +45,14 @@ _CronQuery = tuple[str, str, datetime]
 
 
 class TallyCounter:
-    """Adds up what all batches of the ledger did; it reads each batch once."""
+    """Adds up what all batches of the ledger did; it reads each batch once.
 
-    def __init__(self) -> None:
+    Args:
+        at_once: Batches that are read at a time; the event loop runs in between.
+    """
+
+    def __init__(self, at_once: int = BATCHES_AT_ONCE) -> None:
+        self._at_once = at_once
         self._upto = 0
         self._sums: dict[str, BatchTotals] = defaultdict(BatchTotals)
 
@@ -57,7 +62,7 @@ class TallyCounter:
         Raises:
             StoreError: A store cannot be read.
         """
-        while found := await facts.counts(self._upto, limit=AT_ONCE):
+        while found := await facts.counts(self._upto, limit=self._at_once):
             for number, rule, channels in found:
                 self._sums[rule] = self._sums[rule].plus(BatchTotals.of(channels))
                 self._upto = number
@@ -80,6 +85,7 @@ class HealthSources:
         reader: The name of the provenance sink; None without a sink.
         failed: Returns how often each rule has failed.
         counted: Whether the figures include the tallies of all batches.
+        batches_at_once: Batches that are read at a time for the tallies.
     """
 
     episodes: EpisodeLog
@@ -92,6 +98,7 @@ class HealthSources:
     reader: str | None = None
     failed: Callable[[], Mapping[str, int]] = dict
     counted: bool = False
+    batches_at_once: int = BATCHES_AT_ONCE
 
 
 class _Backlog(NamedTuple):
@@ -158,7 +165,7 @@ class HealthCollector:
         self._clock = clock
         self._began = clock.monotonic()
         self._full_since: dict[str, float] = {}
-        self._tally_counter = TallyCounter()
+        self._tally_counter = TallyCounter(sources.batches_at_once)
 
     async def vitals(self, loop_lag: float) -> DaemonHealth:
         """Return the health figures of this instant.

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from slumberd.model.record import Break
-from slumberd.storage.audit import partition
 from slumberd.storage.audit.partition import Partition, read_as_one_part
 from slumberd.storage.audit.recompute import Findings, Recomputation
 from slumberd.storage.audit.replay import rebuild
@@ -62,31 +61,23 @@ def story(request: pytest.FixtureRequest) -> Path:
     return path
 
 
-@pytest.mark.parametrize("held", [1, 3, 200])
+@pytest.mark.parametrize("part_rows", [1, 3, 200])
 @pytest.mark.parametrize("story", STORIES, indirect=True)
-def test_partition_puts_every_row_into_one_part(
-    story: Path, held: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partition, "ROWS", held)
-
+def test_partition_puts_every_row_into_one_part(story: Path, part_rows: int) -> None:
     with copied(story) as copy:
-        parts = [*Partition(copy)]
+        parts = [*Partition(copy, part_rows)]
         [whole] = read_as_one_part(copy)
 
     assert sorted(row for part in parts for row in part) == whole
     assert all(part == sorted(part) for part in parts)
 
 
-@pytest.mark.parametrize("held", [1, 3, 200])
+@pytest.mark.parametrize("part_rows", [1, 3, 200])
 @pytest.mark.parametrize("story", STORIES, indirect=True)
-def test_recomputation_makes_the_same_facts_of_any_parts(
-    story: Path, held: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partition, "ROWS", held)
-
+def test_recomputation_makes_the_same_facts_of_any_parts(story: Path, part_rows: int) -> None:
     with copied(story) as copy:
         recomputation = Recomputation(copy, DEPTH)
-        resolved = [recomputation.resolve(part) for part in Partition(copy)]
+        resolved = [recomputation.resolve(part) for part in Partition(copy, part_rows)]
         [(whole, findings)] = map(recomputation.resolve, read_as_one_part(copy))
 
     facts = sorted(row for part, _ in resolved for row in part.facts)
@@ -98,13 +89,9 @@ def test_recomputation_makes_the_same_facts_of_any_parts(
     assert by_channels == sorted(findings.by_channels)
 
 
-def test_partition_puts_keys_that_depend_on_each_other_into_one_part(
-    woven: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partition, "ROWS", 1)
-
+def test_partition_puts_keys_that_depend_on_each_other_into_one_part(woven: Path) -> None:
     with copied(woven) as copy:
-        parts = [{row.fact_id for row in part} for part in Partition(copy)]
+        parts = [{row.fact_id for row in part} for part in Partition(copy, 1)]
 
     together = [{"e3", "e10", "e11", "x8", "e99"}]
     assert [part for part in parts if "e3" in part] == together
@@ -114,9 +101,8 @@ def test_partition_puts_keys_that_depend_on_each_other_into_one_part(
 @pytest.mark.parametrize("story", STORIES, indirect=True)
 @pytest.mark.parametrize("column", ["kind", "what", "replaces", "reason", "delta"])
 def test_recomputation_finds_any_row_with_another_delta(
-    story: Path, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    story: Path, column: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(partition, "ROWS", 1)
     values = {"kind": 5, "what": WHATS.index("restored"), "replaces": '["?"]', "reason": "?"}
     # A forged row may change the deltas of earlier rows, too.
     rows = [row for row in rows_of(story, "slumberd_ledger") if row["what"] != 0]
@@ -126,7 +112,7 @@ def test_recomputation_finds_any_row_with_another_delta(
             continue
         with copied(story) as copy:
             forge(copy, row["seq"], None, **{column: value})
-            found = [Recomputation(copy, DEPTH).resolve(part)[1] for part in Partition(copy)]
+            found = [Recomputation(copy, DEPTH).resolve(part)[1] for part in Partition(copy, 1)]
             [part] = read_as_one_part(copy)
             whole = Recomputation(copy, DEPTH).resolve(part)[1]
 
@@ -162,16 +148,15 @@ def forged_copy(path: Path, folder: Path, *changes: tuple[int, dict[str, object]
     return copy
 
 
-@pytest.mark.parametrize("held", [1, 200])
+@pytest.mark.parametrize("part_rows", [1, 200])
 def test_replay_resolves_a_ledger_whole_when_a_key_has_two_numbers(
-    much: Path, tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch
+    much: Path, tmp_path: Path, part_rows: int
 ) -> None:
-    monkeypatch.setattr(partition, "ROWS", held)
     claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
     again = next(row for row in reversed(claims) if row["key_id"] != row["seq"])
     live = forged_copy(much, tmp_path, (again["seq"], {"key_id": again["seq"]}))
 
-    replayed = rebuild(live, tmp_path / "again.db", DEPTH, None)
+    replayed = rebuild(live, tmp_path / "again.db", DEPTH, None, part_rows=part_rows)
 
     assert replayed.differing == 1
     assert replayed.first is not None

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from slumberd.model.record import Break, Checkpoint
-from slumberd.storage.audit import fact_check
 from slumberd.storage.audit.fact_check import KeyPages, MixedKeysError
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.facts.store import SQLiteFactStore
@@ -62,15 +61,13 @@ def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | 
     return verify(connection, DEPTH, against, chain_only=True)[2]
 
 
-@pytest.mark.parametrize("held", [1, 2, 7, 100, 2_000])
+@pytest.mark.parametrize("page_rows", [1, 2, 7, 100, 2_000])
 @pytest.mark.parametrize("story", ["everything", "much", "twice"])
 def test_key_pages_of_any_size_have_the_same_current_facts(
-    story: str, held: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    story: str, page_rows: int, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(fact_check, "ROWS", held)
-
     with copied(request.getfixturevalue(story)) as copy:
-        paged = [fact for page in KeyPages(copy, DEPTH) for fact in page]
+        paged = [fact for page in KeyPages(copy, DEPTH, page_rows) for fact in page]
         whole = facts_at(copy, user=None, depth=DEPTH)
 
     assert sorted(paged, key=lambda fact: fact.fact_id) == whole
@@ -83,11 +80,10 @@ def test_key_pages_can_be_read_again(everything: Path) -> None:
         assert list(pages) == list(pages)
 
 
-@pytest.mark.parametrize("held", [1, 2_000])
+@pytest.mark.parametrize("page_rows", [1, 2_000])
 def test_verify_reads_facts_by_key_when_the_numbers_of_keys_are_mixed(
-    much: Path, held: int, monkeypatch: pytest.MonkeyPatch
+    much: Path, page_rows: int
 ) -> None:
-    monkeypatch.setattr(fact_check, "ROWS", held)
     claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
     again = next(row for row in reversed(claims) if row["key_id"] != row["seq"])
     two_keys_of_one_number = claims[-1]["seq"], claims[0]["key_id"]
@@ -97,10 +93,10 @@ def test_verify_reads_facts_by_key_when_the_numbers_of_keys_are_mixed(
             forge(copy, seq, None, key_id=key_id)
 
             with pytest.raises(MixedKeysError):
-                list(KeyPages(copy, DEPTH))
-            assert verify(copy, DEPTH)[2] is None
+                list(KeyPages(copy, DEPTH, page_rows))
+            assert verify(copy, DEPTH, page_rows=page_rows)[2] is None
             copy.execute("UPDATE facts SET confidence = 0.25")
-            assert verify(copy, DEPTH)[2] is not None
+            assert verify(copy, DEPTH, page_rows=page_rows)[2] is not None
 
 
 def test_an_act_without_the_number_of_its_key_is_found_there(

@@ -14,7 +14,6 @@ import pytest
 from slumberd.errors import StoppedError
 from slumberd.filters import sandbox
 from slumberd.model.firing import START
-from slumberd.storage.episodes import windows
 from slumberd.storage.episodes.windows import Reader
 from tests.support.builders import rule
 from tests.support.open_stores import open_stores, stream
@@ -61,15 +60,9 @@ async def connection(tmp_path: Path) -> Any:
         yield opened
 
 
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_DECODED", 2)
-    monkeypatch.setattr(windows, "_PAGE", 4)
-
-
 def reader_of(stop: Event, when_filter: str = "") -> Reader:
     fired = rule(when_filter=when_filter)
-    return Reader(fired, mismatch="quarantine", stop=stop, seconds=60)
+    return Reader(fired, mismatch="quarantine", stop=stop, seconds=60, page_rows=4, decoded_rows=2)
 
 
 @pytest.mark.parametrize("read", READS)

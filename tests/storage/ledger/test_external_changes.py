@@ -19,9 +19,11 @@ import pytest
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
+from slumberd.storage.facts.lifecycle import LINEAGE_DEPTH
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger import external_changes
 from slumberd.storage.ledger.bulk_write import MANY, own_writes
+from slumberd.storage.ledger.external_changes import notice
+from slumberd.storage.sqlite.connection import Pragmas, connect, transaction
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings
@@ -577,18 +579,22 @@ async def test_facts_that_were_there_before_slumberd_are_recorded(tmp_path: Path
         assert (await store.verify())[2] is None
 
 
-async def test_many_changes_are_recorded_some_at_a_time(
-    store: SQLiteFactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(external_changes, "CHUNK", 7)
+def notice_some_at_a_time(path: Path, changes_a_firing: int) -> list[str]:
+    """Record changes, so many in one firing; return the ids of the firings."""
+    with closing(connect(path, Pragmas(), access="write")) as connection, transaction(connection):
+        records = notice(connection, LINEAGE_DEPTH, at(NOW), changes_a_firing=changes_a_firing)
+    return [record.firing_id for record in records if record.kind == "firing"]
+
+
+async def test_many_changes_are_recorded_some_at_a_time(store: SQLiteFactStore) -> None:
     given = [row(f"f{n:02}", n, agent=f"agent {n}") for n in range(20)]
     write(store.path, PIN, *given)
-    await store.notice_external()
+    assert len(notice_some_at_a_time(store.path, 7)) == 3
 
     write(store.path, "DELETE FROM facts WHERE fact_id < 'f10'")
     moved = [row(f"g{n:02}", n, agent=f"agent {n}", pinned_at=str(at(1))) for n in range(10)]
     write(store.path, PIN, *moved)
-    await store.notice_external()
+    assert len(notice_some_at_a_time(store.path, 7)) == 3
 
     expected = [*given[10:], *moved]
     assert stored(store.path) == {one[0]: meaning(one) for one in expected}

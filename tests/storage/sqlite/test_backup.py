@@ -9,14 +9,20 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
-from slumberd.storage.sqlite import backup
-from slumberd.storage.sqlite.backup import copy_database, copy_together, is_full, size_of
+from slumberd.storage.sqlite.backup import (
+    CopyLimits,
+    copy_database,
+    copy_together,
+    is_full,
+    size_of,
+)
 from slumberd.storage.sqlite.connection import Pragmas, connect, translate_errors
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -100,13 +106,12 @@ def test_a_copy_is_whole_and_nothing_lies_beside_the_original(path: Path, tmp_pa
 
 
 def test_a_copy_is_of_one_moment_while_another_writes(
-    path: Path, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, mode: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(backup, "PAGES", 50)
     with writer(path, mode) as wrote:
         for number in range(3):
             wrote.clear()
-            copy_database(path, tmp_path / f"{number}.db")
+            copy_database(path, tmp_path / f"{number}.db", limits=CopyLimits(pages=50))
             assert wrote.wait(PATIENCE_SECONDS), "the writer does not come through"
 
     for number in range(3):
@@ -114,12 +119,9 @@ def test_a_copy_is_of_one_moment_while_another_writes(
         assert a == b > 0
 
 
-def test_copies_of_two_files_are_of_one_moment(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backup, "PAGES", 1)
-    # A writer that never rests lets a reader of a rollback journal wait as long as it likes.
-    monkeypatch.setattr(backup, "_PRAGMAS", Pragmas(busy_seconds=PATIENCE_SECONDS))
+def test_copies_of_two_files_are_of_one_moment(mode: str, tmp_path: Path) -> None:
+    # A reader of a rollback journal waits for a writer that never pauses.
+    limits = CopyLimits(pages=1, busy_seconds=PATIENCE_SECONDS)
     paths = [tmp_path / "a.db", tmp_path / "b.db"]
     for path in paths:
         with closing(connected(path, mode)) as connection:
@@ -129,7 +131,8 @@ def test_copies_of_two_files_are_of_one_moment(
     with effective_claims(paths, mode) as counted:
         for number in range(10):
             counted.clear()
-            copy_together([(path, tmp_path / f"{path.stem}-{number}.db") for path in paths])
+            pairs = [(path, tmp_path / f"{path.stem}-{number}.db") for path in paths]
+            copy_together(pairs, limits=limits)
             assert counted.wait(20), "the writer does not come through"
 
     for number in range(10):
@@ -160,11 +163,7 @@ def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
                         connection.execute("UPDATE t SET n = ?", (begun,))
             return super().execute(sql, *values)
 
-    monkeypatch.setattr(
-        backup,
-        "_open",
-        lambda uri: sqlite3.connect(uri, uri=True, isolation_level=None, factory=Interrupted),
-    )
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Interrupted))
     copy_together([(path, tmp_path / f"copy-{path.name}") for path in paths])
     for connection in writing:
         connection.close()

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from slumberd.cli.commands import status
+from slumberd.diagnostics.host_checks import Machine
 from tests.support.daemons import Daemon, Home
 from tests.support.faults import (
     Disk,
@@ -43,10 +45,14 @@ Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 
 
 SMALL_LOGS = """
-from slumberd.storage.facts import store as facts
+from functools import partialmethod
+
+from slumberd.storage.facts.lifecycle import CheckpointPolicy
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import connection as sqlite
 
-facts._EVERYDAY_PAGES = 10
+policy = CheckpointPolicy(usual_pages=10)
+SQLiteFactStore.__init__ = partialmethod(SQLiteFactStore.__init__, checkpoints=policy)
 sqlite._LOG_SIZE_LIMIT = 50_000
 configure = sqlite._configure
 
@@ -462,7 +468,7 @@ def test_daemon_starts_and_reads_while_another_program_locks_the_memory(tmp_path
 def test_a_log_that_a_reader_keeps_from_being_emptied_shrinks_once_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slumberd.diagnostics.doctor.LARGE_LOG_BYTES", 200_000)
+    monkeypatch.setattr(status, "THIS_MACHINE", Machine(large_log_bytes=200_000))
     home = home_of(tmp_path, f"{IMPATIENT}{SMALL_LOGS}")
     log = home.state / "facts.db-wal"
 

@@ -121,9 +121,8 @@ def test_looks_are_rarer_after_many_that_found_nothing(
     with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as writer:
         turns = Turns(7, partial(writer.execute, "INSERT INTO told VALUES (1)"))
         monkeypatch.setattr(watching, "Lock", lambda: turns)
-        monkeypatch.setattr(watching, "_LOOKS_BEFORE_SLOWING", 2)
 
-        with Watch(path, lambda: None, poll_seconds=1):
+        with Watch(path, lambda: None, poll_seconds=1, looks_before_slowing=2):
             pass
 
     assert turns.rests[:7] == [1, 1, 1.6, 1.6, 1, 1, 1.6]

@@ -31,8 +31,9 @@ _LEDGER = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external_changes")
 
-ROWS = 200
-"""Ledger rows on one page; more only of a single key. So few stay in a processor's cache."""
+PAGE_ROWS = 200
+"""Ledger rows on one page, unless the caller says another number. So few stay in a processor's
+cache."""
 
 _Row = tuple[Any, ...]
 _Problem = tuple[Any, str]
@@ -48,12 +49,20 @@ class MixedKeysError(Exception):
 class KeyPages:
     """The facts that the ledger makes current, a page of keys at a time, by the keys' numbers.
 
+    Args:
+        connection: Inside a snapshot.
+        depth: Links of lineage.
+        page_rows: Ledger rows on one page; more only of a single key.
+
     Attributes:
         summaries: Compares the stored summaries of the keys that were read.
     """
 
-    def __init__(self, connection: sqlite3.Connection, depth: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, depth: int, page_rows: int = PAGE_ROWS
+    ) -> None:
         self._connection = connection
+        self._page_rows = page_rows
         self._depth = depth
         self._multi = channels_at(connection)
         self._ids_of_other_rows = {
@@ -72,7 +81,7 @@ class KeyPages:
             MixedKeysError: One number belongs to two keys, or one key has two numbers.
         """
         self._key_hashes, self.summaries = array("q"), Summaries(self._connection)
-        for rows in _pages(self._connection.execute(_SQL["claims_by_key"])):
+        for rows in _pages(self._connection.execute(_SQL["claims_by_key"]), self._page_rows):
             yield list(current_facts_on(self._load_state(rows)))
         # Two keys of equal hash are harmless: the facts are then read by key.
         if any(key == other for key, other in pairwise(sorted(self._key_hashes))):
@@ -173,11 +182,11 @@ def _normalize(row: _Row) -> _Row:
     return (*columns, text, trail)
 
 
-def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """Yield pages of rows; all rows of a key are on one page."""
+def _pages(rows: Iterable[_Row], size: int) -> Iterator[list[_Row]]:
+    """Yield pages of at least `size` rows; all rows of a key are on one page."""
     page: list[_Row] = []
     for row in rows:
-        if len(page) >= ROWS and row[-1] != page[-1][-1]:
+        if len(page) >= size and row[-1] != page[-1][-1]:
             yield page
             page = []
         page.append(row)
@@ -199,7 +208,9 @@ class PartialComparison(NamedTuple):
     found: int
 
 
-def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
+def first_changed_fact(
+    connection: sqlite3.Connection, depth: int, page_rows: int = PAGE_ROWS
+) -> Break | None:
     """Return the first fact or summary that differs from the ledger; None when all agree.
 
     Changes by other programs that the ledger does not record yet come last.
@@ -207,10 +218,11 @@ def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | No
     Args:
         connection: Inside a snapshot.
         depth: Links of lineage.
+        page_rows: Ledger rows that are compared at a time.
     """
     touched = _read_texts(connection, _EXTERNAL["all_changed_ids"])
     pending = ""
-    changed, summary = _find_changes(connection, depth)
+    changed, summary = _find_changes(connection, depth, page_rows)
     for fact_id, problem in changed:
         if (fact_id or "") not in touched:
             return Break(0, f"fact {fact_id!r} {problem}")
@@ -227,10 +239,13 @@ def _read_texts(
         return {text for (text,) in connection.execute(sql, parameters)}
 
 
-def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Problem], str]:
+def _find_changes(
+    connection: sqlite3.Connection, depth: int, page_rows: int
+) -> tuple[list[_Problem], str]:
     """Return the facts that differ, by id, then the missing facts; and what a summary has wrong."""
     summary = ""
-    pages: Iterable[Sequence[CurrentFact]] = (by_number := KeyPages(connection, depth))
+    by_number = KeyPages(connection, depth, page_rows)
+    pages: Iterable[Sequence[CurrentFact]] = by_number
     try:
         comparison = _compare(connection, pages)
         summary = _find_changed_summary(connection, by_number.summaries)

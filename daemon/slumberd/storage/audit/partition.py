@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 _SQL = statements("partition")
 
-ROWS = 200
-"""Ledger rows in one part; more only where rows depend on one another."""
+PART_ROWS = 200
+"""Ledger rows in one part, unless the caller says another number."""
 
 
 class DependentPartsError(Exception):
@@ -56,10 +56,15 @@ class Partition:
 
     Each row is in exactly one part, except rows of firings and erased rows, which are in none.
     This holds only if each key has one number.
+
+    Args:
+        connection: A connection that may read only.
+        part_rows: Ledger rows in one part; more only where rows depend on one another.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, part_rows: int = PART_ROWS) -> None:
         self._connection = connection
+        self._part_rows = part_rows
         self._keys_of_shared: dict[str, set[int]] = {}
         """Fact ids whose rows have several keys, or partly none; and these keys."""
         self._connected = _DisjointSets()
@@ -83,7 +88,7 @@ class Partition:
             (key_id, orjson.loads(payload).get("names", ()))
             for key_id, payload in self._connection.execute(_SQL["claims_with_references"])
         )
-        for chunk in _chunks(names):
+        for chunk in _chunks(names, self._part_rows):
             wanted = {name for _, named in chunk for name in named}
             keys: dict[str, set[int]] = {}
             for fact_id, key_id in self._select("keys_of_facts", wanted):
@@ -95,14 +100,15 @@ class Partition:
         """Yield parts of the keys that are connected to no other key."""
         connected = self._connected.members
         rows = map(LedgerRow._make, self._connection.execute(_SQL["rows_by_key"]))
-        yield from map(self._complete, _pages(row for row in rows if row.key_id not in connected))
+        single = (row for row in rows if row.key_id not in connected)
+        yield from map(self._complete, _pages(single, self._part_rows))
 
     def _read_connected_keys(self) -> Iterator[Part]:
         """Yield parts of the keys that are connected to other keys."""
         keys: list[int] = []
         for members in self._connected:
             keys += members
-            if len(keys) >= ROWS:
+            if len(keys) >= self._part_rows:
                 yield self._complete(self._read_rows("rows_of_keys", keys))
                 keys = []
         if keys:
@@ -113,10 +119,10 @@ class Partition:
         found = self._connection.execute(_SQL["facts_without_key"])
         once = (fact_id for (fact_id,) in found if fact_id not in self._keys_of_shared)
         often = (fact_id for fact_id, keys in self._keys_of_shared.items() if not keys)
-        for fact_ids in _chunks(chain(once, often)):
+        for fact_ids in _chunks(chain(once, often), self._part_rows):
             yield self._read_rows("rows_of_facts", fact_ids)
         rows = map(LedgerRow._make, self._connection.execute(_SQL["rows_without_fact"]))
-        yield from _chunks(rows)
+        yield from _chunks(rows, self._part_rows)
 
     def _complete(self, rows: Part) -> Part:
         """Add the rows of the same fact ids that have no key or another key; sort all."""
@@ -139,17 +145,17 @@ def read_as_one_part(connection: sqlite3.Connection) -> list[Part]:
     return [[*map(LedgerRow._make, connection.execute(_SQL["all_rows"]))]]
 
 
-def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
+def _chunks(values: Iterable[T], size: int) -> Iterator[list[T]]:
     left = iter(values)
-    while chunk := [*islice(left, ROWS)]:
+    while chunk := [*islice(left, size)]:
         yield chunk
 
 
-def _pages(rows: Iterable[LedgerRow]) -> Iterator[Part]:
-    """Yield pages of rows; all rows of a key are on one page."""
+def _pages(rows: Iterable[LedgerRow], size: int) -> Iterator[Part]:
+    """Yield pages of at least `size` rows; all rows of a key are on one page."""
     page: Part = []
     for row in rows:
-        if len(page) >= ROWS and row.key_id != page[-1].key_id:
+        if len(page) >= size and row.key_id != page[-1].key_id:
             yield page
             page = []
         page.append(row)

@@ -15,7 +15,13 @@ from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
-from slumberd.storage.audit.partition import DependentPartsError, Part, Partition, read_as_one_part
+from slumberd.storage.audit.partition import (
+    PART_ROWS,
+    DependentPartsError,
+    Part,
+    Partition,
+    read_as_one_part,
+)
 from slumberd.storage.audit.recompute import Findings, Recomputation, ResolvedPart
 from slumberd.storage.audit.verify import first_break
 from slumberd.storage.ledger import schema
@@ -77,7 +83,9 @@ class Replay(NamedTuple):
         return self.first is not None and not self.rows
 
 
-def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
+def rebuild(
+    live: Path, path: Path, depth: int, key: bytes | None, *, part_rows: int = PART_ROWS
+) -> Replay:
     """Build a new database of facts from the ledger of another one, and compare the two.
 
     Replay removes the new file again when the chain of the ledger is broken.
@@ -87,6 +95,7 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
         path: The new database.
         depth: Links of lineage.
         key: The key of the ledger's chain.
+        part_rows: Ledger rows that replay resolves at a time.
 
     Raises:
         OutputExistsError: The new file exists already.
@@ -96,8 +105,9 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
         os.close(create_file(path))
     except FileExistsError as error:
         raise OutputExistsError(path) from error
+    divide = partial(Partition, part_rows=part_rows)
     try:
-        replay = traceless(live, partial(_rebuild, live, path, depth, key))
+        replay = traceless(live, partial(_rebuild, live, path, depth, key, divide))
     except BaseException:
         path.unlink()
         raise
@@ -106,12 +116,14 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
     return replay
 
 
-def _rebuild(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
+def _rebuild(
+    live: Path, path: Path, depth: int, key: bytes | None, divide: _Divide, how: str
+) -> Replay:
     build = partial(_write_file, f"{live.absolute().as_uri()}?{how}", path, depth, key)
     with translate_errors(live, _PRAGMAS):
         # Not in `except`: the frames of an error hold cursors, and these keep the file locked.
         with suppress(DependentPartsError):
-            return build(Partition)
+            return build(divide)
         return build(read_as_one_part)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import StaleWriterError, StoreReplacedError
@@ -42,6 +42,23 @@ _STORE = "sqlite_fact"
 Values = tuple[Any, ...] | dict[str, Any]
 
 
+class CheckpointPolicy(NamedTuple):
+    """When SQLite checkpoints the write-ahead log of the facts.
+
+    Attributes:
+        backlog_rows: A batch of so many rows counts as a backlog. Checkpoints as usual would make
+            a backlog a quarter slower.
+        backlog_pages: Pages of 4 KiB at which SQLite checkpoints during a backlog.
+        usual_pages: Pages at which SQLite checkpoints after a backlog.
+        check_seconds: Seconds between two checks whether to interrupt a commit.
+    """
+
+    backlog_rows: int = 2_000
+    backlog_pages: int = 50_000
+    usual_pages: int = 1_000
+    check_seconds: float = 0.02
+
+
 class FactFile:
     """The SQLite file that holds facts and their ledger, and the transactions on it.
 
@@ -53,6 +70,7 @@ class FactFile:
         key: Of the ledger, from its first row on; None for a ledger without.
         traceless: Whether reads leave nothing beside a file that nobody has open; each opens it.
         comparer: Makes what finds texts that are near to each other, for firings that ask for it.
+        checkpoints: When SQLite checkpoints the write-ahead log.
     """
 
     def __init__(  # noqa: PLR0913 # each is of another caller's choosing
@@ -65,12 +83,14 @@ class FactFile:
         key: bytes | None = None,
         traceless: bool = False,
         comparer: Callable[[], TextComparer] | None = None,
+        checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
     ) -> None:
         self.path = Path(path)
         database = TracelessDatabase if traceless else Database
         self._database = database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
         self._key = key
         self._comparer = comparer
+        self._policy = checkpoints
         self._depth = lineage_depth
         self._clock = clock or SystemClock()
         self._epoch: int | None = None

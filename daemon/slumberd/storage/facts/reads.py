@@ -23,6 +23,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.explain import decisions_of, why
 from slumberd.storage.audit.export import exported
+from slumberd.storage.audit.partition import PART_ROWS
 from slumberd.storage.audit.replay import Replay, rebuild
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.episodes.erased_content import remembered
@@ -259,14 +260,21 @@ class FactReader(FactFile):
             lambda connection: verify(connection, self._depth, against, chain_only=chain_only)
         )
 
-    async def replay(self, path: Path) -> Replay:
+    async def replay(self, path: Path, *, part_rows: int = PART_ROWS) -> Replay:
         """Rebuild the facts in a new file from the ledger alone, and compare.
+
+        Args:
+            path: The new file.
+            part_rows: Ledger rows that replay resolves at a time; more when they depend on each
+                other.
 
         Raises:
             OutputExistsError: The new file exists already.
             LedgerKeyError: The store does not have the key of the ledger's first row.
         """
-        return await asyncio.to_thread(rebuild, self.path, path, self._depth, self._key)
+        return await asyncio.to_thread(
+            rebuild, self.path, path, self._depth, self._key, part_rows=part_rows
+        )
 
     async def exported(self, *, after: int, limit: int) -> tuple[int, list[bytes]]:
         """Return the ledger rows after a number as lines of JSON, and the number of the last one.

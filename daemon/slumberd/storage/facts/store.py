@@ -40,15 +40,6 @@ from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
 
 _SQL = statements("ledger")
 
-_BACKLOG_ROWS = 2_000
-"""A batch of so many rows counts as a backlog, which checkpoints would slow down by a quarter."""
-
-_BACKLOG_PAGES, _EVERYDAY_PAGES = 50_000, 1_000
-"""Pages of 4 KiB in the write-ahead log at which SQLite checkpoints."""
-
-_LOOK_SECONDS = 0.02
-"""Seconds between two checks whether to interrupt a commit."""
-
 
 class SQLiteFactStore(WatermarkTable):
     """Facts, and the ledger of the claims behind them; implements ``FactStore`` and ``Ledger``.
@@ -223,13 +214,13 @@ class SQLiteFactStore(WatermarkTable):
             StoppedError: `cancelled` returned True; nothing is written.
         """
         self._close_at_once = False
-        backlog = sum(map(len, candidates.values())) >= _BACKLOG_ROWS
+        backlog = sum(map(len, candidates.values())) >= self._policy.backlog_rows
         self._catching_up |= backlog
         written = Event()
 
         def work(connection: sqlite3.Connection) -> Outcome:
             if backlog:
-                connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
+                connection.execute(f"PRAGMA wal_autocheckpoint = {self._policy.backlog_pages:d}")
             try:
                 with (
                     self._committing(connection) as noticed,
@@ -248,7 +239,7 @@ class SQLiteFactStore(WatermarkTable):
             return await self._database.write(work)
         # No progress handler ends the checkpoint after the commit of a backlog.
         with self._database.interrupting(
-            lambda: written.is_set() and cancelled(), every_seconds=_LOOK_SECONDS
+            lambda: written.is_set() and cancelled(), every_seconds=self._policy.check_seconds
         ):
             return await self._database.write(work)
 
@@ -282,7 +273,7 @@ class SQLiteFactStore(WatermarkTable):
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_EVERYDAY_PAGES:d}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {self._policy.usual_pages:d}")
 
         if self._catching_up:
             await self._database.write(work)

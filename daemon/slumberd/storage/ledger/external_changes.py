@@ -168,8 +168,8 @@ def _foreign_instant(value: object) -> int:
     return found
 
 
-CHUNK = 2_000
-"""At most so many changes are recorded as one firing."""
+CHANGES_A_FIRING = 2_000
+"""At most so many changes are recorded as one firing, unless the caller says another number."""
 
 _SQL = statements("external_changes")
 _LEDGER = statements("ledger")
@@ -203,13 +203,20 @@ def has_news(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute(_SQL["any_change"]).fetchone()[0])
 
 
-def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Record]:
+def notice(
+    connection: sqlite3.Connection,
+    depth: int,
+    at: datetime,
+    *,
+    changes_a_firing: int = CHANGES_A_FIRING,
+) -> list[Record]:
     """Record the changes of other programs; inside a transaction, before its own writes.
 
     Args:
         connection: Without an open cursor on ``facts``.
         depth: Links of lineage.
         at: The instant of the changes.
+        changes_a_firing: At most so many changes are recorded as one firing.
 
     Returns:
         The rows that are added to the ledger.
@@ -221,8 +228,8 @@ def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Rec
     firing = Firing(EXTERNAL, "", "manual", at)
     adopting = not connection.execute(_LEDGER["last_row"]).fetchone()
     records = []
-    for first in range(0, len(changed), CHUNK):
-        changes = _changes(connection, changed[first : first + CHUNK])
+    for first in range(0, len(changed), changes_a_firing):
+        changes = _changes(connection, changed[first : first + changes_a_firing])
         hand = ManualEdits(connection, depth, firing)
         records += _record(hand, connection, changes, adopting=adopting)
     connection.execute(_SQL["drop_changes"])

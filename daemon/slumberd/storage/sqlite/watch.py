@@ -12,8 +12,8 @@ from typing import Self
 from slumberd.errors import StoreError
 from slumberd.storage.sqlite.connection import Pragmas, connect, data_version
 
-_LOOKS_BEFORE_SLOWING = 200
-"""After so many looks without a commit, the watch waits longer between two looks."""
+LOOKS_BEFORE_SLOWING = 200
+"""After so many looks without a commit, the watch waits longer between two looks, by default."""
 
 _SLOWER_BY = 1.6
 """How many times longer. By default a commit then waits for 40 ms on average, and 80 at most."""
@@ -30,16 +30,25 @@ class Watch:
         path: The file; must exist.
         tell: The callback; called from the watching thread, or from the one that committed.
         poll_seconds: How long a commit of another process may go unnoticed.
+        looks_before_slowing: After so many looks without a commit, the watch waits longer.
 
     Attributes:
         told: How many times the watch has called back.
     """
 
-    def __init__(self, path: Path, tell: Callable[[], object], *, poll_seconds: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tell: Callable[[], object],
+        *,
+        poll_seconds: float,
+        looks_before_slowing: int = LOOKS_BEFORE_SLOWING,
+    ) -> None:
         self._path = path
         self._callback = tell
         self.told = 0
         self._poll_seconds = poll_seconds
+        self._looks_before_slowing = looks_before_slowing
         self._looks = 0
         # Held while the watch runs. Waiting for a lock costs half as much as for an event.
         self._watching = Lock()
@@ -68,7 +77,7 @@ class Watch:
     def _rest(self) -> bool:
         """Wait between two looks; return whether there is another."""
         self._looks += 1
-        longer = _SLOWER_BY if self._looks > _LOOKS_BEFORE_SLOWING else 1
+        longer = _SLOWER_BY if self._looks > self._looks_before_slowing else 1
         if self._watching.acquire(timeout=self._poll_seconds * longer):
             self._watching.release()
             return False
