@@ -16,6 +16,7 @@ from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
+from tests.support.stop_events import StopAfter
 
 pytestmark = pytest.mark.unit
 
@@ -81,18 +82,6 @@ class JammedLog(FakeDeltaLog):
             assert self.refused < TOO_OFTEN
             raise TimeoutError
         super().applied(records)
-
-
-class StopAfter(asyncio.Event):
-    """An event that is set once it has been asked this many times."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__()
-        self._left = asked
-
-    def is_set(self) -> bool:
-        self._left -= 1
-        return self._left < 0
 
 
 async def test_firing_without_a_request_is_recorded_as_requested_by_nobody() -> None:

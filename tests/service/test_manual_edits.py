@@ -178,7 +178,9 @@ async def attempt(story: Story, what: str, *rest: Any) -> None:
         await story.read_again(*rest)
 
 
-async def take_out_and_try(beginning: str, attempts: Sequence[tuple[Any, ...]], path: Path) -> None:
+async def check_removed_fact_stays_out(
+    beginning: str, attempts: Sequence[tuple[Any, ...]], path: Path
+) -> None:
     clock = FakeClock(at(HAND_AT))
     async with SQLiteFactStore(path / "facts.db", synchronous="normal", clock=clock) as store:
         await store.bootstrap()
@@ -206,7 +208,7 @@ def test_nothing_but_a_newer_episode_brings_back_what_was_taken_out(
     beginning: str, attempts: list[tuple[Any, ...]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(take_out_and_try(beginning, attempts, Path(folder)))
+        asyncio.run(check_removed_fact_stays_out(beginning, attempts, Path(folder)))
 
 
 @pytest.fixture

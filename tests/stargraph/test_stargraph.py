@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, episode, triple
 from tests.support.daemons import Daemon, Home
-from tests.support.stargraph import NoStargraphError, Stargraph, stargraph
+from tests.support.stargraph import Stargraph, stargraph_or_skip
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -27,11 +26,7 @@ USERS = ("alice", "bob")
 
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[Stargraph]:
-    with ExitStack() as stack:
-        try:
-            process = stack.enter_context(stargraph())
-        except NoStargraphError as error:
-            pytest.skip(f"Stargraph itself is not tested: {error}")
+    with stargraph_or_skip() as process:
         yield process
 
 

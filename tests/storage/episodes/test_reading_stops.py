@@ -17,23 +17,12 @@ from slumberd.model.firing import START
 from slumberd.storage.episodes.windows import Reader
 from tests.support.builders import rule
 from tests.support.open_stores import open_stores, stream
+from tests.support.stop_events import ThreadStopAfter
 
 pytestmark = pytest.mark.integration
 
 EPISODES = 6
 Read = Callable[[Reader, sqlite3.Connection], Any]
-
-
-class StopAfter(Event):
-    """An event that is set once it has been asked this many times."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__()
-        self.left = asked
-
-    def is_set(self) -> bool:
-        self.left -= 1
-        return self.left < 0
 
 
 def selected(reader: Reader, connection: sqlite3.Connection) -> list[str]:
@@ -81,14 +70,14 @@ async def test_read_of_a_stopped_store_returns_nothing(
     connection: sqlite3.Connection, read: Read
 ) -> None:
     with pytest.raises(StoppedError):
-        read(reader_of(StopAfter(0)), connection)
+        read(reader_of(ThreadStopAfter(0)), connection)
 
 
 @pytest.mark.parametrize("read", READS)
 async def test_read_that_is_stopped_within_a_page_ends_there(
     connection: sqlite3.Connection, read: Read
 ) -> None:
-    stop = StopAfter(1)
+    stop = ThreadStopAfter(1)
 
     with pytest.raises(StoppedError):
         read(reader_of(stop), connection)
