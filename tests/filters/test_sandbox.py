@@ -105,7 +105,7 @@ def test_checks_refuse_what_a_lax_authorizer_would_allow(
         check_filter("r1", fragment)
 
 
-@pytest.mark.parametrize("fragment", BOMBS, ids=[one[:30] for one in BOMBS])
+@pytest.mark.parametrize("fragment", BOMBS, ids=[bomb[:30] for bomb in BOMBS])
 def test_a_filter_that_takes_long_on_hostile_rows_is_stopped_at_its_budget(
     fragment: str, heavy: FilterTarget
 ) -> None:

@@ -92,9 +92,9 @@ def set_of(draw: st.DrawFn, rules: Sequence[ConsolidationRule]) -> RuleSet:
 
 async def consolidate(home: OpenStores, rules: RuleSet) -> None:
     await home.facts.set_channels(rules.multi_valued, at=START)
-    for one in rules.rules:
-        if one.enabled:
-            await home.fire(one)
+    for given_rule in rules.rules:
+        if given_rule.enabled:
+            await home.fire(given_rule)
 
 
 async def from_scratch(folder: Path, said: Sequence[Episode], rules: RuleSet) -> Facts:
@@ -145,8 +145,12 @@ async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: 
         clock=CLOCK, tell=lambda _: None,
     ) as found:  # fmt: skip
         told = [
-            (one.sign, one.old and one.old.fact_id, one.new and one.new.fact_id)
-            async for one in found.facts.differences()
+            (
+                difference.sign,
+                difference.old and difference.old.fact_id,
+                difference.new and difference.new.fact_id,
+            )
+            async for difference in found.facts.differences()
         ]
         signs = Counter(sign for sign, *_ in told)
         assert found.totals[:3] == (signs["+"], signs["~"], signs["-"])

@@ -230,7 +230,7 @@ def test_rules_are_those_that_a_test_is_about_in_order_of_id(
 
     verdict = json.loads(capsys.readouterr().out)
     assert verdict["rules"] == fired
-    assert [one["got"]["rule"] for one in verdict["differences"]] == fired
+    assert [difference["got"]["rule"] for difference in verdict["differences"]] == fired
 
 
 def test_channels_of_all_files_hold_as_in_production(rules: Path) -> None:

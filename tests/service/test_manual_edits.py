@@ -65,12 +65,12 @@ class Story:
         """Let a rule read everything again, as after a restored backup."""
         if await self.store.watermark(rule_id) is not None:
             await self.store.rewind(rule_id, Position())
-        newest = {one.id: one for one in self.told}
+        newest = {episode.id: episode for episode in self.told}
         await self._meet(rule_id, sorted(newest.values(), key=lambda one: one.seq))
 
     async def read_again(self, rule_id: str) -> None:
         """Let a rule meet what it has met before, once more."""
-        newest = {one.id: one for one in self.told}
+        newest = {episode.id: episode for episode in self.told}
         await self._meet(rule_id, list(newest.values()))
 
     async def _meet(self, rule_id: str, versions: Sequence[EpisodeVersion]) -> None:
@@ -260,7 +260,7 @@ async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -
     outcome = await story.store.manually(lambda hand: hand.take_out(["bobs", "e1", "bobs"]))
 
     assert outcome is not None
-    assert [(one.kind, one.replaces) for one in outcome.records[1:]] == [
+    assert [(record.kind, record.replaces) for record in outcome.records[1:]] == [
         ("delete", ("bobs",)),
         ("delete", ("e1",)),
     ]
