@@ -84,15 +84,22 @@ def test_a_broken_filter_of_known_words_is_refused_when_it_is_compiled(fragment:
         check_filter("r1", fragment)
 
 
+def check_touches_nothing_else(target: FilterTarget, fragment: str) -> None:
+    """Judge rows by a fragment; the target raises `Finding` when the fragment reads anything else.
+
+    SQLite may refuse it, or its driver, which takes no NUL, no surrogate and no second statement.
+    """
+    with suppress(FilterError, sqlite3.Warning, ValueError):
+        target.judge(fragment)
+
+
 @pytest.mark.parametrize("fragment", [*HOSTILE, *BROKEN])
-def test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters(
+def test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows(
     fragment: str, context: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
-    # SQLite may refuse it, or its driver: that takes no NUL, no surrogate, no second statement.
-    with suppress(FilterError, sqlite3.Warning, ValueError):
-        context.judge(fragment)
+    check_touches_nothing_else(context, fragment)
 
 
 @pytest.mark.parametrize("fragment", HOSTILE)

@@ -62,9 +62,11 @@ def test_other_mistakes_stay_what_they_are(connection: sqlite3.Connection) -> No
         connection.execute("SELECT 1 FROM nowhere")
 
 
-def test_nobody_is_asked_afterwards(connection: sqlite3.Connection) -> None:
-    late = False
-    with interrupting_when(connection, lambda: late):
-        late = True
+def test_statement_after_the_block_is_not_interrupted(connection: sqlite3.Connection) -> None:
+    cancelled = False
+    with interrupting_when(connection, lambda: cancelled):
+        cancelled = True
 
-    connection.execute(ENDLESS.replace("FROM n)", "FROM n WHERE i < 99999)"))
+    counted = connection.execute(ENDLESS.replace("FROM n)", "FROM n WHERE i < 99999)"))
+
+    assert counted.fetchone() == (99_999,)
