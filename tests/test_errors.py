@@ -45,7 +45,11 @@ def made(kind: type[SlumberdError]) -> tuple[SlumberdError, dict[str, object]]:
     if kind.__init__ in (Exception.__init__, SlumberdError.__init__):
         return kind("it failed"), {}
     parameters = [*inspect.signature(kind.__init__).parameters.values()][1:]
-    given = {one.name: VALUES.get(one.name, "x") for one in parameters if one.default is one.empty}
+    given = {
+        parameter.name: VALUES.get(parameter.name, "x")
+        for parameter in parameters
+        if parameter.default is parameter.empty
+    }
     return kind(**given), given
 
 

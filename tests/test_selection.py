@@ -55,7 +55,7 @@ def test_all_runs_everything_and_full_samples(tmp_path: Path) -> None:
 
 def test_this_run_has_no_marked_test_unless_it_runs_all(request: pytest.FixtureRequest) -> None:
     marked = [
-        one.nodeid for one in request.session.items if any(map(one.get_closest_marker, LEFT_OUT))
+        item.nodeid for item in request.session.items if any(map(item.get_closest_marker, LEFT_OUT))
     ]
 
     assert request.config.getoption("--all") or marked == []

@@ -69,7 +69,7 @@ def _ask(table: Table, shop: Workshop, home: Home) -> None:
     events = {"few": FEW, "many": shop.small}
     source = home.folder / "more.jsonl"
     for seed, (user, count) in enumerate(events.items(), start=2):
-        said = [{**one, "user": user} for one in episodes(count, seed=seed)]
+        said = [{**episode, "user": user} for episode in episodes(count, seed=seed)]
         source.write_bytes(b"\n".join(map(orjson.dumps, said)))
         run(home.command("import", source))
     run(home.command("fire", "all"))

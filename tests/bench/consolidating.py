@@ -29,9 +29,9 @@ def measure(table: Table, shop: Workshop) -> None:
         what = f"{count:,} episodes"
         table.seconds(SECTION, f"{what}, `fire`", ours)
         table.seconds(SECTION, f"{what}, floor", floor)
-        walls = [one.wall - start for one in ours], [one.wall for one in floor]
+        walls = [own.wall - start for own in ours], [one.wall for one in floor]
         table.ratio(SECTION, f"{what}, times the floor", walls, at_most(2.5))
-        resident = [one.resident for one in ours]
+        resident = [own.resident for own in ours]
         table.add(Line(SECTION, f"{what}, memory", "MiB", resident, bound=at_most(MOST_MEBIBYTES)))
 
 

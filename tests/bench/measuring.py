@@ -103,12 +103,12 @@ class Table:
         self, section: str, name: str, costs: Sequence[Cost], bound: Bound | None = None
     ) -> None:
         """Add the wall time of some work, with its processor time beside it."""
-        walls, processors = [one.wall for one in costs], [one.processor for one in costs]
+        walls, processors = [cost.wall for cost in costs], [cost.processor for cost in costs]
         self.add(Line(section, name, "s", walls, processors, bound))
 
     def rate(self, section: str, name: str, count: int, costs: Sequence[Cost]) -> None:
         """Add how many a second some work has done, with its processor time beside it."""
-        processors = [one.processor for one in costs]
+        processors = [cost.processor for cost in costs]
         self.add(Line(section, name, "/s", rates(count, costs), processors))
 
     def ratio(
@@ -143,7 +143,7 @@ def _shown(value: float) -> str:
 
 def rates(count: int, costs: Sequence[Cost]) -> list[float]:
     """Return how many a second each of some works has done, of so many each."""
-    return [count / one.wall for one in costs]
+    return [count / cost.wall for cost in costs]
 
 
 def total(costs: Iterable[Cost]) -> Cost:

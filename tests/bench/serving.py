@@ -67,7 +67,7 @@ def _measure_puts(table: Table, shop: Workshop, count: int) -> None:
 
 
 def _add_puts(table: Table, name: str, seconds: list[float], bounds: tuple[float, float]) -> None:
-    values = [1e3 * one for one in seconds]
+    values = [1e3 * second for second in seconds]
     median, rarest = bounds
     table.add(Line(SECTION, f"{name}, to its fact", "ms", values, bound=at_most(median)))
     rare = [percentile(values, 0.99)]

@@ -42,7 +42,7 @@ def episodes(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
 def write_episodes(path: Path, count: int) -> None:
     """Write them as JSON lines, one by one: what we hold would count as a child's memory."""
     with path.open("wb") as file:
-        file.writelines(orjson.dumps(one) + b"\n" for one in episodes(count))
+        file.writelines(orjson.dumps(episode) + b"\n" for episode in episodes(count))
 
 
 @dataclass(slots=True)

@@ -340,7 +340,7 @@ def test_exported_file_is_whole_or_not_there_and_for_the_group_at_most(
     assert settled.look("audit", "export", str(file)).returncode == 0
 
     assert file.stat().st_mode & 0o777 == 0o640
-    assert [one.name for one in tmp_path.iterdir()] == ["ledger.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.jsonl"]
     assert b"older" not in file.read_bytes()
 
 

@@ -368,7 +368,7 @@ def test_json_says_what_is_in_a_backup(site: Installation, tmp_path: Path) -> No
     (made,) = site.lines("backup", str(tmp_path / "more"))
     (verified,) = site.lines("restore", str(tmp_path / "more"), "--check")
 
-    assert [one["name"] for one in made["files"]] == ["memory.db", "facts.db", "paused.json"]
+    assert [file["name"] for file in made["files"]] == ["memory.db", "facts.db", "paused.json"]
     assert made["ledger"]["rows"] > 0
     assert verified["files"] == made["files"]
     assert json.loads((tmp_path / "more" / "backup.json").read_text())["format"] == 1

@@ -43,14 +43,12 @@ def test_next_shows_as_many_instants_as_are_asked_for() -> None:
     assert sum("03:00" in line for line in done.stdout.splitlines()[1:]) == 100
 
 
-def test_line_that_is_one_byte_too_long_costs_no_line_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_line_that_is_one_byte_too_long_costs_no_line_after_it() -> None:
     good = episode("e2").model_dump_json().encode() + b"\n"
-    monkeypatch.setattr(jsonl, "MOST_BYTES", len(good))
-
     first = b"x" * len(good) + b"\n"
-    lines = list(jsonl.read_lines(io.BytesIO(first + good + b"y" * 3 * len(good) + b"\n" + good)))
+    stream = io.BytesIO(first + good + b"y" * 3 * len(good) + b"\n" + good)
+
+    lines = list(jsonl.read_lines(stream, most_bytes=len(good)))
 
     assert [(line.number, line.episode is None) for line in lines] == [
         (1, True),

@@ -257,7 +257,7 @@ def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: 
         "likes in channel facts: of 3 of 3 keys the objects keep replacing each other (up to 5"
         " different ones);\n  if they hold at once: channels: {facts: {multi_valued: [likes]}}\n"
     ) in shown
-    assert [(one["channel"], one["predicate"], one["most"]) for one in told] == [
+    assert [(line["channel"], line["predicate"], line["most"]) for line in told] == [
         ("facts", "likes", 5)
     ]
 

@@ -60,7 +60,7 @@ def test_import_keeps_good_lines_and_lists_bad_ones(site: Installation) -> None:
     assert fifth.endswith("episode 'e2' belongs to another scope")
     assert fifth.startswith("slumberd: line 5: ")
     assert sixth.startswith("slumberd: line 6: key 'content' is missing")
-    assert [one["id"] for one in site.lines("recent", "alice")] == ["e2", "e1"]
+    assert [line["id"] for line in site.lines("recent", "alice")] == ["e2", "e1"]
 
 
 def test_import_in_json_lists_every_bad_line(site: Installation) -> None:
@@ -204,7 +204,9 @@ def test_check_in_json_reports_a_file_whose_name_is_not_unicode(site: Installati
     done = site.look("check", "--json")
 
     assert done.returncode == 78
-    assert {one["file"][-11:] for one in json.loads(done.stdout)["mistakes"]} == {r"\udce9.yaml"}
+    assert {mistake["file"][-11:] for mistake in json.loads(done.stdout)["mistakes"]} == {
+        r"\udce9.yaml"
+    }
 
 
 def test_check_in_json_prints_file_line_column_path_and_problem(site: Installation) -> None:

@@ -91,7 +91,7 @@ def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: TrialInsta
     told, summary = trial.diff()
 
     assert told == []
-    resting = {one["rule_id"]: one["resting"] for one in summary["rules"]}
+    resting = {given_rule["rule_id"]: given_rule["resting"] for given_rule in summary["rules"]}
     assert resting == {"likes": 0, "lives": 1, "rum": 0}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
     assert "1 fact comes from it alone, and stays" in shown

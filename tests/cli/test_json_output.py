@@ -116,7 +116,7 @@ def test_status_shows_sizes_and_how_far_each_rule_has_read(trial: TrialInstallat
     }  # fmt: skip
     check([status], expected)
     paths = [trial.state / "memory.db", trial.state / "facts.db"]
-    assert [(one["path"], one["bytes"]) for one in status["databases"]] == [
+    assert [(database["path"], database["bytes"]) for database in status["databases"]] == [
         (str(path), path.stat().st_size) for path in paths
     ]
 
@@ -267,7 +267,9 @@ def test_doctor_prints_each_problem_with_its_subject(trial: TrialInstallation) -
     (found,) = looked(trial, "doctor", code=1)
 
     assert found["ok"] is False
-    told = {(one["id"], one["subject"], one["severity"]) for one in found["findings"]}
+    told = {
+        (finding["id"], finding["subject"], finding["severity"]) for finding in found["findings"]
+    }
     assert told >= {
         ("rule.held", "rule cautious", "error"),
         ("episodes.quarantined", "rule cautious", "warning"),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.cli import jsonl
 from slumberd.cli.jsonl import Line, open_input, read_lines
 from slumberd.errors import InputError, NoInputError
 from tests.support.builders import episode
@@ -81,12 +80,8 @@ def test_reason_says_the_column_and_no_line_of_its_own() -> None:
     assert bad.problem.endswith("at column 8")
 
 
-def test_line_without_end_is_a_bad_line_and_the_next_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(jsonl, "MOST_BYTES", 1000)
-
-    first, second = lines_of(b"x" * 5000 + b"\n" + line())
+def test_line_without_end_is_a_bad_line_and_the_next_is_read() -> None:
+    first, second = read_lines(io.BytesIO(b"x" * 5000 + b"\n" + line()), most_bytes=1000)
 
     assert first == Line(1, None, "is longer than 0 MiB")
     assert second == Line(2, episode())

@@ -152,8 +152,8 @@ class Follower:
         for text in self._process.stdout:
             self._lines.put(text.decode())
 
-    def events(self, *expected: str) -> None:
-        """Wait for lines about these events, in this order, and nothing in between."""
+    def check_events(self, *expected: str) -> None:
+        """Check that the next lines are about these events, in this order."""
         for event in expected:
             assert f" {event} " in self._lines.get(timeout=PATIENCE_SECONDS)
 
@@ -178,30 +178,30 @@ def test_following_survives_renaming_replacing_and_truncating(tmp_path: Path) ->
     log = tmp_path / "followed"
     append(log, *(f"before.{number}" for number in range(30)))
     with following(site, str(log)) as follower:
-        follower.events(*(f"before.{number}" for number in range(20, 30)))
+        follower.check_events(*(f"before.{number}" for number in range(20, 30)))
         append(log, "one")
-        follower.events("one")
+        follower.check_events("one")
 
         log.rename(tmp_path / "followed.1")
         append(tmp_path / "followed.1", "late")  # whoever writes has not noticed
-        follower.events("late")
+        follower.check_events("late")
         log.touch()  # as logrotate's `create`
         append(tmp_path / "followed.1", "later")
-        follower.events("later")
+        follower.check_events("later")
         append(log, "two")
-        follower.events("two")
+        follower.check_events("two")
         append(tmp_path / "followed.1", "last")
-        follower.events("last")
+        follower.check_events("last")
 
         fresh = tmp_path / "fresh"
         append(fresh, "three")
         fresh.replace(log)
-        follower.events("three")
+        follower.check_events("three")
         with log.open("r+b") as file:
             file.truncate()
         log.write_bytes(b"")
         append(log, "x")
-        follower.events("x")
+        follower.check_events("x")
 
 
 @pytest.mark.slow
@@ -214,8 +214,8 @@ def test_following_a_daemon_shows_its_rule_over_a_rotation(tmp_path: Path) -> No
     assert home.call("fire", "good").returncode == 0
 
     with following(site, "--rule", "good") as follower:
-        follower.events("delta.applied", "firing.completed")
+        follower.check_events("delta.applied", "firing.completed")
         (home.state / "slumberd.log").rename(home.state / "slumberd.log.1")
         site.put(triple("e2", "alice", "owns", "tea"))
         assert home.call("fire", "good").returncode == 0
-        follower.events("delta.applied", "firing.completed")
+        follower.check_events("delta.applied", "firing.completed")

@@ -25,7 +25,7 @@ def test_a_firing_logs_what_a_host_misspelled(tmp_path: Path) -> None:
     logged = map(orjson.loads, (site.state / "slumberd.log").read_bytes().splitlines())
     warnings = [one for one in logged if one["event"] == "metadata.misspelled"]
     assert fired.returncode == 0
-    assert [(one["level"], one["key"], one["meant"]) for one in warnings] == [
+    assert [(warning["level"], warning["key"], warning["meant"]) for warning in warnings] == [
         ("warning", "predicat", "predicate")
     ]
     assert (warnings[0]["episode_id"], warnings[0]["episodes"]) == ("e1", 2)

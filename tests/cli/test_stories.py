@@ -98,11 +98,9 @@ def firings(path: Path, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-def test_status_shows_the_most_urgent_rules_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status, "SHOWN", 2)
-    trial = TrialInstallation(tmp_path, rules(rule("a", "0"), rule("b", "0"), rule("c", "0")))
+def test_status_shows_the_most_urgent_rules_first(tmp_path: Path) -> None:
+    ids = ["a", *(f"b{number}" for number in range(status.SHOWN))]
+    trial = TrialInstallation(tmp_path, rules(*(rule(id, "0") for id in ids)))
     trial.put(triple("e1", "ada", "lives_in", "Porto"))
     trial.fire()
     trial.put(triple("e2", "ada", "lives_in", "Braga"))
@@ -111,7 +109,7 @@ def test_status_shows_the_most_urgent_rules_first(
     printed = trial.look("status").stdout
 
     shown = [row["rule"] for row in table(printed, "rule", "pending")]
-    assert {"b", "c"} <= {*shown}
+    assert {*shown} >= {*ids[1:]}
     assert "a" not in shown
     assert "`slumberd rules`" in printed
 

@@ -275,4 +275,4 @@ def test_init_overwrites_nothing(tmp_path: Path, name: str | None) -> None:
         done.stderr == f"slumberd: {str(home)!r} exists already: name a new or an empty directory\n"
     )
     assert (home if name is None else home / name).read_text() == "mine"
-    assert name is None or [one.name for one in home.iterdir()] == [name]
+    assert name is None or [path.name for path in home.iterdir()] == [name]

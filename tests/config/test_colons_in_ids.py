@@ -62,14 +62,14 @@ def test_commands_take_names_with_colons(home: Home) -> None:
     fired = home.call("fire", "kg:likes")
     why = orjson.loads(home.call("why", "--json", "@kg:team/e1").stdout)
     why_not = home.call("why-not", "--json", "e1").stdout.splitlines()
-    rules = [orjson.loads(one) for one in home.call("rules", "--json").stdout.splitlines()]
+    rules = [orjson.loads(line) for line in home.call("rules", "--json").stdout.splitlines()]
     home.call("backfill", "kg:likes")
     home.call("unpin", "@kg:team/e1", "--reason", "wrong")
 
     assert "kg:likes" in fired.stdout + fired.stderr
     assert [one["rule_id"] for one in why["promoted"]] == ["kg:likes"]
     assert {orjson.loads(one)["channel"] for one in why_not} == {"facts", "kg:team", "team:own"}
-    assert [one["id"] for one in rules] == ["kg:likes"]
+    assert [rule["id"] for rule in rules] == ["kg:likes"]
     assert ids(home) == ["@team:own/e1", "e1"]
     assert home.call("check").returncode == 0
     assert home.call("audit", "verify").returncode == 0

@@ -165,7 +165,7 @@ def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path) -> None:
 def test_a_disabled_rule_needs_neither_graph_nor_extra(tmp_path: Path, check: CheckCypher) -> None:
     rules = _load(tmp_path, TEAM + "    enabled: false\n", check)
 
-    assert [one.enabled for one in rules.rules] == [False]
+    assert [given_rule.enabled for given_rule in rules.rules] == [False]
 
 
 def test_every_key_of_a_graphs_rule_counts_in_its_hash(tmp_path: Path) -> None:

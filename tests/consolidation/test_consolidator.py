@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation import consolidator as module
 from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.incoming import Candidate
@@ -18,6 +17,7 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
+from tests.support.stop_events import StopAfter
 
 pytestmark = pytest.mark.unit
 
@@ -86,18 +86,6 @@ class JammedLog(FakeDeltaLog):
         super().applied(records)
 
 
-class StopAfter(asyncio.Event):
-    """An event that is set once it has been asked this many times."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__()
-        self._left = asked
-
-    def is_set(self) -> bool:
-        self._left -= 1
-        return self._left < 0
-
-
 async def test_firing_without_a_request_is_recorded_as_requested_by_nobody() -> None:
     bench = Bench(1)
 
@@ -153,16 +141,21 @@ async def test_pending_lines_are_written_page_by_page() -> None:
     assert [record.fact_id for record in jammed.lines] == ["e1", "e2", "e3", "e4", "e5"]
 
 
-async def test_dry_backfill_covers_the_first_rows_and_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "MAX_PREVIEWED_ROWS", 2)
-    bench = Bench(5)
+async def test_preview_counts_the_rows_that_it_does_not_read() -> None:
+    bench = Bench(5, sizes=Sizes(previewed=2))
+
+    report = await bench.consolidator.preview(rule("all"), START)
+
+    assert (report.channels["facts"].read, report.unread) == (2, 3)
+
+
+async def test_dry_backfill_covers_the_first_rows_and_ends() -> None:
+    bench = Bench(5, sizes=Sizes(previewed=2))
     await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
 
     report = await bench.consolidator.backfill(rule("all"), START, by="me", dry_run=True)
 
-    assert report.channels["facts"].read == 2
+    assert (report.channels["facts"].read, report.unread) == (2, 3)
     assert len(bench.ledger.outcomes) == 1
 
 

@@ -190,11 +190,12 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
 
 
 async def test_single_batch_of_a_backlog_checkpoints_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(ledger, "BACKLOG_ROWS", 5)
     log = tmp_path / "facts.db-wal"
-    async with open_stores(tmp_path) as home:
+    policy = CheckpointPolicy(backlog_rows=5)
+    async with open_stores(tmp_path, checkpoints=policy) as home:
         await home.put(*stream(5))
         await home.fire()
         after_a_backlog = log.stat().st_size
@@ -211,7 +212,7 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     monkeypatch.setattr(ledger, "BACKLOG_ROWS", 1)
     monkeypatch.setattr(ledger, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(Database, "interrupt", lambda _: interrupted.set())
-    async with open_stores(tmp_path, batch=2) as home:
+    async with open_stores(tmp_path, batch=2, checkpoints=policy) as home:
         await home.put(*stream(4))
 
         def while_it_commits(connection: sqlite3.Connection) -> Checkpoint:

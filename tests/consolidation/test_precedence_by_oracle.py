@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -23,7 +23,6 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.audit import partition
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.oracle import Told, fact_id, replaced, said_at, stands, told
@@ -58,14 +57,6 @@ class LaterAndLater:
 
 FORGETTABLE = "s2"
 """The session that may be forgotten."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_parts() -> Iterator[None]:
-    """Let a replay part these ledgers, which are small, as much as it can."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition, "ROWS", 1)
-        yield
 
 
 def session_of(eid: str) -> str:

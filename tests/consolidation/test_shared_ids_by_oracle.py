@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,6 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.audit import partition
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
@@ -36,13 +35,6 @@ RULES: dict[str, Callable[[int], bool]] = {"all": lambda tag: True, "tagged": la
 MANUAL = "@manual"
 
 Step = tuple[Any, ...]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_parts() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition, "ROWS", 1)
-        yield
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,6 @@ LONG = settings.get_current_profile_name() == "long"
 EXAMPLES = settings.get_profile("long").max_examples if LONG else amount(5, full=30)
 STEPS = 50 if LONG else 25
 UNTIL_SEEN = 1_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_parts() -> Iterator[None]:
-    """Let a replay part these ledgers, which are small, as much as it can."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition, "ROWS", 1)
-        yield
 
 
 def live(machine: type[Machine], examples: int, *phases: Phase) -> None:

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.integration
 
 TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
 NOWHERE = Path("/nonexistent")
-QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",))
+QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",), low_bytes=1)
 
 
 @pytest.fixture

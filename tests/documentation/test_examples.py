@@ -17,8 +17,8 @@ from tests.support.documentation import (
     Block,
     beginning_of,
     blocks_of,
+    check_page,
     environment,
-    run_page,
 )
 
 pytestmark = pytest.mark.integration
@@ -45,7 +45,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder as the README leaves it, whose blocks do what it shows."""
     folder = tmp_path_factory.mktemp("readme") / "here"
     folder.mkdir()
-    run_page(README, folder)
+    check_page(README, folder)
     return folder
 
 
@@ -63,7 +63,7 @@ def test_page_does_what_it_shows(page: Path, quickstart: Path, tmp_path: Path) -
     else:
         folder.mkdir()
 
-    run_page(page, folder)
+    check_page(page, folder)
 
 
 def test_most_pages_with_commands_are_run() -> None:
@@ -131,10 +131,10 @@ tea
 def test_page_that_shows_something_else_fails(
     tmp_path: Path, right: str, wrong: str, problem: str
 ) -> None:
-    run_page(README, tmp_path, text=PAGE)
+    check_page(README, tmp_path, text=PAGE)
 
     with pytest.raises(AssertionError, match=problem):
-        run_page(README, tmp_path, text=PAGE.replace(right, wrong))
+        check_page(README, tmp_path, text=PAGE.replace(right, wrong))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if beginning_of(page)], ids=name_of)

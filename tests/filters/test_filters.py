@@ -32,8 +32,12 @@ EPISODES = statements("episodes")
 def store(*episodes: Episode, afterwards: str = "") -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute(EPISODES["create_table"])
-        for one in episodes:
-            row = encode(one, Scope(one.user, one.session, one.agent), operation="put")
+        for given_episode in episodes:
+            row = encode(
+                given_episode,
+                Scope(given_episode.user, given_episode.session, given_episode.agent),
+                operation="put",
+            )
             connection.execute(EPISODES["insert"], row)
         connection.execute(afterwards)
         prepare(connection)

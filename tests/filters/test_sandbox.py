@@ -13,7 +13,7 @@ from slumberd.filters import sandbox as filter_sandbox
 from slumberd.filters.checks import tokens_of
 from slumberd.filters.sandbox import check_filter
 from tests.fuzz.filter import FilterTarget
-from tests.fuzz.targets import Finding, corpus
+from tests.fuzz.targets import Finding, check_finds_nothing
 from tests.support.fragments import BOMBS, LEGITIMATE, LONG, NOT_COMPILED, REFUSED
 
 pytestmark = pytest.mark.unit
@@ -84,15 +84,22 @@ def test_a_broken_filter_of_known_words_is_refused_when_it_is_compiled(fragment:
         check_filter("r1", fragment)
 
 
+def check_touches_nothing_else(target: FilterTarget, fragment: str) -> None:
+    """Judge rows by a fragment; the target raises `Finding` when the fragment reads anything else.
+
+    SQLite may refuse it, or its driver, which takes no NUL, no surrogate and no second statement.
+    """
+    with suppress(FilterError, sqlite3.Warning, ValueError):
+        target.judge(fragment)
+
+
 @pytest.mark.parametrize("fragment", [*HOSTILE, *BROKEN])
-def test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters(
+def test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows(
     fragment: str, context: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
-    # SQLite may refuse it, or its driver: that takes no NUL, no surrogate, no second statement.
-    with suppress(FilterError, sqlite3.Warning, ValueError):
-        context.judge(fragment)
+    check_touches_nothing_else(context, fragment)
 
 
 @pytest.mark.parametrize("fragment", HOSTILE)
@@ -105,7 +112,7 @@ def test_checks_refuse_what_a_lax_authorizer_would_allow(
         check_filter("r1", fragment)
 
 
-@pytest.mark.parametrize("fragment", BOMBS, ids=[one[:30] for one in BOMBS])
+@pytest.mark.parametrize("fragment", BOMBS, ids=[bomb[:30] for bomb in BOMBS])
 def test_a_filter_that_takes_long_on_hostile_rows_is_stopped_at_its_budget(
     fragment: str, heavy: FilterTarget
 ) -> None:
@@ -119,8 +126,7 @@ def test_a_filter_that_takes_long_on_hostile_rows_is_stopped_at_its_budget(
 
 
 def test_the_corpus_and_the_seeds_of_the_fuzzer_still_find_nothing(target: FilterTarget) -> None:
-    for given in [*target.seeds(), *(file.read_bytes() for file in corpus("filter"))]:
-        target.run_once(given)
+    check_finds_nothing(target, "filter")
 
 
 def test_the_oracle_sees_an_authorizer_that_is_too_lax(
@@ -142,10 +148,9 @@ def test_the_oracle_sees_a_lexer_that_lets_parentheses_close(
         target.run_once(b"1) OR (1")
 
 
-def test_the_oracle_sees_a_deadline_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_sandbox, "_STEPS", 1_000_000)
+def test_oracle_finds_a_filter_whose_deadline_is_rarely_checked() -> None:
     small = [(f"e{n}", *HEAVY[1:]) for n in range(2, 8)]
-    target = FilterTarget([("e0", *HEAVY[1:]), HEAVY, *small])
+    target = FilterTarget([("e0", *HEAVY[1:]), HEAVY, *small], steps=1_000_000)
 
     with closing(target), pytest.raises(Finding, match=r"with a budget of 0\.1 s"):
         target.judge(BOMBS[0])

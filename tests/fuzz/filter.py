@@ -16,7 +16,7 @@ import orjson
 
 from slumberd.errors import FilterError
 from slumberd.filters import sandbox as filter_sandbox
-from slumberd.filters.sandbox import Filter, Verdict, prepare
+from slumberd.filters.sandbox import STEPS, Filter, Verdict, prepare
 from slumberd.sql_statements import statements
 from tests.fuzz.grammar import examples, spelled
 from tests.fuzz.targets import Finding
@@ -89,12 +89,18 @@ class FilterTarget:
 
     Args:
         rows: What the file holds, from rowid 1.
-        overrun: Seconds beyond the budget that are no finding, of the processor.
+        overrun: Seconds of the processor beyond the budget that are no finding.
+        steps: Steps of SQLite between two checks of the budget.
     """
 
     def __init__(
-        self, rows: Iterable[tuple[object, ...]] = ROWS, *, overrun: float = OVERRUN
+        self,
+        rows: Iterable[tuple[object, ...]] = ROWS,
+        *,
+        overrun: float = OVERRUN,
+        steps: int = STEPS,
     ) -> None:
+        self._steps = steps
         self._overrun = overrun
         self._folder = TemporaryDirectory(prefix="slumberd-fuzz-")
         self._path = Path(self._folder.name) / "memory.db"
@@ -150,7 +156,7 @@ class FilterTarget:
         with _watched() as granted:
             began = time.thread_time()
             try:
-                verdict = Filter("fuzz", fragment, seconds=SECONDS).select(
+                verdict = Filter("fuzz", fragment, seconds=SECONDS, steps=self._steps).select(
                     self._connection, sorted(_ASKED)
                 )
             finally:

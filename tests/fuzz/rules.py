@@ -84,9 +84,13 @@ class RuleTarget:
         lines = given.count(b"\n") + given.count(b"\r") + _other_ends(given) + 1
         if not mistakes or len(set(mistakes)) != len(mistakes):
             raise Finding(f"no mistake, or one twice: {mistakes}")
-        for one in mistakes:
-            if not one.problem or not one.problem.isprintable() or not 0 <= one.line <= lines:
-                raise Finding(f"a mistake that nobody can find or read: {one}")
+        for mistake in mistakes:
+            if (
+                not mistake.problem
+                or not mistake.problem.isprintable()
+                or not 0 <= mistake.line <= lines
+            ):
+                raise Finding(f"a mistake that nobody can find or read: {mistake}")
 
     def _check_rules(self, given: bytes, found: RuleSet) -> None:
         """See that what was loaded is what a plain reader of YAML finds there."""

@@ -37,6 +37,12 @@ class Target(Protocol):
         ...
 
 
+def check_finds_nothing(target: Target, name: str) -> None:
+    """Check that a target finds nothing in its seeds and in its corpus."""
+    for given in [*target.seeds(), *(file.read_bytes() for file in corpus(name))]:
+        target.run_once(given)
+
+
 def corpus(name: str) -> list[Path]:
     """Return the inputs that were worth keeping for a target."""
     return sorted((CORPUS / name).iterdir())

@@ -15,7 +15,7 @@ from slumberd.storage.sqlite import strict_json
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
-from tests.fuzz.targets import Finding, corpus
+from tests.fuzz.targets import Finding, check_finds_nothing
 
 pytestmark = pytest.mark.unit
 
@@ -37,16 +37,11 @@ def control() -> Iterator[ControlTarget]:
         yield target
 
 
-def kept(name: str) -> list[bytes]:
-    return [file.read_bytes() for file in corpus(name)]
-
-
 # rows
 
 
 def test_rows_that_were_kept_still_find_nothing(rows: RowTarget) -> None:
-    for given in [*rows.seeds(), *kept("rows")]:
-        rows.run_once(given)
+    check_finds_nothing(rows, "rows")
 
 
 def of_metadata(metadata: bytes) -> bytes:
@@ -100,8 +95,7 @@ def test_the_oracle_sees_a_decoder_that_goes_too_deep(
 
 
 def test_rule_files_that_were_kept_still_find_nothing(rules: RuleTarget) -> None:
-    for given in [*rules.seeds(), *kept("rules")]:
-        rules.run_once(given)
+    check_finds_nothing(rules, "rules")
 
 
 @pytest.mark.slow
@@ -145,8 +139,7 @@ def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
 
 
 def test_requests_that_were_kept_still_find_nothing(control: ControlTarget) -> None:
-    for given in [*control.seeds(), *kept("control")]:
-        control.run_once(given)
+    check_finds_nothing(control, "control")
 
 
 def request(operation: str) -> bytes:

@@ -82,7 +82,7 @@ CASES = {
     "SlumberdWalGrowing": Case(
         trips=beats(range(40), wal_bytes=2 * 10**9),
         quiet=[
-            one for n in range(40) for one in beats([n], wal_bytes=2 * 10**9 if n % 14 else 4096)
+            beat for n in range(40) for beat in beats([n], wal_bytes=2 * 10**9 if n % 14 else 4096)
         ],
     ),
     "SlumberdMetricsUnwritten": Case(
@@ -105,7 +105,7 @@ CASES = {
         quiet=[told(0, "rule.degraded"), told(0.5, "rule.recovered"), *beats([1], failing=1)],
     ),
     "SlumberdLagging": Case(
-        trips=[one for n in range(12) for one in beats([n], late_seconds=901.0 + 60 * n)],
+        trips=[beat for n in range(12) for beat in beats([n], late_seconds=901.0 + 60 * n)],
         quiet=[
             *beats(range(6), late_seconds=5000.0),
             *beats(range(6, 40), pending=49, oldest_pending_seconds=500_000.0),

@@ -77,12 +77,16 @@ async def everything(store: SQLiteFactStore) -> list[Record]:
 
 
 def owners(records: Iterable[Record]) -> dict[int, tuple[str, str]]:
-    return {one.seq: (one.user, one.agent) for one in records if one.kind != "firing"}
+    return {
+        record.seq: (record.user, record.agent) for record in records if record.kind != "firing"
+    }
 
 
 def without_an_owner(records: Iterable[Record]) -> set[int]:
     """Return the rows that undo a quarantine: nothing was ever asserted under its id."""
-    return {one.seq for one in records if one.fact_id == "q1" and one.reason == "undone"}
+    return {
+        record.seq for record in records if record.fact_id == "q1" and record.reason == "undone"
+    }
 
 
 async def test_rows_name_their_user_and_agent_at_once_and_when_they_are_read_again(

@@ -40,7 +40,7 @@ def test_alert_leads_to_what_to_do(name: str) -> None:
 
 
 def test_runbook_has_no_alert_that_is_gone() -> None:
-    assert {one for one in headings() if one.startswith("Slumberd")} == {*alerts()}
+    assert {heading for heading in headings() if heading.startswith("Slumberd")} == {*alerts()}
 
 
 def codes() -> str:
@@ -89,7 +89,7 @@ def test_page_names_files_events_and_headings_that_there_are() -> None:
     for link in re.findall(r"\]\(([^)#h][^)]*)\)", text):
         assert (KIT / link).exists(), link
     for anchor in re.findall(r"\]\(#([\w-]+)\)", text):
-        assert anchor in {one.lower().replace(" ", "-") for one in headings()}
+        assert anchor in {heading.lower().replace(" ", "-") for heading in headings()}
     events = {name.split(".")[0] for name in CATALOGUE} - {"daemon", "rule", "logs"}
     named = re.findall(rf"\b((?:{'|'.join(events)})\.[a-z_]+)\b", codes())
     assert {*named} - {*CATALOGUE} == {"config.alloy", "metrics.textfile"}

@@ -140,7 +140,7 @@ def test_file_is_put_in_place_whole_and_for_everybody_to_read(tmp_path: Path) ->
 
     assert file.read_bytes() == b"two\n"
     assert file.stat().st_mode & 0o777 == 0o644
-    assert [one.name for one in tmp_path.iterdir()] == ["slumberd.prom"]
+    assert [path.name for path in tmp_path.iterdir()] == ["slumberd.prom"]
 
 
 def test_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) 
     with pytest.raises(IsADirectoryError):
         write_textfile(file, b"one\n")
 
-    assert [one.name for one in tmp_path.iterdir()] == ["slumberd.prom"]
+    assert [path.name for path in tmp_path.iterdir()] == ["slumberd.prom"]
 
 
 def test_directory_that_is_not_there_is_told(tmp_path: Path) -> None:

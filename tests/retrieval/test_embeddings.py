@@ -77,13 +77,14 @@ def test_it_looks_back_no_further_than_it_is_told() -> None:
     assert last == []
 
 
-def test_a_vector_that_was_kept_is_the_one_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    _words.cache_clear()
-    first = WordEmbedder().embed([*NEAR, FAR])
-    assert WordEmbedder().embed([*NEAR, FAR]) == first
-    monkeypatch.setattr("slumberd.retrieval.embeddings._KEPT", 1)
-    assert WordEmbedder().embed([FAR, *NEAR, FAR]) == [first[2], *first]
-    assert len(_words()._kept) == 1
+def test_cached_vector_equals_the_computed_one() -> None:
+    words = _Words(_words()._model, most_cached=1)
+    first = words.directions([*NEAR, FAR])
+
+    again = words.directions([FAR, *NEAR, FAR])
+
+    assert again.tolist() == [first[2].tolist(), *first.tolist()]
+    assert len(words._cache) == 1
 
 
 class Model:

@@ -145,8 +145,12 @@ async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: 
         clock=CLOCK, show_step=lambda _: None,
     ) as found:  # fmt: skip
         told = [
-            (one.sign, one.old and one.old.fact_id, one.new and one.new.fact_id)
-            async for one in found.facts.differences()
+            (
+                difference.sign,
+                difference.old and difference.old.fact_id,
+                difference.new and difference.new.fact_id,
+            )
+            async for difference in found.facts.differences()
         ]
         signs = Counter(sign for sign, *_ in told)
         assert found.totals[:3] == (signs["+"], signs["~"], signs["-"])

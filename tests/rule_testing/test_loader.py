@@ -41,7 +41,10 @@ def _read(directory: Path, text: str) -> list[Case]:
 def _mistakes(directory: Path, text: str) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
         _read(directory, text)
-    return [str(one).removeprefix(f"{directory}/tea.test.yaml:") for one in caught.value.mistakes]
+    return [
+        str(mistake).removeprefix(f"{directory}/tea.test.yaml:")
+        for mistake in caught.value.mistakes
+    ]
 
 
 def test_case_has_the_episodes_and_only_the_expected_parts(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import call
-from slumberd.rule_testing import runner
+from slumberd.rule_testing.loader import load_trials
+from slumberd.rule_testing.runner import Verdict, tried
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
@@ -228,7 +230,7 @@ def test_rules_are_those_that_a_test_is_about_in_order_of_id(
 
     verdict = json.loads(capsys.readouterr().out)
     assert verdict["rules"] == fired
-    assert [one["got"]["rule"] for one in verdict["differences"]] == fired
+    assert [difference["got"]["rule"] for difference in verdict["differences"]] == fired
 
 
 def test_channels_of_all_files_hold_as_in_production(rules: Path) -> None:
@@ -391,28 +393,31 @@ def test_one_directory_may_contain_rules_and_tests(rules: Path) -> None:
     assert call(["check", "rules"]) == 0
 
 
-def test_files_are_kept_in_memory_and_none_is_left_behind(
-    rules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "memory"
-    place.mkdir()
-    os.utime(place, (0, 0))
-    monkeypatch.setattr(runner, "IN_MEMORY", place)
-    (rules / "tea.test.yaml").write_text(BAD)
+def run_trials_of(file: Path, text: str, in_memory: Path) -> list[Verdict]:
+    file.write_text(text)
+    trials = load_trials([file], timezone="UTC")
+    return [asyncio.run(tried(trial, in_memory)) for trial in trials]
 
-    assert call(["test", "rules"]) == 1
 
-    assert place.stat().st_mtime > 0
-    assert list(place.iterdir()) == []
+def test_files_are_kept_in_memory_and_none_is_left_behind(rules: Path, tmp_path: Path) -> None:
+    in_memory = tmp_path / "memory"
+    in_memory.mkdir()
+    os.utime(in_memory, (0, 0))
+
+    verdicts = run_trials_of(rules / "tea.test.yaml", BAD, in_memory)
+
+    assert [verdict.ok for verdict in verdicts] == [False]
+    assert in_memory.stat().st_mtime > 0
+    assert list(in_memory.iterdir()) == []
     assert sorted(path.name for path in rules.iterdir()) == ["tea.test.yaml", "tea.yaml"]
 
 
-def test_where_no_files_can_be_kept_in_memory_they_are_on_disk(
-    rules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "IN_MEMORY", tmp_path / "none")
+def test_where_no_files_can_be_kept_in_memory_they_are_on_disk(rules: Path, tmp_path: Path) -> None:
+    case = _case("{facts: [{id: e1}]}")
 
-    assert _holds(rules / "tea.test.yaml", "{facts: [{id: e1}]}")
+    verdicts = run_trials_of(rules / "tea.test.yaml", case, tmp_path / "none")
+
+    assert [verdict.ok for verdict in verdicts] == [True]
 
 
 def test_check_passes_over_tests_that_a_shell_names_with_the_rules(

@@ -841,9 +841,11 @@ async def test_stopping_does_not_wait_for_the_next_poll(den: Den) -> None:
     )
 
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        group.create_task(scheduler.run(den.stop))
+        running = group.create_task(scheduler.run(den.stop))
         await asyncio.sleep(0)
         den.stop.set()
+
+    assert running.done()
 
 
 async def test_nudge_does_not_wait_for_the_next_poll(den: Den) -> None:

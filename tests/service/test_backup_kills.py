@@ -168,7 +168,7 @@ def die_at(words: Sequence[str], folder: str, step: int) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal passed
-        if event not in EVENTS or not any(folder in str(one) for one in arguments):
+        if event not in EVENTS or not any(folder in str(argument) for argument in arguments):
             return
         passed += 1
         if passed == step:

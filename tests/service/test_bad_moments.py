@@ -60,7 +60,7 @@ async def _nothing() -> None:
 async def contents(home: OpenStores) -> dict[str, dict[str, Any]]:
     """Return what stands, without who promoted it and when; the ledger must agree."""
     assert (await home.facts.verify())[2] is None
-    return {one.id: one.payload for one in await home.facts.query(FactPattern())}
+    return {fact.id: fact.payload for fact in await home.facts.query(FactPattern())}
 
 
 async def from_scratch(folder: Path, memory: SQLiteMemoryStore) -> dict[str, dict[str, Any]]:
@@ -228,8 +228,8 @@ async def test_a_rule_that_is_changed_during_its_firing_ends_it_and_counts_from_
         await home.stores.memory.put_many(
             [triple("later", "s1", "is", 7, user="carol"), triple("other", "s2", "is", 8, user="d")]
         )
-        for one in home.rules:
-            await home.fire(one)
+        for given_rule in home.rules:
+            await home.fire(given_rule)
 
         assert set(await standing(home)) == ids
         assert await promoters(home) == by

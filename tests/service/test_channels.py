@@ -47,7 +47,7 @@ async def test_a_firing_reports_and_logs_the_deltas_of_all_its_channels(tmp_path
         assert {name: counts["added"] for name, counts in report["channels"].items()} == {
             "facts": 1, "home": 1, "work": 1,
         }  # fmt: skip
-        logged = {one.fact_id for one in home.logs.deltas.lines if one.fact_id}
+        logged = {line.fact_id for line in home.logs.deltas.lines if line.fact_id}
         assert logged == {"e1", "@work/e1", "@home/e1"}
 
 

@@ -72,7 +72,7 @@ class Life:
         self._logs = FakeLogs(self.log)
         self.intervals = INTERVALS
         self._clock = FakeClock(at(0))
-        self._rules = RuleSet(rules, {}, {one.id: "rules.yaml" for one in rules})
+        self._rules = RuleSet(rules, {}, {given_rule.id: "rules.yaml" for given_rule in rules})
         facts = FactsSettings(batch=1)
         self._settings = Settings(state_dir=folder, rules_dir=folder, facts=facts, **settings)
 
@@ -125,7 +125,7 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
 
     await life.run_until_told()
 
-    assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
+    assert [line.fact_id for line in life.log.lines if line.kind == "add"] == ["e1"]
 
 
 async def test_lines_that_nobody_read_are_written_though_nothing_fires(

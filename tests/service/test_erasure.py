@@ -144,7 +144,7 @@ async def test_nobody_else_notices(tmp_path: Path) -> None:
         await forget(home)
 
         assert await home.objects() == before
-        assert [one.id for one in await home.memory.recent("bob", limit=9)] == ["other"]
+        assert [episode.id for episode in await home.memory.recent("bob", limit=9)] == ["other"]
 
 
 async def test_the_same_again_is_refused_and_what_is_newer_is_not(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_an_agent_is_forgotten_and_the_others_of_the_user_are_not(tmp_path
         await forget(home, "alice", agent="rag")
 
         assert await home.objects() == {"b": "milk"}
-        assert [one.id for one in await home.memory.recent("alice", limit=9)] == ["b"]
+        assert [episode.id for episode in await home.memory.recent("alice", limit=9)] == ["b"]
 
 
 async def test_rules_go_on_where_they_were(tmp_path: Path) -> None:

@@ -59,7 +59,10 @@ def chosen(points: Sequence[str], most: int) -> list[str]:
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "name",
-    [one if one in SAMPLED else pytest.param(one, marks=pytest.mark.slow) for one in SCENARIOS],
+    [
+        scenario if scenario in SAMPLED else pytest.param(scenario, marks=pytest.mark.slow)
+        for scenario in SCENARIOS
+    ],
 )
 def test_command_killed_at_any_boundary_comes_to_what_it_does_unkilled(
     tmp_path: Path, name: str

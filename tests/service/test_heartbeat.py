@@ -74,6 +74,7 @@ class MonitoredStores:
             dropped=self._count_beat,
             failed=lambda: self.troubles.totals,
             counted=self.textfile is not None,
+            batches_at_once=2,
         )
         return Heartbeat(sources, self.clock, self.textfile)
 

@@ -22,7 +22,7 @@ TEA = triple("e1", "alice", "drinks", "tea")
 
 async def objects_after(home: OpenStores, fired: ConsolidationRule) -> dict[str, object]:
     report = await home.fire(fired)
-    assert all(one.read == sum(one[1:7]) for one in report.channels.values())
+    assert all(channel.read == sum(channel[1:7]) for channel in report.channels.values())
     return await home.objects()
 
 

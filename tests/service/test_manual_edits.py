@@ -70,7 +70,7 @@ class Story:
 
     async def read_again(self, rule_id: str) -> None:
         """Let a rule meet what it has met before, once more."""
-        newest = {one.id: one for one in self.told}
+        newest = {episode.id: episode for episode in self.told}
         await self._meet(rule_id, list(newest.values()))
 
     async def _meet(self, rule_id: str, versions: Sequence[EpisodeVersion]) -> None:
@@ -178,7 +178,9 @@ async def attempt(story: Story, what: str, *rest: Any) -> None:
         await story.read_again(*rest)
 
 
-async def take_out_and_try(beginning: str, attempts: Sequence[tuple[Any, ...]], path: Path) -> None:
+async def check_removed_fact_stays_out(
+    beginning: str, attempts: Sequence[tuple[Any, ...]], path: Path
+) -> None:
     clock = FakeClock(at(HAND_AT))
     async with SQLiteFactStore(path / "facts.db", synchronous="normal", clock=clock) as store:
         await store.bootstrap()
@@ -206,7 +208,7 @@ def test_nothing_but_a_newer_episode_brings_back_what_was_taken_out(
     beginning: str, attempts: list[tuple[Any, ...]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(take_out_and_try(beginning, attempts, Path(folder)))
+        asyncio.run(check_removed_fact_stays_out(beginning, attempts, Path(folder)))
 
 
 @pytest.fixture
@@ -258,7 +260,7 @@ async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -
     outcome = await story.store.ledger.edit(lambda edits: edits.retract(["bobs", "e1", "bobs"]))
 
     assert outcome is not None
-    assert [(one.kind, one.replaces) for one in outcome.records[1:]] == [
+    assert [(record.kind, record.replaces) for record in outcome.records[1:]] == [
         ("delete", ("bobs",)),
         ("delete", ("e1",)),
     ]

@@ -48,7 +48,7 @@ def put_back(site: Installation, name: str) -> None:
 
 def found(site: Installation, *asked: str) -> list[dict[str, Any]]:
     findings = json.loads(site.call(*asked, "--json").stdout)["findings"]
-    return [one for one in findings if one["id"] == "erasure.contradicted"]
+    return [finding for finding in findings if finding["id"] == "erasure.contradicted"]
 
 
 def users(site: Installation) -> set[str]:

@@ -25,7 +25,7 @@ OTHERS = 0o007
 
 
 def modes(folder: Path) -> dict[str, int]:
-    found = [one for one in folder.rglob("*") if not one.is_symlink()]
+    found = [path for path in folder.rglob("*") if not path.is_symlink()]
     return {one.name: stat.S_IMODE(one.stat().st_mode) for one in found}
 
 

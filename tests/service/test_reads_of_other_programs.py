@@ -98,7 +98,9 @@ class Looking:
         self.fire()
         verified = self._home.call("audit", "verify", check=False)
         assert verified.returncode == 0, verified.stdout
-        return sorted({one.id for one in TOLD} - {fact["id"] for fact in self._home.facts()})
+        return sorted(
+            {episode.id for episode in TOLD} - {fact["id"] for fact in self._home.facts()}
+        )
 
 
 def test_a_firing_that_is_killed_anywhere_loses_no_second_look(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ async def test_a_reload_takes_every_rule_and_tells_what_changed(tmp_path: Path) 
         assert (answer["generation"], answer["rules"]) == (2, 2)
         assert answer["rules_hash"] == home.in_force.rules.content_hash
         assert home.followed == [(["likes", "nightly"], "UTC")]
-        assert [(one["event"], one.get("rule_id")) for one in log] == [
+        assert [(line["event"], line.get("rule_id")) for line in log] == [
             ("rule.added", "nightly"), ("rule.changed", "likes"), ("config.reloaded", None),
         ]  # fmt: skip
         assert log[-1]["by"] == "uid 7"
@@ -173,7 +173,7 @@ async def test_any_mistake_keeps_the_old_rules_and_all_are_told(tmp_path: Path) 
         assert (event["event"], event["log_level"]) == ("config.reload_failed", "error")
         assert event["mistakes"] == len(event["errors"]) == 3
         for file, problem in (("one", "evry"), ("one", "predcate"), ("two", "closing bracket")):
-            found = [one for one in event["errors"] if f"{file}.yaml:" in one]
+            found = [error for error in event["errors"] if f"{file}.yaml:" in error]
             assert any(problem in one for one in found), event["errors"]
             assert problem in str(caught.value)
 
@@ -185,9 +185,9 @@ async def test_more_mistakes_than_fit_a_line_of_the_log_take_several(tmp_path: P
         with capture_logs() as log, pytest.raises(ReloadFailedError):
             await home.reload()
 
-        assert {one["mistakes"] for one in log} == {sum(len(one["errors"]) for one in log)}
+        assert {line["mistakes"] for line in log} == {sum(len(line["errors"]) for line in log)}
         assert len(log) > 1
-        assert max(sum(map(len, one["errors"])) for one in log) < 8_000
+        assert max(sum(map(len, line["errors"])) for line in log) < 8_000
 
 
 async def test_a_store_that_cannot_settle_channels_again_keeps_the_old_rules(
@@ -253,7 +253,7 @@ async def test_of_the_configuration_a_reload_takes_what_it_can_and_names_the_res
         assert home.runner.consolidator.limits.max_deletes == 3
         assert home.in_force.settings.timezone == "Europe/Berlin"
         assert home.in_force.settings.stop_seconds == 25, "what runs is what is told of"
-        warned = [one for one in log if one["event"] == "config.restart_needed"]
+        warned = [line for line in log if line["event"] == "config.restart_needed"]
         assert warned[0]["log_level"] == "warning"
         again = await home.reload()
         assert again["restart_needed"] == answer["restart_needed"], "as long as it is true"
@@ -295,7 +295,7 @@ async def test_a_reload_lets_the_batch_under_way_end_and_no_other_begin(tmp_path
         assert firing.result(), "there was more to do"
         assert 0 < batches < 40
         assert not home.in_force.pause.is_set(), "the next firing goes on"
-        assert {one.firing.rule_hash for one in hooked.batches} == {likes.content_hash}
+        assert {batch.firing.rule_hash for batch in hooked.batches} == {likes.content_hash}
 
 
 async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> None:
@@ -373,5 +373,5 @@ def test_a_daemon_keeps_its_rules_when_those_that_there_are_cannot_be_taken(
 
 def put(home: Home, *episodes: Any) -> None:
     file = home.folder / "put.jsonl"
-    file.write_bytes(b"".join(one.model_dump_json().encode() + b"\n" for one in episodes))
+    file.write_bytes(b"".join(episode.model_dump_json().encode() + b"\n" for episode in episodes))
     home.slumberd("import", file)

@@ -103,7 +103,7 @@ def test_lock_is_free_again_after_an_orderly_end(tmp_path: Path) -> None:
         pass
 
     with StateLock(tmp_path):
-        pass
+        assert state_lock.holder_of(tmp_path) == f"pid {os.getpid()}"
 
 
 def test_directory_stays_free_when_the_pid_cannot_be_written(tmp_path: Path) -> None:
@@ -174,4 +174,4 @@ def test_network_file_system_is_refused(tmp_path: Path) -> None:
 
 def test_local_file_system_is_assumed_where_mounts_cannot_be_read(tmp_path: Path) -> None:
     with StateLock(tmp_path, mounts=tmp_path / "missing"):
-        pass
+        assert state_lock.holder_of(tmp_path) == f"pid {os.getpid()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,12 @@ from slumberd.model.firing import START as LOG_START
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores, stream
+from tests.support.stop_events import StopAfter
 
 pytestmark = pytest.mark.integration
 
 MOST_QUESTIONS = 200
 """A firing of three episodes asks fewer times whether it must end."""
-
-
-class StopAfter(asyncio.Event):
-    """An event that is set once it has been asked this many times."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__()
-        self._left = asked
-
-    def is_set(self) -> bool:
-        self._left -= 1
-        return self._left < 0
 
 
 class LateAfter(FakeClock):

@@ -71,7 +71,10 @@ async def test_undo_of_an_undo_restores_the_facts(home: OpenStores) -> None:
 
     assert await home.objects() == {"tea": "tea"}
     assert (first.firing_id, second.firing_id) == ("@undo@3", "@undo@5")
-    assert [(one.kind, one.fact_id) for one in second.records] == [("firing", ""), ("add", "tea")]
+    assert [(record.kind, record.fact_id) for record in second.records] == [
+        ("firing", ""),
+        ("add", "tea"),
+    ]
 
 
 async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(
@@ -79,7 +82,7 @@ async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(
 ) -> None:
     outcome = await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=True)
 
-    assert [(one.kind, one.fact_id, one.replaces) for one in outcome.records] == [
+    assert [(record.kind, record.fact_id, record.replaces) for record in outcome.records] == [
         ("firing", "", ()),
         ("delete", "tea", ("tea",)),
     ]
@@ -123,6 +126,6 @@ async def test_undo_leaves_what_another_rule_promotes(home: OpenStores) -> None:
     outcome = await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=False)
 
     assert await home.objects() == {"tea": "tea"}
-    assert [(one.kind, one.fact_id, one.replaces) for one in outcome.records[1:]] == [
+    assert [(record.kind, record.fact_id, record.replaces) for record in outcome.records[1:]] == [
         ("update", "tea", ("tea",))
     ]

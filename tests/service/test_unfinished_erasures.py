@@ -54,7 +54,7 @@ async def test_what_was_erased_by_half_is_finished(tmp_path: Path) -> None:
         assert singing(tmp_path) == []
         assert await home.facts.erasures.find_unfinished() == []
         assert await operations(home).finish_erasures() == 0
-        assert [one.id for one in await home.memory.recent("bob", limit=9)] == ["other"]
+        assert [episode.id for episode in await home.memory.recent("bob", limit=9)] == ["other"]
         assert (await home.facts.verify())[2] is None
 
 

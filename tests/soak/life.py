@@ -212,7 +212,7 @@ class Soak:
         """Undo one of the last firings; at the end a backfill brings back what it withdrew."""
         printed = self.home.call("audit", "ls", "--kind", "firing", "--json", check=False).stdout
         firings = [orjson.loads(line)["firing_id"] for line in printed.splitlines()[-10:]]
-        rules = [one for one in firings if one.startswith(("all@", "tagged@"))]
+        rules = [firing for firing in firings if firing.startswith(("all@", "tagged@"))]
         if rules:
             self.command("undo", self._chance.choice(rules))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, episode, triple
 from tests.support.daemons import Daemon, Home
-from tests.support.stargraph import NoStargraphError, Stargraph, stargraph
+from tests.support.stargraph import Stargraph, stargraph_or_skip
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -27,11 +26,7 @@ USERS = ("alice", "bob")
 
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[Stargraph]:
-    with ExitStack() as stack:
-        try:
-            process = stack.enter_context(stargraph())
-        except NoStargraphError as error:
-            pytest.skip(f"Stargraph itself is not tested: {error}")
+    with stargraph_or_skip() as process:
         yield process
 
 
@@ -43,7 +38,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def told(*episodes: Episode) -> list[dict[str, Any]]:
-    return [one.model_dump(mode="json") for one in episodes]
+    return [given_episode.model_dump(mode="json") for given_episode in episodes]
 
 
 def many() -> list[Episode]:
@@ -118,7 +113,7 @@ def test_columns_that_were_added_are_in_nobodys_way(home: Home, theirs: Stargrap
         theirs.ask("pin", home.state, fact=fact | {"id": "theirs", "payload": {"by": "them"}})
         facts = theirs.ask("query", home.state)
 
-    assert {says(one) for one in facts if one["id"] != "theirs"} == gold()
+    assert {says(found_fact) for found_fact in facts if found_fact["id"] != "theirs"} == gold()
     assert home.call("fire", "--all").returncode == 0
     assert [*map(instants_alike, facts)] == [*map(instants_alike, home.facts())]
     assert home.call("audit", "verify").returncode == 0
@@ -193,7 +188,9 @@ def test_facts_that_stargraph_pins_and_unpins_are_recorded_and_kept(
         left = theirs.ask("query", home.state)
 
     assert pinned == {"e1", "p1"}
-    assert [one["id"] for one in left] == [one["id"] for one in home.facts()] == ["e1"]
+    assert (
+        [one["id"] for one in left] == [found_fact["id"] for found_fact in home.facts()] == ["e1"]
+    )
     assert home.call("audit", "verify").returncode == 0
 
 

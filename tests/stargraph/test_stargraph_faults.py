@@ -124,7 +124,9 @@ async def test_s1_a09_the_later_instant_wins_whatever_its_offset(
     write_row(tmp_path / "memory.db", "newer", "2026-01-01T06:00:00+00:00", said("fresh"))
 
     assert await settled(home) == {"newer": "fresh"}
-    assert [one.id for one in await home.memory.recent("alice", limit=1)] == ["newer"]
+    assert [found_episode.id for found_episode in await home.memory.recent("alice", limit=1)] == [
+        "newer"
+    ]
 
 
 async def test_s2_a11_of_equal_instants_the_last_id_wins_however_often_one_is_put(
@@ -189,7 +191,7 @@ async def test_s2_b08_what_is_superseded_never_shows_again_while_a_firing_applie
     report = await home.fire(rule("another"))
 
     assert await home.objects() == {"e2": 2}
-    again = {one.kind for one in home.log.lines if one.rule_id == "another"}
+    again = {line.kind for line in home.log.lines if line.rule_id == "another"}
     assert again == {"noop", "update"}
     assert report.channels["facts"].added == 0
 
@@ -365,7 +367,7 @@ def shown_here() -> set[tuple[str, str]]:
 
 
 def test_every_fault_is_shown_to_be_none_of_ours() -> None:
-    every = {("s1", one) for one in numbers(S1)} | {("s2", one) for one in numbers(S2)}
+    every = {("s1", number) for number in numbers(S1)} | {("s2", number) for number in numbers(S2)}
     here = shown_here()
     elsewhere = SHOWN_BY.keys() | NOT_OURS.keys()
 

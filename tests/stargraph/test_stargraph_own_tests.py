@@ -63,7 +63,7 @@ LEAST = 95
 def failed_in(report: Path) -> tuple[int, set[str]]:
     """Return how many tests a report has, and the names of those that did not pass."""
     cases = [*ElementTree.parse(report).iter("testcase")]  # noqa: S314 # pytest wrote it
-    return len(cases), {str(one.get("name")).partition("[")[0] for one in cases if len(one)}
+    return len(cases), {str(case.get("name")).partition("[")[0] for case in cases if len(case)}
 
 
 def test_stargraphs_own_tests_pass_with_our_classes(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def host(memory: SQLiteMemoryStore, tmp_path: Path) -> Iterator[sqlite3.Connecti
 
 
 def ids(episodes: list[Episode]) -> list[str]:
-    return [one.id for one in episodes]
+    return [given_episode.id for given_episode in episodes]
 
 
 async def test_a_put_with_the_placeholder_scope_goes_by_the_episode(
@@ -197,7 +197,7 @@ async def test_a_filter_sees_the_owner_that_the_content_names(tmp_path: Path) ->
         await home.fire(rule("all", when_filter=" OR ".join(f"({one})" for one in FILTERS)))
 
         facts = await home.facts.query(FactPattern())
-        assert {(one.id, one.user) for one in facts} == {
+        assert {(fact.id, fact.user) for fact in facts} == {
             ("e1", "alice"), ("e2", "team/alice"), ("e3", "100%25"),
         }  # fmt: skip
         assert await home.facts.reads.quarantine() == []
@@ -214,8 +214,12 @@ async def test_a_put_of_an_episode_that_stargraph_wrote_is_an_edit_of_it(
     await memory.put_many([episode("e1", content="new"), episode("e2", user="a/b", content="new")])
 
     assert (await memory.newest()).seq == 4
-    assert [one.content for one in await memory.recent("alice", limit=9)] == ["new"]
-    assert [one.content for one in await memory.recent("a/b", limit=9)] == ["new"]
+    assert [found_episode.content for found_episode in await memory.recent("alice", limit=9)] == [
+        "new"
+    ]
+    assert [found_episode.content for found_episode in await memory.recent("a/b", limit=9)] == [
+        "new"
+    ]
 
 
 async def test_a_put_does_not_take_over_a_row_of_another_user_with_the_same_key(

@@ -88,7 +88,7 @@ def test_forgetting_a_user_erases_what_graph_runs_wrote_of_them(
     assert {fact["user"] for fact in home.facts()} == {"alice"}
     files = [*home.state.glob("*.db*")]
     stargraphs_own = home.state / "checkpoints.db"
-    kept = [one for one in files if not one.name.startswith(stargraphs_own.name)]
+    kept = [file for file in files if not file.name.startswith(stargraphs_own.name)]
     assert not [one.name for one in kept if b"team/bob" in one.read_bytes()]
 
 

@@ -79,7 +79,7 @@ def every_command() -> Iterator[str]:
         module, _, name = entry.home.partition(":")
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
         if isinstance(found, typer.Typer):
-            yield from (f"{entry.name} {one.name}" for one in found.registered_commands)
+            yield from (f"{entry.name} {command.name}" for command in found.registered_commands)
         else:
             yield entry.name
 

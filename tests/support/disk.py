@@ -103,7 +103,7 @@ class Disk:
 
     def lying(self) -> Disk:
         """Return a disk that never synced what it said that it did."""
-        return Disk([one for one in self.steps if not isinstance(one, Sync | SyncEntries)])
+        return Disk([step for step in self.steps if not isinstance(step, Sync | SyncEntries)])
 
     def tell(self, what: Any) -> None:
         """Remember that somebody may count on something from here on."""

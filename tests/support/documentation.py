@@ -75,8 +75,8 @@ def beginning_of(page: Path) -> str:
     return found[1] if found else ""
 
 
-def run_page(page: Path, folder: Path, *, text: str = "") -> None:
-    """Run the marked blocks of a page in a folder; fail where one does not do what it says.
+def check_page(page: Path, folder: Path, *, text: str = "") -> None:
+    """Run the marked blocks of a page in a folder, and check that each does what the page says.
 
     Args:
         page: The page.

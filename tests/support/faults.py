@@ -100,7 +100,7 @@ def episodes(first: int, count: int) -> list[Episode]:
 def put(home: Home, told: Sequence[Episode]) -> None:
     """Put episodes as another program does, in this process."""
     file = home.folder / "put.jsonl"
-    file.write_text("".join(one.model_dump_json() + "\n" for one in told))
+    file.write_text("".join(line.model_dump_json() + "\n" for line in told))
     home.call("import", file)
 
 

@@ -235,8 +235,10 @@ async def _put(path: Path, episodes: Sequence[Episode]) -> None:
     if not episodes:
         return
     async with SQLiteMemoryStore(path) as memory:
-        for one in episodes:
-            await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+        for episode in episodes:
+            await memory.put(
+                episode, user=episode.user, session=episode.session, agent=episode.agent
+            )
 
 
 @contextmanager

@@ -136,7 +136,7 @@ class Range(Expr):
     unwrapped: str | None = None
 
     def at(self, now: float, entries: Sequence[Entry]) -> Vector:
-        within = [one for one in entries if now - self.seconds < one.at <= now]
+        within = [entry for entry in entries if now - self.seconds < entry.at <= now]
         values: dict[Series, list[float]] = defaultdict(list)
         for _, labels in self.log.lines(sorted(within, key=lambda one: one.at)):
             if self.unwrapped is None:

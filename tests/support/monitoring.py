@@ -51,7 +51,7 @@ class Alert:
         """Return the labels of each series that fires up to an instant, in seconds of the log."""
         since: dict[frozenset[tuple[str, str]], float] = {}
         fired: set[frozenset[tuple[str, str]]] = set()
-        now = min(one.at for one in entries)
+        now = min(entry.at for entry in entries)
         while now <= until:
             found = self.expr.at(now, entries)
             assert isinstance(found, dict)

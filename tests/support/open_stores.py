@@ -20,6 +20,7 @@ from slumberd.service.composition import Stores
 from slumberd.service.operations import Operations
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.lifecycle import CheckpointPolicy
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import BUSY_SECONDS
 from tests.support.builders import START, at, rule, triple
@@ -61,10 +62,13 @@ async def open_stores(
     clock: Clock | None = None,
     embedding: Embedding = no_embedder,
     busy_seconds: float = BUSY_SECONDS,
+    checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
 ) -> AsyncIterator[OpenStores]:
     async with (
         SQLiteMemoryStore(folder / "memory.db", clock=clock, busy_seconds=busy_seconds) as memory,
-        SQLiteFactStore(folder / "facts.db", synchronous="normal") as facts,
+        SQLiteFactStore(
+            folder / "facts.db", synchronous="normal", checkpoints=checkpoints
+        ) as facts,
     ):
         await facts.bootstrap()
         log = FakeDeltaLog()

@@ -72,8 +72,8 @@ class Place:
     consolidator: Consolidator
 
     async def fire(self) -> None:
-        for one in RULES:
-            await self.consolidator.fire(FireRequest(one, "manual", at(100)))
+        for given_rule in RULES:
+            await self.consolidator.fire(FireRequest(given_rule, "manual", at(100)))
 
     async def go_on(self, disk: Disk | None = None) -> None:
         """Put what is not put yet, and fire after each put."""
@@ -94,7 +94,9 @@ async def opened(
 ) -> AsyncIterator[Place]:
     async with (
         SQLiteMemoryStore(folder / "memory.db", synchronous=synchronous) as memory,
-        SQLiteFactStore(folder / "facts.db") as facts,
+        SQLiteFactStore(
+            folder / "facts.db", checkpoints=CheckpointPolicy(usual_pages=PAGES)
+        ) as facts,
     ):
         await memory.bootstrap()
         await facts.bootstrap()
@@ -173,8 +175,8 @@ def states(life: Recorded, most: int) -> Iterator[tuple[Told, dict[str, bytes]]]
 
 def counted(told: Sequence[Told]) -> Told:
     return Told(
-        max((one.ledger for one in told), default=0),
-        max((one.episodes for one in told), default=0),
+        max((line.ledger for line in told), default=0),
+        max((line.episodes for line in told), default=0),
     )
 
 

@@ -83,7 +83,7 @@ class Host:
         """
         sys.path.append(str(Path(__file__).parent))
         runs = importlib.import_module("stargraph_runs")
-        told = [Episode(**one) for one in episodes]
+        told = [Episode(**episode) for episode in episodes]
         if store == "theirs":
             await runs.run_graphs(_memory(state), Path(state), told)
             return

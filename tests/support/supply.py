@@ -49,7 +49,10 @@ def versions(lock: str) -> dict[str, str]:
 def missing(bill: dict[str, Any], wanted: dict[str, str]) -> list[str]:
     """Return what a bill of materials does not list of what is pinned, or lists otherwise."""
     assert bill["bomFormat"] == "CycloneDX", bill.get("bomFormat")
-    listed = {str(canonicalize_name(one["name"])): one.get("version") for one in bill["components"]}
+    listed = {
+        str(canonicalize_name(component["name"])): component.get("version")
+        for component in bill["components"]
+    }
     return [
         f"{name} {version}: {listed.get(name, 'not there')}"
         for name, version in wanted.items()

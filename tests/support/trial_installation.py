@@ -60,8 +60,8 @@ class TrialInstallation(Installation):
         differ = summary["appear"] + summary["change"] + summary["disappear"]
         assert done.returncode == (1 if differ else 0)
         told = [
-            (one["change"], *(side and side["id"] for side in (one["old"], one["new"])))
-            for one in lines
+            (line["change"], *(side and side["id"] for side in (line["old"], line["new"])))
+            for line in lines
         ]
         return told, summary
 

@@ -61,7 +61,11 @@ def why_not() -> str | None:
 
 
 def _cgroups() -> Path | None:
-    found = (one for one in CGROUPS if (one / "cgroup.procs").exists() and os.access(one, os.W_OK))
+    found = (
+        cgroup
+        for cgroup in CGROUPS
+        if (cgroup / "cgroup.procs").exists() and os.access(cgroup, os.W_OK)
+    )
     return next(found, None)
 
 

@@ -102,30 +102,34 @@ def _uncompress(raw: io.BufferedReader[io.FileIO]) -> BinaryIO:
     return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
 
 
-def read_lines(stream: BinaryIO) -> Iterator[Line]:
-    """Yield the lines that are not empty; the last one reports compressed data that is damaged."""
+def read_lines(stream: BinaryIO, most_bytes: int = MOST_BYTES) -> Iterator[Line]:
+    """Yield the lines that are not empty; the last one reports compressed data that is damaged.
+
+    Args:
+        stream: The input, uncompressed.
+        most_bytes: A longer line is a bad line.
+    """
     number = 0
     try:
-        for number, text in enumerate(_lines(stream), start=1):
+        for number, text in enumerate(_lines(stream, most_bytes), start=1):
             if not text.isspace():
-                yield _read_line(
-                    number, text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
-                )
+                line = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
+                yield _read_line(number, line, most_bytes)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         yield Line(number + 1, None, f"the compressed data ends early, or is damaged: {error}")
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
+def _lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
     """Yield lines; of a line that is too long, only its beginning, which is too long as well."""
-    while text := stream.readline(MOST_BYTES + 1):
+    while text := stream.readline(most_bytes + 1):
         yield text
-        while len(text) > MOST_BYTES and not text.endswith(b"\n"):
-            text = stream.readline(MOST_BYTES + 1) or b"\n"
+        while len(text) > most_bytes and not text.endswith(b"\n"):
+            text = stream.readline(most_bytes + 1) or b"\n"
 
 
-def _read_line(number: int, text: bytes) -> Line:
-    if len(text) > MOST_BYTES:
-        return Line(number, None, f"is longer than {MOST_BYTES // 1024**2} MiB")
+def _read_line(number: int, text: bytes, most_bytes: int) -> Line:
+    if len(text) > most_bytes:
+        return Line(number, None, f"is longer than {most_bytes // 1024**2} MiB")
     try:
         episode = Episode.model_validate_json(text)
         read_object(text)

@@ -39,7 +39,6 @@ from slumberd.model.rule import ConsolidationRule
 Candidates = dict[str, list[Candidate]]
 """A rule's candidates of a window, by channel."""
 
-MAX_PREVIEWED_ROWS = 100_000
 """A rehearsal resolves at most this many log rows: it holds them and the write lock."""
 
 _GATE_SECONDS = 5.0
@@ -52,10 +51,12 @@ class Sizes(NamedTuple):
     Attributes:
         evaluated: Versions that it evaluates between two checks for cancellation.
         logged: Ledger rows whose pending log lines it writes at once.
+        previewed: Log rows that a preview or a rehearsal reads at most.
     """
 
     evaluated: int = 500
     logged: int = 1_000
+    previewed: int = 100_000
 
 
 @dataclass(slots=True)
@@ -256,7 +257,7 @@ class Consolidator:
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
         call = FiringCall(FireRequest(rule, "manual", at))
-        firing, candidates = await self._read(call, mark, limit=MAX_PREVIEWED_ROWS, whole=True)
+        firing, candidates = await self._read(call, mark, limit=self._sizes.previewed, whole=True)
         report = self._new_report(rule, rehearsed=True)
         report.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
         report.add(await self._ledger.preview(firing, candidates))
@@ -280,7 +281,7 @@ class Consolidator:
             by: Who requested it.
             between: Only episodes of these instants, microseconds: the first inclusive, the
                 second exclusive; None takes all.
-            dry_run: Report the effect on at most `MAX_PREVIEWED_ROWS` log rows; write nothing.
+            dry_run: Report the effect on at most `Sizes.previewed` log rows; write nothing.
             run: The id that all of its batches share.
 
         Raises:

@@ -12,6 +12,7 @@ from pathlib import Path
 from slumberd.config.rule_loader import rule_files
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import (
+    Machine,
     check_clock,
     check_disk_space,
     check_file_modes,
@@ -42,8 +43,6 @@ from slumberd.storage.sqlite.backup import size_of
 from slumberd.storage.sqlite.file_exchange import is_unfinished
 from slumberd.storage.sqlite.health import fs_type
 from slumberd.storage.sqlite.recovery import look
-
-LARGE_LOG_BYTES = 512 * 2**20
 
 URGENT = frozenset(
     {
@@ -103,7 +102,9 @@ def _check_host(context: DoctorContext) -> Iterator[Finding]:
             directory, lambda: check_state_files(directory, _state_files(settings))
         )
         databases = sum(map(_size_of, _database_paths(settings)))
-        yield from _run_check(directory, lambda: check_disk_space(directory, databases))
+        yield from _run_check(
+            directory, lambda: check_disk_space(directory, databases, context.machine)
+        )
         if file := settings.textfile_path:
             yield from _run_check(directory, lambda: check_textfile(file, directory))
     yield from check_clock(context.machine)
@@ -208,7 +209,7 @@ def _check_database(
         problem, remedy = "does not exist", "`slumberd run` creates it; was it moved or deleted?"
         yield Finding("state.missing", str(path), problem, remedy)
         return
-    yield from _check_location(path)
+    yield from _check_location(path, context.machine)
     try:
         damage = look(path, partial(recovery.damage_in, seconds=context.seconds))
         if damage is None and not context.hurried:
@@ -242,13 +243,13 @@ def _damaged_finding(path: Path, damage: str) -> Finding:
     return Finding("store.damaged", str(path), " ".join(damage.split()), remedy)
 
 
-def _check_location(path: Path) -> Iterator[Finding]:
+def _check_location(path: Path, machine: Machine) -> Iterator[Finding]:
     kind = fs_type(path)
     if kind.startswith(_NETWORK_TYPES):
         problem = f"is on {kind}, where file locks are not reliable"
         yield Finding("store.network", str(path), problem, "move it to a local disk")
     log = path.with_name(path.name + "-wal")
-    if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
+    if log.exists() and log.stat().st_size > machine.large_log_bytes:
         size = megabytes(log.stat().st_size)
         problem = f"has grown to {size}: a program has a long read transaction open"
         yield Finding(

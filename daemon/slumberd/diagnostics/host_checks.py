@@ -21,9 +21,8 @@ T = TypeVar("T")
 
 UNIT = "slumberd.service"
 SYSTEM_STATE = Path("/var/lib/slumberd")
-LOW_BYTES = 512 * 2**20
 LOW_SHARE = 0.25
-"""The fraction of the databases' size that must be free, if that is more than `LOW_BYTES`.
+"""The fraction of the databases' size that must be free, if that is more than `Machine.low_bytes`.
 
 A long backfill makes the write-ahead log grow to a fraction of what it writes."""
 
@@ -32,7 +31,7 @@ _CLOCK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The files and commands that describe the host.
+    """The files and commands that describe the host, and the sizes that are too small or large.
 
     Attributes:
         systemd: A directory that exists while systemd is the service manager.
@@ -40,6 +39,8 @@ class Machine:
         units: The directories of units; the first one has priority.
         shipped: The unit file of this version.
         clock_command: Prints ``yes`` or ``no``: whether the clock is synchronised.
+        low_bytes: A disk with less free space is nearly full.
+        large_log_bytes: A larger write-ahead log is a problem.
     """
 
     systemd: Path = Path("/run/systemd/system")
@@ -57,6 +58,8 @@ class Machine:
         "--property=NTPSynchronized",
         "--value",
     )
+    low_bytes: int = 512 * 2**20
+    large_log_bytes: int = 512 * 2**20
 
 
 THIS_MACHINE = Machine()
@@ -104,15 +107,16 @@ def _can_write(owner: os.stat_result, status: os.stat_result) -> bool:
     return bool(shared or status.st_mode & stat.S_IWOTH)
 
 
-def check_disk_space(directory: Path, databases: int) -> Iterator[Finding]:
+def check_disk_space(directory: Path, databases: int, machine: Machine) -> Iterator[Finding]:
     """Find a disk that is nearly full.
 
     Args:
         directory: The state directory.
         databases: The size of its databases, in bytes.
+        machine: The host.
     """
     free = shutil.disk_usage(directory).free
-    needed = max(LOW_BYTES, int(databases * LOW_SHARE))
+    needed = max(machine.low_bytes, int(databases * LOW_SHARE))
     if free < needed:
         problem = f"{megabytes(free)} are free; slumberd needs {megabytes(needed)}"
         yield Finding("disk.low", str(directory), problem, "make room, or move the state directory")

@@ -103,9 +103,10 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 16,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 1,
 }
-# Steps between two checks of the deadline. SQLite checks at jumps only, so each column of the view
-# has one.
-_STEPS = 10
+STEPS = 10
+"""Steps of SQLite between two checks of the deadline, unless the caller says another number.
+
+SQLite checks at jumps only, so each column of the view has one."""
 
 _NEAR = re.compile(r'near "(.*?)"|no such (?:column|function): (\S+)|function (\w+)\(\)')
 _REASONS = {
@@ -143,6 +144,7 @@ class Filter:
         mismatch: Under ``trust_episode`` the columns user, session and agent are the content's.
         stop: When set, a run ends with `StoppedError`.
         seconds: How long one run may take.
+        steps: Steps of SQLite between two checks of the deadline.
 
     Attributes:
         reads: The columns that it names.
@@ -159,6 +161,7 @@ class Filter:
         mismatch: ScopeMismatch = "quarantine",
         stop: Event | None = None,
         seconds: float = SECONDS,
+        steps: int = STEPS,
     ) -> None:
         self._rule_id = rule_id
         self._fragment = fragment
@@ -168,6 +171,7 @@ class Filter:
         }
         self._stop = stop or Event()
         self._seconds = seconds
+        self._steps = steps
         source = "content" if mismatch == "trust_episode" else "scope"
         # The only SQL that is composed: the fragment is on lines of its own, inside parentheses.
         self._start = _SQL[f"select_by_{source}"]
@@ -313,15 +317,17 @@ def _restrict(
 ) -> Iterator[None]:
     """Allow only filters on a connection, over these rows, and interrupt them once it is late."""
     _fill(connection, rids)
-    with clockless(connection), _confine(connection, cancelled):
+    with clockless(connection), _confine(connection, cancelled, steps):
         yield
 
 
 @contextmanager
-def _confine(connection: sqlite3.Connection, cancelled: Callable[[], bool]) -> Iterator[None]:
+def _confine(
+    connection: sqlite3.Connection, cancelled: Callable[[], bool], steps: int
+) -> Iterator[None]:
     limits = {limit: connection.setlimit(limit, most) for limit, most in _LIMITS.items()}
     connection.set_authorizer(_authorize)
-    connection.set_progress_handler(cancelled, _STEPS)
+    connection.set_progress_handler(cancelled, steps)
     try:
         yield
     finally:

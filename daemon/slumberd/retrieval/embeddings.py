@@ -26,7 +26,7 @@ _DIMENSIONS = 256
 _BLOCK = 256
 """So many texts are compared with the texts before them in one step."""
 
-_KEPT = 20_000
+_MOST_CACHED = 20_000
 """So many vectors are cached, one kilobyte each: current facts are compared again and again."""
 
 LONGEST = 65_536
@@ -97,10 +97,11 @@ class WordEmbedder:
 class _Words:
     """The model, and a cache of its latest vectors."""
 
-    def __init__(self, model: _Model) -> None:
+    def __init__(self, model: _Model, most_cached: int = _MOST_CACHED) -> None:
         self._model = model
+        self._most_cached = most_cached
         self._lock = Lock()
-        self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+        self._cache: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
 
     def directions(
         self, texts: Sequence[str], cancelled: Callable[[], bool] | None = None
@@ -118,7 +119,7 @@ class _Words:
 
         keys = [*map(_key, texts)]
         with self._lock:
-            cache = self._kept
+            cache = self._cache
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in cache}
             for some in _groups(missing):
                 if cancelled is not None and cancelled():
@@ -127,7 +128,7 @@ class _Words:
             found = [cache[key] for key in keys]
             for key in keys:
                 cache.move_to_end(key)
-            while len(cache) > _KEPT:
+            while len(cache) > self._most_cached:
                 cache.popitem(last=False)
         return np.array(found, np.float32).reshape(len(found), _DIMENSIONS)
 

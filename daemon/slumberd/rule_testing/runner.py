@@ -74,7 +74,7 @@ async def run_trial(trial: Trial) -> Verdict:
     """Run one trial, on stores of its own."""
     findings: list[Finding] = []
     try:
-        async with _open_stage(trial) as stage:
+        async with _open_stage(trial, in_memory) as stage:
             for number, step in enumerate(trial.case.steps, 1):
                 finding = await stage.run_step(number, step)
                 findings += [finding] if finding else []
@@ -119,10 +119,10 @@ _CLOCK = _StoppedClock()
 
 
 @asynccontextmanager
-async def _open_stage(trial: Trial) -> AsyncIterator[_Stage]:
+async def _open_stage(trial: Trial, in_memory: Path) -> AsyncIterator[_Stage]:
     """Open empty stores for a trial, set its channels, and fire every rule once."""
     # The files are temporary, and syncing them to a disk would take most of the time.
-    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
+    place = in_memory if os.access(in_memory, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
         memory = SQLiteMemoryStore(
             Path(name) / "memory.db",

@@ -30,17 +30,22 @@ from slumberd.scheduling.due_finder import Mark
 from slumberd.scheduling.rule_status import RuleProgress, is_full, rule_statuses, start_of
 from slumberd.service.composition import Stores
 
-AT_ONCE = 2_000
-"""Batches of the ledger that are read at a time; the event loop runs in between."""
+BATCHES_AT_ONCE = 2_000
+"""Batches of the ledger that are read at a time, by default; the event loop runs in between."""
 
 MOST_PENDING = 10_000
 """Pending rows of the log that are counted for a rule."""
 
 
 class TallyCounter:
-    """Adds up what all batches of the ledger did; it reads each batch once."""
+    """Adds up what all batches of the ledger did; it reads each batch once.
 
-    def __init__(self) -> None:
+    Args:
+        at_once: Batches that are read at a time; the event loop runs in between.
+    """
+
+    def __init__(self, at_once: int = BATCHES_AT_ONCE) -> None:
+        self._at_once = at_once
         self._upto = 0
         self._sums: dict[str, BatchTotals] = defaultdict(BatchTotals)
 
@@ -74,6 +79,7 @@ class HealthSources:
         reader: The name of the provenance sink; None without a sink.
         failed: Returns how often each rule has failed.
         counted: Whether the figures include the tallies of all batches.
+        batches_at_once: Batches that are read at a time for the tallies.
     """
 
     episodes: EpisodeLog
@@ -86,6 +92,7 @@ class HealthSources:
     reader: str | None = None
     failed: Callable[[], Mapping[str, int]] = dict
     counted: bool = False
+    batches_at_once: int = BATCHES_AT_ONCE
 
 
 class _Backlog(NamedTuple):
@@ -130,7 +137,7 @@ class HealthCollector:
         self._clock = clock
         self._began = clock.monotonic()
         self._full_since: dict[str, float] = {}
-        self._tally_counter = TallyCounter()
+        self._tally_counter = TallyCounter(sources.batches_at_once)
 
     async def collect(self, loop_lag: float) -> DaemonHealth:
         """Return the health figures of this instant.

@@ -14,13 +14,12 @@ import pytest
 
 from slumberd.errors import StoreBusyError
 from slumberd.model.salience import Access
-from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.watch import Watch
 from tests.support.builders import at, episode
 from tests.support.fakes import FakeClock
-from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -39,8 +38,15 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def memory(path: Path, clock: FakeClock) -> AsyncIterator[SQLiteMemoryStore]:
-    async with SQLiteMemoryStore(path, clock=clock) as store:
+def limits() -> AccessLimits:
+    return AccessLimits()
+
+
+@pytest.fixture
+async def memory(
+    path: Path, clock: FakeClock, limits: AccessLimits
+) -> AsyncIterator[SQLiteMemoryStore]:
+    async with SQLiteMemoryStore(path, clock=clock, access_limits=limits) as store:
         await store.put_many([episode(f"e{n}", timestamp=at(n)) for n in range(4)])
         yield store
 
@@ -51,8 +57,8 @@ def written(path: Path) -> list[tuple[str, int, int | None, int]]:
         return connection.execute(sql).fetchall()
 
 
-async def done(memory: SQLiteMemoryStore) -> None:
-    """Wait for the writing that has begun; it is a test that knows of it."""
+async def wait_for_write(memory: SQLiteMemoryStore) -> None:
+    """Wait until the write of recorded reads ends; one must have begun."""
     task = memory._reads._writing
     assert task is not None
     await task
@@ -85,34 +91,27 @@ async def test_later_reads_are_added_to_earlier_ones(
     assert await memory.accesses(["e3", "e0", "x"]) == {"e3": Access(4, NOON + 2_000_000)}
 
 
-async def test_reads_are_written_after_a_while(
-    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(access_tracking, "SECONDS", 0.0)
-    write, ended = memory._reads.write, asyncio.Event()
-
-    async def tell() -> None:
-        await write()
-        ended.set()
-
-    monkeypatch.setattr(memory._reads, "write", tell)
+@pytest.mark.parametrize("limits", [AccessLimits(seconds=0.0)])
+async def test_reads_are_written_after_a_while(memory: SQLiteMemoryStore, path: Path) -> None:
     await memory.recent("alice", limit=1)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await ended.wait()
+
+    # The loop calls this after the recorder's alarm, which it got before.
+    begun = asyncio.Event()
+    asyncio.get_running_loop().call_later(0, begun.set)
+    await begun.wait()
+    await wait_for_write(memory)
 
     assert written(path) == [("e3", 1, NOON, 0)]
 
 
+@pytest.mark.parametrize("limits", [AccessLimits(seconds=60.0, written_at_once=3)])
 async def test_many_reads_are_written_at_once_but_not_again_and_again(
-    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: SQLiteMemoryStore, path: Path
 ) -> None:
-    monkeypatch.setattr(access_tracking, "MANY", 3)
-    monkeypatch.setattr(access_tracking, "SECONDS", 60.0)
-
     await memory.recent("alice", limit=2)
     assert memory._reads._writing is None
     await memory.recent("alice", limit=2)
-    await done(memory)
+    await wait_for_write(memory)
     await memory.recent("alice", limit=4)
 
     assert memory._reads.waiting == 4
@@ -133,28 +132,26 @@ async def _read_and_close(memory: SQLiteMemoryStore) -> None:
     await memory.close()
 
 
+@pytest.mark.parametrize("limits", [AccessLimits(written_at_once=1)])
 async def test_a_read_does_not_wait_for_a_locked_file_and_loses_nothing_by_it(
-    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: SQLiteMemoryStore, path: Path
 ) -> None:
-    monkeypatch.setattr(access_tracking, "MANY", 1)
     with closing(connect(path, Pragmas(), access="write")) as other:
         other.execute("BEGIN IMMEDIATE")
         assert len(await memory.recent("alice", limit=2)) == 2
-        await done(memory)
+        await wait_for_write(memory)
         assert memory._reads.waiting == 2
         assert memory._reads._alarm is not None, "it is tried again, whether read again or not"
         other.execute("ROLLBACK")
 
     memory._reads._begin()
-    await done(memory)
+    await wait_for_write(memory)
 
     assert written(path) == [("e2", 1, NOON, 0), ("e3", 1, NOON, 0)]
     assert memory._reads.waiting == 0
 
 
-async def test_a_put_after_it_waits_for_a_lock_as_long_as_ever(
-    memory: SQLiteMemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_put_after_it_waits_for_a_lock_as_long_as_ever(memory: SQLiteMemoryStore) -> None:
     await memory.recent("alice", limit=1)
     await memory._reads.write()
 
@@ -165,10 +162,10 @@ async def test_a_put_after_it_waits_for_a_lock_as_long_as_ever(
     assert await memory._database.write(waits) == 5_000
 
 
+@pytest.mark.parametrize("limits", [AccessLimits(most_waiting=3)])
 async def test_what_cannot_be_written_is_kept_up_to_a_bound(
-    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: SQLiteMemoryStore, path: Path
 ) -> None:
-    monkeypatch.setattr(access_tracking, "MOST", 3)
     with closing(connect(path, Pragmas(), access="write")) as other:
         other.execute("BEGIN IMMEDIATE")
         for _ in range(9):
@@ -194,10 +191,8 @@ async def test_a_store_of_a_file_that_is_locked_closes_and_lets_go_of_what_it_no
     assert written(path) == []
 
 
-async def test_a_store_that_is_closed_is_opened_by_no_alarm(
-    memory: SQLiteMemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(access_tracking, "MANY", 1)
+@pytest.mark.parametrize("limits", [AccessLimits(written_at_once=1)])
+async def test_a_store_that_is_closed_is_opened_by_no_alarm(memory: SQLiteMemoryStore) -> None:
     await memory.recent("alice", limit=2)
 
     await memory.close()
@@ -218,17 +213,18 @@ async def test_a_file_that_is_taken_away_while_it_is_read_costs_but_the_counts(
 
 
 async def test_a_read_that_cannot_be_written_for_another_error_is_kept(
-    memory: SQLiteMemoryStore, monkeypatch: pytest.MonkeyPatch
+    memory: SQLiteMemoryStore,
 ) -> None:
     def refuse(_: object) -> None:
         raise StoreBusyError(Path("memory.db"), 5)
 
-    monkeypatch.setattr(memory._reads, "_prepare", refuse)
-    await memory.recent("alice", limit=2)
+    reads = AccessRecorder(memory._database.write, refuse, lambda: None)
+    reads.note(["e2", "e3"], NOON)
 
-    await memory._reads.write()
+    await reads.write()
 
-    assert memory._reads.waiting == 2
+    assert reads.waiting == 2
+    await reads.close()
 
 
 async def test_a_person_who_looks_is_not_counted(memory: SQLiteMemoryStore, path: Path) -> None:
@@ -306,10 +302,10 @@ async def test_whoever_watches_is_told_of_what_is_logged_again(
         assert watch.calls == before + 2
 
 
+@pytest.mark.parametrize("limits", [AccessLimits(written_at_once=1)])
 async def test_a_store_that_is_closed_while_it_writes_in_vain_is_opened_by_no_alarm(
     memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access_tracking, "MANY", 1)
     begun: list[asyncio.TimerHandle] = []
     loop = asyncio.get_running_loop()
     call_later = loop.call_later

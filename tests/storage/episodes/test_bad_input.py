@@ -327,7 +327,7 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
     async with open_stores(tmp_path) as home:
         await home.put(*NEIGHBOURS[3:])
         # Puts that wait together share a transaction.
-        good = [put(home, one) for one in NEIGHBOURS[:3]]
+        good = [put(home, neighbour) for neighbour in NEIGHBOURS[:3]]
         bad_one, *_ = await asyncio.gather(
             home.memory.put(bad, **scope), *good, return_exceptions=True
         )

@@ -55,8 +55,13 @@ class StoreProvider:
         self.log = store
 
     async def put(self, *episodes: Episode) -> None:
-        for one in episodes:
-            await self.log.put(one, user=one.user, session=one.session, agent=one.agent)
+        for given_episode in episodes:
+            await self.log.put(
+                given_episode,
+                user=given_episode.user,
+                session=given_episode.session,
+                agent=given_episode.agent,
+            )
 
     async def read_all_of_alice(self) -> None:
         await self.log.recent("alice", limit=5)
@@ -104,9 +109,9 @@ async def test_window_ends_at_its_limit_and_the_next_one_begins_there(
     first = await log.select(rule(), after=BEGINNING, limit=3)
     second = await log.select(rule(), after=first.upto, limit=3)
 
-    assert [one.id for one in first.versions] == ["e0", "e1", "e2"]
+    assert [version.id for version in first.versions] == ["e0", "e1", "e2"]
     assert first.upto == Position(3, "e2")
-    assert [one.id for one in second.versions] == ["e3", "e4"]
+    assert [version.id for version in second.versions] == ["e3", "e4"]
     assert (second.after, second.upto) == (first.upto, Position(5, "e4"))
 
 
@@ -118,7 +123,10 @@ async def test_window_marks_versions_that_the_filter_does_not_select(
 
     window = await log.select(rule(when_filter="user = 'bob'"), after=BEGINNING, limit=5)
 
-    assert [(one.id, one.matched) for one in window.versions] == [("a", True), ("b", False)]
+    assert [(version.id, version.matched) for version in window.versions] == [
+        ("a", True),
+        ("b", False),
+    ]
 
 
 @FILTERED
@@ -131,7 +139,7 @@ async def test_window_marks_the_version_on_which_the_filter_fails(
         rule(when_filter="json_extract(source_node, '$.x') IS NULL"), after=BEGINNING, limit=5
     )
 
-    assert [(one.id, one.matched, one.fault) for one in window.versions] == [
+    assert [(version.id, version.matched, version.fault) for version in window.versions] == [
         ("a", True, ""),
         ("b", True, "filter_failed: malformed JSON"),
     ]
@@ -144,7 +152,7 @@ async def test_window_has_the_newest_version_of_each_episode(
 
     window = await log.select(rule(), after=BEGINNING, limit=5)
 
-    assert [(one.seq, one.id, one.content) for one in window.versions] == [
+    assert [(version.seq, version.id, version.content) for version in window.versions] == [
         (2, "b", "content of b"),
         (3, "a", "x"),
     ]
@@ -218,11 +226,13 @@ async def test_held_episode_is_logged_once_more_when_it_is_read(
     whole = await log.select(rule(), after=BEGINNING, limit=5)
     rest = await log.select(rule(), after=Position(2, "b"), limit=5)
 
-    assert [(one.seq, one.id, one.reread) for one in whole.versions] == [
+    assert [(version.seq, version.id, version.reread) for version in whole.versions] == [
         (1, "a", False),
         (2, "b", False),
     ]
-    assert [(one.seq, one.id, one.reread) for one in rest.versions] == [(1, "a", True)]
+    assert [(version.seq, version.id, version.reread) for version in rest.versions] == [
+        (1, "a", True)
+    ]
     assert rest.upto == whole.upto == Position(3, "a")
     assert [one.seq for one in await log.reread(rule(), ["a"], upto=1)] == [1]
 
@@ -252,7 +262,9 @@ async def test_edit_of_an_episode_that_was_logged_again_is_a_new_version(
     rest = await log.select(rule(), after=Position(1, "a"), limit=5)
 
     assert between.versions == []
-    assert [(one.seq, one.content, one.reread) for one in rest.versions] == [(3, "x", False)]
+    assert [(version.seq, version.content, version.reread) for version in rest.versions] == [
+        (3, "x", False)
+    ]
 
 
 async def test_window_ends_at_the_last_row_that_it_may_read(
@@ -263,7 +275,10 @@ async def test_window_ends_at_the_last_row_that_it_may_read(
     window = await log.select(rule(), after=Position(1, "e0"), limit=9, upto=3)
     empty = await log.select(rule(), after=Position(3, "e2"), limit=9, upto=3)
 
-    assert ([one.id for one in window.versions], window.upto) == (["e1", "e2"], Position(3, "e2"))
+    assert ([version.id for version in window.versions], window.upto) == (
+        ["e1", "e2"],
+        Position(3, "e2"),
+    )
     assert (empty.versions, empty.upto) == ([], Position(3, "e2"))
 
 

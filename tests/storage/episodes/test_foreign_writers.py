@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,46 +11,12 @@ import orjson
 import pytest
 
 from tests.support.daemons import Home
+from tests.support.other_programs import SqlWriter
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 
-WRITER = """
-import json, sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], timeout=30)
-for line in sys.stdin:
-    with connection:
-        connection.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)", [
-            value if place < 2 or place == 3 else value.encode()
-            for place, value in enumerate(json.loads(line))
-        ])
-    print("written", flush=True)
-"""
-
-
-class Writer:
-    """A process of its own that knows nothing of slumberd but Stargraph's table."""
-
-    def __init__(self, path: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    def write(self, row: tuple[Any, ...]) -> None:
-        """Insert one row; it is committed when this returns."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(orjson.dumps(row) + b"\n")
-        self._process.stdin.flush()
-        assert self._process.stdout.readline() == b"written\n"
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        self._process.wait(timeout=PATIENCE_SECONDS)
-        self._process.stdout.close()
+INSERT = "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)"
 
 
 def row(
@@ -83,9 +47,9 @@ def test_a_foreign_insert_is_a_fact_within_300_ms(tmp_path: Path) -> None:
     waits = []
 
     with home.daemon(), sqlite3.connect(home.state / "facts.db") as facts:
-        writer = Writer(home.state / "memory.db")
+        writer = SqlWriter(home.state / "memory.db", blobs=(2, 4))
         for number in range(20):
-            writer.write(row(f"e{number}", triple(f"s{number}", "here")))
+            writer.write(INSERT, row(f"e{number}", triple(f"s{number}", "here")))
             written = time.monotonic()
             while not facts.execute(
                 "SELECT 1 FROM facts WHERE fact_id = ?", [f"e{number}"]
@@ -119,9 +83,9 @@ def test_poisoned_episodes_are_quarantined_and_all_others_commit(tmp_path: Path)
     ]
 
     with home.daemon() as daemon:
-        writer = Writer(home.state / "memory.db")
+        writer = SqlWriter(home.state / "memory.db", blobs=(2, 4))
         for one in [*good, *(bad for bad, _ in POISON.values()), *reaching]:
-            writer.write(one)
+            writer.write(INSERT, one)
         writer.close()
         daemon.wait_until_read(len(good) + len(POISON) + len(reaching))
 

@@ -38,11 +38,11 @@ def store(folder: Path, **settings: Any) -> SQLiteMemoryStore:
 
 def insert(folder: Path, *episodes: Episode) -> None:
     with closing(sqlite3.connect(folder / "memory.db")) as host, host:
-        host.executemany(INSERT, [row(one) for one in episodes])
+        host.executemany(INSERT, [row(given_episode) for given_episode in episodes])
 
 
 def reported(logs: Any) -> list[list[str]]:
-    return [one["episode_ids"] for one in logs if one["event"] == "episode.future"]
+    return [line["episode_ids"] for line in logs if line["event"] == "episode.future"]
 
 
 async def test_a_put_beyond_the_tolerance_is_accepted_and_reported(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def home(tmp_path: Path) -> Home:
 
 def findings(home: Home, *words: str) -> dict[str, str]:
     done = home.call(*words, "--json", check=False)
-    return {one["id"]: one["problem"] for one in json.loads(done.stdout)["findings"]}
+    return {finding["id"]: finding["problem"] for finding in json.loads(done.stdout)["findings"]}
 
 
 def remedy_of(home: Home, episode_id: str) -> str:

@@ -69,12 +69,17 @@ async def window(
 
 
 async def read(memory: SQLiteMemoryStore, after: Position = BEGINNING) -> list[tuple[int, str]]:
-    return [(one.seq, one.id) for one in (await window(memory, after)).versions]
+    return [(version.seq, version.id) for version in (await window(memory, after)).versions]
 
 
 async def put(memory: SQLiteMemoryStore, *episodes: Episode) -> None:
-    for one in episodes:
-        await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+    for given_episode in episodes:
+        await memory.put(
+            given_episode,
+            user=given_episode.user,
+            session=given_episode.session,
+            agent=given_episode.agent,
+        )
 
 
 async def test_bootstrap_adds_only_what_is_documented(
@@ -373,9 +378,12 @@ async def test_a_row_that_cannot_be_read_is_matched_with_its_fault_among_readabl
 
     found = await memory.select(rule(when_filter=when_filter), after=BEGINNING, limit=9)
 
-    assert [one.fault.partition(":")[0] for one in found.versions] == ["", reason, ""]
+    assert [version.fault.partition(":")[0] for version in found.versions] == ["", reason, ""]
     assert found.versions[1].matched
-    assert [one.id for one in await memory.recent("alice", limit=9)] == ["before", "after"]
+    assert [found_episode.id for found_episode in await memory.recent("alice", limit=9)] == [
+        "before",
+        "after",
+    ]
     assert len(await memory.consolidate(rule())) == 2
 
 
@@ -387,7 +395,10 @@ async def test_two_rows_without_id_are_two(
 
     found = await window(memory)
 
-    assert [(one.id, one.contested) for one in found.versions] == [("", True), ("", True)]
+    assert [(version.id, version.contested) for version in found.versions] == [
+        ("", True),
+        ("", True),
+    ]
     assert found.upto == Position(2, "")
     assert await memory.episode_at(2) == ""
 
@@ -403,12 +414,12 @@ async def test_text_that_is_no_utf_8_stops_nobody(
 
     found = await window(memory)
 
-    assert [(one.id, one.fault.partition(":")[0]) for one in found.versions] == [
+    assert [(version.id, version.fault.partition(":")[0]) for version in found.versions] == [
         ("good", ""),
         ("c\\xe9", "id_unusable"),
         ("y", "scope_unreadable"),
     ]
-    assert [one.id for one in await memory.recent("alice", limit=9)] == ["good"]
+    assert [found_episode.id for found_episode in await memory.recent("alice", limit=9)] == ["good"]
     assert await memory.newest() == Position(5, "y")
 
 
@@ -446,9 +457,12 @@ async def test_a_constraint_of_a_host_fails_only_the_put_that_breaks_it(
         *(put(memory, episode(id)) for id in ("a", "spam", "b")), return_exceptions=True
     )
 
-    assert [one is None for one in outcomes] == [True, False, True]
+    assert [outcome is None for outcome in outcomes] == [True, False, True]
     assert "no spam" in str(outcomes[1])
-    assert [one.id for one in await memory.recent("alice", limit=9)] == ["b", "a"]
+    assert [found_episode.id for found_episode in await memory.recent("alice", limit=9)] == [
+        "b",
+        "a",
+    ]
 
 
 async def test_another_programs_trigger_is_not_run_for_what_is_there_already(
@@ -478,8 +492,10 @@ async def test_puts_that_wait_for_a_lock_too_long_all_fail_and_none_is_written_l
     host.execute("ROLLBACK")
     await put(memory, episode("later"))
 
-    assert [type(one) for one in outcomes] == [StoreBusyError] * 3
-    assert [one.id for one in await memory.recent("alice", limit=9)] == ["later"]
+    assert [type(outcome) for outcome in outcomes] == [StoreBusyError] * 3
+    assert [found_episode.id for found_episode in await memory.recent("alice", limit=9)] == [
+        "later"
+    ]
     await memory.close()
 
 
@@ -496,7 +512,7 @@ def test_a_store_whose_first_puts_cannot_open_it_serves_the_next(path: Path) -> 
 
     asyncio.run(asyncio.wait_for(put(store, episode("later")), timeout=PATIENCE_SECONDS))
 
-    assert [isinstance(one, StoreError) for one in outcomes] == [True] * 3
+    assert [isinstance(outcome, StoreError) for outcome in outcomes] == [True] * 3
     assert [one.id for one in asyncio.run(store.recent("alice", limit=9))] == ["later"]
     asyncio.run(store.close())
 

@@ -43,17 +43,22 @@ async def memory(tmp_path: Path) -> AsyncIterator[SQLiteMemoryStore]:
 
 
 async def put(memory: MemoryStore, *episodes: Episode) -> None:
-    for one in episodes:
-        await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+    for given_episode in episodes:
+        await memory.put(
+            given_episode,
+            user=given_episode.user,
+            session=given_episode.session,
+            agent=given_episode.agent,
+        )
 
 
 async def ids(memory: MemoryStore, *scope: str | None, limit: int = 100) -> list[str]:
-    return [one.id for one in await memory.recent(*scope, limit=limit)]  # type: ignore[arg-type] # as callers do
+    return [found_episode.id for found_episode in await memory.recent(*scope, limit=limit)]  # type: ignore[arg-type] # as callers do
 
 
 async def versions(memory: EpisodeLog) -> list[tuple[int, str, str]]:
     window = await memory.select(rule(), after=BEGINNING, limit=100)
-    return [(one.seq, one.id, one.content) for one in window.versions]
+    return [(version.seq, version.id, version.content) for version in window.versions]
 
 
 async def test_it_is_a_memory_store(memory: SQLiteMemoryStore) -> None:
@@ -67,8 +72,8 @@ def test_its_methods_take_what_the_port_says_and_are_coroutine_functions() -> No
         asked, taken = inspect.signature(method).parameters, inspect.signature(ours).parameters
         assert list(taken)[: len(asked)] == list(asked)
         extensions = list(taken.values())[len(asked) :]
-        assert all(one.kind is one.KEYWORD_ONLY for one in extensions)
-        assert all(one.default is not one.empty for one in extensions)
+        assert all(extension.kind is extension.KEYWORD_ONLY for extension in extensions)
+        assert all(extension.default is not extension.empty for extension in extensions)
 
 
 async def test_an_episode_that_was_put_comes_back_equal(memory: SQLiteMemoryStore) -> None:
@@ -161,7 +166,7 @@ async def test_concurrent_puts_all_arrive_and_a_bad_one_fails_alone(
         return_exceptions=True,
     )
 
-    assert [type(one) for one in outcomes if one is not None] == [MemoryScopeError]
+    assert [type(outcome) for outcome in outcomes if outcome is not None] == [MemoryScopeError]
     assert sorted(await ids(memory, "alice")) == sorted(one.id for one in good)
 
 
@@ -172,7 +177,7 @@ async def test_concurrent_puts_of_one_id_from_two_scopes_have_one_winner(
         put(memory, episode()), put(memory, episode(user="bob")), return_exceptions=True
     )
 
-    assert [type(one) for one in outcomes] == [type(None), MemoryScopeError]
+    assert [type(outcome) for outcome in outcomes] == [type(None), MemoryScopeError]
 
 
 async def test_a_cancelled_put_breaks_no_other(memory: SQLiteMemoryStore) -> None:
@@ -183,7 +188,7 @@ async def test_a_cancelled_put_breaks_no_other(memory: SQLiteMemoryStore) -> Non
 
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert [one for one in outcomes[1::2] if one is not None] == []
+    assert [outcome for outcome in outcomes[1::2] if outcome is not None] == []
     assert {f"e{n}" for n in range(1, 20, 2)} <= set(await ids(memory, "alice"))
     await put(memory, episode("after"))
 

@@ -42,7 +42,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def insert(folder: Path, *episodes: Episode) -> None:
     with closing(sqlite3.connect(folder / "memory.db")) as host, host:
-        host.executemany(INSERT, [row(one) for one in episodes])
+        host.executemany(INSERT, [row(given_episode) for given_episode in episodes])
 
 
 def store(folder: Path, naive: NaiveTimestamps) -> SQLiteMemoryStore:
@@ -63,8 +63,8 @@ async def test_a_put_and_a_row_of_another_program_mean_the_same_instant(
     assert [(one.id, one.timestamp.isoformat()) for one in found] == [
         ("theirs", instant), ("ours", instant),
     ]  # fmt: skip
-    assert len({one.at for one in window.versions}) == 1
-    assert {one.fault for one in window.versions} == {""}
+    assert len({version.at for version in window.versions}) == 1
+    assert {version.fault for version in window.versions} == {""}
 
 
 CHANGES = [

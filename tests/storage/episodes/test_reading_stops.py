@@ -14,27 +14,15 @@ import pytest
 from slumberd.errors import StoppedError
 from slumberd.filters import sandbox
 from slumberd.model.firing import START
-from slumberd.storage.episodes import windows
 from slumberd.storage.episodes.windows import Reader
 from tests.support.builders import rule
 from tests.support.open_stores import open_stores, stream
+from tests.support.stop_events import ThreadStopAfter
 
 pytestmark = pytest.mark.integration
 
 EPISODES = 6
 Read = Callable[[Reader, sqlite3.Connection], Any]
-
-
-class StopAfter(Event):
-    """An event that is set once it has been asked this many times."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__()
-        self.left = asked
-
-    def is_set(self) -> bool:
-        self.left -= 1
-        return self.left < 0
 
 
 def selected(reader: Reader, connection: sqlite3.Connection) -> list[str]:
@@ -61,15 +49,9 @@ async def connection(tmp_path: Path) -> Any:
         yield opened
 
 
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_DECODED", 2)
-    monkeypatch.setattr(windows, "_PAGE", 4)
-
-
 def reader_of(stop: Event, when_filter: str = "") -> Reader:
     fired = rule(when_filter=when_filter)
-    return Reader(fired, mismatch="quarantine", stop=stop, seconds=60)
+    return Reader(fired, mismatch="quarantine", stop=stop, seconds=60, page_rows=4, decoded_rows=2)
 
 
 @pytest.mark.parametrize("read", READS)
@@ -88,14 +70,14 @@ async def test_read_of_a_stopped_store_returns_nothing(
     connection: sqlite3.Connection, read: Read
 ) -> None:
     with pytest.raises(StoppedError):
-        read(reader_of(StopAfter(0)), connection)
+        read(reader_of(ThreadStopAfter(0)), connection)
 
 
 @pytest.mark.parametrize("read", READS)
 async def test_read_that_is_stopped_within_a_page_ends_there(
     connection: sqlite3.Connection, read: Read
 ) -> None:
-    stop = StopAfter(1)
+    stop = ThreadStopAfter(1)
 
     with pytest.raises(StoppedError):
         read(reader_of(stop), connection)

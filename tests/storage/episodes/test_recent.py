@@ -64,7 +64,7 @@ async def test_undecodable_rows_do_not_use_up_the_limit(
     for n in range(5):
         host.execute(REPLACE, row(episode(f"bad{n}", timestamp=at(n + 1)), content=b"{"))
 
-    assert [one.id for one in await memory.recent("alice", limit=2)] == ["good"]
+    assert [found_episode.id for found_episode in await memory.recent("alice", limit=2)] == ["good"]
 
 
 @pytest.mark.parametrize(("trust", "seen"), [("quarantine", []), ("trust_scope", ["e1"])])
@@ -78,7 +78,7 @@ async def test_a_row_of_a_contested_owner_is_seen_only_by_a_store_that_trusts_th
     host.execute(REPLACE, row(episode(user="bob"), scope_key="/user/alice/session/s1/agent/rag/"))
 
     async with SQLiteMemoryStore(tmp_path / "memory.db", scope_mismatch=trust) as store:
-        assert [one.id for one in await store.recent("alice", limit=2)] == seen
+        assert [found_episode.id for found_episode in await store.recent("alice", limit=2)] == seen
         assert await store.recent("bob", limit=2) == []
 
 
@@ -101,7 +101,10 @@ async def test_a_key_that_is_no_unicode_hides_nothing_else(
         " AS BLOB) || x'ff2f' AS TEXT) WHERE id LIKE 'bad%'"
     )
 
-    assert [one.id for one in await memory.recent(*scope, limit=9)] == ["e2", "e1"]
+    assert [found_episode.id for found_episode in await memory.recent(*scope, limit=9)] == [
+        "e2",
+        "e1",
+    ]
 
 
 async def test_the_agents_of_a_user_are_read_side_by_side(memory: SQLiteMemoryStore) -> None:
@@ -164,7 +167,7 @@ def test_recent_is_what_sorting_everything_would_give(
             host.executemany(REPLACE, [row(one, timestamp=stamp) for one, stamp in told])
         episodes = await memory.recent(user, session, agent, limit=limit)
         await memory.close()
-        return [one.id for one in episodes]
+        return [given_episode.id for given_episode in episodes]
 
     expected = [
         one

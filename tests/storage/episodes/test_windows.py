@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from slumberd.errors import StoppedError
-from slumberd.storage.episodes import windows
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.episodes.windows import Matching
+from slumberd.storage.episodes.windows import Matching, Reader
 from tests.support.builders import rule
 from tests.support.open_stores import stream
 
@@ -29,15 +31,21 @@ pytestmark = pytest.mark.integration
         ),
     ],
 )
-async def test_every_page_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filter: str, found: Matching
-) -> None:
-    monkeypatch.setattr(windows, "_PAGE", 10)
-    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+async def test_every_page_is_counted(tmp_path: Path, filter: str, found: Matching) -> None:
+    path = tmp_path / "memory.db"
+    async with SQLiteMemoryStore(path) as memory:
         await memory.put_many(stream(25))
-        await memory.put_many([one.model_copy(update={"content": "x"}) for one in stream(5)])
+        edited = [episode.model_copy(update={"content": "x"}) for episode in stream(5)]
+        await memory.put_many(edited)
+    reader = Reader(
+        rule(when_filter=filter), mismatch="quarantine", stop=Event(), seconds=60, page_rows=10
+    )
 
-        assert await memory.matching(rule(when_filter=filter)) == found
+    with closing(sqlite3.connect(path)) as connection:
+        reader.prepare(connection)
+        matching = reader.matching(connection)
+
+    assert matching == found
 
 
 async def test_a_store_without_episodes_matches_none(tmp_path: Path) -> None:

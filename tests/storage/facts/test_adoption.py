@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from slumberd.model.episode import Episode
 from tests.support.builders import at, triple
 from tests.support.daemons import Daemon, Home
-from tests.support.stargraph import NoStargraphError, Stargraph, stargraph
+from tests.support.stargraph import Stargraph, stargraph_or_skip
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -27,11 +27,7 @@ KNOWN = ("bob", "carol", "dave")
 
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[Stargraph]:
-    with ExitStack() as stack:
-        try:
-            process = stack.enter_context(stargraph())
-        except NoStargraphError as error:
-            pytest.skip(f"Stargraph itself is not tested: {error}")
+    with stargraph_or_skip() as process:
         yield process
 
 

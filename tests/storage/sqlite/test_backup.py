@@ -9,14 +9,20 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
-from slumberd.storage.sqlite import backup
-from slumberd.storage.sqlite.backup import copy_database, copy_together, is_full, size_of
+from slumberd.storage.sqlite.backup import (
+    CopyLimits,
+    copy_database,
+    copy_together,
+    is_full,
+    size_of,
+)
 from slumberd.storage.sqlite.connection import Pragmas, connect, translate_errors
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -102,11 +108,10 @@ def test_copy_is_whole_and_leaves_no_files_beside_the_original(path: Path, tmp_p
 def test_copy_shows_one_moment_while_another_program_writes(
     path: Path, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "PAGES", 50)
     with writer(path, mode) as wrote:
         for number in range(3):
             wrote.clear()
-            copy_database(path, tmp_path / f"{number}.db")
+            copy_database(path, tmp_path / f"{number}.db", limits=CopyLimits(pages=50))
             assert wrote.wait(PATIENCE_SECONDS), "the writer does not come through"
 
     for number in range(3):
@@ -129,7 +134,8 @@ def test_copies_of_two_files_show_one_moment(
     with effective_claims(paths, mode) as counted:
         for number in range(10):
             counted.clear()
-            copy_together([(path, tmp_path / f"{path.stem}-{number}.db") for path in paths])
+            pairs = [(path, tmp_path / f"{path.stem}-{number}.db") for path in paths]
+            copy_together(pairs, limits=limits)
             assert counted.wait(20), "the writer does not come through"
 
     for number in range(10):
@@ -160,11 +166,7 @@ def test_snapshots_begin_again_when_a_program_commits_between_them(
                         connection.execute("UPDATE t SET n = ?", (begun,))
             return super().execute(sql, *values)
 
-    monkeypatch.setattr(
-        backup,
-        "_open",
-        lambda uri: sqlite3.connect(uri, uri=True, isolation_level=None, factory=Interrupted),
-    )
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Interrupted))
     copy_together([(path, tmp_path / f"copy-{path.name}") for path in paths])
     for connection in writing:
         connection.close()

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from slumberd.cli.commands import status
+from slumberd.diagnostics.host_checks import Machine
 from tests.support.daemons import Daemon, Home
 from tests.support.faults import (
     Disk,
@@ -462,7 +464,7 @@ def test_daemon_starts_and_reads_while_another_program_locks_the_memory(tmp_path
 def test_log_that_a_reader_holds_shrinks_after_the_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slumberd.diagnostics.doctor.LARGE_LOG_BYTES", 200_000)
+    monkeypatch.setattr(status, "THIS_MACHINE", Machine(large_log_bytes=200_000))
     home = home_of(tmp_path, f"{IMPATIENT}{SMALL_LOGS}")
     log = home.state / "facts.db-wal"
 

@@ -67,4 +67,6 @@ def test_statements_after_the_block_are_not_interrupted(connection: sqlite3.Conn
     with interrupting_when(connection, lambda: cancelled):
         cancelled = True
 
-    connection.execute(ENDLESS.replace("FROM n)", "FROM n WHERE i < 99999)"))
+    counted = connection.execute(ENDLESS.replace("FROM n)", "FROM n WHERE i < 99999)"))
+
+    assert counted.fetchone() == (99_999,)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import NamedTuple
 
 import orjson
 
@@ -23,15 +24,23 @@ from slumberd.storage.sqlite.connection import transaction
 
 _SQL = statements("accesses")
 
-SECONDS = 2.0
-"""How long reads wait until they are written, while their event loop runs."""
 
-MANY = 5_000
-"""So many reads are written at once, unless others were within the last `SECONDS`."""
+class AccessLimits(NamedTuple):
+    """How many reads are recorded before they are written, and for how long.
 
-MOST = 10_000
-"""So many reads wait at most; more are not recorded. Writing a read takes as long as reading, 9 us:
-without this limit, a caller that reads without a pause would take twice the time."""
+    Attributes:
+        seconds: How long reads wait until they are written, while their event loop runs.
+        written_at_once: So many reads are written at once, unless others were written within the
+            last `seconds`.
+        most_waiting: So many reads wait at most; more are not recorded. Writing a read takes as
+            long as reading, 9 us: without this limit, a caller that reads without a pause would
+            take twice the time.
+    """
+
+    seconds: float = 2.0
+    written_at_once: int = 5_000
+    most_waiting: int = 10_000
+
 
 _WAIT_MILLISECONDS = 100
 """How long the recorder waits for another program's lock. Puts wait behind it."""
@@ -43,12 +52,13 @@ Write = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 class AccessRecorder:
     """Records reads, and writes them after a while, when they are many, and at the end.
 
-    Reads that cannot be written, since the file is locked or read-only, are kept up to `MOST`.
+    Reads that cannot be written, since the file is locked or read-only, are kept up to a limit.
 
     Args:
         write: Runs a function with the writing connection.
         prepare: Called with the connection, in the transaction, before the first write.
         tell: Called after an episode was logged again.
+        limits: How many reads are recorded, and for how long.
     """
 
     def __init__(
@@ -56,7 +66,9 @@ class AccessRecorder:
         write: Write,
         prepare: Callable[[sqlite3.Connection], None],
         tell: Callable[[], None],
+        limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
     ) -> None:
+        self._limits = limits
         self._write = write
         self._prepare = prepare
         self._tell = tell
@@ -79,7 +91,7 @@ class AccessRecorder:
             eids: Their ids.
             at: When, microseconds since 1970 UTC.
         """
-        if kept := eids[: MOST - self._count]:
+        if kept := eids[: self._limits.most_waiting - self._count]:
             self._reads.append((at, kept))
             self._count += len(kept)
             self._schedule(asyncio.get_running_loop())
@@ -88,10 +100,11 @@ class AccessRecorder:
         """Schedule a write of the recorded reads."""
         if self._loop is not loop:  # the last one may have ended before its alarm
             self._loop, self._alarm, self._writing, self._begun_at = loop, None, None, -math.inf
-        if self._count >= MANY and loop.time() - self._begun_at >= SECONDS:
+        seconds, many, _ = self._limits
+        if self._count >= many and loop.time() - self._begun_at >= seconds:
             self._begin()
         elif self._alarm is None:
-            self._alarm = loop.call_later(SECONDS, self._begin)
+            self._alarm = loop.call_later(seconds, self._begin)
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()

@@ -30,6 +30,7 @@ from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.access_tracking import AccessLimits
 from slumberd.storage.episodes.batch_deltas import classify_all, log_left_out
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
 from slumberd.storage.episodes.erasure import (
@@ -95,6 +96,7 @@ class SQLiteMemoryStore:
         clock: The time of `consolidate`'s promotions, of `migrate` and of reads.
         traceless: Whether reads change neither the file nor its directory; each read opens it.
         misspelled: Called once for each key of metadata that is probably misspelled.
+        access_limits: How many reads are recorded before they are written, and for how long.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -110,6 +112,7 @@ class SQLiteMemoryStore:
         clock: Clock | None = None,
         traceless: bool = False,
         misspelled: Callable[[Misspelling], None] = log_misspelling,
+        access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
     ) -> None:
         self._path = Path(path)
         database = TracelessDatabase if traceless else Database
@@ -129,6 +132,7 @@ class SQLiteMemoryStore:
             lambda work: self._database.write(work),
             self._installation.complete,
             partial(notify_watches, self._path),
+            access_limits,
         )
         self._notes = not traceless
         self._spelling = SpellingReporter(misspelled)

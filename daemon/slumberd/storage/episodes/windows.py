@@ -59,8 +59,12 @@ Found = tuple[int, int, Sequence[Any]]
 
 _LOG = statements("episode_log")
 _EPISODES = statements("episodes")
-_PAGE = 5_000
-_DECODED = 500
+PAGE_ROWS = 5_000
+"""Episodes that a pass over all of them reads at a time, by default."""
+
+DECODED_ROWS = 500
+"""Episodes that are decoded between two checks for a stop, by default."""
+
 _CLAIM_COLUMNS = frozenset({"intent", "subject", "predicate", "object"})
 _TEXT_COLUMNS = _CLAIM_COLUMNS | {"content", "source_node", "metadata"}
 
@@ -74,12 +78,14 @@ class Reader:
         naive: The zone of a timestamp without an offset.
         stop: When set, a running pass raises `StoppedError`.
         seconds: How long the filter may take for one batch.
+        page_rows: Episodes that a pass over all of them reads at a time.
+        decoded_rows: Episodes that are decoded between two checks of `stop`.
 
     Raises:
         FilterError: The rule's filter may not run.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # one for each setting
         self,
         rule: ConsolidationRule,
         *,
@@ -87,7 +93,11 @@ class Reader:
         naive: NaiveTimestamps = "local",
         stop: Event,
         seconds: float,
+        page_rows: int = PAGE_ROWS,
+        decoded_rows: int = DECODED_ROWS,
     ) -> None:
+        self._page_rows = page_rows
+        self._decoded_rows = decoded_rows
         self._decode = partial(decode, mismatch=mismatch, naive=naive)
         self._naive = naive
         self._stop = stop
@@ -134,13 +144,15 @@ class Reader:
     def selected(self, connection: sqlite3.Connection) -> Iterator[EpisodeVersion]:
         """Yield every readable episode that the filter selects; no other is decoded."""
         after = -(2**63)
-        while rows := _fetch(connection, _EPISODES["page"], {"after": after, "limit": _PAGE}):
+        while rows := _fetch(
+            connection, _EPISODES["page"], {"after": after, "limit": self._page_rows}
+        ):
             after = rows[-1][0]
             verdict = self._judge(connection, [row[0] for row in rows])
             chosen = rows if verdict is None else [one for one in rows if one[0] in verdict.matched]
-            for first in range(0, len(chosen), _DECODED):
+            for first in range(0, len(chosen), self._decoded_rows):
                 self._check_stopped()
-                found = self._decode_page(verdict, chosen[first : first + _DECODED])
+                found = self._decode_page(verdict, chosen[first : first + self._decoded_rows])
                 yield from (version for version in found if not version.fault)
 
     def _decode_page(
@@ -155,7 +167,7 @@ class Reader:
     def matching(self, connection: sqlite3.Connection) -> Matching:
         """Count the episodes that the filter selects, without decoding them."""
         after, found = -(2**63), Matching()
-        while rows := connection.execute(_EPISODES["rowids"], (after, _PAGE)).fetchall():
+        while rows := connection.execute(_EPISODES["rowids"], (after, self._page_rows)).fetchall():
             self._check_stopped()
             page = [rid for (rid,) in rows]
             after = page[-1]
@@ -167,9 +179,9 @@ class Reader:
     ) -> list[EpisodeVersion]:
         verdict = self._judge(connection, [rid for _, rid, _ in found])
         versions: list[EpisodeVersion] = []
-        for first in range(0, len(found), _DECODED):
+        for first in range(0, len(found), self._decoded_rows):
             self._check_stopped()
-            some = found[first : first + _DECODED]
+            some = found[first : first + self._decoded_rows]
             if verdict is None:
                 versions += [self._decode(seq, row) for seq, _, row in some]
             else:

@@ -106,6 +106,11 @@ class FactReader:
     async def replay(self, path: Path) -> Replay:
         """Rebuild the facts in a new file from the ledger alone, and compare.
 
+        Args:
+            path: The new file.
+            part_rows: Ledger rows that replay resolves at a time; more when they depend on each
+                other.
+
         Raises:
             OutputExistsError: The new file exists already.
             LedgerKeyError: The store does not have the key of the ledger's first row.

@@ -7,9 +7,16 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import NamedTuple
 
 from slumberd.errors import SchemaError, StoreBusyError, StoreError
-from slumberd.storage.sqlite.connection import Pragmas, data_version, snapshot, translate_errors
+from slumberd.storage.sqlite.connection import (
+    BUSY_SECONDS,
+    Pragmas,
+    data_version,
+    snapshot,
+    translate_errors,
+)
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, untouched
 
 OnProgress = Callable[[int, int], object]
@@ -103,9 +110,11 @@ def copy_together(
         _copy_each(pairs, reading, on_progress)
 
 
-def _open_for_reading(stack: ExitStack, source: Path, how: str) -> sqlite3.Connection:
+def _open_for_reading(
+    stack: ExitStack, source: Path, how: str, limits: CopyLimits
+) -> sqlite3.Connection:
     with translate_errors(source, _PRAGMAS):
-        return stack.enter_context(closing(_open(f"{source.absolute().as_uri()}?{how}")))
+        return stack.enter_context(closing(_open(f"{source.absolute().as_uri()}?{how}", limits)))
 
 
 def _copy_each(
@@ -136,7 +145,7 @@ def _begin_together(sources: Sequence[Path], reading: Sequence[sqlite3.Connectio
             return
         for connection in reading:
             connection.execute("ROLLBACK")
-    raise StoreBusyError(sources[0], _PRAGMAS.busy_seconds)
+    raise StoreBusyError(sources[0], limits.busy_seconds)
 
 
 def _versions(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) -> list[int]:
@@ -154,7 +163,10 @@ def check_not_in_use(path: Path) -> None:
         StoreBusyError: A program has it open.
     """
     try:
-        with translate_errors(path, _PRAGMAS), closing(_open(f"{path.as_uri()}?mode=rw")) as alone:
+        with (
+            translate_errors(path, _PRAGMAS),
+            closing(_open(f"{path.as_uri()}?mode=rw", _USUAL)) as alone,
+        ):
             alone.execute("PRAGMA busy_timeout = 0")
             # Set before the first read, so that any other connection makes the read fail.
             alone.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -171,7 +183,7 @@ def _sibling(path: Path, end: str) -> Path:
 def _copy(source: Path, target: Path, on_progress: OnProgress, how: str) -> None:
     with (
         translate_errors(source, _PRAGMAS),
-        closing(_open(f"{source.absolute().as_uri()}?{how}")) as reading,
+        closing(_open(f"{source.absolute().as_uri()}?{how}", limits)) as reading,
         closing(_create(target)) as writing,
     ):
         if _journal_of(reading) == "wal":
@@ -194,8 +206,8 @@ def _copy_snapshot(
         reading.backup(writing, pages=PAGES, progress=_CopyProgress(source, on_progress, 0))
 
 
-def _open(uri: str) -> sqlite3.Connection:
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_PRAGMAS.busy_seconds)
+def _open(uri: str, limits: CopyLimits) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=limits.busy_seconds)
 
 
 def _create(target: Path) -> sqlite3.Connection:
@@ -222,7 +234,7 @@ class _CopyProgress:
     def __call__(self, status: int, remaining: int, total: int) -> None:
         """Take the state of one step; SQLite calls this."""
         if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusyError(self._path, _PRAGMAS.busy_seconds)
+            raise StoreBusyError(self._path, self._busy_seconds)
         if self._remaining is not None and remaining >= self._remaining > 0:
             self._restarts -= 1
         if self._restarts < 0:
