@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slumberd.storage.facts.ledger import BACKLOG_PAGES
+from slumberd.storage.facts.ledger import CheckpointPolicy
 from slumberd.storage.sqlite.connection import Pragmas, _configure
 from tests.bench.measuring import timed
 
@@ -80,7 +80,7 @@ def main(consolidated: str, path: str) -> None:
         closing(sqlite3.connect(path, isolation_level=None)) as target,
     ):
         _configure(target, FACTS, "write")
-        target.execute(f"PRAGMA wal_autocheckpoint = {BACKLOG_PAGES:d}")
+        target.execute(f"PRAGMA wal_autocheckpoint = {CheckpointPolicy().backlog_pages:d}")
         create(source, target)
         costs = [timed(partial(write, target, rows))[1] for rows in batches(source)]
         costs.append(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.commands.delta_output import print_firings
+from slumberd.cli.commands.fire import print_firings
 from tests.support.builders import at, triple
 from tests.support.installation import Installation, environment, wait_until
 

@@ -22,7 +22,8 @@ from slumberd.model.firing import START as LOG_START
 from slumberd.model.firing import Position, Window
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
-from slumberd.storage.facts import ledger, lifecycle
+from slumberd.storage.facts import lifecycle
+from slumberd.storage.facts.ledger import CheckpointPolicy
 from slumberd.storage.facts.lifecycle import head_of
 from slumberd.storage.sqlite.database import Database
 from tests.support.builders import START, at, episode, rule, triple
@@ -192,7 +193,6 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
 async def test_single_batch_of_a_backlog_checkpoints_the_file(
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(ledger, "BACKLOG_ROWS", 5)
     log = tmp_path / "facts.db-wal"
     policy = CheckpointPolicy(backlog_rows=5)
     async with open_stores(tmp_path, checkpoints=policy) as home:
@@ -209,8 +209,7 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted, stop = Event(), asyncio.Event()
-    monkeypatch.setattr(ledger, "BACKLOG_ROWS", 1)
-    monkeypatch.setattr(ledger, "LOOK_SECONDS", 0.001)
+    policy = CheckpointPolicy(backlog_rows=1, check_seconds=0.001)
     monkeypatch.setattr(Database, "interrupt", lambda _: interrupted.set())
     async with open_stores(tmp_path, batch=2, checkpoints=policy) as home:
         await home.put(*stream(4))

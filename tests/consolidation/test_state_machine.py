@@ -15,7 +15,6 @@ from slumberd.consolidation.precedence import Evaluation, History
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.sql_statements import statements
-from slumberd.storage.audit import partition
 from slumberd.storage.facts.ledger import SQLiteLedger
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.consolidation.test_precedence_by_oracle import DEPTH, LaterAndLater

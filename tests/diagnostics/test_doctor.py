@@ -589,7 +589,7 @@ def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> Non
 
 
 def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
-    assert ids_of(check_disk_space(tmp_path, 10**18)) == ["disk.low"]
+    assert ids_of(check_disk_space(tmp_path, 10**18, Machine())) == ["disk.low"]
     assert ids_of(check_time_zones(["Mars/Olympus"])) == ["timezone.missing"]
     assert ids_of(check_time_zones(["Asia/Tokyo"])) == []
 

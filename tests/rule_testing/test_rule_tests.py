@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.rule_testing.loader import load_trials
-from slumberd.rule_testing.runner import Verdict, tried
+from slumberd.rule_testing.runner import Verdict, run_trial
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
@@ -396,7 +396,7 @@ def test_one_directory_may_contain_rules_and_tests(rules: Path) -> None:
 def run_trials_of(file: Path, text: str, in_memory: Path) -> list[Verdict]:
     file.write_text(text)
     trials = load_trials([file], timezone="UTC")
-    return [asyncio.run(tried(trial, in_memory)) for trial in trials]
+    return [asyncio.run(run_trial(trial, in_memory)) for trial in trials]
 
 
 def test_files_are_kept_in_memory_and_none_is_left_behind(rules: Path, tmp_path: Path) -> None:

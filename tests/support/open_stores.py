@@ -20,7 +20,7 @@ from slumberd.service.composition import Stores
 from slumberd.service.operations import Operations
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.lifecycle import CheckpointPolicy
+from slumberd.storage.facts.ledger import CheckpointPolicy
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import BUSY_SECONDS
 from tests.support.builders import START, at, rule, triple

@@ -20,6 +20,7 @@ from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts import ledger
+from slumberd.storage.facts.ledger import CheckpointPolicy
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule
 from tests.support.disk import Disk, Fate

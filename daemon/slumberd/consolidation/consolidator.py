@@ -252,7 +252,7 @@ class Consolidator:
                     return
 
     async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
-        """Report what a firing would do now, to at most `MAX_PREVIEWED_ROWS` log rows."""
+        """Report what a firing would do now, to at most `Sizes.previewed` log rows."""
         mark = await self._ledger.watermarks.position(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
@@ -290,7 +290,7 @@ class Consolidator:
         call = FiringCall(FireRequest(rule, "backfill", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermarks.position(rule.id) or START
-        limit = MAX_PREVIEWED_ROWS if dry_run else self._batch
+        limit = self._sizes.previewed if dry_run else self._batch
         after = START
         while after.seq < mark.seq:
             window = await self._episodes.select(rule, after=after, limit=limit, upto=mark.seq)

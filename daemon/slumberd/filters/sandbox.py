@@ -190,11 +190,11 @@ class Filter:
             """Return whether to abort the query."""
             return self._stop.is_set() or time.monotonic() > deadline
 
-        with _restrict(connection, rids, cancelled):
+        with _restrict(connection, rids, cancelled, self._steps):
             return self.judge_restricted(connection, rids)
 
     def judge_restricted(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
-        """Do the same as `judge`, on a connection that is restricted and has the rows already."""
+        """Do the same as `select`, on a connection that is restricted and has the rows already."""
         verdict = Verdict()
         self._compile(connection)
         self._judge(connection, sorted(rids), verdict)
@@ -313,9 +313,12 @@ def _fill(connection: sqlite3.Connection, rids: Iterable[int]) -> None:
 
 @contextmanager
 def _restrict(
-    connection: sqlite3.Connection, rids: Iterable[int], cancelled: Callable[[], bool]
+    connection: sqlite3.Connection,
+    rids: Iterable[int],
+    cancelled: Callable[[], bool],
+    steps: int = STEPS,
 ) -> Iterator[None]:
-    """Allow only filters on a connection, over these rows, and interrupt them once it is late."""
+    """Allow only filters on a connection, over these rows, and interrupt them once `cancelled`."""
     _fill(connection, rids)
     with clockless(connection), _confine(connection, cancelled, steps):
         yield

@@ -70,8 +70,13 @@ class Verdict:
         return not (self.findings or self.refused)
 
 
-async def run_trial(trial: Trial) -> Verdict:
-    """Run one trial, on stores of its own."""
+async def run_trial(trial: Trial, in_memory: Path = IN_MEMORY) -> Verdict:
+    """Run one trial, on stores of its own.
+
+    Args:
+        trial: The trial.
+        in_memory: A directory in memory. When it is not writable, the stores are on disk.
+    """
     findings: list[Finding] = []
     try:
         async with _open_stage(trial, in_memory) as stage:

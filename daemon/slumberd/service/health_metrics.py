@@ -56,7 +56,7 @@ class TallyCounter:
             StoreError: A store cannot be read.
         """
         facts = stores.facts
-        while found := await facts.reads.counts(self._upto, limit=AT_ONCE):
+        while found := await facts.reads.counts(self._upto, limit=self._at_once):
             for number, rule, channels in found:
                 self._sums[rule] = self._sums[rule].plus(BatchTotals.of(channels))
                 self._upto = number

@@ -96,7 +96,7 @@ def test_verify_reads_facts_by_key_when_the_numbers_of_keys_are_mixed(
                 list(KeyPages(copy, DEPTH, page_rows))
             assert verify(copy, DEPTH)[2] is None
             copy.execute("UPDATE facts SET confidence = 0.25")
-            assert verify(copy, DEPTH, page_rows=page_rows)[2] is not None
+            assert verify(copy, DEPTH)[2] is not None
 
 
 def test_a_claim_without_the_number_of_its_key_is_found(

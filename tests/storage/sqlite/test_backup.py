@@ -106,7 +106,7 @@ def test_copy_is_whole_and_leaves_no_files_beside_the_original(path: Path, tmp_p
 
 
 def test_copy_shows_one_moment_while_another_program_writes(
-    path: Path, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, mode: str, tmp_path: Path
 ) -> None:
     with writer(path, mode) as wrote:
         for number in range(3):
@@ -119,12 +119,9 @@ def test_copy_shows_one_moment_while_another_program_writes(
         assert a == b > 0
 
 
-def test_copies_of_two_files_show_one_moment(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backup, "PAGES", 1)
-    # A writer that never rests lets a reader of a rollback journal wait as long as it likes.
-    monkeypatch.setattr(backup, "_PRAGMAS", Pragmas(busy_seconds=PATIENCE_SECONDS))
+def test_copies_of_two_files_show_one_moment(mode: str, tmp_path: Path) -> None:
+    # A reader of a rollback journal waits for a writer that never pauses.
+    limits = CopyLimits(pages=1, busy_seconds=PATIENCE_SECONDS)
     paths = [tmp_path / "a.db", tmp_path / "b.db"]
     for path in paths:
         with closing(connected(path, mode)) as connection:

@@ -31,9 +31,8 @@ _LEDGER = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external_changes")
 
-PAGE_ROWS = 200
-"""Ledger rows on one page, unless the caller says another number. So few stay in a processor's
-cache."""
+ROWS = 200
+"""Ledger rows on one page; more only of a single key. So few stay in a processor's cache."""
 
 _Row = tuple[Any, ...]
 _Problem = tuple[Any, str]
@@ -49,11 +48,6 @@ class MixedKeysError(Exception):
 class KeyPages:
     """The facts that the ledger makes current, a page of keys at a time, by the keys' numbers.
 
-    Args:
-        connection: Inside a snapshot.
-        depth: Links of lineage.
-        page_rows: Ledger rows on one page; more only of a single key.
-
     Attributes:
         summaries: Compares the stored summaries of the keys that were read.
     """
@@ -61,7 +55,6 @@ class KeyPages:
     def __init__(self, connection: sqlite3.Connection, depth: int, rows: int = ROWS) -> None:
         """Read pages of about so many ledger rows."""
         self._connection = connection
-        self._page_rows = page_rows
         self._depth = depth
         self._rows = rows
         self._multi = channels_at(connection)
@@ -213,9 +206,7 @@ class PartialComparison(NamedTuple):
     found: int
 
 
-def first_changed_fact(
-    connection: sqlite3.Connection, depth: int, page_rows: int = PAGE_ROWS
-) -> Break | None:
+def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
     """Return the first fact or summary that differs from the ledger; None when all agree.
 
     Changes by other programs that the ledger does not record yet come last.
@@ -223,11 +214,10 @@ def first_changed_fact(
     Args:
         connection: Inside a snapshot.
         depth: Links of lineage.
-        page_rows: Ledger rows that are compared at a time.
     """
     touched = _read_texts(connection, _EXTERNAL["all_changed_ids"])
     pending = ""
-    changed, summary = _find_changes(connection, depth, page_rows)
+    changed, summary = _find_changes(connection, depth)
     for fact_id, problem in changed:
         if (fact_id or "") not in touched:
             return Break(0, f"fact {fact_id!r} {problem}")
@@ -244,13 +234,10 @@ def _read_texts(
         return {text for (text,) in connection.execute(sql, parameters)}
 
 
-def _find_changes(
-    connection: sqlite3.Connection, depth: int, page_rows: int
-) -> tuple[list[_Problem], str]:
+def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Problem], str]:
     """Return the facts that differ, by id, then the missing facts; and what a summary has wrong."""
     summary = ""
-    by_number = KeyPages(connection, depth, page_rows)
-    pages: Iterable[Sequence[CurrentFact]] = by_number
+    pages: Iterable[Sequence[CurrentFact]] = (by_number := KeyPages(connection, depth))
     try:
         comparison = _compare(connection, pages)
         summary = _find_changed_summary(connection, by_number.summaries)

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 _SQL = statements("partition")
 
-PART_ROWS = 200
-"""Ledger rows in one part, unless the caller says another number."""
+ROWS = 200
+"""Ledger rows in one part; more only where rows depend on one another."""
 
 
 class DependentPartsError(Exception):
@@ -38,10 +38,6 @@ class Partition:
 
     Each row is in exactly one part, except rows of firings and erased rows, which are in none.
     This holds only if each key has one number.
-
-    Args:
-        connection: A connection that may read only.
-        part_rows: Ledger rows in one part; more only where rows depend on one another.
     """
 
     def __init__(self, connection: sqlite3.Connection, rows: int = ROWS) -> None:

@@ -105,7 +105,6 @@ def rebuild(
         os.close(create_file(path))
     except FileExistsError as error:
         raise OutputExistsError(path) from error
-    divide = partial(Partition, part_rows=part_rows)
     try:
         replay = traceless(live, partial(_rebuild, live, path, depth, key, part_rows))
     except BaseException:

@@ -19,7 +19,7 @@ import orjson
 from slumberd.model.episode import microseconds
 from slumberd.model.record import Break, Checkpoint
 from slumberd.sql_statements import statements
-from slumberd.storage.audit.fact_check import PAGE_ROWS, first_changed_fact
+from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
 from slumberd.storage.ledger.rows import (
     CLAIM,
@@ -68,7 +68,6 @@ def verify(
     against: Iterable[Checkpoint] = (),
     *,
     chain_only: bool = False,
-    page_rows: int = PAGE_ROWS,
 ) -> tuple[int, str, Break | None]:
     """Verify a ledger; return the number of rows read, the head and the first break.
 
@@ -78,7 +77,6 @@ def verify(
         against: Checkpoints that a log has of this ledger.
         chain_only: Verify only the chain and the checkpoints; skip the commitments of the rows'
             contents, the tables beside the ledger and the facts.
-        page_rows: Ledger rows whose facts are compared at a time.
 
     Raises:
         LedgerKeyError: The key of the connection is not the key of the ledger.
@@ -95,7 +93,7 @@ def verify(
                 or first_changed_schema(connection)
                 or _first_changed_name(connection)
                 or first_changed_table(connection)
-                or first_changed_fact(connection, depth, page_rows)
+                or first_changed_fact(connection, depth)
             )
     return count, head.hex(), broken
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from threading import Event
+from typing import NamedTuple
 
 import orjson
 
@@ -33,14 +34,22 @@ from slumberd.storage.sqlite.connection import interrupting_when
 
 _SQL = statements("ledger")
 
-BACKLOG_ROWS = 2_000
-"""A batch of so many rows counts as a backlog, which checkpoints would slow down by a quarter."""
 
-BACKLOG_PAGES, EVERYDAY_PAGES = 50_000, 1_000
-"""Pages of 4 KiB in the write-ahead log at which SQLite checkpoints."""
+class CheckpointPolicy(NamedTuple):
+    """When SQLite checkpoints the write-ahead log of the facts.
 
-LOOK_SECONDS = 0.02
-"""Seconds between two checks whether to interrupt a commit."""
+    Attributes:
+        backlog_rows: A batch of so many rows counts as a backlog. Checkpoints as usual would make
+            a backlog a quarter slower.
+        backlog_pages: Pages of 4 KiB at which SQLite checkpoints during a backlog.
+        usual_pages: Pages at which SQLite checkpoints after a backlog.
+        check_seconds: Seconds between two checks whether to interrupt a commit.
+    """
+
+    backlog_rows: int = 2_000
+    backlog_pages: int = 50_000
+    usual_pages: int = 1_000
+    check_seconds: float = 0.02
 
 
 class SQLiteLedger:
@@ -54,6 +63,7 @@ class SQLiteLedger:
         file: The file of facts.
         watermarks: Its table of watermarks.
         comparer: Returns what compares texts, for rules that compare; None when there is none.
+        checkpoints: When SQLite checkpoints the write-ahead log.
     """
 
     def __init__(
@@ -61,11 +71,13 @@ class SQLiteLedger:
         file: FactFile,
         watermarks: WatermarkTable,
         comparer: Callable[[], TextComparer] | None = None,
+        checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
     ) -> None:
         self.watermarks = watermarks
         self.skips_checkpoint = False
         self._file = file
         self._comparer = comparer
+        self._checkpoints = checkpoints
         self._catching_up = False
 
     async def commit(
@@ -84,13 +96,15 @@ class SQLiteLedger:
             StoppedError: `cancelled` returned True; nothing is written.
         """
         self.skips_checkpoint = False
-        backlog = sum(map(len, candidates.values())) >= BACKLOG_ROWS
+        backlog = sum(map(len, candidates.values())) >= self._checkpoints.backlog_rows
         self._catching_up |= backlog
         database, written = self._file.database, Event()
 
         def work(connection: sqlite3.Connection) -> Outcome:
             if backlog:
-                connection.execute(f"PRAGMA wal_autocheckpoint = {BACKLOG_PAGES:d}")
+                connection.execute(
+                    f"PRAGMA wal_autocheckpoint = {self._checkpoints.backlog_pages:d}"
+                )
             try:
                 with (
                     self._file.append_transaction(connection) as noticed,
@@ -108,7 +122,8 @@ class SQLiteLedger:
             return await database.write(work)
         # No progress handler ends the checkpoint after the commit of a backlog.
         with database.interrupting(
-            lambda: written.is_set() and cancelled(), every_seconds=LOOK_SECONDS
+            lambda: written.is_set() and cancelled(),
+            every_seconds=self._checkpoints.check_seconds,
         ):
             return await database.write(work)
 
@@ -152,7 +167,7 @@ class SQLiteLedger:
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {EVERYDAY_PAGES:d}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoints.usual_pages:d}")
 
         if self._catching_up:
             await self._file.database.write(work)

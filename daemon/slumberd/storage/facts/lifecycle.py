@@ -43,23 +43,6 @@ T = TypeVar("T")
 Values = tuple[Any, ...] | dict[str, Any]
 
 
-class CheckpointPolicy(NamedTuple):
-    """When SQLite checkpoints the write-ahead log of the facts.
-
-    Attributes:
-        backlog_rows: A batch of so many rows counts as a backlog. Checkpoints as usual would make
-            a backlog a quarter slower.
-        backlog_pages: Pages of 4 KiB at which SQLite checkpoints during a backlog.
-        usual_pages: Pages at which SQLite checkpoints after a backlog.
-        check_seconds: Seconds between two checks whether to interrupt a commit.
-    """
-
-    backlog_rows: int = 2_000
-    backlog_pages: int = 50_000
-    usual_pages: int = 1_000
-    check_seconds: float = 0.02
-
-
 class FactFile:
     """The SQLite file that holds facts and their ledger, and the transactions on it.
 

@@ -21,7 +21,7 @@ from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.facts.erasures import ErasureTable
-from slumberd.storage.facts.ledger import SQLiteLedger
+from slumberd.storage.facts.ledger import CheckpointPolicy, SQLiteLedger
 from slumberd.storage.facts.lifecycle import LINEAGE_DEPTH, FactFile
 from slumberd.storage.facts.manual_statements import assertion_of, lineage_entry
 from slumberd.storage.facts.promotion_feed import PromotionFeed
@@ -55,6 +55,7 @@ class SQLiteFactStore:
         traceless: Whether reads leave no files beside a database that no program has open; each
             read then opens the file.
         comparer: Returns what compares texts, for rules that compare; None when there is none.
+        checkpoints: When SQLite checkpoints the write-ahead log.
     """
 
     def __init__(  # noqa: PLR0913 # one per setting
@@ -67,6 +68,7 @@ class SQLiteFactStore:
         key: bytes | None = None,
         traceless: bool = False,
         comparer: Callable[[], TextComparer] | None = None,
+        checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
     ) -> None:
         self.file = FactFile(
             path,
@@ -78,7 +80,7 @@ class SQLiteFactStore:
         )
         self.reads = FactReader(self.file)
         self.watermarks = WatermarkTable(self.file)
-        self.ledger = SQLiteLedger(self.file, self.watermarks, comparer)
+        self.ledger = SQLiteLedger(self.file, self.watermarks, comparer, checkpoints)
         self.erasures = ErasureTable(self.file)
         self.promotion_feed = PromotionFeed(self.file)
 

@@ -168,8 +168,8 @@ def _pinned_at(value: object) -> int:
     return found
 
 
-CHANGES_A_FIRING = 2_000
-"""At most so many changes are recorded as one firing, unless the caller says another number."""
+CHUNK = 2_000
+"""At most so many changes are recorded as one firing."""
 
 _SQL = statements("external_changes")
 _LEDGER = statements("ledger")

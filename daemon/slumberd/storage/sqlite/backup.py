@@ -23,8 +23,21 @@ OnProgress = Callable[[int, int], object]
 """Called with the number of copied pages and the number of all pages."""
 
 _PRAGMAS = Pragmas()
-PAGES = 2_000
-"""Pages that are copied at a time. The writer of a rollback journal waits for so many at most."""
+
+
+class CopyLimits(NamedTuple):
+    """How a copy shares a file with its writers.
+
+    Attributes:
+        pages: Pages that are copied at a time. A writer of a rollback journal waits for no more.
+        busy_seconds: How long the copy waits for another process's lock.
+    """
+
+    pages: int = 2_000
+    busy_seconds: float = BUSY_SECONDS
+
+
+_USUAL = CopyLimits()
 
 _SNAPSHOT_ATTEMPTS = 1_000
 """How often snapshots of several files begin again because a program committed in between."""
@@ -53,7 +66,13 @@ def is_full(error: StoreError) -> bool:
     return (getattr(error.__cause__, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_FULL
 
 
-def copy_database(source: Path, target: Path, on_progress: OnProgress = lambda *_: None) -> None:
+def copy_database(
+    source: Path,
+    target: Path,
+    on_progress: OnProgress = lambda *_: None,
+    *,
+    limits: CopyLimits = _USUAL,
+) -> None:
     """Copy one SQLite file as of one moment; the copy and writers do not wait for each other.
 
     A file that no program has open is read without locks, which needs no permission to write
@@ -63,6 +82,7 @@ def copy_database(source: Path, target: Path, on_progress: OnProgress = lambda *
         source: The file; it may be in use.
         target: The new file; only this user may read it.
         on_progress: Called after each step.
+        limits: How the copy shares the file with its writers.
 
     Raises:
         PermissionDeniedError: The file may not be read.
@@ -72,15 +92,18 @@ def copy_database(source: Path, target: Path, on_progress: OnProgress = lambda *
     """
     before = untouched(source)
     if before is not None:
-        _copy(source, target, on_progress, UNCHANGING)
+        _copy(source, target, on_progress, UNCHANGING, limits)
         if untouched(source) == before:
             return
         target.unlink()
-    _copy(source, target, on_progress, LOCKED)
+    _copy(source, target, on_progress, LOCKED, limits)
 
 
 def copy_together(
-    pairs: Sequence[tuple[Path, Path]], on_progress: OnProgress = lambda *_: None
+    pairs: Sequence[tuple[Path, Path]],
+    on_progress: OnProgress = lambda *_: None,
+    *,
+    limits: CopyLimits = _USUAL,
 ) -> None:
     """Copy several SQLite files as of one moment: no commit to any of them lies in between.
 
@@ -91,6 +114,7 @@ def copy_together(
     Args:
         pairs: Each file, and the new file for its copy.
         on_progress: Called after each step of each file.
+        limits: How the copies share the files with their writers.
 
     Raises:
         StoreError: As `copy_database`.
@@ -98,16 +122,16 @@ def copy_together(
     before = [untouched(source) for source, _ in pairs]
     if None not in before:
         with ExitStack() as stack:
-            reading = [_open_for_reading(stack, source, UNCHANGING) for source, _ in pairs]
-            _copy_each(pairs, reading, on_progress)
+            reading = [_open_for_reading(stack, source, UNCHANGING, limits) for source, _ in pairs]
+            _copy_each(pairs, reading, on_progress, limits)
         if [untouched(source) for source, _ in pairs] == before:
             return
         for _, target in pairs:
             target.unlink()
     with ExitStack() as stack:
-        reading = [_open_for_reading(stack, source, LOCKED) for source, _ in pairs]
-        _begin_together([source for source, _ in pairs], reading)
-        _copy_each(pairs, reading, on_progress)
+        reading = [_open_for_reading(stack, source, LOCKED, limits) for source, _ in pairs]
+        _begin_together([source for source, _ in pairs], reading, limits)
+        _copy_each(pairs, reading, on_progress, limits)
 
 
 def _open_for_reading(
@@ -121,13 +145,17 @@ def _copy_each(
     pairs: Sequence[tuple[Path, Path]],
     reading: Sequence[sqlite3.Connection],
     on_progress: OnProgress,
+    limits: CopyLimits,
 ) -> None:
     for (source, target), connection in zip(pairs, reading, strict=True):
         with translate_errors(source, _PRAGMAS), closing(_create(target)) as writing:
-            connection.backup(writing, pages=PAGES, progress=_CopyProgress(source, on_progress, 0))
+            progress = _CopyProgress(source, on_progress, 0, limits.busy_seconds)
+            connection.backup(writing, pages=limits.pages, progress=progress)
 
 
-def _begin_together(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) -> None:
+def _begin_together(
+    sources: Sequence[Path], reading: Sequence[sqlite3.Connection], limits: CopyLimits
+) -> None:
     """Begin to read each file, all as of one moment.
 
     The versions of all files are read before the first snapshot begins and after the last one. A
@@ -180,30 +208,36 @@ def _sibling(path: Path, end: str) -> Path:
     return path.with_name(path.name + end)
 
 
-def _copy(source: Path, target: Path, on_progress: OnProgress, how: str) -> None:
+def _copy(
+    source: Path, target: Path, on_progress: OnProgress, how: str, limits: CopyLimits
+) -> None:
     with (
         translate_errors(source, _PRAGMAS),
         closing(_open(f"{source.absolute().as_uri()}?{how}", limits)) as reading,
         closing(_create(target)) as writing,
     ):
         if _journal_of(reading) == "wal":
-            _copy_snapshot(source, reading, writing, on_progress)
+            _copy_snapshot(source, reading, writing, on_progress, limits)
             return
         try:
-            reading.backup(
-                writing, pages=PAGES, progress=_CopyProgress(source, on_progress, _RESTARTS)
-            )
+            progress = _CopyProgress(source, on_progress, _RESTARTS, limits.busy_seconds)
+            reading.backup(writing, pages=limits.pages, progress=progress)
         except _KeepsChangingError:
-            _copy_snapshot(source, reading, writing, on_progress)
+            _copy_snapshot(source, reading, writing, on_progress, limits)
 
 
 def _copy_snapshot(
-    source: Path, reading: sqlite3.Connection, writing: sqlite3.Connection, on_progress: OnProgress
+    source: Path,
+    reading: sqlite3.Connection,
+    writing: sqlite3.Connection,
+    on_progress: OnProgress,
+    limits: CopyLimits,
 ) -> None:
     with snapshot(reading):
         # Only a read begins the snapshot. The copy shows this moment, and never begins again.
         reading.execute("PRAGMA schema_version").fetchone()
-        reading.backup(writing, pages=PAGES, progress=_CopyProgress(source, on_progress, 0))
+        progress = _CopyProgress(source, on_progress, 0, limits.busy_seconds)
+        reading.backup(writing, pages=limits.pages, progress=progress)
 
 
 def _open(uri: str, limits: CopyLimits) -> sqlite3.Connection:
@@ -225,7 +259,10 @@ def _journal_of(connection: sqlite3.Connection) -> str:
 class _CopyProgress:
     """Reports the progress of a copy, and ends a copy that waits or begins again too long."""
 
-    def __init__(self, path: Path, on_progress: OnProgress, restarts: int) -> None:
+    def __init__(
+        self, path: Path, on_progress: OnProgress, restarts: int, busy_seconds: float
+    ) -> None:
+        self._busy_seconds = busy_seconds
         self._path = path
         self._on_progress = on_progress
         self._restarts = restarts
