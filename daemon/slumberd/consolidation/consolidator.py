@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from slumberd.clock import Clock
 from slumberd.consolidation.checkpoints import Checkpoints
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.incoming import Candidate, evaluate, withdraw
+from slumberd.consolidation.incoming import Candidate, HeldBack, evaluate, withdraw
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
 from slumberd.consolidation.salience_gate import (
     Condition,
@@ -552,10 +552,10 @@ def _versions_between(
 def _reads_of_held_back(candidates: Candidates) -> dict[str, int]:
     """Return the episodes that a gate holds back, each with the number of its known reads."""
     return {
-        candidate.eid: candidate.gated.reads
+        candidate.eid: candidate.shortfall.reads
         for found in candidates.values()
         for candidate in found
-        if candidate.gated is not None
+        if isinstance(candidate, HeldBack)
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from slumberd.consolidation.resolution import Effect
+from slumberd.consolidation.entry import Effect
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.rule import ConsolidationRule

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
@@ -14,8 +15,9 @@ UNREADABLE = "unreadable"
 """The reason of a fault that gives none."""
 
 
-class Candidate(NamedTuple):
-    """What a rule, or a manual edit, brings before the precedence rule.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evaluated:
+    """What all candidates know of the version, or the manual edit, that they come from.
 
     Attributes:
         fact_id: The fact id of its claim.
@@ -24,30 +26,138 @@ class Candidate(NamedTuple):
         version: Number of the episode's version; 0 for manual edits.
         at: Its instant, microseconds since 1970 UTC.
         eid: The episode's id; of a manual edit the fact id.
-        claim: Its claim; None when the filter does not select it, or it cannot be read.
-        reason: Why it cannot be read, in one word; empty when it can.
-        detail: Why it cannot be read, for a person.
-        contested: Whether its owner is unknown, so nothing under its id is changed.
         session: The episode's session; empty for manual edits.
-        undoes: The number of a firing whose evaluation it withdraws; 0 when it withdraws none.
-        gated: Why the rule's salience gate holds it back; None when it does not.
         reread: Whether the rule has passed this version, and a read brought it back.
     """
 
     fact_id: str
     owner: str
     rule_id: str
-    version: int
     at: int
     eid: str
-    claim: Claim | None
-    reason: str = ""
-    detail: str = ""
-    contested: bool = False
+    version: int = 0
     session: str = ""
-    undoes: int = 0
-    gated: SalienceShortfall | None = None
     reread: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimCandidate(_Evaluated):
+    """The version, or the manual edit, makes a claim."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmatched(_Evaluated):
+    """The rule's filter does not select the version, or a program withdraws its declared fact."""
+
+    claim: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack(_Evaluated):
+    """The rule's salience gate holds the version back.
+
+    Attributes:
+        claim: Its claim, if the gate lets it pass after all; None in the ledger and its replay.
+        shortfall: Why the gate holds it back.
+    """
+
+    claim: Claim | None
+    shortfall: SalienceShortfall
+
+    def let_pass(self) -> ClaimCandidate | Unmatched:
+        """Return the candidate without its gate."""
+        if self.claim is None:
+            return Unmatched(
+                fact_id=self.fact_id,
+                owner=self.owner,
+                rule_id=self.rule_id,
+                version=self.version,
+                at=self.at,
+                eid=self.eid,
+                session=self.session,
+            )
+        return ClaimCandidate(
+            fact_id=self.fact_id,
+            owner=self.owner,
+            rule_id=self.rule_id,
+            version=self.version,
+            at=self.at,
+            eid=self.eid,
+            session=self.session,
+            claim=self.claim,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable(_Evaluated):
+    """The rule's filter selects the version, which cannot be read.
+
+    Attributes:
+        reason: Why it cannot be read, in one word.
+        detail: Why it cannot be read, for a person.
+    """
+
+    claim: ClassVar[None] = None
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contested(_Evaluated):
+    """The version's owner is unknown, or its fact id is another owner's; it changes no fact.
+
+    Attributes:
+        reason: Why it is contested, in one word.
+        detail: Why it is contested, for a person.
+    """
+
+    claim: ClassVar[None] = None
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """The version belongs to an erased scope; the candidate holds nothing of it.
+
+    Attributes:
+        reread: Whether the rule has passed this version, and a read brought it back.
+    """
+
+    claim: ClassVar[None] = None
+    fact_id: ClassVar[str] = ""
+    eid: ClassVar[str] = ""
+    at: ClassVar[int] = 0
+    version: ClassVar[int] = 0
+    reread: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo(_Evaluated):
+    """The undo of a firing withdraws the firing's evaluation of a fact id.
+
+    Attributes:
+        firing: The number of the firing that is undone.
+        claim: The claim that takes effect instead; None when there is none.
+    """
+
+    firing: int
+    claim: Claim | None = None
+
+
+Candidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Erased
+"""What a rule, or a manual edit, brings before the precedence rule."""
+
+RecordedCandidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Undo
+"""What a ledger row records of a candidate."""
+
+
+def order_of(candidate: Candidate) -> tuple[int, int, str]:
+    """Return the sort key of a candidate within a batch: its precedence."""
+    claim = candidate.claim
+    return (candidate.at, 0, candidate.eid) if claim is None else claim.precedence
 
 
 def evaluate(
@@ -69,7 +179,7 @@ def withdraw(
     """
     with_owner = [version for version in versions if not version.contested]
     return {
-        channel: [_candidate_without_claim(version, rule_id, channel) for version in with_owner]
+        channel: [_unmatched(version, rule_id, channel) for version in with_owner]
         for channel in sorted(channels)
     }
 
@@ -77,14 +187,30 @@ def withdraw(
 def _evaluate(version: EpisodeVersion, rule_id: str, channel: str) -> Candidate:
     if version.fault:
         reason, _, detail = version.fault.partition(": ")
-        fault = Fault(reason or UNREADABLE, detail)
-        return _candidate_without_claim(version, rule_id, channel, fault)
+        return _faulty(version, rule_id, channel, Fault(reason or UNREADABLE, detail))
     if not version.matched:
-        return _candidate_without_claim(version, rule_id, channel)
+        return _unmatched(version, rule_id, channel)
     claim = claim_of(version, channel)
     if isinstance(claim, Fault):
-        return _candidate_without_claim(version, rule_id, channel, claim)
-    return Candidate(
+        return _faulty(version, rule_id, channel, claim)
+    return _with_claim(version, rule_id, claim)
+
+
+def _with_claim(version: EpisodeVersion, rule_id: str, claim: Claim) -> Candidate:
+    if version.gated is not None:
+        return HeldBack(
+            fact_id=claim.fact_id,
+            owner=claim.owner,
+            rule_id=rule_id,
+            version=version.seq,
+            at=version.at,
+            eid=version.id,
+            claim=claim,
+            session=version.session,
+            shortfall=version.gated,
+            reread=version.reread,
+        )
+    return ClaimCandidate(
         fact_id=claim.fact_id,
         owner=claim.owner,
         rule_id=rule_id,
@@ -93,25 +219,36 @@ def _evaluate(version: EpisodeVersion, rule_id: str, channel: str) -> Candidate:
         eid=version.id,
         claim=claim,
         session=version.session,
-        gated=version.gated,
         reread=version.reread,
     )
 
 
-def _candidate_without_claim(
-    version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | None = None
-) -> Candidate:
-    return Candidate(
+def _unmatched(version: EpisodeVersion, rule_id: str, channel: str) -> Unmatched:
+    return Unmatched(
         fact_id=fact_id_of(channel, version.id),
         owner=owner_of(version.user, version.agent, channel),
         rule_id=rule_id,
         version=version.seq,
         at=version.at,
         eid=version.id,
-        claim=None,
-        reason=fault.reason if fault else "",
-        detail=fault.detail if fault else "",
-        contested=version.contested,
         session=version.session,
         reread=version.reread,
+    )
+
+
+def _faulty(
+    version: EpisodeVersion, rule_id: str, channel: str, fault: Fault
+) -> Unreadable | Contested:
+    kind = Contested if version.contested else Unreadable
+    return kind(
+        fact_id=fact_id_of(channel, version.id),
+        owner=owner_of(version.user, version.agent, channel),
+        rule_id=rule_id,
+        version=version.seq,
+        at=version.at,
+        eid=version.id,
+        session=version.session,
+        reread=version.reread,
+        reason=fault.reason,
+        detail=fault.detail,
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import ClaimCandidate, Unmatched
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, is_declared_slot
 from slumberd.consolidation.state import KnownState
 from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
@@ -93,9 +93,15 @@ def declaration(said: ManualAssertion, at: int) -> Claim:
     return claim._replace(declared=True, pinned_at=pinned_at)
 
 
-def withdrawal(target: Claim) -> Candidate:
+def withdrawal(target: Claim) -> Unmatched:
     """Return the candidate by which the program of a declared fact withdraws it."""
-    return _candidate(target, claim=None)
+    return Unmatched(
+        fact_id=target.fact_id,
+        owner=target.owner,
+        rule_id=MANUAL_RULE_ID,
+        at=target.precedence.at,
+        eid=target.fact_id,
+    )
 
 
 def retraction(
@@ -147,19 +153,14 @@ def _edit_id(number: int) -> str:
     return f"{OWN_IDS}{number}"
 
 
-def incoming(claim: Claim) -> Candidate:
+def candidate_of(claim: Claim) -> ClaimCandidate:
     """Return the candidate of a manual edit's claim."""
-    return _candidate(claim, claim=claim)
-
-
-def _candidate(about: Claim, *, claim: Claim | None) -> Candidate:
-    return Candidate(
-        fact_id=about.fact_id,
-        owner=about.owner,
+    return ClaimCandidate(
+        fact_id=claim.fact_id,
+        owner=claim.owner,
         rule_id=MANUAL_RULE_ID,
-        version=0,
-        at=about.precedence.at,
-        eid=about.fact_id,
+        at=claim.precedence.at,
+        eid=claim.fact_id,
         claim=claim,
     )
 

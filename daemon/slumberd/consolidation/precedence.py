@@ -212,6 +212,17 @@ def link(replaced: Assertion) -> Link:
     return {"replaces": replaced.fact_id, "source_episode_ids": sources}
 
 
+def has_claim_in_force(rule_id: str, prior: Sequence[Evaluation]) -> bool:
+    """Return whether a rule's last evaluation of a fact id has a claim."""
+    last = latest_of_rule(rule_id, prior)
+    return last is not None and last.claim is not None
+
+
+def latest_of_rule(rule_id: str, prior: Sequence[Evaluation]) -> Evaluation | None:
+    """Return a rule's last evaluation of a fact id."""
+    return next((earlier for earlier in reversed(prior) if earlier.rule_id == rule_id), None)
+
+
 def effective_claims(evaluations: Sequence[Evaluation]) -> tuple[EffectiveClaim, ...]:
     """Return the effective claims of a fact id: at most one of an episode and one manual edit.
 

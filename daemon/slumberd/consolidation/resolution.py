@@ -2,132 +2,45 @@
 
 Pure. Most claims are appends: the heads of the slots that they touch decide them. An edit or a
 withdrawal takes a claim back, so its keys are folded again from all of their claims. The known
-state must hold every claim of those keys (`keys_to_load`).
+state must hold every claim of those keys (`state.keys_to_load`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import assert_never
 
 from slumberd.consolidation.claim import ALL, Claim, deletes_by_key
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.entry import BELOW_SALIENCE, ID_TAKEN, Effect, Entry, Event
+from slumberd.consolidation.incoming import (
+    Candidate,
+    ClaimCandidate,
+    Contested,
+    Erased,
+    HeldBack,
+    RecordedCandidate,
+    Undo,
+    Unmatched,
+    Unreadable,
+)
 from slumberd.consolidation.precedence import (
     Assertion,
     EffectiveClaim,
     Evaluation,
     MultiValued,
     effective_claims,
+    has_claim_in_force,
+    latest_of_rule,
 )
 from slumberd.consolidation.state import CurrentFact, KnownState
-from slumberd.model.firing import DeletionImpact
 from slumberd.model.scope import FORGOTTEN
-
-Event = Literal[
-    "claim", "withdrawal", "quarantine", "known", "restored", "undone", "erased", "gated"
-]
-Effect = Literal["add", "update", "delete", "noop", "quarantine"]
 
 KeySlot = tuple[str, str]
 """A key and one of its slots."""
 
-ID_TAKEN = "id_taken"
-"""The reason of a quarantine: another user, agent or channel holds the fact id."""
-
-BELOW_SALIENCE = "below_salience"
-"""The reason of a noop: the rule's salience gate holds the episode back."""
-
-
-class Entry(NamedTuple):
-    """One row for the ledger.
-
-    Attributes:
-        seq: The row's number.
-        what: The kind of event.
-        delta: The effect of the event on the facts.
-        met: The candidate; None for a fact that was restored because another was removed.
-        fact_id: The id of the claim's fact; empty when contested.
-        key: The key of the claim; empty when contested.
-        replaces: Ids of the facts that were removed.
-        reason: Why the row is a noop or a quarantine.
-        first: Number of the first row of an equal evaluation; the row's own number if it is new.
-    """
-
-    seq: int
-    event: Event
-    effect: Effect
-    candidate: Candidate | None
-    fact_id: str
-    key: str
-    replaces: tuple[str, ...] = ()
-    reason: str = ""
-    first: int = 0
-
-
-def order_of(incoming: Candidate) -> tuple[int, int, str]:
-    """Return the sort key of a candidate within a batch: its precedence."""
-    return incoming.claim.precedence if incoming.claim else (incoming.at, 0, incoming.eid)
-
-
-def reaches_precedence_rule(candidate: Candidate, known_state: KnownState) -> bool:
-    """Return whether the precedence rule applies to a candidate.
-
-    It does not when a gate holds the candidate back, or when the rule has passed it already.
-
-    Args:
-        candidate: The candidate.
-        known_state: Holds the evaluations of the fact id, and what the rule waits for.
-    """
-    if candidate.reread and candidate.fact_id not in known_state.waiting:
-        return False
-    return candidate.gated is None or _has_claim_in_force(
-        candidate, known_state.evaluations.get(candidate.fact_id, ())
-    )
-
-
-def keys_to_load(incoming: Sequence[Candidate], known_state: KnownState) -> set[str]:
-    """Return the keys whose claims must all be loaded before the candidates can be resolved.
-
-    The known state already holds the evaluations of every fact id of a candidate or in `names`,
-    and the heads of their keys.
-    """
-    keys: set[str] = set()
-    arriving = {candidate.fact_id: candidate.claim for candidate in incoming if candidate.claim}
-    for candidate in incoming:
-        if candidate.fact_id in known_state.evaluations:
-            keys |= _keys_of_change(candidate, known_state, arriving)
-        elif candidate.claim is not None and _needs_every_claim(candidate.claim, known_state):
-            keys.add(candidate.claim.key)
-    return keys
-
-
-def _keys_of_change(
-    incoming: Candidate, known_state: KnownState, arriving: dict[str, Claim]
-) -> set[str]:
-    before = [effective.claim for effective in known_state.effective_claims(incoming.fact_id)]
-    claims = before if incoming.claim is None else [*before, incoming.claim]
-    if incoming.claim is not None and before == [incoming.claim]:
-        # The reason of the noop must not depend on which objects happen to be loaded.
-        return {incoming.claim.key} if _clears_whole_key(incoming.claim, known_state) else set()
-    keys = {claim.key for claim in claims}
-    for claim in claims:
-        keys |= {target.key for target in known_state.targets(claim)}
-        keys |= {arriving[name].key for name in claim.names if name in arriving}
-    return keys
-
-
-def _clears_whole_key(claim: Claim, known_state: KnownState) -> bool:
-    return claim.clears and claim.object == ALL and claim.key in known_state.multi_valued
-
-
-def _needs_every_claim(claim: Claim, known_state: KnownState) -> bool:
-    if not claim.asserts:
-        return _clears_whole_key(claim, known_state)
-    slots = known_state.heads.get(claim.key)
-    head = slots.get(known_state.multi_valued.slot_of(claim)) if slots else None
-    return (
-        head is not None and head.winner is not None and claim.precedence < head.winner.precedence
-    )
+EvaluatedCandidate = ClaimCandidate | Unmatched | Unreadable
+"""A candidate that becomes an evaluation of its fact id."""
 
 
 class Resolution:
@@ -167,58 +80,97 @@ class Resolution:
 
     def apply(self, candidate: Candidate) -> None:
         """Resolve one candidate: evaluate it against what is known, and add its ledger row."""
-        known_state = self._known_state
-        prior = known_state.evaluations.get(candidate.fact_id)
-        claim = candidate.claim
-        if candidate.reread and candidate.fact_id not in known_state.waiting:
+        if candidate.reread and candidate.fact_id not in self._known_state.waiting:
             self.passed_over += 1
-        elif prior is None and claim and not candidate.contested and candidate.gated is None:
-            self._apply_first(candidate, claim)
-        elif candidate.reason == FORGOTTEN:
-            self._add_erased_row()
-        elif candidate.contested or (prior and self._is_owned_by_another(candidate)):
-            self._quarantine_contested(candidate)
-        else:
-            self._apply_to_prior(candidate, prior or [])
+            return
+        match candidate:
+            case ClaimCandidate():
+                self._apply_claim(candidate)
+            case HeldBack():
+                self._apply_held_back(candidate)
+            case Unmatched():
+                self._apply_unmatched(candidate)
+            case Unreadable():
+                self._apply_unreadable(candidate)
+            case Contested():
+                self._quarantine(candidate)
+            case Erased():
+                self._add_erased_row()
+            case _:
+                assert_never(candidate)
 
-    def _apply_to_prior(self, candidate: Candidate, prior: Sequence[Evaluation]) -> None:
-        """Resolve a candidate against the earlier evaluations of its fact id."""
-        in_force = _has_claim_in_force(candidate, prior)
-        if candidate.gated is not None and not in_force:
-            self._add_held_back_row(candidate)
-        elif candidate.claim is None and not candidate.reason and not in_force:
+    def _apply_claim(self, candidate: ClaimCandidate) -> None:
+        prior = self._known_state.evaluations.get(candidate.fact_id)
+        if not prior:
+            self._known_state.evaluations[candidate.fact_id] = [self._evaluation_of(candidate)]
+            self._apply_new_claim(candidate, candidate.claim)
+        elif self._is_owned_by_another(candidate):
+            self._quarantine(_contest(candidate))
+        else:
+            self._apply_unless_known(candidate, prior)
+
+    def _apply_held_back(self, candidate: HeldBack) -> None:
+        """Add the row of a candidate below the salience limit.
+
+        The gate lets it pass when an earlier version that the rule evaluated has a claim.
+        """
+        prior = self._known_state.evaluations.get(candidate.fact_id, ())
+        if prior and self._is_owned_by_another(candidate):
+            self._quarantine(_contest(candidate))
+        elif has_claim_in_force(candidate.rule_id, prior):
+            self._apply_unless_known(candidate.let_pass(), prior)
+        elif self._again and self._known_state.waiting.get(candidate.fact_id) == candidate.version:
+            self.known += 1
+        else:
+            self._add_row(replace(candidate, claim=None), "gated", "noop", reason=BELOW_SALIENCE)
+
+    def _apply_unmatched(self, candidate: Unmatched) -> None:
+        prior = self._known_state.evaluations.get(candidate.fact_id, ())
+        if prior and self._is_owned_by_another(candidate):
+            self._quarantine(_contest(candidate))
+        elif has_claim_in_force(candidate.rule_id, prior):
+            self._apply_change(candidate)
+        else:
             self.filtered += 1
-        elif known := _find_equal_evaluation(candidate, prior):
-            self._add_known_row(candidate, known.seq)
-        else:
-            self._apply_change(candidate, self._evaluation_of(candidate))
 
-    def undo(self, candidate: Candidate, remaining: list[Evaluation]) -> None:
+    def _apply_unreadable(self, candidate: Unreadable) -> None:
+        prior = self._known_state.evaluations.get(candidate.fact_id, ())
+        if prior and self._is_owned_by_another(candidate):
+            self._quarantine(_contest(candidate, candidate.reason, candidate.detail))
+        else:
+            self._apply_unless_known(candidate, prior)
+
+    def _apply_unless_known(
+        self, candidate: EvaluatedCandidate, prior: Sequence[Evaluation]
+    ) -> None:
+        """Apply a candidate, unless its rule's last evaluation of the fact id is equal."""
+        last = latest_of_rule(candidate.rule_id, prior)
+        if last is None or last.version != candidate.version or last.claim != candidate.claim:
+            self._apply_change(candidate)
+        elif self._again:
+            self.known += 1
+        else:
+            self._add_row(candidate, "known", "noop", reason="known", first=last.seq)
+
+    def undo(self, undo: Undo, remaining: list[Evaluation]) -> None:
         """Set the evaluations of a fact id back to `remaining`.
 
         A claim that another owner's claim keeps from coming back is quarantined.
         """
-        returning = self._find_returning_conflict(candidate.fact_id, remaining)
+        returning = self._find_returning_conflict(undo.fact_id, remaining)
         if returning is not None:
-            self._quarantine_contested(
-                candidate._replace(
-                    owner=returning.owner,
-                    rule_id=returning.rule_id,
-                    version=returning.version,
-                    undoes=0,
-                )
-            )
+            self._quarantine(_contest_returning(undo, returning))
             return
-        before = self._known_state.effective_claims(candidate.fact_id)
-        self._known_state.evaluations[candidate.fact_id] = remaining
-        after = self._known_state.effective_claims(candidate.fact_id)
-        candidate = candidate._replace(claim=after[-1].claim if after else None)
+        before = self._known_state.effective_claims(undo.fact_id)
+        self._known_state.evaluations[undo.fact_id] = remaining
+        after = self._known_state.effective_claims(undo.fact_id)
+        undo = replace(undo, claim=after[-1].claim if after else None)
         if before == after:
-            self._add_noop_row(candidate)
+            self._add_noop_row(undo)
         elif [effective.claim for effective in before] == [effective.claim for effective in after]:
-            self._add_confirmation_row(candidate, after)
+            self._add_confirmation_row(undo, after)
         else:
-            self._resolve_again(candidate, before, after)
+            self._resolve_again(undo, before, after)
 
     def rewrite_facts(self) -> None:
         """Mark every fact of the keys that are known in full, to be written again."""
@@ -272,7 +224,7 @@ class Resolution:
                 found[top.fact_id] = known_state.current(key, slot, top)
         return found
 
-    def _is_owned_by_another(self, candidate: Candidate) -> bool:
+    def _is_owned_by_another(self, candidate: EvaluatedCandidate | HeldBack) -> bool:
         return any(
             effective.claim.owner != candidate.owner
             for effective in self._known_state.effective_claims(candidate.fact_id)
@@ -295,53 +247,10 @@ class Resolution:
             (evaluation for evaluation in back if holders and evaluation.owner not in holders), None
         )
 
-    def _quarantine_contested(self, candidate: Candidate) -> None:
-        taken = candidate.reason or ID_TAKEN
-        detail = (
-            candidate.detail or f"fact id {candidate.fact_id!r} belongs to another user or agent"
-        )
-        said = candidate._replace(claim=None, contested=True, reason=taken, detail=detail)
-        self._add_row(said, "quarantine", "quarantine", reason=taken)
+    def _quarantine(self, candidate: Contested) -> None:
+        self._add_row(candidate, "quarantine", "quarantine", reason=candidate.reason)
 
-    def _add_known_row(self, candidate: Candidate, first: int) -> None:
-        if self._again:
-            self.known += 1
-        else:
-            self._add_row(candidate, "known", "noop", reason="known", first=first)
-
-    def _add_held_back_row(self, candidate: Candidate) -> None:
-        """Add the row of a candidate below the salience limit; it makes no claim."""
-        if self._again and self._known_state.waiting.get(candidate.fact_id) == candidate.version:
-            self.known += 1
-        else:
-            self._add_row(candidate._replace(claim=None), "gated", "noop", reason=BELOW_SALIENCE)
-
-    def impact(self) -> DeletionImpact:
-        """Return how many facts the batch deletes, and how many fewer are current after it."""
-        if all(entry.effect != "delete" for entry in self.entries):
-            return DeletionImpact(0, 0)
-        existed: dict[str, bool] = {}
-        successors: dict[str, str | None] = {}  # of each fact: itself, the one after it, or None
-        for entry in self.entries:
-            asserts = entry.effect in ("add", "update")
-            for fact_id in entry.replaces:
-                existed.setdefault(fact_id, True)
-                successors[fact_id] = entry.fact_id if asserts else None
-            if asserts:
-                existed.setdefault(entry.fact_id, False)
-                successors[entry.fact_id] = entry.fact_id
-        before = [fact_id for fact_id, was_there in existed.items() if was_there]
-        lost = sum(_find_successor(fact_id, successors) is None for fact_id in before)
-        after = sum(fact_id == successor for fact_id, successor in successors.items())
-        return DeletionImpact(lost, len(before) - after)
-
-    def _apply_first(self, candidate: Candidate, claim: Claim) -> None:
-        """Apply the first claim of a fact id."""
-        evaluation = self._evaluation_of(candidate)
-        self._known_state.evaluations[candidate.fact_id] = [evaluation]
-        self._apply_new_claim(candidate, claim)
-
-    def _evaluation_of(self, candidate: Candidate) -> Evaluation:
+    def _evaluation_of(self, candidate: EvaluatedCandidate) -> Evaluation:
         return Evaluation(
             self._next,
             candidate.rule_id,
@@ -352,8 +261,9 @@ class Resolution:
             candidate.owner,
         )
 
-    def _apply_change(self, candidate: Candidate, evaluation: Evaluation) -> None:
+    def _apply_change(self, candidate: EvaluatedCandidate) -> None:
         known_state = self._known_state
+        evaluation = self._evaluation_of(candidate)
         before = known_state.effective_claims(candidate.fact_id)
         known_state.evaluations.setdefault(candidate.fact_id, []).append(evaluation)
         after = known_state.effective_claims(candidate.fact_id)
@@ -365,7 +275,7 @@ class Resolution:
             self._apply_new_claim(candidate, after[0].claim)
 
     def _add_confirmation_row(
-        self, candidate: Candidate, after: tuple[EffectiveClaim, ...]
+        self, candidate: EvaluatedCandidate | Undo, after: tuple[EffectiveClaim, ...]
     ) -> None:
         """Add the row of an evaluation that changes no claim; at most its promoters."""
         key_slots = [self._slot_of(effective.claim) for effective in after]
@@ -373,15 +283,15 @@ class Resolution:
             key_slot for key_slot in key_slots if self._holds_slot(key_slot, candidate.fact_id)
         ]
         self.dirty |= dict.fromkeys(current)
-        says = candidate.claim is not None and candidate.rule_id in _promoter_ids(after)
-        if current and (says or candidate.undoes):
+        promotes = candidate.claim is not None and candidate.rule_id in _promoter_ids(after)
+        if current and (promotes or isinstance(candidate, Undo)):
             self._add_row(
                 candidate, *_event_and_effect(candidate, "update"), removed=(candidate.fact_id,)
             )
         else:
             self._add_noop_row(candidate)
 
-    def _apply_new_claim(self, candidate: Candidate, claim: Claim) -> None:
+    def _apply_new_claim(self, candidate: EvaluatedCandidate, claim: Claim) -> None:
         """Fold a new claim into the heads that it touches."""
         known_state = self._known_state
         if self._touches_one_slot(claim):
@@ -411,7 +321,7 @@ class Resolution:
         plain = claim.asserts and not claim.names and not claim.declared
         return plain and claim.fact_id not in self._known_state.referrers
 
-    def _apply_assertion(self, candidate: Candidate, claim: Claim) -> None:
+    def _apply_assertion(self, candidate: EvaluatedCandidate, claim: Claim) -> None:
         """Fold an assertion into its one slot; it names no id, and no claim names its id."""
         known_state = self._known_state
         key, what = claim.key, claim.object
@@ -435,7 +345,7 @@ class Resolution:
 
     def _resolve_again(
         self,
-        candidate: Candidate,
+        candidate: EvaluatedCandidate | Undo,
         before: tuple[EffectiveClaim, ...],
         after: tuple[EffectiveClaim, ...],
     ) -> None:
@@ -457,7 +367,7 @@ class Resolution:
         self._resolve_keys(candidate, sorted(keys), was_current=was_current)
 
     def _resolve_keys(
-        self, candidate: Candidate, keys: Sequence[str], *, was_current: bool
+        self, candidate: EvaluatedCandidate | Undo, keys: Sequence[str], *, was_current: bool
     ) -> None:
         before = self._refold(keys, self._current_by_slot(keys))
         self.dirty |= dict.fromkeys(before)
@@ -524,7 +434,11 @@ class Resolution:
         return removed, restored
 
     def _add_rows_of_difference(
-        self, candidate: Candidate, before: dict[KeySlot, Assertion | None], *, was_current: bool
+        self,
+        candidate: EvaluatedCandidate | Undo,
+        before: dict[KeySlot, Assertion | None],
+        *,
+        was_current: bool,
     ) -> None:
         removed, restored = self._compare(before)
         if (
@@ -545,7 +459,7 @@ class Resolution:
                 candidate,
                 *_event_and_effect(candidate, "delete"),
                 removed=tuple(removed),
-                reason=candidate.reason,
+                reason=candidate.reason if isinstance(candidate, Unreadable) else "",
             )
         else:
             self._add_noop_row(candidate)
@@ -559,15 +473,19 @@ class Resolution:
             and current.precedence == claim.precedence
         )
 
-    def _add_noop_row(self, candidate: Candidate) -> None:
-        if candidate.undoes:
-            self._add_row(candidate, "undone", "noop", reason="undone")
-        elif candidate.reason:
-            self._add_row(candidate, "quarantine", "quarantine", reason=candidate.reason)
-        elif candidate.claim is None:
-            self._add_row(candidate, "withdrawal", "noop", reason="filtered")
-        else:
-            self._add_row(candidate, "claim", "noop", reason=self._explain_noop(candidate.claim))
+    def _add_noop_row(self, candidate: EvaluatedCandidate | Undo) -> None:
+        match candidate:
+            case Undo():
+                self._add_row(candidate, "undone", "noop", reason="undone")
+            case Unreadable():
+                self._add_row(candidate, "quarantine", "quarantine", reason=candidate.reason)
+            case Unmatched():
+                self._add_row(candidate, "withdrawal", "noop", reason="filtered")
+            case ClaimCandidate():
+                reason = self._explain_noop(candidate.claim)
+                self._add_row(candidate, "claim", "noop", reason=reason)
+            case _:
+                assert_never(candidate)
 
     def _explain_noop(self, claim: Claim) -> str:
         known_state = self._known_state
@@ -596,20 +514,20 @@ class Resolution:
 
     def _add_row(
         self,
-        candidate: Candidate,
-        what: Event,
-        delta: Effect,
+        candidate: RecordedCandidate,
+        event: Event,
+        effect: Effect,
         *,
         removed: tuple[str, ...] = (),
         reason: str = "",
         first: int = 0,
     ) -> None:
-        fact_id = "" if candidate.contested else candidate.fact_id
+        fact_id = "" if isinstance(candidate, Contested) else candidate.fact_id
         key = candidate.claim.key if candidate.claim else ""
         seq = self._next
         self._next = seq + 1
         self.entries.append(
-            Entry(seq, what, delta, candidate, fact_id, key, removed, reason, first or seq)
+            Entry(seq, event, effect, candidate, fact_id, key, removed, reason, first or seq)
         )
 
     def _add_erased_row(self) -> None:
@@ -619,53 +537,67 @@ class Resolution:
         )
         self._next += 1
 
-    def _add_row_without_candidate(self, delta: Effect, fact_id: str, key: str) -> None:
+    def _add_row_without_candidate(self, effect: Effect, fact_id: str, key: str) -> None:
         """Add the row of a fact that another claim's change restored or removed."""
-        removed = (fact_id,) if delta == "delete" else ()
+        removed = (fact_id,) if effect == "delete" else ()
         self.entries.append(
-            Entry(self._next, "restored", delta, None, fact_id, key, removed, "", self._next)
+            Entry(self._next, "restored", effect, None, fact_id, key, removed, "", self._next)
         )
         self._next += 1
 
 
-def _event_and_effect(candidate: Candidate, delta: Effect) -> tuple[Event, Effect]:
-    if candidate.undoes:
-        return "undone", delta
-    if candidate.reason:
-        return "quarantine", "quarantine"
-    return ("claim" if candidate.claim is not None else "withdrawal"), delta
+def _event_and_effect(candidate: EvaluatedCandidate | Undo, effect: Effect) -> tuple[Event, Effect]:
+    match candidate:
+        case ClaimCandidate():
+            return "claim", effect
+        case Unmatched():
+            return "withdrawal", effect
+        case Unreadable():
+            return "quarantine", "quarantine"
+        case Undo():
+            return "undone", effect
+        case _:
+            assert_never(candidate)
 
 
-def _promoter_ids(counted: tuple[EffectiveClaim, ...]) -> set[str]:
-    return {rule_id for effective in counted for rule_id, _ in effective.promoters}
+def _contest(
+    candidate: EvaluatedCandidate | HeldBack, reason: str = ID_TAKEN, detail: str = ""
+) -> Contested:
+    """Return the candidate under an id that another owner's claim has."""
+    return Contested(
+        fact_id=candidate.fact_id,
+        owner=candidate.owner,
+        rule_id=candidate.rule_id,
+        version=candidate.version,
+        at=candidate.at,
+        eid=candidate.eid,
+        session=candidate.session,
+        reason=reason,
+        detail=detail or _describe_taken(candidate.fact_id),
+    )
 
 
-def _has_claim_in_force(candidate: Candidate, prior: Sequence[Evaluation]) -> bool:
-    last = _latest_of_rule(candidate, prior)
-    return last is not None and last.claim is not None
+def _contest_returning(undo: Undo, returning: Evaluation) -> Contested:
+    """Return the candidate of an evaluation that an undo cannot bring back."""
+    return Contested(
+        fact_id=undo.fact_id,
+        owner=returning.owner,
+        rule_id=returning.rule_id,
+        version=returning.version,
+        at=undo.at,
+        eid=undo.eid,
+        reason=ID_TAKEN,
+        detail=_describe_taken(undo.fact_id),
+    )
 
 
-def _find_equal_evaluation(candidate: Candidate, prior: Sequence[Evaluation]) -> Evaluation | None:
-    last = _latest_of_rule(candidate, prior)
-    if last is None or last.version != candidate.version or last.claim != candidate.claim:
-        return None
-    return last
+def _describe_taken(fact_id: str) -> str:
+    return f"fact id {fact_id!r} belongs to another user or agent"
+
+
+def _promoter_ids(effective_claims: tuple[EffectiveClaim, ...]) -> set[str]:
+    return {rule_id for effective in effective_claims for rule_id, _ in effective.promoters}
 
 
 def _latest_of_each_rule(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
     return [*{evaluation.rule_id: evaluation for evaluation in evaluations}.values()]
-
-
-def _latest_of_rule(candidate: Candidate, prior: Sequence[Evaluation]) -> Evaluation | None:
-    return next(
-        (evaluation for evaluation in reversed(prior) if evaluation.rule_id == candidate.rule_id),
-        None,
-    )
-
-
-def _find_successor(fact_id: str, successors: Mapping[str, str | None]) -> str | None:
-    """Return the current fact that replaced a fact, perhaps itself; None when there is none."""
-    other = successors[fact_id]
-    while other is not None and successors[other] != other:
-        other = successors[other]  # a successor is asserted later, so the loop ends
-    return other

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass, field
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence, deletes_by_key
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack
 from slumberd.consolidation.precedence import (
     DELETIONS,
     Assertion,
@@ -17,6 +17,7 @@ from slumberd.consolidation.precedence import (
     MultiValued,
     SlotState,
     effective_claims,
+    has_claim_in_force,
     is_declared_slot,
     link,
 )
@@ -78,11 +79,11 @@ class KnownState:
         So the links to similar facts stay as the first evaluation found them.
         """
         claim = candidate.claim
-        if claim is not None:
+        if isinstance(candidate, ClaimCandidate | HeldBack) and claim is not None:
             for earlier in self.evaluations.get(candidate.fact_id, ()):
                 is_same = earlier.version == candidate.version
                 if is_same and earlier.claim and earlier.claim.payload == claim.payload:
-                    return candidate._replace(claim=earlier.claim)
+                    return replace(candidate, claim=earlier.claim)
         return candidate
 
     def effective_claims(self, fact_id: str) -> tuple[EffectiveClaim, ...]:
@@ -250,3 +251,68 @@ class KnownState:
 def _order_of_folding(claim: Claim) -> tuple[bool, Precedence]:
     # A retraction of a whole multi-valued key must be folded before its slots get heads.
     return not (claim.clears and claim.object == ALL), claim.precedence
+
+
+def reaches_precedence_rule(candidate: Candidate, known_state: KnownState) -> bool:
+    """Return whether the precedence rule applies to a candidate.
+
+    It does not when a gate holds the candidate back, or when the rule has passed it already.
+
+    Args:
+        candidate: The candidate.
+        known_state: Holds the evaluations of the fact id, and what the rule waits for.
+    """
+    if candidate.reread and candidate.fact_id not in known_state.waiting:
+        return False
+    return not isinstance(candidate, HeldBack) or has_claim_in_force(
+        candidate.rule_id, known_state.evaluations.get(candidate.fact_id, ())
+    )
+
+
+def keys_to_load(candidates: Sequence[Candidate], known_state: KnownState) -> set[str]:
+    """Return the keys whose claims must all be loaded before the candidates can be resolved.
+
+    The known state already holds the evaluations of every fact id of a candidate or in `names`,
+    and the heads of their keys.
+    """
+    keys: set[str] = set()
+    arriving = {
+        candidate.fact_id: candidate.claim
+        for candidate in candidates
+        if candidate.claim is not None
+    }
+    for candidate in candidates:
+        if candidate.fact_id in known_state.evaluations:
+            keys |= _keys_of_change(candidate, known_state, arriving)
+        elif candidate.claim is not None and _needs_every_claim(candidate.claim, known_state):
+            keys.add(candidate.claim.key)
+    return keys
+
+
+def _keys_of_change(
+    candidate: Candidate, known_state: KnownState, arriving: dict[str, Claim]
+) -> set[str]:
+    before = [effective.claim for effective in known_state.effective_claims(candidate.fact_id)]
+    claims = before if candidate.claim is None else [*before, candidate.claim]
+    if candidate.claim is not None and before == [candidate.claim]:
+        # The reason of the noop must not depend on which objects happen to be loaded.
+        return {candidate.claim.key} if _clears_whole_key(candidate.claim, known_state) else set()
+    keys = {claim.key for claim in claims}
+    for claim in claims:
+        keys |= {target.key for target in known_state.targets(claim)}
+        keys |= {arriving[name].key for name in claim.names if name in arriving}
+    return keys
+
+
+def _clears_whole_key(claim: Claim, known_state: KnownState) -> bool:
+    return claim.clears and claim.object == ALL and claim.key in known_state.multi_valued
+
+
+def _needs_every_claim(claim: Claim, known_state: KnownState) -> bool:
+    if not claim.asserts:
+        return _clears_whole_key(claim, known_state)
+    slots = known_state.heads.get(claim.key)
+    head = slots.get(known_state.multi_valued.slot_of(claim)) if slots else None
+    return (
+        head is not None and head.winner is not None and claim.precedence < head.winner.precedence
+    )

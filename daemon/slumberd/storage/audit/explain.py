@@ -9,6 +9,7 @@ from typing import Any, cast
 import orjson
 
 from slumberd.consolidation.claim import ALL
+from slumberd.consolidation.entry import Effect
 from slumberd.consolidation.explanation import (
     AssertingRow,
     Decision,
@@ -20,7 +21,6 @@ from slumberd.consolidation.explanation import (
     outcome_of,
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, author_of, effective_claims
-from slumberd.consolidation.resolution import Effect
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact

@@ -16,16 +16,24 @@ from typing import Any, TypeVar
 import orjson
 
 from slumberd.consolidation.claim import MANUAL, Claim, user_and_agent
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.entry import Entry, deletion_impact
+from slumberd.consolidation.incoming import (
+    Candidate,
+    Contested,
+    Erased,
+    HeldBack,
+    Unreadable,
+    order_of,
+)
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, MultiValued
-from slumberd.consolidation.resolution import Entry, Resolution, order_of
+from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.state import CurrentFact
 from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import FORGOTTEN, ErasedScopes
+from slumberd.model.scope import ErasedScopes
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import Row, insert, own_writes
 from slumberd.storage.ledger.rows import (
@@ -109,16 +117,18 @@ class Batch:
             met: The candidates, by channel.
             nearness: Compares new facts with current facts; None when the rule does not ask.
         """
+        versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
         erased = forgotten(self._connection)
         if erased is not None:
-            met = {
+            versioned = {
                 channel: [_without_erased(one, erased) for one in ones]
-                for channel, ones in met.items()
+                for channel, ones in versioned.items()
             }
-        versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
         candidates = [one for ones in versioned.values() for one in ones]
         self.loaded.load(candidates)
-        if waiting := [one.fact_id for one in candidates if one.reread or one.gated is not None]:
+        if waiting := [
+            one.fact_id for one in candidates if one.reread or isinstance(one, HeldBack)
+        ]:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
         versioned = {
             channel: self._apply_past_decisions(ones) for channel, ones in versioned.items()
@@ -154,7 +164,7 @@ class Batch:
     def _check_limits(self, resolution: Resolution) -> None:
         if self._firing.limits == NO_LIMITS:
             return
-        impact = resolution.impact()
+        impact = deletion_impact(resolution.entries)
         before = (
             self._connection.execute(_FACTS["count_facts"]).fetchone()[0]
             if impact.fewer > MIN_ALARMING_LOSS
@@ -173,7 +183,10 @@ class Batch:
     def _versioned(self, ones: Sequence[Candidate]) -> Sequence[Candidate]:
         if not self._generation:
             return ones
-        return [one._replace(version=self._version(one.version)) for one in ones]
+        return [
+            one if isinstance(one, Erased) else replace(one, version=self._version(one.version))
+            for one in ones
+        ]
 
     def _version(self, seq: int) -> int:
         # A restored log keeps the numbers of its old rows.
@@ -331,12 +344,12 @@ def number(connection: sqlite3.Connection, name: str) -> int:
 
 def _without_erased(met: Candidate, erased: ErasedScopes) -> Candidate:
     """Return a candidate, without content when its scope was erased."""
+    if isinstance(met, Erased):
+        return met
     user, agent = user_and_agent(met.owner)
     if not met.version or not erased.covers(user, met.session, agent, met.at):
         return met
-    return Candidate(
-        "", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True, reread=met.reread
-    )
+    return Erased(reread=met.reread)
 
 
 def _sources_of(entry: Entry) -> tuple[str, ...]:
@@ -362,8 +375,8 @@ def _channel_of(entry: Entry) -> str:
 
 def _quarantine_row(entry: Entry) -> tuple[object, ...]:
     met = entry.candidate
-    if met is None:
-        raise ValueError(f"quarantine row {entry.seq} has no candidate")
+    if not isinstance(met, Unreadable | Contested):
+        raise TypeError(f"quarantine row {entry.seq} has no reason in its candidate")
     return (
         met.rule_id, _channel_of(entry), met.eid, met.version, met.owner, met.reason, met.detail,
         entry.seq,

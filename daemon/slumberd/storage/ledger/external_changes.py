@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import Claim
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.entry import ID_TAKEN
+from slumberd.consolidation.incoming import Contested, Unmatched
 from slumberd.consolidation.manual import OWN_IDS, ManualAssertion, owner_of_assertion
 from slumberd.consolidation.precedence import EXTERNAL
-from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.consolidation.state import CurrentFact
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of, owner_of
@@ -277,7 +277,7 @@ def _quarantine_key(change: _Change) -> dict[str, str]:
     return {"rule": EXTERNAL, "channel": channel, "eid": change.fact_id}
 
 
-def _said(hand: ManualEdits, change: _Change) -> Claim | Candidate | None:
+def _said(hand: ManualEdits, change: _Change) -> Claim | Unmatched | None:
     """Return the claim of a change; None when it changes nothing, or is quarantined."""
     fact = hand.known_state.fact(change.fact_id)
     stored = fact_row(fact) if fact else None
@@ -304,10 +304,16 @@ def _said(hand: ManualEdits, change: _Change) -> Claim | Candidate | None:
 
 def _quarantined_candidate(
     hand: ManualEdits, change: _Change, owner: str, reason: str, detail: str
-) -> Candidate:
+) -> Contested:
     fact_id = change.fact_id
-    return Candidate(
-        fact_id, owner, EXTERNAL, 0, hand.batch.at, fact_id, None, reason, detail, contested=True
+    return Contested(
+        fact_id=fact_id,
+        owner=owner,
+        rule_id=EXTERNAL,
+        at=hand.batch.at,
+        eid=fact_id,
+        reason=reason,
+        detail=detail,
     )
 
 

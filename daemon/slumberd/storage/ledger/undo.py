@@ -12,7 +12,7 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.consolidation.graph_promotion import ledger_rule_id
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Undo
 from slumberd.consolidation.precedence import History, UndoneEvaluation
 from slumberd.consolidation.resolution import Resolution
 from slumberd.errors import UsageError
@@ -220,8 +220,10 @@ def withdraw(
     left = History(
         history.evaluations, [*history.undone, UndoneEvaluation(by + 1, number, by, owner)]
     )
-    met = Candidate(fact_id, owner, UNDO, 0, at, episode_id_of(fact_id), None, undoes=number)
-    resolution.undo(met, left.remaining())
+    undo = Undo(
+        fact_id=fact_id, owner=owner, rule_id=UNDO, at=at, eid=episode_id_of(fact_id), firing=number
+    )
+    resolution.undo(undo, left.remaining())
 
 
 def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int] | None:
