@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.consolidator import Report
+from slumberd.consolidation.fire_request import Report
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import DeletionImpact, Limits
 from slumberd.model.rule import ConsolidationRule

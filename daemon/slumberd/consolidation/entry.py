@@ -13,9 +13,6 @@ Event = Literal[
 ]
 Effect = Literal["add", "update", "delete", "noop", "quarantine"]
 
-ID_TAKEN = "id_taken"
-"""The reason of a quarantine: another user, agent or channel holds the fact id."""
-
 BELOW_SALIENCE = "below_salience"
 """The reason of a noop: the rule's salience gate holds the episode back."""
 

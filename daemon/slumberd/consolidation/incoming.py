@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
@@ -14,20 +14,40 @@ from slumberd.model.rule import ConsolidationRule
 UNREADABLE = "unreadable"
 """The reason of a fault that gives none."""
 
+ID_TAKEN = "id_taken"
+"""The reason of a quarantine: another user, agent or channel holds the fact id."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Evaluated:
-    """What all candidates know of the version, or the manual edit, that they come from.
+
+class ClaimCandidate(NamedTuple):
+    """The version, or the manual edit, makes a claim.
 
     Attributes:
         fact_id: The fact id of its claim.
         owner: User, agent and channel that it comes from.
         rule_id: The rule, or `precedence.MANUAL_RULE_ID`.
-        version: Number of the episode's version; 0 for manual edits.
         at: Its instant, microseconds since 1970 UTC.
         eid: The episode's id; of a manual edit the fact id.
+        claim: Its claim.
+        version: Number of the episode's version; 0 for manual edits.
         session: The episode's session; empty for manual edits.
         reread: Whether the rule has passed this version, and a read brought it back.
+    """
+
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
+    claim: Claim
+    version: int = 0
+    session: str = ""
+    reread: bool = False
+
+
+class Unmatched(NamedTuple):
+    """The rule's filter does not select the version, or a program withdraws its declared fact.
+
+    Its attributes are those of `ClaimCandidate`.
     """
 
     fact_id: str
@@ -39,86 +59,101 @@ class _Evaluated:
     session: str = ""
     reread: bool = False
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimCandidate(_Evaluated):
-    """The version, or the manual edit, makes a claim."""
-
-    claim: Claim
+    @property
+    def claim(self) -> None:
+        """It has no claim."""
+        return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unmatched(_Evaluated):
-    """The rule's filter does not select the version, or a program withdraws its declared fact."""
-
-    claim: ClassVar[None] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBack(_Evaluated):
+class HeldBack(NamedTuple):
     """The rule's salience gate holds the version back.
+
+    Its other attributes are those of `ClaimCandidate`.
 
     Attributes:
         claim: Its claim, if the gate lets it pass after all; None in the ledger and its replay.
         shortfall: Why the gate holds it back.
     """
 
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
     claim: Claim | None
     shortfall: SalienceShortfall
+    version: int = 0
+    session: str = ""
+    reread: bool = False
 
     def let_pass(self) -> ClaimCandidate | Unmatched:
         """Return the candidate without its gate."""
         if self.claim is None:
             return Unmatched(
-                fact_id=self.fact_id,
-                owner=self.owner,
-                rule_id=self.rule_id,
-                version=self.version,
-                at=self.at,
-                eid=self.eid,
-                session=self.session,
-            )
+                self.fact_id, self.owner, self.rule_id, self.at, self.eid, self.version,
+                self.session,
+            )  # fmt: skip
         return ClaimCandidate(
-            fact_id=self.fact_id,
-            owner=self.owner,
-            rule_id=self.rule_id,
-            version=self.version,
-            at=self.at,
-            eid=self.eid,
-            session=self.session,
-            claim=self.claim,
-        )
+            self.fact_id, self.owner, self.rule_id, self.at, self.eid, self.claim, self.version,
+            self.session,
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable(_Evaluated):
+class Unreadable(NamedTuple):
     """The rule's filter selects the version, which cannot be read.
+
+    Its other attributes are those of `ClaimCandidate`.
 
     Attributes:
         reason: Why it cannot be read, in one word.
         detail: Why it cannot be read, for a person.
     """
 
-    claim: ClassVar[None] = None
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
     reason: str
     detail: str = ""
+    version: int = 0
+    session: str = ""
+    reread: bool = False
+
+    @property
+    def claim(self) -> None:
+        """It has no claim."""
+        return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contested(_Evaluated):
+class Contested(NamedTuple):
     """The version's owner is unknown, or its fact id is another owner's; it changes no fact.
+
+    Its other attributes are those of `ClaimCandidate`.
 
     Attributes:
         reason: Why it is contested, in one word.
         detail: Why it is contested, for a person.
     """
 
-    claim: ClassVar[None] = None
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
     reason: str
     detail: str = ""
+    version: int = 0
+    session: str = ""
+    reread: bool = False
+
+    @property
+    def claim(self) -> None:
+        """It has no claim."""
+        return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Erased:
     """The version belongs to an erased scope; the candidate holds nothing of it.
 
@@ -134,17 +169,25 @@ class Erased:
     reread: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undo(_Evaluated):
+class Undo(NamedTuple):
     """The undo of a firing withdraws the firing's evaluation of a fact id.
+
+    Its other attributes are those of `ClaimCandidate`.
 
     Attributes:
         firing: The number of the firing that is undone.
         claim: The claim that takes effect instead; None when there is none.
     """
 
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
     firing: int
     claim: Claim | None = None
+    version: int = 0
+    session: str = ""
 
 
 Candidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Erased
@@ -252,3 +295,41 @@ def _faulty(
         reason=fault.reason,
         detail=fault.detail,
     )
+
+
+def contest(
+    candidate: ClaimCandidate | HeldBack | Unmatched | Unreadable,
+    reason: str = ID_TAKEN,
+    detail: str = "",
+) -> Contested:
+    """Return a candidate whose fact id another owner's claim has; without its claim."""
+    return Contested(
+        fact_id=candidate.fact_id,
+        owner=candidate.owner,
+        rule_id=candidate.rule_id,
+        version=candidate.version,
+        at=candidate.at,
+        eid=candidate.eid,
+        session=candidate.session,
+        reason=reason,
+        detail=detail or describe_taken(candidate.fact_id),
+    )
+
+
+def contest_returning(undo: Undo, *, owner: str, rule_id: str, version: int) -> Contested:
+    """Return the candidate of the evaluation that an undo would bring back under a taken id."""
+    return Contested(
+        fact_id=undo.fact_id,
+        owner=owner,
+        rule_id=rule_id,
+        version=version,
+        at=undo.at,
+        eid=undo.eid,
+        reason=ID_TAKEN,
+        detail=describe_taken(undo.fact_id),
+    )
+
+
+def describe_taken(fact_id: str) -> str:
+    """Return the detail of a candidate whose fact id is another owner's."""
+    return f"fact id {fact_id!r} belongs to another user or agent"

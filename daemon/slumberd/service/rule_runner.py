@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from slumberd.consolidation.consolidator import Consolidator, Report
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest, Report
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
 from slumberd.model.rule import ConsolidationRule

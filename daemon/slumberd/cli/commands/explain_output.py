@@ -7,8 +7,8 @@ from typing import Any
 
 from slumberd.cli.commands.facts import document as fact_document
 from slumberd.cli.output import cell, print_table
-from slumberd.consolidation.entry import ID_TAKEN
 from slumberd.consolidation.explanation import AssertingRow, Decision, Explanation, Line, Source
+from slumberd.consolidation.incoming import ID_TAKEN
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact

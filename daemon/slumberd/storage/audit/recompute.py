@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import MANUAL
-from slumberd.consolidation.entry import ID_TAKEN, Entry
+from slumberd.consolidation.entry import Entry
 from slumberd.consolidation.incoming import (
+    ID_TAKEN,
     UNREADABLE,
     Candidate,
     ClaimCandidate,

@@ -184,7 +184,7 @@ class Batch:
         if not self._generation:
             return ones
         return [
-            one if isinstance(one, Erased) else replace(one, version=self._version(one.version))
+            one if isinstance(one, Erased) else one._replace(version=self._version(one.version))
             for one in ones
         ]
 

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import Claim
-from slumberd.consolidation.entry import ID_TAKEN
-from slumberd.consolidation.incoming import Contested, Unmatched
+from slumberd.consolidation.incoming import ID_TAKEN, Contested, Unmatched, describe_taken
 from slumberd.consolidation.manual import OWN_IDS, ManualAssertion, owner_of_assertion
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.consolidation.state import CurrentFact
@@ -291,7 +290,7 @@ def _said(hand: ManualEdits, change: _Change) -> Claim | Unmatched | None:
         hand.set_aside(_quarantined_candidate(hand, change, owner, UNREADABLE, said.detail))
         return None
     if hand.is_taken(change.fact_id, owner_of_assertion(said)):
-        detail = f"fact id {change.fact_id!r} belongs to another user or agent"
+        detail = describe_taken(change.fact_id)
         hand.set_aside(
             _quarantined_candidate(hand, change, owner_of_assertion(said), ID_TAKEN, detail)
         )

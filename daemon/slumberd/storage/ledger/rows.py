@@ -21,8 +21,9 @@ from typing import Any, assert_never
 import orjson
 
 from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Claim, Precedence, user_and_agent
-from slumberd.consolidation.entry import ID_TAKEN, Entry
+from slumberd.consolidation.entry import Entry
 from slumberd.consolidation.incoming import (
+    ID_TAKEN,
     ClaimCandidate,
     Contested,
     HeldBack,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 import orjson
@@ -170,7 +169,7 @@ def _link(one: Candidate, near: list[tuple[Statement, float]]) -> Candidate:
         return one
     nearest = sorted(near, key=lambda found: (-found[1], found[0].fact_id))[:MOST_LINKED]
     links = tuple((other.fact_id, cosine) for other, cosine in nearest)
-    return replace(one, claim=one.claim._replace(near=links))
+    return one._replace(claim=one.claim._replace(near=links))
 
 
 def _slot_of(one: Statement, multi: MultiValued) -> tuple[str, str]:
