@@ -227,7 +227,7 @@ async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) ->
         report = await held(tmp_path, home)
 
         assert report.held is not None
-        assert "3 facts would go; max_deletes is 2" in report.held.problem
+        assert "would delete 3 facts; the limit is 2 (max_deletes)" in report.held.problem
         assert report.firing_ids == []
         assert len(await home.objects()) == 6
         assert (await home.fire()).held == report.held  # once, however often it is looked at
@@ -314,27 +314,41 @@ async def test_first_backlog_is_not_held(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "lost", "stood", "problem"),
+    ("limits", "lost", "current", "problem"),
     [
         pytest.param(Limits(5, None), 5, 5, "", id="as many as allowed"),
-        pytest.param(Limits(5, None), 6, 900, "max_deletes is 5", id="more than allowed"),
+        pytest.param(
+            Limits(5, None), 6, 900, "6 facts; the limit is 5 (max_deletes)", id="more than allowed"
+        ),
         pytest.param(Limits(None, 0.5), 100, 100, "", id="few enough to alarm nobody"),
-        pytest.param(Limits(None, 0.5), 101, 101, "0 of 101 facts", id="one more than a few"),
+        pytest.param(
+            Limits(None, 0.5), 101, 101, "101 of 101 facts (100 %)", id="one more than a few"
+        ),
         pytest.param(Limits(0, None), 0, 0, "", id="nothing goes"),
         pytest.param(Limits(None, 0.5), 150, 300, "", id="the part that is allowed"),
-        pytest.param(Limits(None, 0.5), 151, 300, "max_delete_fraction is 0.5", id="a larger part"),
+        pytest.param(
+            Limits(None, 0.5), 151, 300, "(50.33 %); the limit is 50 %", id="a larger part"
+        ),
+        pytest.param(
+            Limits(None, 0.5),
+            399,
+            516,
+            "this batch would delete 399 of 516 facts (77 %); the limit is 50 % "
+            "(max_delete_fraction)",
+            id="most of them",
+        ),
         pytest.param(Limits(), 10**6, 1, "", id="no limits"),
     ],
 )
 def test_limits_report_which_of_them_a_batch_exceeds(
-    limits: Limits, lost: int, stood: int, problem: str
+    limits: Limits, lost: int, current: int, problem: str
 ) -> None:
-    assert problem in limits.exceeded(DeletionImpact(lost, lost), stood)
-    assert bool(problem) == bool(limits.exceeded(DeletionImpact(lost, lost), stood))
+    assert problem in limits.describe_excess(DeletionImpact(lost, lost), current)
+    assert bool(problem) == bool(limits.describe_excess(DeletionImpact(lost, lost), current))
 
 
 def test_added_facts_count_against_deleted_ones() -> None:
-    assert Limits(None, 0.5).exceeded(DeletionImpact(lost=300, fewer=10), 300) == ""
+    assert Limits(None, 0.5).describe_excess(DeletionImpact(lost=300, fewer=10), 300) == ""
 
 
 async def test_batch_that_replaces_facts_by_others_is_not_held(tmp_path: Path) -> None:

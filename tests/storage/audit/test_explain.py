@@ -170,7 +170,8 @@ async def test_batch_that_is_held_waits_for_a_person(home: ExplainedStores) -> N
     assert decision.outcome == "pending"
     remedy = would_change(decision, braked, held=held)
     assert remedy == (
-        "all awaits approval (1 fact would go; max_deletes is 0): `slumberd approve all@3`"
+        "all awaits approval: this batch would delete 1 fact; the limit is 0 (max_deletes); "
+        "`slumberd approve all@3` applies it"
     )
 
 

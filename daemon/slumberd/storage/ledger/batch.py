@@ -170,7 +170,7 @@ class Batch:
             if impact.fewer > MIN_ALARMING_LOSS
             else 0
         )
-        problem = self._firing.limits.exceeded(impact, before)
+        problem = self._firing.limits.describe_excess(impact, before)
         if problem:
             raise OverLimitError(problem)
 
