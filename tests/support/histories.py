@@ -19,7 +19,7 @@ from slumberd.model.firing import Firing, Position
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
-from tests.support.oracle import Told, told
+from tests.support.oracle import OracleClaim, claim_of
 
 MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
 PAIRS = {(channel, predicate) for channel, some in MULTI.items() for predicate in some}
@@ -117,7 +117,7 @@ class Story:
             if not before or before[-1].episode is None:
                 return
             episode = {}
-        said = episode if episode and told(episode, "facts", ()) else None
+        said = episode if episode and claim_of(episode, "facts", ()) else None
         self.met.append(Met(number, self.clock.now(), rule_id, one.id, one.seq, said))
 
     async def undo(self, which: int) -> None:
@@ -152,7 +152,7 @@ class Story:
                 undone.add(one.undoes)
         return [met for met in self.met if met.at <= believed_at and met.firing not in undone]
 
-    def claims(self, believed_at: datetime, valid_at: datetime) -> list[Told]:
+    def claims(self, believed_at: datetime, valid_at: datetime) -> list[OracleClaim]:
         """Return what counts of what had been met by one instant, and was said by another."""
         found = []
         for channel in MULTI:
@@ -168,12 +168,12 @@ def is_of(met: Met, rule_id: str, eid: str) -> bool:
     return (met.rule_id, met.eid) == (rule_id, eid)
 
 
-def acts_of(said: dict[str, dict[str, Met]], channel: str) -> Iterator[Told]:
+def acts_of(said: dict[str, dict[str, Met]], channel: str) -> Iterator[OracleClaim]:
     for by_rule in said.values():
         newest = max(met.seq for met in by_rule.values())
         now = [met for met in by_rule.values() if met.seq == newest and met.episode]
         if now and now[0].episode:
-            claim = told(now[0].episode, channel, tuple(sorted(met.rule_id for met in now)))
+            claim = claim_of(now[0].episode, channel, tuple(sorted(met.rule_id for met in now)))
             assert claim is not None
             yield claim
 

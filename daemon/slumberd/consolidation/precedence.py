@@ -173,20 +173,20 @@ class SlotState:
         self.retractions: dict[str, Precedence] = {} if retractions is None else retractions
         self.replaced = [] if winner is None else replaced
 
-    def fold_assertion(self, said: Assertion, depth: int) -> None:
+    def fold_assertion(self, assertion: Assertion, depth: int) -> None:
         """Fold an assertion in; keep at most `depth` links to what it replaces."""
         if self.winner is None:
-            self.winner = said
-        elif said.precedence > self.winner.precedence:
+            self.winner = assertion
+        elif assertion.precedence > self.winner.precedence:
             if self.replaced is not None:
                 self.replaced = [link(self.winner), *self.replaced][:depth]
-            self.winner = said
+            self.winner = assertion
         else:
             self.replaced = None
             return
         if self.retractions:
             self.retractions = {
-                object_: by for object_, by in self.retractions.items() if by > said.precedence
+                object_: by for object_, by in self.retractions.items() if by > assertion.precedence
             }
 
     def fold_retraction(self, what: str, by: Precedence) -> None:

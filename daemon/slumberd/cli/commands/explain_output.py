@@ -123,7 +123,8 @@ def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
 
 def _pending(rule_id: str, rule: ConsolidationRule | None, held: HeldBatch | None) -> str:
     if held is not None and not held.approved:
-        return f"{rule_id} awaits approval: {held.problem}; `slumberd approve {held.firing_id}` applies it"
+        remedy = f"`slumberd approve {held.firing_id}` applies it"
+        return f"{rule_id} awaits approval: {held.problem}; {remedy}"
     disabled = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
     return f"{disabled}`slumberd fire {rule_id}`"
 
