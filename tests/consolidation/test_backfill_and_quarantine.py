@@ -34,7 +34,7 @@ async def backfill(
     )
 
 
-async def test_a_backfill_makes_what_was_promoted_equal_to_what_the_rule_says_today(
+async def test_a_backfill_promotes_what_the_rule_selects_today(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -59,7 +59,7 @@ async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(tmp_path: 
         assert await home.facts.ledger_rows() == before + 1
 
 
-async def test_a_backfill_says_who_asked_for_it(tmp_path: Path) -> None:
+async def test_a_backfill_records_its_requester(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire()
@@ -96,7 +96,9 @@ async def test_undo_of_the_first_evaluation_withdraws_what_a_backfill_evaluated_
         assert await home.objects() == {}
 
 
-async def test_undoing_a_backfill_gives_each_episode_its_earlier_word(tmp_path: Path) -> None:
+async def test_undoing_a_backfill_restores_the_earlier_claim_of_each_episode(
+    tmp_path: Path,
+) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
@@ -273,7 +275,9 @@ async def test_a_rule_with_limits_of_its_own_keeps_to_them(tmp_path: Path) -> No
         assert len(await home.objects()) == 3
 
 
-async def test_a_fact_that_a_batch_says_again_and_then_takes_out_is_lost(tmp_path: Path) -> None:
+async def test_a_fact_that_a_batch_asserts_again_and_then_deletes_counts_as_deleted(
+    tmp_path: Path,
+) -> None:
     async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await home.put(*stream(1))
         await home.fire(rule("earlier"))

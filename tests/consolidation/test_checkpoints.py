@@ -109,7 +109,7 @@ def test_a_checkpoint_is_found_in_a_log_again() -> None:
         pytest.param(b"x" * 100_000 + b"\n", id="a long line"),
     ],
 )
-def test_whatever_else_is_in_a_log_is_passed_over(garbage: bytes) -> None:
+def test_other_lines_of_a_log_are_ignored(garbage: bytes) -> None:
     assert len(read(garbage + line(HEAD) + garbage)) == 1
 
 

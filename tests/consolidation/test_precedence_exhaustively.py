@@ -98,7 +98,7 @@ def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, lis
 
 @pytest.mark.parametrize("predicate", ["is", "likes"])
 @pytest.mark.parametrize(("length", "every"), [(3, 1), pytest.param(4, 6, marks=pytest.mark.slow)])
-async def test_every_story_ends_as_the_oracle_says(
+async def test_every_history_ends_with_the_facts_of_the_oracle(
     tmp_path: Path, predicate: str, length: int, every: int
 ) -> None:
     stories = list(permutations(SAYINGS, length))[::every]
