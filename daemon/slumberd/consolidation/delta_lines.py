@@ -53,9 +53,9 @@ class DeltaLines:
     async def write_pending(self) -> int:
         """Write the pending lines, as long as the log takes them; return how many."""
         written = 0
-        while records := await self._ledger.unlogged(limit=self._at_once):
-            if not await self._write(records):
-                break
+        while (records := await self._ledger.unlogged(limit=self._at_once)) and (
+            await self._write(records)
+        ):
             written += len(records)
         return written
 
