@@ -125,7 +125,10 @@ def test_a_held_batch_waits_for_a_person(site: Installation, *, running: bool) -
     site.put(GONE)
     done = site.call("fire", "profile")
     assert done.returncode == 1
-    assert "waits for approval: 1 fact would go; max_deletes is 0" in done.stderr
+    assert (
+        "waits for approval: this batch would delete 1 fact; the limit is 0 (max_deletes)"
+        in done.stderr
+    )
     waiting = held(site)
     assert waiting in (site.state / "slumberd.log").read_text()
 

@@ -116,7 +116,10 @@ def test_check_reports_a_rule_whose_batch_would_await_approval(trial: TrialInsta
 
     done = trial.look("check", "--against-data")
 
-    assert "likes awaits approval: 1 fact would go; max_deletes is 0" in done.stdout
+    assert (
+        "likes awaits approval: this batch would delete 1 fact; the limit is 0 (max_deletes)"
+        in done.stdout
+    )
     assert trial.against_data()["likes"]["channels"]["facts"]["read"] == 0
 
 

@@ -246,9 +246,14 @@ def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(
     told, summary = trial.diff()
 
     assert told == [("disappears", "e2", None)]
-    assert summary["rules"][1]["exceeded_limits"] == ["1 fact would go; max_deletes is 0"]
+    assert summary["rules"][1]["exceeded_limits"] == [
+        "this batch would delete 1 fact; the limit is 0 (max_deletes)"
+    ]
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "takes would await approval: 1 fact would go; max_deletes is 0" in shown
+    assert (
+        "takes would await approval: this batch would delete 1 fact; the limit is 0 (max_deletes)"
+        in shown
+    )
 
 
 def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(
@@ -262,7 +267,9 @@ def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(
     told, summary = trial.diff()
 
     assert told == []
-    assert summary["exceeded_limits"] == {"likes": "1 fact would go; max_deletes is 0"}
+    assert summary["exceeded_limits"] == {
+        "likes": "this batch would delete 1 fact; the limit is 0 (max_deletes)"
+    }
     assert "here it counts as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 

@@ -107,7 +107,7 @@ async def test_counts_of_a_firing_add_up_to_what_it_read(home: OpenStores) -> No
     assert outcome.channels == {"facts": counts}
 
 
-async def test_own_row_of_a_firing_says_how_it_came_about(home: OpenStores) -> None:
+async def test_the_row_of_a_firing_records_its_trigger_and_requester(home: OpenStores) -> None:
     await home.put(*MORNING)
     stamped = rule("drinks", when_filter="predicate = 'drinks'", then_emits=["facts", "notes"])
 

@@ -18,7 +18,7 @@ from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.corpora import lines, needs_corpora
 from tests.support.fakes import FakeClock, FakeDeltaLog
-from tests.support.oracle import Told, replaced, stands, told
+from tests.support.oracle import OracleClaim, claim_of, current_claims, replaced_ids
 
 pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
 
@@ -40,16 +40,16 @@ def stream() -> list[Episode]:
 @pytest.fixture(scope="module")
 def wanted(stream: Sequence[Episode]) -> dict[str, tuple[Any, ...]]:
     """What the brute-force oracle says of the stream, user by user: they share nothing."""
-    claims: dict[str, list[Told]] = {}
+    claims: dict[str, list[OracleClaim]] = {}
     for one in stream:
         episode = one.model_dump() | {"at": microseconds(one.timestamp)}
-        claim = told(episode, "facts", ("all",))
+        claim = claim_of(episode, "facts", ("all",))
         assert claim is not None
         claims.setdefault(one.user, []).append(claim)
     return {
-        fact_id: (claim.object, claim.confidence, tuple(replaced(claim, mine, set(), DEPTH)))
+        fact_id: (claim.object, claim.confidence, tuple(replaced_ids(claim, mine, set(), DEPTH)))
         for mine in claims.values()
-        for fact_id, claim in stands(mine, set()).items()
+        for fact_id, claim in current_claims(mine, set()).items()
     }
 
 

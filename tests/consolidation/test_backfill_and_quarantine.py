@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.consolidator import Report
+from slumberd.consolidation.fire_request import Report
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import DeletionImpact, Limits
 from slumberd.model.rule import ConsolidationRule
@@ -34,7 +34,7 @@ async def backfill(
     )
 
 
-async def test_a_backfill_makes_what_was_promoted_equal_to_what_the_rule_says_today(
+async def test_a_backfill_promotes_what_the_rule_selects_today(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -59,7 +59,7 @@ async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(tmp_path: 
         assert await home.facts.reads.ledger_rows() == before + 1
 
 
-async def test_a_backfill_says_who_asked_for_it(tmp_path: Path) -> None:
+async def test_a_backfill_records_its_requester(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire()
@@ -96,7 +96,9 @@ async def test_undo_of_the_first_evaluation_withdraws_what_a_backfill_evaluated_
         assert await home.objects() == {}
 
 
-async def test_undoing_a_backfill_gives_each_episode_its_earlier_word(tmp_path: Path) -> None:
+async def test_undoing_a_backfill_restores_the_earlier_claim_of_each_episode(
+    tmp_path: Path,
+) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
@@ -229,7 +231,7 @@ async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) ->
         report = await held(tmp_path, home)
 
         assert report.held is not None
-        assert "3 facts would go; max_deletes is 2" in report.held.problem
+        assert "would delete 3 facts; the limit is 2 (max_deletes)" in report.held.problem
         assert report.firing_ids == []
         assert len(await home.objects()) == 6
         assert (await home.fire()).held == report.held  # once, however often it is looked at
@@ -275,7 +277,9 @@ async def test_a_rule_with_limits_of_its_own_keeps_to_them(tmp_path: Path) -> No
         assert len(await home.objects()) == 3
 
 
-async def test_a_fact_that_a_batch_says_again_and_then_takes_out_is_lost(tmp_path: Path) -> None:
+async def test_a_fact_that_a_batch_asserts_again_and_then_deletes_counts_as_deleted(
+    tmp_path: Path,
+) -> None:
     async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await home.put(*stream(1))
         await home.fire(rule("earlier"))
@@ -316,23 +320,37 @@ async def test_first_backlog_is_not_held(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "lost", "stood", "problem"),
+    ("limits", "lost", "current", "problem"),
     [
         pytest.param(Limits(5, None), 5, 5, "", id="as many as allowed"),
-        pytest.param(Limits(5, None), 6, 900, "max_deletes is 5", id="more than allowed"),
+        pytest.param(
+            Limits(5, None), 6, 900, "6 facts; the limit is 5 (max_deletes)", id="more than allowed"
+        ),
         pytest.param(Limits(None, 0.5), 100, 100, "", id="few enough to alarm nobody"),
-        pytest.param(Limits(None, 0.5), 101, 101, "0 of 101 facts", id="one more than a few"),
+        pytest.param(
+            Limits(None, 0.5), 101, 101, "101 of 101 facts (100 %)", id="one more than a few"
+        ),
         pytest.param(Limits(0, None), 0, 0, "", id="nothing goes"),
         pytest.param(Limits(None, 0.5), 150, 300, "", id="the part that is allowed"),
-        pytest.param(Limits(None, 0.5), 151, 300, "max_delete_fraction is 0.5", id="a larger part"),
+        pytest.param(
+            Limits(None, 0.5), 151, 300, "(50.33 %); the limit is 50 %", id="a larger part"
+        ),
+        pytest.param(
+            Limits(None, 0.5),
+            399,
+            516,
+            "this batch would delete 399 of 516 facts (77 %); the limit is 50 % "
+            "(max_delete_fraction)",
+            id="most of them",
+        ),
         pytest.param(Limits(), 10**6, 1, "", id="no limits"),
     ],
 )
 def test_limits_report_which_of_them_a_batch_exceeds(
-    limits: Limits, lost: int, stood: int, problem: str
+    limits: Limits, lost: int, current: int, problem: str
 ) -> None:
-    assert problem in limits.describe_excess(DeletionImpact(lost, lost), stood)
-    assert bool(problem) == bool(limits.describe_excess(DeletionImpact(lost, lost), stood))
+    assert problem in limits.describe_excess(DeletionImpact(lost, lost), current)
+    assert bool(problem) == bool(limits.describe_excess(DeletionImpact(lost, lost), current))
 
 
 def test_added_facts_count_against_deleted_ones() -> None:

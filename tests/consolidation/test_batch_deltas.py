@@ -41,7 +41,7 @@ def kinds(*episodes: EpisodeVersion) -> list[tuple[str, list[str]]]:
     return [(delta.kind, getattr(delta, "replaces", [])) for delta in told(*episodes)]
 
 
-def test_an_episode_without_intent_is_an_add_with_all_that_it_says() -> None:
+def test_an_episode_without_intent_is_an_add_with_its_whole_payload() -> None:
     [delta] = told(version("e1", metadata={"subject": "alice", "object": 5, "extra": 1}))
 
     assert delta == AddDelta(
@@ -88,7 +88,7 @@ def test_a_repeated_subject_and_predicate_updates_the_earlier_episode() -> None:
     assert kinds(said("e1"), said("e2", seconds=1)) == [("add", []), ("update", ["e1"])]
 
 
-def test_earlier_means_by_instant_and_then_by_id_whatever_the_order_given() -> None:
+def test_episodes_are_ordered_by_instant_and_then_by_id_in_any_order_given() -> None:
     assert kinds(said("e3", seconds=1), said("e2"), said("e1")) == [
         ("add", []),
         ("update", ["e1"]),

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from slumberd.cli.commands.verify import checkpoints_in
-from slumberd.consolidation.checkpoints import ROWS, SECONDS, Checkpoints
+from slumberd.consolidation.delta_lines import ROWS, SECONDS, Checkpoints
 from slumberd.errors import InputError
 from slumberd.model.record import Checkpoint
 from slumberd.observability.line_format import json_line
@@ -109,7 +109,7 @@ def test_a_checkpoint_is_found_in_a_log_again() -> None:
         pytest.param(b"x" * 100_000 + b"\n", id="a long line"),
     ],
 )
-def test_whatever_else_is_in_a_log_is_passed_over(garbage: bytes) -> None:
+def test_other_lines_of_a_log_are_ignored(garbage: bytes) -> None:
     assert len(read(garbage + line(HEAD) + garbage)) == 1
 
 

@@ -109,7 +109,7 @@ def test_delete_without_an_object_clears_its_whole_key(metadata: dict[str, Any])
     assert (claim.clears, claim.object) == (True, ALL)
 
 
-def test_noop_says_nothing_whatever_it_names() -> None:
+def test_noop_asserts_and_retracts_nothing_in_spite_of_names() -> None:
     claim = said(intent="noop", replaces=["e0"])
 
     assert (claim.asserts, claim.names, claim.clears) == (False, (), False)
@@ -140,7 +140,7 @@ def test_noop_says_nothing_whatever_it_names() -> None:
         ),
     ],
 )
-def test_episode_that_cannot_be_read_says_why(
+def test_unreadable_episode_has_a_fault_with_its_reason(
     metadata: dict[str, Any], reason: str, detail: str
 ) -> None:
     found = claim_of(version("e1", metadata=TRIPLE | metadata), "facts")

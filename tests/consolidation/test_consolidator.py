@@ -86,7 +86,7 @@ class JammedLog(FakeDeltaLog):
         super().applied(records)
 
 
-async def test_firing_without_a_request_is_recorded_as_requested_by_nobody() -> None:
+async def test_due_firing_is_recorded_without_a_requester() -> None:
     bench = Bench(1)
 
     await bench.consolidator.fire(FireRequest(rule("all"), "every", START))

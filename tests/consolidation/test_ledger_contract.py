@@ -102,7 +102,9 @@ async def fire(ledger: Ledger, *versions: EpisodeVersion, seconds: float = 0) ->
         (WatermarkTable, Watermarks),
     ],
 )
-def test_methods_of_a_ledger_take_what_the_port_says(implementation: type, port: type) -> None:
+def test_methods_of_a_ledger_have_the_signatures_of_the_protocol(
+    implementation: type, port: type
+) -> None:
     for name, method in inspect.getmembers(port, inspect.isfunction):
         if name.startswith("_"):
             continue
@@ -237,7 +239,7 @@ async def test_batch_that_is_stopped_writes_nothing(ledger: Ledger) -> None:
     assert await ledger.watermarks.position("all") is None
 
 
-async def test_batch_says_when_all_is_decided(ledger: Ledger) -> None:
+async def test_batch_calls_on_decided_before_it_writes(ledger: Ledger) -> None:
     decided = []
     versions = [said(1)]
 

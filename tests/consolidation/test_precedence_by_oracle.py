@@ -25,7 +25,14 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
-from tests.support.oracle import Told, fact_id, replaced, said_at, stands, told
+from tests.support.oracle import (
+    OracleClaim,
+    asserted_at,
+    claim_of,
+    current_claims,
+    fact_id,
+    replaced_ids,
+)
 from tests.support.samples import amount
 
 pytestmark = pytest.mark.integration
@@ -41,8 +48,8 @@ RULES = {
 }
 
 
-class LaterAndLater:
-    """A clock that no two hands read alike, later than every episode."""
+class AdvancingClock:
+    """A clock that advances at each reading, and is later than every episode."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -56,7 +63,7 @@ class LaterAndLater:
 
 
 FORGETTABLE = "s2"
-"""The session that may be forgotten."""
+"""The session that may be erased."""
 
 
 def session_of(eid: str) -> str:
@@ -64,8 +71,8 @@ def session_of(eid: str) -> str:
 
 
 @dataclass
-class Heard:
-    """What one rule met of one episode in one firing; no episode when it has nothing to say."""
+class RecordedEvaluation:
+    """A rule's evaluation of an episode in a firing; without an episode it makes no claim."""
 
     firing: str
     rule_id: str
@@ -76,15 +83,15 @@ class Heard:
 
 @dataclass
 class StoreAndOracle:
-    """A memory, its log and what each rule has met: the story that both sides are told."""
+    """A store, and the claims that the oracle has after the same steps."""
 
     store: SQLiteFactStore
     episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     read: dict[str, int] = field(default_factory=dict)
-    heard: list[Heard] = field(default_factory=list)
-    hands: list[tuple[str, str, Told | None]] = field(default_factory=list)
-    """Firing, fact id and claim of what people and programs did; no claim for a removal."""
+    evaluations: list[RecordedEvaluation] = field(default_factory=list)
+    edits: list[tuple[str, str, OracleClaim | None]] = field(default_factory=list)
+    """Firing, fact id and claim of each edit by a person or a program; a removal has no claim."""
     firings: list[str] = field(default_factory=list)
     undone: dict[str, str] = field(default_factory=dict)
     forgotten: bool = False
@@ -117,55 +124,61 @@ class StoreAndOracle:
         self._remember(outcome.firing_id, fired, versions)
 
     def _version(self, eid: str, seq: int, matches: Any) -> EpisodeVersion:
-        told_ = self.episodes[eid]
+        episode = self.episodes[eid]
         return EpisodeVersion(
-            seq, eid, told_["user"], session_of(eid), told_["agent"], told_["at"], "text", "node",
-            told_["metadata"], matches(told_["tag"]),
+            seq, eid, episode["user"], session_of(eid), episode["agent"], episode["at"], "text",
+            "node", episode["metadata"], matches(episode["tag"]),
         )  # fmt: skip
 
     def _remember(
         self, firing: str, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]
     ) -> None:
-        mine = self.words(fired.id)
-        for one in versions:
-            if self.forgotten and session_of(one.id) == FORGETTABLE:
+        known = self.last_evaluations(fired.id)
+        for version in versions:
+            if self.forgotten and session_of(version.id) == FORGETTABLE:
                 continue
-            episode = self.episodes[one.id]
-            readable = told(episode, "facts", ()) is not None
-            if one.matched or mine.get(one.id, (0, None))[1] is not None:
-                said = episode if one.matched and readable else None
-                self.heard.append(Heard(firing, fired.id, one.id, one.seq, said))
+            episode = self.episodes[version.id]
+            readable = claim_of(episode, "facts", ()) is not None
+            if version.matched or known.get(version.id, (0, None))[1] is not None:
+                claimed = episode if version.matched and readable else None
+                self.evaluations.append(
+                    RecordedEvaluation(firing, fired.id, version.id, version.seq, claimed)
+                )
 
-    def counts(self, firing: str) -> bool:
-        """Say whether a firing is not undone; an undoing that was undone undoes nothing."""
-        return not any(of == firing and self.counts(by) for by, of in self.undone.items())
+    def is_in_force(self, firing: str) -> bool:
+        """Return whether a firing is not undone; an undo that was itself undone undoes nothing."""
+        return not any(of == firing and self.is_in_force(by) for by, of in self.undone.items())
 
-    def words(self, rule_id: str) -> dict[str, tuple[int, dict[str, Any] | None]]:
-        """Return the last that a rule says of each episode, without what was undone."""
+    def last_evaluations(self, rule_id: str) -> dict[str, tuple[int, dict[str, Any] | None]]:
+        """Return a rule's last evaluation of each episode, without those that were undone."""
         return {
-            one.eid: (one.seq, one.episode)
-            for one in self.heard
-            if one.rule_id == rule_id and self.counts(one.firing)
+            evaluation.eid: (evaluation.seq, evaluation.episode)
+            for evaluation in self.evaluations
+            if evaluation.rule_id == rule_id and self.is_in_force(evaluation.firing)
         }
 
     async def forget(self, eids: Iterable[str] = ()) -> None:
-        """Erase a session, with the hands that took out what it said."""
+        """Erase a session, and the manual edits that retract its facts."""
         moment = microseconds(START) + 10
         at = START + timedelta(days=2, seconds=self.fired)
         reach = ScopeFilter("alice", FORGETTABLE, None)
         await self.store.erasures.forget(reach, eids, moment=moment, at=at, by="me", dry_run=False)
         gone = {
-            fact_id(channel, one.eid)
-            for one in self.heard
-            if session_of(one.eid) == FORGETTABLE
+            fact_id(channel, evaluation.eid)
+            for evaluation in self.evaluations
+            if session_of(evaluation.eid) == FORGETTABLE
             for fired, _ in RULES.values()
-            if fired.id == one.rule_id
+            if fired.id == evaluation.rule_id
             for channel in fired.then_emits
         }
-        self.heard = [one for one in self.heard if session_of(one.eid) != FORGETTABLE]
-        self.hands = [
+        self.evaluations = [
+            evaluation
+            for evaluation in self.evaluations
+            if session_of(evaluation.eid) != FORGETTABLE
+        ]
+        self.edits = [
             (firing, name, claim)
-            for firing, name, claim in self.hands
+            for firing, name, claim in self.edits
             if name not in gone and (claim is None or claim.asserts or not gone & set(claim.names))
         ]
         self.forgotten = True
@@ -176,42 +189,42 @@ class StoreAndOracle:
         self.undone[outcome.firing_id] = firing
         self.firings.append(outcome.firing_id)
 
-    def claims(self) -> list[Told]:
+    def claims(self) -> list[OracleClaim]:
         found = []
         for channel in ("facts", "notes"):
-            said: dict[str, list[tuple[int, str, dict[str, Any] | None]]] = {}
+            by_episode: dict[str, list[tuple[int, str, dict[str, Any] | None]]] = {}
             for fired, _ in RULES.values():
                 if channel in fired.then_emits:
-                    for eid, (seq, episode) in self.words(fired.id).items():
-                        said.setdefault(eid, []).append((seq, fired.id, episode))
-            for versions in said.values():
+                    for eid, (seq, episode) in self.last_evaluations(fired.id).items():
+                        by_episode.setdefault(eid, []).append((seq, fired.id, episode))
+            for versions in by_episode.values():
                 newest = max(seq for seq, _, _ in versions)
                 now = [(rule_id, e) for seq, rule_id, e in versions if seq == newest and e]
                 if now:
-                    claim = told(now[0][1], channel, tuple(sorted(r for r, _ in now)))
+                    claim = claim_of(now[0][1], channel, tuple(sorted(r for r, _ in now)))
                     assert claim is not None
                     found.append(claim)
-        hands = {name: claim for firing, name, claim in self.hands if self.counts(firing)}
-        return [*found, *(claim for claim in hands.values() if claim is not None)]
+        edits = {name: claim for firing, name, claim in self.edits if self.is_in_force(firing)}
+        return [*found, *(claim for claim in edits.values() if claim is not None)]
 
 
 async def check_equals_oracle(world: StoreAndOracle) -> None:
     claims = world.claims()
-    expected = stands(claims, world.multi)
+    expected = current_claims(claims, world.multi)
     facts = await world.store.query(FactPattern())
     found = {fact.id: fact for fact in facts}
     assert set(found) == set(expected)
     for id_, claim in expected.items():
-        check_fact(found[id_], claim, replaced(claim, claims, world.multi, DEPTH))
+        check_fact(found[id_], claim, replaced_ids(claim, claims, world.multi, DEPTH))
     rows, _, broken = await world.store.verify()
     assert broken is None, (rows, broken)
 
 
-def check_fact(fact: Fact, claim: Told, older: list[str]) -> None:
+def check_fact(fact: Fact, claim: OracleClaim, older: list[str]) -> None:
     assert (fact.user, fact.agent) == (claim.user, claim.agent)
     assert fact.confidence == claim.confidence
     assert fact.payload.get("object") == claim.object
-    instant_at = said_at(claim)
+    instant_at = asserted_at(claim)
     assert fact.said_at == (fact.pinned_at if instant_at is None else instant(instant_at))
     if claim.precedence[1] < 2:
         own = [entry["rule_id"] for entry in fact.lineage if "rule_id" in entry]
@@ -224,7 +237,7 @@ INTENTS = [None, None, None, "add", "update", "update", "delete", "delete", "noo
 
 
 @st.composite
-def wild(draw: st.DrawFn) -> dict[str, Any]:
+def any_metadata(draw: st.DrawFn) -> dict[str, Any]:
     """Return metadata of any kind, some of it malformed."""
     metadata: dict[str, Any] = {}
     if draw(st.integers(0, 9)):
@@ -244,8 +257,8 @@ def wild(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def plain(draw: st.DrawFn) -> dict[str, Any]:
-    """Return metadata that quarrels about two keys, one of them multi-valued."""
+def competing_metadata(draw: st.DrawFn) -> dict[str, Any]:
+    """Return metadata that competes for two keys, one of them multi-valued."""
     metadata = {"subject": "s", "predicate": draw(st.sampled_from(["is", "likes"]))}
     if draw(st.integers(0, 4)):
         return metadata | {"object": draw(st.sampled_from("ab"))}
@@ -261,7 +274,7 @@ def episodes(draw: st.DrawFn) -> dict[str, Any]:
         "agent": "rag",
         "at": microseconds(START) + draw(st.integers(0, 3)),
         "tag": draw(st.integers(0, 2)),
-        "metadata": draw(plain() | wild()),
+        "metadata": draw(competing_metadata() | any_metadata()),
     }
 
 
@@ -284,7 +297,7 @@ STEPS = st.lists(
 )
 
 
-async def tell(world: StoreAndOracle, step: tuple[Any, ...]) -> None:
+async def do_step(world: StoreAndOracle, step: tuple[Any, ...]) -> None:
     what, *rest = step
     if what == "put":
         world.put(*rest)
@@ -318,69 +331,71 @@ def fact_of(id_: str, what: str, at: int = 0) -> Fact:
     )
 
 
-async def firing_of_a_hand(world: StoreAndOracle, rule_id: str = "@manual") -> str:
+async def next_firing_id(world: StoreAndOracle, rule_id: str = "@manual") -> str:
     """Return the id that the next firing will have."""
     return f"{rule_id}@{await world.store.reads.ledger_rows() + 1}"
 
 
-def remember(world: StoreAndOracle, firing: str, name: str, claim: Told | None) -> None:
-    world.hands.append((firing, name, claim))
+def add_edit(world: StoreAndOracle, firing: str, name: str, claim: OracleClaim | None) -> None:
+    world.edits.append((firing, name, claim))
     world.firings.append(firing)
 
 
-def asserted(world: StoreAndOracle, id_: str, what: str) -> Told:
-    return Told(id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), "")
+def assertion_of(world: StoreAndOracle, id_: str, what: str) -> OracleClaim:
+    return OracleClaim(
+        id_, "alice", "rag", "facts", precedence_of_edit(world), True, "s", "is", what, (), ""
+    )
 
 
 async def correct(world: StoreAndOracle, id_: str, what: str) -> None:
-    """State a fact as a person; what is there by the same words is not recorded again."""
-    claim = asserted(world, id_, what)
+    """Correct a fact as a person; the ledger does not record an equal correction again."""
+    claim = assertion_of(world, id_, what)
     rows = await world.store.reads.ledger_rows()
     await world.store.correct(fact_of(id_, what), by="me", reason="so it is")
     if await world.store.reads.ledger_rows() > rows:
-        remember(world, f"@manual@{rows + 1}", id_, claim)
+        add_edit(world, f"@manual@{rows + 1}", id_, claim)
 
 
-def current(world: StoreAndOracle, id_: str) -> Told | None:
-    return stands(world.claims(), world.multi).get(id_)
+def current(world: StoreAndOracle, id_: str) -> OracleClaim | None:
+    return current_claims(world.claims(), world.multi).get(id_)
 
 
 async def retract(world: StoreAndOracle, id_: str) -> None:
     """Retract a fact as a person."""
     target = current(world, id_)
-    firing = await firing_of_a_hand(world)
+    firing = await next_firing_id(world)
     await world.store.retract(id_, by="me", reason="it is not so")
     if target is not None:
         claim = retraction(world, id_, target)
-        remember(world, firing, claim.fact_id, claim)
+        add_edit(world, firing, claim.fact_id, claim)
 
 
-def retraction(world: StoreAndOracle, id_: str, target: Told) -> Told:
-    precedence = hand_stamp(world)
-    return Told(
+def retraction(world: StoreAndOracle, id_: str, target: OracleClaim) -> OracleClaim:
+    precedence = precedence_of_edit(world)
+    return OracleClaim(
         f"manual {precedence}", target.user, target.agent, target.channel, precedence, False,
         target.subject, target.predicate, target.object, (id_,),
         "" if target.declared else "object", about=target,
     )  # fmt: skip
 
 
-def declared(world: StoreAndOracle, id_: str, what: str, at: int) -> Told:
-    """Return what a program that pins a row says: a manual edit of a promoted fact, else a fact."""
+def declaration_of(world: StoreAndOracle, id_: str, what: str, at: int) -> OracleClaim:
+    """Return the claim of a program that pins a row: a manual edit where a fact was promoted."""
     before = current(world, id_)
-    told_ = asserted(world, id_, what)
+    assertion = assertion_of(world, id_, what)
     if before is not None and not before.declared:
-        return told_
+        return assertion
     precedence = (microseconds(START) + at, 2, "")
-    return replace(told_, precedence=precedence, declared=True)
+    return replace(assertion, precedence=precedence, declared=True)
 
 
 async def declare(world: StoreAndOracle, id_: str, what: str, at: int) -> None:
-    """Pin a fact through the library, as a Stargraph host does; what is there is not recorded."""
-    claim = declared(world, id_, what, at)
+    """Pin a fact through the library, as a Stargraph host does; an equal pin is not recorded."""
+    claim = declaration_of(world, id_, what, at)
     rows = await world.store.reads.ledger_rows()
     await world.store.pin(fact_of(id_, what, at))
     if await world.store.reads.ledger_rows() > rows:
-        remember(world, f"@manual@{rows + 1}", id_, claim)
+        add_edit(world, f"@manual@{rows + 1}", id_, claim)
     else:
         assert current(world, id_) is not None
 
@@ -388,25 +403,25 @@ async def declare(world: StoreAndOracle, id_: str, what: str, at: int) -> None:
 async def remove(world: StoreAndOracle, id_: str) -> None:
     """Unpin a fact through the library."""
     target = current(world, id_)
-    firing = await firing_of_a_hand(world)
+    firing = await next_firing_id(world)
     await world.store.unpin(id_)
     if target is not None:
         remove_from_oracle(world, firing, id_, target)
 
 
-def remove_from_oracle(world: StoreAndOracle, firing: str, id_: str, target: Told) -> None:
+def remove_from_oracle(world: StoreAndOracle, firing: str, id_: str, target: OracleClaim) -> None:
     rivals = [claim for claim in world.claims() if claim.fact_id == id_ and not claim.declared]
     if target.declared and not rivals:
-        remember(world, firing, id_, None)
+        add_edit(world, firing, id_, None)
     else:
         claim = retraction(world, id_, target)
-        remember(world, firing, claim.fact_id, claim)
+        add_edit(world, firing, claim.fact_id, claim)
 
 
 async def write_row(world: StoreAndOracle, id_: str, what: str, at: int) -> None:
     """Let another program write a row into the table of facts."""
-    before, claim = current(world, id_), declared(world, id_, what, at)
-    firing = await firing_of_a_hand(world, "@external")
+    before, claim = current(world, id_), declaration_of(world, id_, what, at)
+    firing = await next_firing_id(world, "@external")
     fact = fact_of(id_, what, at)
     row = (
         id_, "alice", "rag", orjson.dumps(fact.payload), b'[ {"of": "another program"} ]', 1.0,
@@ -415,7 +430,7 @@ async def write_row(world: StoreAndOracle, id_: str, what: str, at: int) -> None
     with closing(sqlite3.connect(world.store.path)) as connection, connection:
         connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     if await world.store.ledger.notice_external():
-        remember(world, firing, id_, claim)
+        add_edit(world, firing, id_, claim)
     else:
         assert before is not None
 
@@ -423,7 +438,7 @@ async def write_row(world: StoreAndOracle, id_: str, what: str, at: int) -> None
 async def delete_row(world: StoreAndOracle, id_: str) -> None:
     """Let another program delete a row from the table of facts."""
     target = current(world, id_)
-    firing = await firing_of_a_hand(world, "@external")
+    firing = await next_firing_id(world, "@external")
     with closing(sqlite3.connect(world.store.path)) as connection, connection:
         connection.execute("DELETE FROM facts WHERE fact_id = ?", (id_,))
     await world.store.ledger.notice_external()
@@ -439,24 +454,24 @@ DIRECT: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "write_row": write_row,
     "delete_row": delete_row,
 }
-"""What people and programs do to facts."""
+"""The edits of people and programs, by name."""
 
 
-def hand_stamp(world: StoreAndOracle) -> tuple[int, int, str]:
+def precedence_of_edit(world: StoreAndOracle) -> tuple[int, int, str]:
     world.moments += 1
     return (10**18, 2, f"{world.moments:09d}")
 
 
 async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
     store = SQLiteFactStore(
-        Path(folder) / "facts.db", lineage_depth=DEPTH, clock=LaterAndLater(), synchronous="normal"
+        Path(folder) / "facts.db", lineage_depth=DEPTH, clock=AdvancingClock(), synchronous="normal"
     )
     async with store:
         await store.bootstrap()
         await store.ledger.set_channels(CHANNELS, at=START)
         world = StoreAndOracle(store)
         for step in steps:
-            await tell(world, step)
+            await do_step(world, step)
             if step[0] != "put":
                 await check_equals_oracle(world)
         for name in RULES:
@@ -496,7 +511,7 @@ def test_replay_lists_the_facts_that_an_edited_delete_removes_in_the_same_order(
     asyncio.run(play(steps, str(tmp_path)))
 
 
-def says(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
+def episode_of(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
     return {
         "id": id_, "user": "alice", "agent": "rag", "at": microseconds(START), "tag": tag,
         "metadata": {"subject": "s", **metadata},
@@ -505,11 +520,11 @@ def says(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
 
 def test_delete_of_a_key_that_a_second_rule_evaluates_has_the_reason_of_its_replay() -> None:
     steps = [
-        ("put", says("e1", 0, predicate="is", intent="delete")),
-        ("put", says("e1", 0, predicate="likes", object="a")),
-        ("put", says("e2", 0, predicate="is", intent="delete")),
+        ("put", episode_of("e1", 0, predicate="is", intent="delete")),
+        ("put", episode_of("e1", 0, predicate="likes", object="a")),
+        ("put", episode_of("e2", 0, predicate="is", intent="delete")),
         ("fire", "tagged", 2),
-        ("put", says("e2", 1, predicate="likes", intent="delete")),
+        ("put", episode_of("e2", 1, predicate="likes", intent="delete")),
     ]
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(play(steps, folder))

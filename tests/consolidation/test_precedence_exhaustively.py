@@ -15,7 +15,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
-from tests.support.oracle import stands, told
+from tests.support.oracle import claim_of, current_claims
 
 pytestmark = pytest.mark.integration
 
@@ -75,8 +75,8 @@ def expected(stories: Sequence[Story], upto: int, predicate: str) -> dict[str, o
     found: dict[str, object] = {}
     for number, story in enumerate(stories):
         current = {says.id: version(number, says, 0, predicate) for says in story[:upto]}
-        claims = [told(vars_of(one), "facts", ("all",)) for one in current.values()]
-        standing = stands([claim for claim in claims if claim], MULTI)
+        claims = [claim_of(vars_of(one), "facts", ("all",)) for one in current.values()]
+        standing = current_claims([claim for claim in claims if claim], MULTI)
         found |= {id_: claim.object for id_, claim in standing.items()}
     return found
 
@@ -98,7 +98,7 @@ def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, lis
 
 @pytest.mark.parametrize("predicate", ["is", "likes"])
 @pytest.mark.parametrize(("length", "every"), [(3, 1), pytest.param(4, 6, marks=pytest.mark.slow)])
-async def test_every_story_ends_as_the_oracle_says(
+async def test_every_history_ends_with_the_facts_of_the_oracle(
     tmp_path: Path, predicate: str, length: int, every: int
 ) -> None:
     stories = list(permutations(SAYINGS, length))[::every]

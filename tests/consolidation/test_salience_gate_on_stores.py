@@ -195,7 +195,7 @@ async def test_edit_of_a_held_back_episode_is_evaluated_as_any_version(home: Ope
     assert await home.objects() == {"e1": "cake"}
 
 
-async def test_episode_that_leaves_the_filter_is_withdrawn_whatever_its_salience(
+async def test_episode_that_leaves_the_filter_is_withdrawn_at_any_salience(
     home: OpenStores,
 ) -> None:
     likes = rule("gated", salience={"min": 0.03}, when_filter="predicate = 'likes'")
@@ -455,7 +455,7 @@ async def test_the_ledger_verifies_and_replays_with_what_was_held_back(
     assert whats(tmp_path).count(8) == 3
 
 
-async def test_the_row_tells_how_it_fell_short(home: OpenStores) -> None:
+async def test_the_row_records_the_salience_and_the_minimum(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -493,7 +493,7 @@ async def test_why_not_explains_the_gate_and_what_would_change_its_result(home: 
     )
 
 
-async def test_why_not_tells_of_the_fact_once_it_was_read(home: OpenStores) -> None:
+async def test_why_not_reports_the_fact_once_its_episode_was_read(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
     await read(home)

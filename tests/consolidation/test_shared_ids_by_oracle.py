@@ -23,7 +23,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
-from tests.support.oracle import Told, stands, told
+from tests.support.oracle import OracleClaim, claim_of, current_claims
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ class Word:
     version: int
     id: str
     user: str
-    claim: Told | None
+    claim: OracleClaim | None
 
     @property
     def same(self) -> tuple[str, int]:
@@ -92,7 +92,7 @@ class StoreAndOracle:
     def holders(self, id: str) -> set[str]:
         return {word.user for word in effective_claims(self.last(id).values())}
 
-    def claims(self) -> list[Told]:
+    def claims(self) -> list[OracleClaim]:
         ids = dict.fromkeys(word.id for word in self.words)
         found = [word for id in ids for word in effective_claims(self.last(id).values())]
         by_id: dict[str, set[str]] = {}
@@ -101,7 +101,9 @@ class StoreAndOracle:
         assert all(len(users) == 1 for users in by_id.values())
         rules = {id: promoters(self.last(id).values()) for id in ids}
         return [
-            Told(**{**word.claim.__dict__, "rules": rules[word.id]}) for word in found if word.claim
+            OracleClaim(**{**word.claim.__dict__, "rules": rules[word.id]})
+            for word in found
+            if word.claim
         ]
 
     # what is done to both
@@ -143,7 +145,7 @@ class StoreAndOracle:
         holders, last = self.holders(one.id), self.last(one.id).get(name)
         if one.user in self.forgotten or (holders and one.user not in holders):
             return
-        claim = told(self.log[one.seq - 1], "facts", (name,)) if one.matched else None
+        claim = claim_of(self.log[one.seq - 1], "facts", (name,)) if one.matched else None
         if not one.matched and (last is None or last.claim is None):
             return
         word = Word(firing, name, one.seq, one.id, one.user, claim)
@@ -163,23 +165,23 @@ class StoreAndOracle:
             with pytest.raises(FactConflictError):
                 await self.store.correct(fact, by="me", reason="so")
             return
-        claim = Told(id, user, "rag", "facts", precedence, True, "s", "is", what, (), "")
+        claim = OracleClaim(id, user, "rag", "facts", precedence, True, "s", "is", what, (), "")
         await self._manually(self.store.correct(fact, by="me", reason="so"), id, claim)
 
     async def unpin(self, id: str) -> None:
-        target = stands(self.claims(), PAIRS).get(id)
+        target = current_claims(self.claims(), PAIRS).get(id)
         self.hands += 1
         precedence = (10**18, 2, f"{self.hands:09d}")
         if target is None:
             await self.store.retract(id, by="me", reason="so")
             return
-        claim = Told(
+        claim = OracleClaim(
             f"hand {self.hands}", target.user, "rag", "facts", precedence, False, target.subject,
             target.predicate, target.object, (id,), "object", about=target,
         )  # fmt: skip
         await self._manually(self.store.retract(id, by="me", reason="so"), claim.fact_id, claim)
 
-    async def _manually(self, doing: Any, id: str, claim: Told) -> None:
+    async def _manually(self, doing: Any, id: str, claim: OracleClaim) -> None:
         number = await self.store.reads.ledger_rows() + 1
         await doing
         self.words.append(Word(number, MANUAL, 0, id, claim.user, claim))
@@ -271,7 +273,9 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 
 async def check(world: StoreAndOracle) -> None:
-    expected = {id: (one.user, one.object) for id, one in stands(world.claims(), PAIRS).items()}
+    expected = {
+        id: (one.user, one.object) for id, one in current_claims(world.claims(), PAIRS).items()
+    }
     facts = await world.store.query(FactPattern())
     assert {fact.id: (fact.user, fact.payload.get("object")) for fact in facts} == expected
     _, _, broken = await world.store.verify()

@@ -241,7 +241,7 @@ def test_every_rule_gets_the_links_that_the_first_one_found(tell: Any, order: An
     tell(story)
 
 
-def test_a_newer_version_that_the_other_rule_met_first_decides(tell: Any) -> None:
+def test_a_newer_version_that_the_other_rule_evaluated_first_decides(tell: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
         await fire(store, PLAIN, said("e2", 1, "something else"))
         await fire(store, NEAR, said("e1", 2, MORNING)._replace(at=0))
@@ -264,7 +264,7 @@ def test_an_erased_session_leaves_the_facts_that_it_was_linked_with(tell: Any) -
     tell(story)
 
 
-def test_without_the_extra_a_firing_says_what_to_install(tmp_path: Path) -> None:
+def test_without_the_extra_a_firing_reports_what_to_install(tmp_path: Path) -> None:
     async def story() -> None:
         async with SQLiteFactStore(tmp_path / "facts.db") as store:
             await store.bootstrap()

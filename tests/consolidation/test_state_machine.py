@@ -17,7 +17,7 @@ from slumberd.model.record import Outcome
 from slumberd.sql_statements import statements
 from slumberd.storage.facts.ledger import SQLiteLedger
 from slumberd.storage.facts.store import SQLiteFactStore
-from tests.consolidation.test_precedence_by_oracle import DEPTH, LaterAndLater
+from tests.consolidation.test_precedence_by_oracle import DEPTH, AdvancingClock
 from tests.support.machine import Machine
 from tests.support.samples import amount
 
@@ -27,11 +27,11 @@ MOVE = statements("ledger")["set_watermark"]
 LONG = settings.get_current_profile_name() == "long"
 EXAMPLES = settings.get_profile("long").max_examples if LONG else amount(5, full=30)
 STEPS = 50 if LONG else 25
-UNTIL_SEEN = 1_000
+MOST_EXAMPLES = 1_000
 
 
-def live(machine: type[Machine], examples: int, *phases: Phase) -> None:
-    """Run a machine through so many stories."""
+def run(machine: type[Machine], examples: int, *phases: Phase) -> None:
+    """Run a state machine on so many examples."""
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -48,11 +48,11 @@ def live(machine: type[Machine], examples: int, *phases: Phase) -> None:
 
 
 @pytest.mark.sampled
-def test_facts_equal_the_oracle_whatever_happens() -> None:
-    live(Machine, EXAMPLES)
+def test_facts_equal_the_oracle_after_every_event() -> None:
+    run(Machine, EXAMPLES)
 
 
-class Hasty(SQLiteLedger):
+class EarlyWatermarkLedger(SQLiteLedger):
     """A ledger whose watermark moves first, in a transaction of its own."""
 
     async def commit(
@@ -63,32 +63,32 @@ class Hasty(SQLiteLedger):
         return await super().commit(firing, candidates, **more)
 
 
-class HastyMachine(Machine):
-    """Lives with it."""
+class EarlyWatermarkMachine(Machine):
+    """The state machine on such a store."""
 
     def _facts(self, folder: Path) -> SQLiteFactStore:
         store = SQLiteFactStore(
-            folder / "facts.db", lineage_depth=DEPTH, clock=LaterAndLater(), synchronous="normal"
+            folder / "facts.db", lineage_depth=DEPTH, clock=AdvancingClock(), synchronous="normal"
         )
-        store.ledger = Hasty(store.file, store.watermarks)
+        store.ledger = EarlyWatermarkLedger(store.file, store.watermarks)
         return store
 
 
 @pytest.mark.slow
 def test_the_machine_detects_a_watermark_that_moves_before_the_facts() -> None:
     with pytest.raises(AssertionError):
-        live(HastyMachine, UNTIL_SEEN, Phase.generate)
+        run(EarlyWatermarkMachine, MOST_EXAMPLES, Phase.generate)
 
 
 @pytest.mark.slow
 def test_the_machine_detects_an_undo_that_withdraws_later_evaluations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def too_much(history: History) -> list[Evaluation]:
-        earliest = min((one.firing for one in history.undone), default=10**9)
-        return [met for met in history.evaluations if met.firing < earliest]
+    def remaining_too_little(history: History) -> list[Evaluation]:
+        earliest = min((undo.firing for undo in history.undone), default=10**9)
+        return [found for found in history.evaluations if found.firing < earliest]
 
-    monkeypatch.setattr(History, "remaining", too_much)
+    monkeypatch.setattr(History, "remaining", remaining_too_little)
 
     with pytest.raises(AssertionError):
-        live(Machine, UNTIL_SEEN, Phase.generate)
+        run(Machine, MOST_EXAMPLES, Phase.generate)

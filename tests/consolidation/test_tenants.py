@@ -25,7 +25,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.ledger import fact_rows
 from tests.support.samples import amount
 from tests.support.tenants import MINE, Look, Owner, Step, Story, play
-from tests.support.views import everything, printed, stands
+from tests.support.views import current_view, everything, printed
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -184,7 +184,7 @@ def test_tenant_sees_the_same_when_each_deletion_is_held_and_approved(story: Sto
 @examples(max(1, EXAMPLES // 5))
 @given(stories(batch=2))
 def test_a_tenant_knows_the_same_wherever_the_other_cuts_the_batches(story: Story) -> None:
-    check(story, stands)
+    check(story, current_view)
 
 
 @pytest.mark.slow

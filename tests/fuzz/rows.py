@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.incoming import ClaimCandidate, Contested, Unreadable, evaluate
 from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch
@@ -91,9 +91,13 @@ class RowTarget:
         if reason not in REASONS:
             raise Finding(f"an unknown reason: {found.fault!r}")
         for channel in evaluate([found], RULE).values():
-            for one in channel:
-                if one.reason not in REASONS or (one.claim is None) != bool(one.reason):
-                    raise Finding(f"neither an act nor a reason: {one}")
+            for candidate in channel:
+                match candidate:
+                    case ClaimCandidate():
+                        continue
+                    case Unreadable() | Contested() if candidate.reason in REASONS - {""}:
+                        continue
+                raise Finding(f"neither a claim nor a known reason: {candidate}")
         if found.fault:
             self._check_harmless(found)
         else:

@@ -25,7 +25,7 @@ from tests.support.daemons import FORKS, Home
 from tests.support.faults import met_more_than_once
 from tests.support.installation import jsonl
 from tests.support.lives import FIRST, LATER, MEANWHILE, State
-from tests.support.oracle import Told, stands, told
+from tests.support.oracle import OracleClaim, claim_of, current_claims
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -75,14 +75,14 @@ def writing(home: Home) -> Iterator[None]:
         assert process.exitcode == 0
 
 
-def stored(path: Path) -> list[Told]:
+def stored(path: Path) -> list[OracleClaim]:
     """Return what the episodes of a database say, as the oracle reads them."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             "SELECT id, timestamp, metadata FROM episodes WHERE id LIKE 'w%'"
         ).fetchall()
     claims = (
-        told(
+        claim_of(
             {
                 "id": eid,
                 "user": "alice",
@@ -99,7 +99,7 @@ def stored(path: Path) -> list[Told]:
 
 
 def expected(path: Path) -> dict[str, Any]:
-    return {fact_id: claim.object for fact_id, claim in stands(stored(path), set()).items()}
+    return {fact_id: claim.object for fact_id, claim in current_claims(stored(path), set()).items()}
 
 
 def check_known(state: Path) -> None:

@@ -23,7 +23,7 @@ from tests.support.daemons import Home
 from tests.support.installation import jsonl
 from tests.support.killing import SCENARIOS, Killing, Scenario
 from tests.support.lives import FIRST
-from tests.support.oracle import stands, told
+from tests.support.oracle import claim_of, current_claims
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.plants import Plant, facts_first, watermark_first
 from tests.support.samples import amount
@@ -89,9 +89,9 @@ def lawful(scenario: Scenario) -> dict[str, Any]:
     newest = {one.id: one for one in [*scenario.fired, *scenario.put, *scenario.meanwhile]}
     said = [one.model_dump() | {"at": microseconds(one.timestamp)} for one in newest.values()]
     likes = [one for one in said if one["metadata"]["predicate"] == "likes"]
-    claims = [told(one, "facts", ("all",)) for one in said]
-    claims += [told(one, "notes", ("likes",)) for one in likes]
-    standing = stands([claim for claim in claims if claim], set())
+    claims = [claim_of(one, "facts", ("all",)) for one in said]
+    claims += [claim_of(one, "notes", ("likes",)) for one in likes]
+    standing = current_claims([claim for claim in claims if claim], set())
     return {fact_id: claim.object for fact_id, claim in standing.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.consolidation.consolidator import Report
+from slumberd.consolidation.fire_request import Report
 from slumberd.model.firing import Counts
 from slumberd.service.background import Effects
 

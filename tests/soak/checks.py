@@ -13,7 +13,7 @@ import orjson
 
 from tests.soak.writers import ManualAssertion
 from tests.support.daemons import Home
-from tests.support.oracle import Told, stands, told
+from tests.support.oracle import OracleClaim, claim_of, current_claims
 
 MOST_MEBIBYTES = 400.0
 MOST_WAL_MEBIBYTES = 64.0
@@ -183,22 +183,22 @@ def check_facts(home: Home, said: Mapping[str, ManualAssertion], expected: Expec
     return len(found)
 
 
-def standing(said: Mapping[str, ManualAssertion], expected: Expected) -> Iterator[Told]:
+def standing(said: Mapping[str, ManualAssertion], expected: Expected) -> Iterator[OracleClaim]:
     """Yield what stands by the law; each user and channel alone, for none reaches another."""
-    parts: dict[tuple[str, str], list[Told]] = defaultdict(list)
+    parts: dict[tuple[str, str], list[OracleClaim]] = defaultdict(list)
     for one in said.values():
         if one["user"] not in expected.forgotten:
             for claim in claims(one, expected):
                 parts[claim.user, claim.channel].append(claim)
     for some in parts.values():
-        yield from stands(some, expected.multi).values()
+        yield from current_claims(some, expected.multi).values()
 
 
-def claims(one: ManualAssertion, expected: Expected) -> Iterable[Told]:
+def claims(one: ManualAssertion, expected: Expected) -> Iterable[OracleClaim]:
     """Yield what an episode says in each channel: one rule takes all, the other what it selects."""
     _, tags = TAGS[expected.filter]
     selected = ("tagged",) if one["tag"] in tags else ()
     for channel, rules in (("facts", ("all", *selected)), ("notes", selected)):
-        claim = told(one, channel, rules) if rules else None
+        claim = claim_of(one, channel, rules) if rules else None
         if claim is not None:
             yield claim

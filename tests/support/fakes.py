@@ -11,7 +11,7 @@ from itertools import chain
 from operator import mul
 from typing import Self
 
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
 from slumberd.errors import FilterError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
 from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, Window
@@ -332,7 +332,7 @@ class FakeLedger:
 
     def _note_quarantine(self, rule_id: str, candidate: Candidate) -> None:
         quarantined = self._quarantined.setdefault(rule_id, set())
-        if candidate.reason:
+        if isinstance(candidate, Unreadable | Contested):
             quarantined.add(candidate.eid)
         else:
             quarantined.discard(candidate.eid)
@@ -369,18 +369,19 @@ class FakeLedger:
     def _row(self, candidate: Candidate, batch: Sequence[Record]) -> Record | None:
         """Return the row of what a rule evaluated; None when its filter did not select it."""
         kind: Kind = "noop"
-        if candidate.reason:
-            kind = "quarantine"
+        reason = "known"
+        if isinstance(candidate, Unreadable | Contested):
+            kind, reason = "quarantine", candidate.reason
         elif candidate.claim is None:
             return None
         elif candidate.claim.asserts and not _promoted(candidate.fact_id, self.records, batch):
-            kind = "add"
+            kind, reason = "add", ""
         return batch[0]._replace(
             seq=batch[-1].seq + 1,
             kind=kind,
             fact_id=candidate.fact_id,
             source_episode_ids=(candidate.eid,),
-            reason=candidate.reason or ("" if kind == "add" else "known"),
+            reason=reason,
         )
 
     def _record(self, name: str) -> None:

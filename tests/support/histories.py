@@ -19,13 +19,13 @@ from slumberd.model.firing import Firing, Position
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
-from tests.support.oracle import Told, told
+from tests.support.oracle import OracleClaim, claim_of
 
 MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
 PAIRS = {(channel, predicate) for channel, some in MULTI.items() for predicate in some}
 DEPTH = 2
 MOMENTS = range(5)
-"""Seconds after the start at which episodes are clocked."""
+"""The instants of episodes, in seconds after the start."""
 
 RULES = {
     "all": (rule("all"), lambda tag: True),
@@ -38,8 +38,8 @@ Shown = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Met:
-    """What one rule met of one version of an episode; None when it let go, or could not read."""
+class RecordedEvaluation:
+    """A rule's evaluation of a version; no episode when the version makes no claim."""
 
     firing: int
     at: datetime
@@ -50,8 +50,8 @@ class Met:
 
 
 @dataclass(frozen=True)
-class Undoing:
-    """One undoing of a firing, which may be an undoing itself."""
+class RecordedUndo:
+    """The undo of a firing, which may itself be an undo."""
 
     firing: int
     at: datetime
@@ -60,19 +60,19 @@ class Undoing:
 
 @dataclass
 class Story:
-    """A store, and beside it what it was told, so that an oracle can be asked about it."""
+    """A store, and a record of the same steps for the oracle."""
 
     store: SQLiteFactStore
     clock: FakeClock
     log: list[dict[str, Any]] = field(default_factory=list)
     read: dict[str, int] = field(default_factory=dict)
-    met: list[Met] = field(default_factory=list)
-    undoings: list[Undoing] = field(default_factory=list)
+    evaluations: list[RecordedEvaluation] = field(default_factory=list)
+    undos: list[RecordedUndo] = field(default_factory=list)
     firings: list[tuple[int, str]] = field(default_factory=list)
     shots: list[tuple[datetime, Shown]] = field(default_factory=list)
 
     async def tell(self, step: Step) -> None:
-        """Do one thing, at an instant of its own, and keep what stands afterwards."""
+        """Take a step at an instant of its own; keep the facts that are current after it."""
         self.clock.advance(60)
         what, *rest = step
         rows = await self.store.reads.ledger_rows()
@@ -87,7 +87,7 @@ class Story:
         fired, matches = RULES[name]
         after = self.read.get(name, 0)
         upto = min(after + limit, len(self.log))
-        newest = {one["id"]: seq for seq, one in enumerate(self.log, start=1)}
+        newest = {episode["id"]: seq for seq, episode in enumerate(self.log, start=1)}
         window = {eid: seq for eid, seq in newest.items() if after < seq <= upto}
         if upto == after:
             return
@@ -96,29 +96,33 @@ class Story:
         firing = Firing(name, "h", "every", self.clock.now(), Position(), end)
         outcome = await self.store.ledger.commit(firing, evaluate(versions, fired))
         number = outcome.records[0].seq
-        for one in versions:
-            self._remember(number, name, one)
+        for version in versions:
+            self._remember(number, name, version)
         self.read[name] = upto
         self.firings.append((number, outcome.firing_id))
 
     def _version(self, seq: int, matches: Callable[[int], bool]) -> EpisodeVersion:
-        one = self.log[seq - 1]
+        episode = self.log[seq - 1]
         return EpisodeVersion(
-            seq, one["id"], one["user"], "s", "rag", one["at"], f"text {seq}", "node",
-            one["metadata"], matches(one["tag"]),
+            seq, episode["id"], episode["user"], "s", "rag", episode["at"], f"text {seq}", "node",
+            episode["metadata"], matches(episode["tag"]),
         )  # fmt: skip
 
-    def _remember(self, number: int, rule_id: str, one: EpisodeVersion) -> None:
-        episode = self.log[one.seq - 1]
-        if not one.matched:
+    def _remember(self, number: int, rule_id: str, version: EpisodeVersion) -> None:
+        episode = self.log[version.seq - 1]
+        if not version.matched:
             before = [
-                met for met in self.remaining(self.clock.now()) if is_of(met, rule_id, one.id)
+                evaluation
+                for evaluation in self.remaining(self.clock.now())
+                if is_of(evaluation, rule_id, version.id)
             ]
             if not before or before[-1].episode is None:
                 return
             episode = {}
-        said = episode if episode and told(episode, "facts", ()) else None
-        self.met.append(Met(number, self.clock.now(), rule_id, one.id, one.seq, said))
+        claimed = episode if episode and claim_of(episode, "facts", ()) else None
+        self.evaluations.append(
+            RecordedEvaluation(number, self.clock.now(), rule_id, version.id, version.seq, claimed)
+        )
 
     async def undo(self, which: int) -> None:
         if not self.firings:
@@ -126,7 +130,7 @@ class Story:
         number, firing_id = self.firings[which % len(self.firings)]
         now = self.clock.now()
         outcome = await self.store.ledger.undo(firing_id, at=now, by="me", dry_run=False)
-        self.undoings.append(Undoing(outcome.records[0].seq, now, number))
+        self.undos.append(RecordedUndo(outcome.records[0].seq, now, number))
         self.firings.append((outcome.records[0].seq, outcome.firing_id))
 
     async def pin(self, fact_id: str, what: str) -> None:
@@ -144,36 +148,48 @@ class Story:
     async def several(self, yes: bool) -> None:
         await self.store.ledger.set_channels(MULTI if yes else {}, at=self.clock.now())
 
-    def remaining(self, believed_at: datetime) -> list[Met]:
-        """Return what had been met by an instant, and not undone by then."""
+    def remaining(self, believed_at: datetime) -> list[RecordedEvaluation]:
+        """Return the evaluations up to an instant, without those that were undone by then."""
         undone: set[int] = set()
-        for one in reversed(self.undoings):
-            if one.at <= believed_at and one.firing not in undone:
-                undone.add(one.undoes)
-        return [met for met in self.met if met.at <= believed_at and met.firing not in undone]
+        for undo in reversed(self.undos):
+            if undo.at <= believed_at and undo.firing not in undone:
+                undone.add(undo.undoes)
+        return [
+            evaluation
+            for evaluation in self.evaluations
+            if evaluation.at <= believed_at and evaluation.firing not in undone
+        ]
 
-    def claims(self, believed_at: datetime, valid_at: datetime) -> list[Told]:
-        """Return what counts of what had been met by one instant, and was said by another."""
+    def claims(self, believed_at: datetime, valid_at: datetime) -> list[OracleClaim]:
+        """Return the claims that were evaluated up to one instant and made up to another."""
         found = []
         for channel in MULTI:
-            said: dict[str, dict[str, Met]] = {}
-            for met in self.remaining(believed_at):
-                if channel in RULES[met.rule_id][0].then_emits:
-                    said.setdefault(met.eid, {})[met.rule_id] = met
-            found += list(acts_of(said, channel))
+            by_episode: dict[str, dict[str, RecordedEvaluation]] = {}
+            for evaluation in self.remaining(believed_at):
+                if channel in RULES[evaluation.rule_id][0].then_emits:
+                    by_episode.setdefault(evaluation.eid, {})[evaluation.rule_id] = evaluation
+            found += list(claims_of(by_episode, channel))
         return [claim for claim in found if claim.precedence[0] <= microseconds(valid_at)]
 
 
-def is_of(met: Met, rule_id: str, eid: str) -> bool:
-    return (met.rule_id, met.eid) == (rule_id, eid)
+def is_of(evaluation: RecordedEvaluation, rule_id: str, eid: str) -> bool:
+    return (evaluation.rule_id, evaluation.eid) == (rule_id, eid)
 
 
-def acts_of(said: dict[str, dict[str, Met]], channel: str) -> Iterator[Told]:
-    for by_rule in said.values():
-        newest = max(met.seq for met in by_rule.values())
-        now = [met for met in by_rule.values() if met.seq == newest and met.episode]
+def claims_of(
+    by_episode: dict[str, dict[str, RecordedEvaluation]], channel: str
+) -> Iterator[OracleClaim]:
+    for by_rule in by_episode.values():
+        newest = max(evaluation.seq for evaluation in by_rule.values())
+        now = [
+            evaluation
+            for evaluation in by_rule.values()
+            if evaluation.seq == newest and evaluation.episode
+        ]
         if now and now[0].episode:
-            claim = told(now[0].episode, channel, tuple(sorted(met.rule_id for met in now)))
+            claim = claim_of(
+                now[0].episode, channel, tuple(sorted(evaluation.rule_id for evaluation in now))
+            )
             assert claim is not None
             yield claim
 
@@ -185,7 +201,7 @@ async def facts_of(store: SQLiteFactStore, user: str | None = None, **then: Any)
 
 @st.composite
 def episodes(draw: st.DrawFn) -> dict[str, Any]:
-    """Return an episode at any of a few moments, so that many come late, and most are edited."""
+    """Return an episode at one of a few instants, so that many are late and most are edited."""
     eid = draw(st.sampled_from(list(USERS)))
     metadata = {"subject": "s", "predicate": draw(st.sampled_from(["is", "is", "likes"]))}
     if draw(st.integers(0, 5)):
@@ -213,7 +229,7 @@ UNPIN = st.tuples(st.just("unpin"), st.sampled_from(["e1", "e2", "p1", "@notes/e
 SEVERAL = st.tuples(st.just("several"), st.booleans())
 
 ACTS = st.lists(PUT | PUT | FIRE | FIRE | UNDO, min_size=5, max_size=30)
-"""What episodes say, and what is undone of it."""
+"""Episodes, firings and undos, without manual edits."""
 
 EVERYTHING = st.lists(
     PUT | PUT | FIRE | FIRE | UNDO | PIN | UNPIN | SEVERAL, min_size=5, max_size=30
@@ -221,7 +237,7 @@ EVERYTHING = st.lists(
 
 
 def play(steps: Sequence[Step], check: Callable[[Story], Coroutine[None, None, None]]) -> None:
-    """Tell a story to a store of its own, to its end, and check what it came to."""
+    """Take all steps on a new store, fire every rule to the end, and check the result."""
 
     async def main(folder: Path) -> None:
         clock = FakeClock(START + timedelta(days=1))

@@ -32,7 +32,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
-from tests.consolidation import test_precedence_by_oracle as law
+from tests.consolidation import test_precedence_by_oracle as by_oracle
 from tests.support.builders import START, at
 from tests.support.fakes import FakeClock, FakeDeltaLog
 
@@ -49,9 +49,9 @@ FILES = ("memory.db", "facts.db")
 
 
 class Crashes:
-    """Keeps a copy of all files as they lie there when a statement begins: a kill at that moment.
+    """Copies all files when a statement begins, as a kill at that moment leaves them.
 
-    What a process has not written to its files a kill loses; what it has written, it does not.
+    A kill loses what the process has not yet written to its files, and nothing else.
     """
 
     def __init__(self) -> None:
@@ -88,14 +88,14 @@ class Crashes:
 
 
 @dataclass
-class Lived(law.StoreAndOracle):
-    """The story that the oracle is told, where episodes lie in a real file."""
+class FilesAndOracle(by_oracle.StoreAndOracle):
+    """The oracle beside stores whose episodes lie in a real file."""
 
     folder: Path = Path()
     filters: dict[str, str] = field(default_factory=dict)
 
     def logged(self) -> list[tuple[int, str, bool]]:
-        """Return the log: number, id, and whether there is such an episode still."""
+        """Return the log: number, id, and whether the episode still exists."""
         with closing(sqlite3.connect(self.folder / "memory.db")) as connection:
             return connection.execute(
                 "SELECT seq, eid, EXISTS (SELECT 1 FROM episodes WHERE id = eid)"
@@ -103,14 +103,14 @@ class Lived(law.StoreAndOracle):
             ).fetchall()
 
     def ledgered(self) -> list[tuple[int, str, int]]:
-        """Return the firings of the ledger: number, rule, and up to where it read."""
+        """Return the firings of the ledger: number, rule, and the last log number read."""
         with closing(sqlite3.connect(self.folder / "facts.db")) as connection:
             return connection.execute(
                 "SELECT n, rule, upto_seq FROM slumberd_firings ORDER BY n"
             ).fetchall()
 
-    def hear(self, name: str, upto: int, firing_id: str) -> None:
-        """Let a rule meet what lies between its mark and a place."""
+    def record_firing(self, name: str, upto: int, firing_id: str) -> None:
+        """Record that a firing of a rule evaluated the episodes up to a log number."""
         after = self.read.get(name, 0)
         newest = {eid: seq for seq, eid, there in self.logged() if there}
         window = {eid: seq for eid, seq in newest.items() if after < seq <= upto}
@@ -118,23 +118,23 @@ class Lived(law.StoreAndOracle):
         versions = [self._version(eid, seq, matches) for eid, seq in window.items()]
         self.read[name] = max(upto, after)
         self.firings.append(firing_id)
-        self._remember(firing_id, law.RULES[name][0], versions)
+        self._remember(firing_id, by_oracle.RULES[name][0], versions)
 
     def _version(self, eid: str, seq: int, matches: Any) -> EpisodeVersion:
         found = super()._version(eid, seq, matches)
         return found._replace(matched=True) if self.episodes[eid].get("broken") else found
 
 
-def episode_of(said: dict[str, Any]) -> Episode:
+def episode_of(fields: dict[str, Any]) -> Episode:
     return Episode(
-        id=said["id"], content="text", timestamp=instant(said["at"]), user=said["user"],
-        source_node=f"tag {said['tag']}", agent=said["agent"], session=law.session_of(said["id"]),
-        metadata=said["metadata"],
+        id=fields["id"], content="text", timestamp=instant(fields["at"]), user=fields["user"],
+        source_node=f"tag {fields['tag']}", agent=fields["agent"],
+        session=by_oracle.session_of(fields["id"]), metadata=fields["metadata"],
     )  # fmt: skip
 
 
 class Machine(RuleBasedStateMachine):
-    """Everything that may happen to a memory and its facts, in any order."""
+    """All events of a memory and its facts, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,14 +143,14 @@ class Machine(RuleBasedStateMachine):
         self._crashes = Crashes()
         self._patch = pytest.MonkeyPatch()
         self._copies = 0
-        self.world = Lived(None, filters=dict.fromkeys(law.RULES, "every tag"))  # type: ignore[arg-type]
+        self.world = FilesAndOracle(None, filters=dict.fromkeys(by_oracle.RULES, "every tag"))  # type: ignore[arg-type]
         self._patch.setattr(database, "connect", self._connected)
         self._open(Path(self._temporary.name) / "0")
 
     def teardown(self) -> None:
-        """End the story: every rule reads all there is, and the ledger alone tells it again."""
+        """Fire every rule to the end of the log; then replay the ledger and compare."""
         try:
-            for name in law.RULES:
+            for name in by_oracle.RULES:
                 self._fire(name)
             self.compare()
             again = self._run(self.world.store.reads.replay(self.world.folder / "again.db"))
@@ -179,7 +179,7 @@ class Machine(RuleBasedStateMachine):
 
     def _facts(self, folder: Path) -> SQLiteFactStore:
         return SQLiteFactStore(
-            folder / "facts.db", lineage_depth=law.DEPTH, clock=law.LaterAndLater(),
+            folder / "facts.db", lineage_depth=by_oracle.DEPTH, clock=by_oracle.AdvancingClock(),
             synchronous="normal",
         )  # fmt: skip
 
@@ -187,43 +187,45 @@ class Machine(RuleBasedStateMachine):
         await self.memory.bootstrap()
         await self.world.store.bootstrap()
         await self.world.store.file.take_over()
-        several = law.CHANNELS if self.world.multi else {}
+        several = by_oracle.CHANNELS if self.world.multi else {}
         await self.world.store.ledger.set_channels(several, at=START)
 
     async def _close(self) -> None:
         await self.memory.close()
         await self.world.store.close()
 
-    # what happens
+    # events
 
-    @rule(said=law.episodes())
-    def put(self, said: dict[str, Any]) -> None:
+    @rule(fields=by_oracle.episodes())
+    def put(self, fields: dict[str, Any]) -> None:
         """Put an episode, or another version of it."""
-        self._say(said)
+        self._put_and_record(fields)
 
-    def _say(self, said: dict[str, Any]) -> None:
+    def _put_and_record(self, fields: dict[str, Any]) -> None:
         before = len(self.world.logged())
         with suppress(ForgottenError):
-            self._run(self._put(said))
-            self.world.episodes[said["id"]] = said
+            self._run(self._put(fields))
+            self.world.episodes[fields["id"]] = fields
         assert len(self.world.logged()) - before in (0, 1)
 
-    async def _put(self, said: dict[str, Any]) -> None:
-        told = episode_of(said)
-        await self.memory.put(told, user=told.user, session=told.session, agent=told.agent)
+    async def _put(self, fields: dict[str, Any]) -> None:
+        episode = episode_of(fields)
+        await self.memory.put(
+            episode, user=episode.user, session=episode.session, agent=episode.agent
+        )
 
-    @rule(said=law.episodes(), broken=st.booleans())
-    def insert(self, said: dict[str, Any], *, broken: bool) -> None:
+    @rule(fields=by_oracle.episodes(), broken=st.booleans())
+    def insert(self, fields: dict[str, Any], *, broken: bool) -> None:
         """Let another program write a row, perhaps one that cannot be read."""
-        told = episode_of(said)
-        row = encode(told, Scope(told.user, told.session, told.agent), operation="put")
+        episode = episode_of(fields)
+        row = encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
         if broken:
             row = row._replace(metadata=b'{"subject":')
         self._execute("INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)", row)
-        malformed = {"intent": "?"} if broken else said["metadata"]
-        self.world.episodes[said["id"]] = said | {"metadata": malformed, "broken": broken}
+        malformed = {"intent": "?"} if broken else fields["metadata"]
+        self.world.episodes[fields["id"]] = fields | {"metadata": malformed, "broken": broken}
 
-    @rule(eid=st.sampled_from(law.IDS))
+    @rule(eid=st.sampled_from(by_oracle.IDS))
     def delete(self, eid: str) -> None:
         """Let another program delete a row: pruning is no retraction."""
         self._execute("DELETE FROM episodes WHERE id = ?", (eid,))
@@ -238,17 +240,17 @@ class Machine(RuleBasedStateMachine):
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute(sql, values)
 
-    @rule(name=st.sampled_from(list(law.RULES)))
+    @rule(name=st.sampled_from(list(by_oracle.RULES)))
     def fire(self, name: str) -> None:
-        """Let a rule read all that it has not read."""
+        """Fire a rule until nothing is pending."""
         self._fire(name)
 
     def _fire(self, name: str) -> None:
         known = len(self.world.ledgered())
         self._run(self._consolidate(name))
-        self._hear(name, known)
+        self._record_new_firings(name, known)
         last = max((seq for seq, _, _ in self.world.logged()), default=0)
-        assert self.world.read.get(name, 0) == last, "it did not read to the end"
+        assert self.world.read.get(name, 0) == last, "the rule did not read to the end of the log"
 
     async def _consolidate(self, name: str) -> None:
         self.clock.advance(1)
@@ -258,48 +260,48 @@ class Machine(RuleBasedStateMachine):
 
     def _rule(self, name: str) -> ConsolidationRule:
         when_filter, _ = FILTERS[self.world.filters[name]]
-        return law.RULES[name][0].model_copy(update={"when_filter": when_filter})
+        return by_oracle.RULES[name][0].model_copy(update={"when_filter": when_filter})
 
-    def _hear(self, name: str, known: int) -> None:
-        """Tell the oracle of the firings that the ledger has, and had not."""
+    def _record_new_firings(self, name: str, known: int) -> None:
+        """Record in the oracle the firings that are new in the ledger."""
         for number, rule_id, upto in self.world.ledgered()[known:]:
-            if rule_id == law.RULES[name][0].id:
-                self.world.hear(name, upto, f"{rule_id}@{number}")
+            if rule_id == by_oracle.RULES[name][0].id:
+                self.world.record_firing(name, upto, f"{rule_id}@{number}")
 
-    @rule(name=st.sampled_from(list(law.RULES)), to=st.sampled_from(list(FILTERS)))
+    @rule(name=st.sampled_from(list(by_oracle.RULES)), to=st.sampled_from(list(FILTERS)))
     def reload(self, name: str, to: str) -> None:
-        """Give a rule another filter, which counts from now on."""
+        """Give a rule another filter, for its next firings."""
         self.world.filters[name] = to
 
     @rule(several=st.booleans())
     def change_channels(self, *, several: bool) -> None:
         """Let predicates hold several objects, or no longer."""
-        self._run(law.change_channels(self.world, several=several))
+        self._run(by_oracle.change_channels(self.world, several=several))
 
-    @rule(id_=law.PINNABLE, what=st.sampled_from("ab"))
+    @rule(id_=by_oracle.PINNABLE, what=st.sampled_from("ab"))
     def correct(self, id_: str, what: str) -> None:
-        """State a fact as a person."""
-        self._run(law.correct(self.world, id_, what))
+        """Correct a fact as a person."""
+        self._run(by_oracle.correct(self.world, id_, what))
 
     @rule(
         how=st.sampled_from(["declare", "write_row"]),
-        id_=law.PINNABLE,
+        id_=by_oracle.PINNABLE,
         what=st.sampled_from("ab"),
         at=st.integers(0, 5),
     )
     def declare(self, how: str, id_: str, what: str, at: int) -> None:
         """Pin a fact through the library, or as another program does."""
-        self._run(law.DIRECT[how](self.world, id_, what, at))
+        self._run(by_oracle.DIRECT[how](self.world, id_, what, at))
 
-    @rule(how=st.sampled_from(["retract", "remove", "delete_row"]), id_=law.ANY_ID)
+    @rule(how=st.sampled_from(["retract", "remove", "delete_row"]), id_=by_oracle.ANY_ID)
     def take_out(self, how: str, id_: str) -> None:
         """Retract a fact as a person, or remove it as a program."""
-        self._run(law.DIRECT[how](self.world, id_))
+        self._run(by_oracle.DIRECT[how](self.world, id_))
 
     @precondition(lambda self: self.world.firings)
     @rule(which=st.integers(1, 6))
     def undo(self, which: int) -> None:
-        """Undo a firing, a hand or an undoing."""
+        """Undo a firing, a manual edit or an undo."""
         if len(self.world.firings) >= which:
             self._run(self.world.undo(self.world.firings[-which]))
 
@@ -309,35 +311,35 @@ class Machine(RuleBasedStateMachine):
         self._run(self._forget())
 
     async def _forget(self) -> None:
-        reach = ScopeFilter("alice", law.FORGETTABLE, None)
+        reach = ScopeFilter("alice", by_oracle.FORGETTABLE, None)
         stored = (await self.memory.episodes_in(reach)).eids
         known, _ = await self.world.store.erasures.episodes_in(reach)
         eids = known.union(stored)
         await self.world.forget(eids)
         await self.memory.forget(reach, eids, moment=FORGOTTEN_UP_TO)
 
-    # and crashes
+    # crashes
 
-    @rule(said=law.episodes(), after=st.integers(1, 25))
-    def crash_in_put(self, said: dict[str, Any], after: int) -> None:
-        """Be killed while an episode is put; whether it was is for the file to say."""
+    @rule(fields=by_oracle.episodes(), after=st.integers(1, 25))
+    def crash_in_put(self, fields: dict[str, Any], after: int) -> None:
+        """Crash while an episode is put; the file decides whether it was put."""
         before = len(self.world.logged())
         with suppress(ForgottenError):
-            self._crash(self._put(said), after)
+            self._crash(self._put(fields), after)
         if len(self.world.logged()) > before:
-            self.world.episodes[said["id"]] = said
+            self.world.episodes[fields["id"]] = fields
 
-    @rule(name=st.sampled_from(list(law.RULES)), after=st.integers(1, 120))
+    @rule(name=st.sampled_from(list(by_oracle.RULES)), after=st.integers(1, 120))
     def crash_in_firing(self, name: str, after: int) -> None:
-        """Be killed in a firing; the batches that are in the ledger are done, and no others."""
+        """Crash in a firing; only the batches that are in the ledger are done."""
         known = len(self.world.ledgered())
         self._crash(self._consolidate(name), after)
-        self._hear(name, known)
+        self._record_new_firings(name, known)
 
     @precondition(lambda self: self.world.firings)
     @rule(which=st.integers(1, 6), after=st.integers(1, 60))
     def crash_in_undo(self, which: int, after: int) -> None:
-        """Be killed while a firing is undone."""
+        """Crash while a firing is undone."""
         if len(self.world.firings) < which:
             return
         known, undone = len(self.world.ledgered()), self.world.firings[-which]
@@ -349,12 +351,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """End and begin again."""
+        """Close the stores and open them again."""
         self._run(self._close())
         self._open(self.world.folder)
 
     def _crash(self, work: Coroutine[Any, Any, Any], after: int) -> None:
-        """Do something, and go on with the files as they were so many statements into it."""
+        """Run some work; go on with the files as they were after so many statements."""
         self._copies += 1
         copy = Path(self._temporary.name) / str(self._copies)
         copy.mkdir()
@@ -367,9 +369,9 @@ class Machine(RuleBasedStateMachine):
             shutil.rmtree(self.world.folder)
             self._open(copy)
 
-    # what must hold
+    # invariants
 
     @invariant()
     def compare(self) -> None:
         """Facts are those of the oracle, and the ledger verifies."""
-        self._run(law.check_equals_oracle(self.world))
+        self._run(by_oracle.check_equals_oracle(self.world))

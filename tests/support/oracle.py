@@ -15,12 +15,15 @@ ANY = object()
 
 
 @dataclass(frozen=True)
-class Told:
-    """One act that counts: an episode's newest version in one channel, or a hand.
+class OracleClaim:
+    """An effective claim: of an episode's newest version in one channel, or of a manual edit.
 
-    ``clears`` is ``all`` or ``object`` where its own key is retracted; a hand's key is that of
-    what it was ``about``. A ``declared`` fact competes with none; only its id, and a delete by
-    key, retract it. ``sources`` are the episodes that a hand gives.
+    Attributes:
+        clears: ``all`` or ``object`` when the claim retracts its own key; else empty.
+        about: The claim that a manual edit retracts; the edit has its key.
+        declared: Whether a program declared the fact. Such a fact competes with no other; only a
+            claim that names its id, or a delete by key, retracts it.
+        sources: The episodes that a manual edit gives.
     """
 
     fact_id: str
@@ -36,7 +39,7 @@ class Told:
     clears: str
     confidence: float = 1.0
     rules: tuple[str, ...] = ()
-    about: Told | None = None
+    about: OracleClaim | None = None
     declared: bool = False
     sources: tuple[str, ...] = ()
 
@@ -61,8 +64,8 @@ def fact_id(channel: str, episode_id: str) -> str:
     return episode_id if plain else f"@{channel}/{episode_id}"
 
 
-def told(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> Told | None:
-    """Read an episode as an act; None when it is malformed."""
+def claim_of(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> OracleClaim | None:
+    """Return the claim of an episode in a channel; None when the episode is malformed."""
     meta = episode["metadata"]
     intent, replaces = meta.get("intent"), meta.get("replaces")
     if intent not in (None, "add", "update", "delete", "noop"):
@@ -77,7 +80,7 @@ def told(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> Told 
     if intent == "delete" and not names and not keyed:
         return None
     clears = "all" if meta.get("object") is None else "object"
-    return Told(
+    return OracleClaim(
         fact_id(channel, episode["id"]), episode["user"], episode["agent"], channel,
         (episode["at"], 1 if names else 0, episode["id"]), intent in (None, "add", "update"),
         subject, predicate, meta.get("object"), tuple(fact_id(channel, n) for n in names),
@@ -85,8 +88,10 @@ def told(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> Told 
     )  # fmt: skip
 
 
-def stands(claims: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
-    """Return the acts that stand, by fact id."""
+def current_claims(
+    claims: list[OracleClaim], multi: set[tuple[str, str]]
+) -> dict[str, OracleClaim]:
+    """Return the current claims, by fact id."""
     named, by_key = [], []
     for claim in claims:
         holders = [b for b in claims if (b.fact_id, b.owner) == (claim.fact_id, claim.owner)]
@@ -98,7 +103,7 @@ def stands(claims: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
         ]
         if claim.clears:
             what = ANY if claim.clears == "all" else claim.belief
-            # A person retracts what one fact says; only an episode deletes all that a key says.
+            # A person retracts the belief of one fact; only an episode deletes a whole key.
             by_key.append((claim.precedence, claim.key, what, not claim.names))
     found = {}
     for claim in claims:
@@ -117,22 +122,24 @@ def stands(claims: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
     return found
 
 
-def own(claim: Told) -> tuple[Any, ...]:
-    """Return where a claim competes, whatever its object is."""
+def own(claim: OracleClaim) -> tuple[Any, ...]:
+    """Return the key in which a claim competes; that of a declared fact is its own."""
     return (claim.key, claim.fact_id if claim.declared else None)
 
 
-def slot(claim: Told, multi: set[tuple[str, str]]) -> tuple[Any, ...]:
+def slot(claim: OracleClaim, multi: set[tuple[str, str]]) -> tuple[Any, ...]:
     several = (
         (claim.channel, claim.predicate) in multi and len(claim.key) == 5 and not claim.declared
     )
     return (*own(claim), claim.belief if several else None)
 
 
-def replaced(claim: Told, claims: list[Told], multi: set[tuple[str, str]], depth: int) -> list[str]:
-    """Return the fact ids that an act took the place of: those it names, then those of its key.
+def replaced_ids(
+    claim: OracleClaim, claims: list[OracleClaim], multi: set[tuple[str, str]], depth: int
+) -> list[str]:
+    """Return the ids of the facts that a claim replaced: those it names, then those of its key.
 
-    Each part newest first; of its key at most ``depth``, and none that it names.
+    Each part is newest first. Of its key there are at most ``depth``, without those it names.
     """
     older = sorted(
         (b for b in claims if b.asserts and b.precedence < claim.precedence),
@@ -144,10 +151,10 @@ def replaced(claim: Told, claims: list[Told], multi: set[tuple[str, str]], depth
         b.fact_id for b in older
         if b.fact_id in claim.names and b.owner == claim.owner and b.fact_id != claim.fact_id
     ]  # fmt: skip
-    return [*dict.fromkeys(named), *(one for one in mine if one not in named)]
+    return [*dict.fromkeys(named), *(id_ for id_ in mine if id_ not in named)]
 
 
-def said_at(claim: Told) -> int | None:
-    """Return when a fact was said, in microseconds; None where it was when it was pinned."""
+def asserted_at(claim: OracleClaim) -> int | None:
+    """Return the instant of an episode's claim, in microseconds; None of a manual edit."""
     at, rank, _ = claim.precedence
     return at if rank < 2 else None

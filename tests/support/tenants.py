@@ -36,14 +36,14 @@ RULES = [
 ]
 MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
 MINE = ("e1", "e_", "E1", "caf\u00e9", "@notes/e1")
-"""Ids of the episodes of the one."""
+"""Ids of the tenant's episodes."""
 
 PEER = Peer(1, 1, 1)
 MUCH = 10_000
 
 
 class Owner(NamedTuple):
-    """Whose something is."""
+    """A user and an agent."""
 
     user: str
     agent: str
@@ -51,15 +51,15 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True)
 class Story:
-    """What happens.
+    """The steps of two tenants.
 
     Attributes:
         one: The tenant whose view is compared.
-        other: The hostile one, who differs from the one in the user, or in the agent alone.
-        steps: Of the one, and of the world.
-        between: After each step, what the other does.
-        batch: Log rows that one transaction settles.
-        held: Whether a batch that takes out even one fact waits for a person.
+        other: The hostile tenant, who has another user, or only another agent.
+        steps: The steps of the tenant and of the daemon.
+        between: The steps of the hostile tenant after each step.
+        batch: Log rows that one transaction resolves.
+        held: Whether a batch that deletes even one fact waits for approval.
     """
 
     one: Owner
@@ -86,7 +86,7 @@ class TenantHistory:
         return self.state_directory.stores.facts
 
     async def play(self, *, hostile: bool) -> None:
-        """Tell the story to its end; keep what the one was answered."""
+        """Take every step; keep the answers to the tenant."""
         for step, others in zip(self.story.steps, self.story.between, strict=True):
             self.state_directory.clock.advance(60)
             self.told.append(await _answered(self, *step))
@@ -110,7 +110,7 @@ class TenantHistory:
         await self.state_directory.stores.memory.put(Episode(**told), **scope)
 
     async def fire(self) -> list[str]:
-        """Fire every rule until nothing is pending; whatever is held is approved."""
+        """Fire every rule until nothing is pending; approve every batch that waits."""
         self.pending = False
         done = await self.ask("fire", rules=None)
         found = _firing_ids(done)
@@ -133,7 +133,7 @@ def _firing_ids(answer: dict[str, Any]) -> list[str]:
 
 
 async def _answered(world: TenantHistory, what: str, *rest: Any) -> Any:
-    """Do a step of the one, or of the world; return what the one is answered."""
+    """Take a step of the tenant, or of the daemon; return the answer."""
     try:
         return await getattr(_One(world), what)(*rest)
     except SlumberdError as error:
@@ -141,7 +141,7 @@ async def _answered(world: TenantHistory, what: str, *rest: Any) -> Any:
 
 
 class _One:
-    """What the one does, and what is done for all."""
+    """The steps of the tenant, and of the daemon."""
 
     def __init__(self, world: TenantHistory) -> None:
         self._world = world
@@ -176,7 +176,7 @@ class _One:
         with suppress(ForgottenError):
             await self._world.put(self._owner, f"erased in {session}", session, 0)
         told = await self._world.ask("forget", session=session, **self._owner._asdict())
-        # Not how many episodes: a forged row whose key says that it is the one's goes with them.
+        # Not the number of episodes: a forged row with the tenant's key is erased with them.
         return told["stand_again"]
 
 
@@ -185,7 +185,7 @@ def _triple(what: str) -> dict[str, str]:
 
 
 class _Other:
-    """What the other does; whatever is refused is refused."""
+    """The steps of the hostile tenant; the daemon may refuse each."""
 
     def __init__(self, world: TenantHistory) -> None:
         self._world = world
@@ -199,7 +199,7 @@ class _Other:
         )
 
     async def restate(self, id: str) -> None:
-        """Say an episode of the one again as one's own; ids go to who comes first."""
+        """Put an episode under an id of the tenant; the daemon must refuse it."""
         if await self._has_episode(id):
             await self._world.put(self._owner, id, "s1", 99, metadata=_said("delete"))
             raise AssertionError(f"the episode {id!r} of another was taken")
@@ -212,7 +212,7 @@ class _Other:
         return id in {episode.id for episode in found}
 
     async def row(self, id: str, key: str, said: str, metadata: str, timestamp: str) -> None:
-        """Write a row past slumberd, with the scope of one or other in its key and content."""
+        """Write an episode's row directly, with either tenant's scope in key and content."""
         owners = {"one": self._world.story.one, "other": self._owner}
         scopes = [Scope(owners[name].user, "s1", owners[name].agent) for name in (key, said)]
         content = {"content": "x", "source_node": "chat", **scopes[1]._asdict()}
@@ -224,7 +224,7 @@ class _Other:
         await self._world.ask("pin", id=id, **_triple(what), **self._owner._asdict())
 
     async def steal(self, id: str) -> None:
-        """Pin what stands under an id of the one."""
+        """Pin a fact under the id of a current fact of the tenant."""
         if id in {fact.id for fact in await self._facts(self._world.story.one)}:
             await self.pin(id, "stolen")
             raise AssertionError(f"the fact {id!r} of another was taken")
@@ -234,7 +234,7 @@ class _Other:
         await self._world.ask("unpin", facts=sorted(mine & {id}), reason="because")
 
     async def delta(self, id: str, replaces: list[str]) -> None:
-        """Apply a delta of one's own that replaces facts of the one."""
+        """Apply a delta that replaces facts of the tenant."""
         payload = {"id": id, "subject": "s", "predicate": "is", **self._owner._asdict()}
         delta = UpdateDelta(
             kind="update", fact_payload=payload, source_episode_ids=[*MINE], replaces=replaces,
@@ -243,14 +243,14 @@ class _Other:
         await self._world.facts.apply_delta(delta)
 
     async def edit(self, id: str) -> None:
-        """Write into the facts past slumberd, under one's own name."""
+        """Write a row into the table of facts directly, under the hostile tenant's name."""
         said = b'{"subject":"s","predicate":"is"}'
         row = (id, *self._owner, said, b"[]", 1.0, b"{}", "2026-01-01")
         with closing(sqlite3.connect(self._world.facts.path)) as connection, connection:
             connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     async def fire_and_undo(self, undone: bool) -> None:
-        """Fire for oneself alone, and perhaps take it back; nothing of the one is pending."""
+        """Fire and perhaps undo, when nothing of the tenant is pending."""
         if not self._world.pending:
             firing_ids = await self._world.fire()
             if undone:
@@ -269,11 +269,11 @@ def _said(intent: str) -> dict[str, Any]:
 
 
 Look = Callable[[TenantHistory], Awaitable[dict[str, Any]]]
-"""How a tenant looks at a world."""
+"""Returns what a tenant sees of a state directory."""
 
 
 def play(story: Story, *, hostile: bool, look: Look) -> dict[str, Any]:
-    """Play a story on files of its own; return what `look` sees at its end."""
+    """Play a story on new files; return what `look` sees at its end."""
 
     async def main(folder: Path) -> dict[str, Any]:
         limits = LimitsSettings(max_deletes=0) if story.held else LimitsSettings()

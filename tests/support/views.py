@@ -28,21 +28,21 @@ View = dict[str, Any]
 _KEYS = ("id", "cadence", "when_filter", "then_emits")
 CHANNELS = ("facts", "notes")
 IDS = [*(fact_id_of(channel, eid) for channel in CHANNELS for eid in MINE), "p1"]
-"""Every fact id that the one can have."""
+"""Every fact id that the tenant can have."""
 
 NUMBERED = re.compile(r"(?P<rule>@?[a-z]+)@(?P<number>\d+)|@/(?P<hand>\d+)")
-"""Ids with a number of the ledger in them: those of firings, and of what hands take out."""
+"""Ids that contain a number of the ledger: those of firings and of manual retractions."""
 
 
-async def stands(world: TenantHistory) -> View:
-    """Return what the one knows: this must not even depend on where batches are cut."""
+async def current_view(world: TenantHistory) -> View:
+    """Return a tenant's episodes and facts, which do not depend on where batches are cut."""
     return {"recent": await _recent(world), "facts": await _facts(world)}
 
 
 async def everything(world: TenantHistory) -> View:
-    """Return all that the one can see, numbers of the ledger replaced by their order."""
+    """Return all that a tenant sees, with numbers of the ledger replaced by their order."""
     seen = {
-        **await stands(world),
+        **await current_view(world),
         "why": {id: await _why(world, id) for id in IDS},
         "why_not": {eid: await _why_not(world, eid) for eid in MINE},
         "audit": await _audit(world),
@@ -53,7 +53,7 @@ async def everything(world: TenantHistory) -> View:
 
 
 async def printed(world: TenantHistory) -> View:
-    """Return what the commands print for the one, as JSON."""
+    """Return the output of the commands for a tenant, as JSON."""
     rules = [one.model_dump(include=set(_KEYS)) for one in RULES]
     file = world.folder / "rules.d" / "rules.yaml"
     file.parent.mkdir()
@@ -94,7 +94,7 @@ async def _recent(world: TenantHistory) -> list[Any]:
 
 
 async def _facts(world: TenantHistory) -> list[Any]:
-    """Search by every part of what a fact says, now and as of earlier instants."""
+    """Search by every part of a fact, now and as of earlier instants."""
     one = world.story.one._asdict()
     searches: list[dict[str, Any]] = [
         {},
@@ -146,7 +146,7 @@ async def _why_not(world: TenantHistory, eid: str) -> list[Any]:
 
 
 async def _audit(world: TenantHistory) -> list[Any]:
-    """Return the rows of the ledger that speak of the one's facts or episodes."""
+    """Return the rows of the ledger that concern the tenant's facts or episodes."""
     records = await world.facts.reads.records(limit=MUCH)
     return [{**one._asdict(), "at": timestamp(one.at)} for one in records if _is_mine(one)]
 

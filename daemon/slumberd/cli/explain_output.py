@@ -13,8 +13,8 @@ from slumberd.consolidation.explanation import (
     Explanation,
     Source,
 )
+from slumberd.consolidation.incoming import ID_TAKEN
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
-from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import episode_id_of
@@ -128,7 +128,8 @@ def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
 
 def _remedy_if_pending(rule_id: str, rule: ConsolidationRule | None, held: HeldBatch | None) -> str:
     if held is not None and not held.approved:
-        return f"{rule_id} awaits approval ({held.problem}): `slumberd approve {held.firing_id}`"
+        remedy = f"`slumberd approve {held.firing_id}` applies it"
+        return f"{rule_id} awaits approval: {held.problem}; {remedy}"
     disabled = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
     return f"{disabled}`slumberd fire {rule_id}`"
 

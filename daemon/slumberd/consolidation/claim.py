@@ -1,4 +1,4 @@
-"""Read claims: what one version of one episode, or one manual edit, says in one channel."""
+"""Read the claim that a version of an episode, or a manual edit, makes in a channel."""
 
 from __future__ import annotations
 

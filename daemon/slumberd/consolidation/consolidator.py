@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple, Self
 
 from slumberd.clock import Clock
-from slumberd.consolidation.checkpoints import Checkpoints
-from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.incoming import Candidate, evaluate, withdraw
+from slumberd.consolidation.delta_lines import DeltaLines
+from slumberd.consolidation.fire_request import FireRequest, FiringCall, Report
+from slumberd.consolidation.incoming import Candidate, HeldBack, evaluate, withdraw
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
 from slumberd.consolidation.salience_gate import (
     Condition,
@@ -29,11 +29,10 @@ from slumberd.model.firing import (
     START,
     Counts,
     Firing,
-    HeldBatch,
     Limits,
     Position,
 )
-from slumberd.model.record import Outcome, Record
+from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
 
 Candidates = dict[str, list[Candidate]]
@@ -59,73 +58,11 @@ class Sizes(NamedTuple):
     previewed: int = 100_000
 
 
-@dataclass(slots=True)
-class Report:
-    """What one firing did, over all of its batches.
-
-    Attributes:
-        rule_id: The rule.
-        channels: The accounting, by channel.
-        run: The id that all of its batches share.
-        firing_ids: One for each batch, in order; empty when nothing was pending.
-        rehearsed: Whether nothing was written.
-        records: Of a rehearsal, the rows that it would add to the ledger.
-        unread: Of a rehearsal, how many log rows it did not read.
-        held: The batch that awaits approval; nothing after it was read.
-        cut_short: Whether a stop ended the firing while log rows were still pending.
-    """
-
-    rule_id: str
-    channels: dict[str, Counts]
-    run: str = ""
-    firing_ids: list[str] = field(default_factory=list)
-    dry_run: bool = False
-    records: list[Record] = field(default_factory=list)
-    unread: int = 0
-    held: HeldBatch | None = None
-    cut_short: bool = False
-
-    def add(self, outcome: Outcome) -> None:
-        """Add the outcome of one more batch."""
-        self.held = outcome.held
-        if self.dry_run:
-            self.records.extend(outcome.records)
-        elif outcome.held is None:
-            self.firing_ids.append(outcome.firing_id)
-        for channel, counts in outcome.channels.items():
-            self.channels[channel] = self.channels.get(channel, Counts()).plus(counts)
-
-
-@dataclass(frozen=True, slots=True)
-class FiringCall:
-    """One firing under way: its request, and the bounds that it keeps.
-
-    Attributes:
-        request: The rule, and why, when and for whom it fires.
-        limits: The deletion limits of one batch.
-        ends_at: When the firing must end, on the monotonic clock.
-    """
-
-    request: FireRequest
-    limits: Limits = NO_LIMITS
-    ends_at: float = math.inf
-
-    def firing(self, after: Position, upto: Position) -> Firing:
-        """Return the firing of one batch, which ends at `upto`."""
-        request, rule = self.request, self.request.rule
-        return Firing(
-            rule.id, rule.content_hash, request.trigger, request.at, after, upto, request.by,
-            self.limits, request.timing,
-            None if rule.similarity is None else rule.similarity.min, request.run,
-        )  # fmt: skip
-
-
 class Consolidator:
     """Runs rules over an episode log, commits to a ledger, and logs a line for each delta.
 
     Attributes:
         limits: The deletion limits of one batch, for a rule without limits of its own.
-        behind: Whether ledger rows have no log lines yet.
 
     Args:
         episodes: The episode log.
@@ -158,10 +95,9 @@ class Consolidator:
         self._salience_gate = SalienceGate(episodes, embedding)
         self._sizes = sizes
         self.limits = limits
-        self.behind = False
         self._left_channels: dict[str, tuple[str, frozenset[str]]] = {}
         self._spelling_checked_upto = 0
-        self._checkpoints = Checkpoints(ledger, log, clock)
+        self._lines = DeltaLines(ledger, log, clock, at_once=sizes.logged)
 
     async def fire(self, request: FireRequest) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
@@ -499,45 +435,22 @@ class Consolidator:
             firing, candidates, on_decided=on_decided, cancelled=cancelled
         )
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
-        if cancelled is not None and cancelled():
-            self.behind = True  # cancelled: the lines are written later, or at the next start
-            self._log.completed(outcome)
-        else:
-            await self._log_outcome(outcome)
+        # After a cancellation the lines are written later, or at the next start.
+        await self._lines.complete(outcome, defer=cancelled is not None and cancelled())
         return outcome
 
-    async def _log_outcome(self, outcome: Outcome) -> None:
-        if self.behind:
-            await self.log_pending_records()
-        else:
-            await self._log_records([*outcome.noticed, *outcome.records])
-        self._log.completed(outcome)
-
-    async def _log_records(self, records: Sequence[Record]) -> bool:
-        """Write the lines of records; return False when the log reader is too slow."""
-        # Until they are written, the next attempt must begin with these records.
-        self.behind = True
-        try:
-            await asyncio.to_thread(self._log.applied, records)
-        except TimeoutError:
-            return False
-        await self._ledger.watermarks.mark_logged(records[-1].seq)
-        self.behind = False
-        await self._checkpoints.follow(records[-1].seq)
-        return True
-
-    async def checkpoint(self) -> None:
-        """Log the ledger's number of rows and its head."""
-        await self._checkpoints.write()
+    @property
+    def behind(self) -> bool:
+        """Whether ledger rows have no log lines yet."""
+        return self._lines.behind
 
     async def log_pending_records(self) -> int:
         """Write the pending log lines, as long as the log takes them; return how many."""
-        written = 0
-        while records := await self._ledger.watermarks.unlogged(limit=self._sizes.logged):
-            if not await self._log_records(records):
-                break
-            written += len(records)
-        return written
+        return await self._lines.write_pending()
+
+    async def checkpoint(self) -> None:
+        """Log the ledger's number of rows and its head."""
+        await self._lines.checkpoint()
 
 
 def _versions_between(
@@ -552,10 +465,10 @@ def _versions_between(
 def _reads_of_held_back(candidates: Candidates) -> dict[str, int]:
     """Return the episodes that a gate holds back, each with the number of its known reads."""
     return {
-        candidate.eid: candidate.gated.reads
+        candidate.eid: candidate.shortfall.reads
         for found in candidates.values()
         for candidate in found
-        if candidate.gated is not None
+        if isinstance(candidate, HeldBack)
     }
 
 

@@ -75,16 +75,17 @@ class PromotionState(NamedTuple):
         if self._is_retracted(claim, mine):
             return "unpinned"
         own = self._own_evaluations(claim.fact_id)
-        said = [evaluation.claim for evaluation in own if evaluation.claim is not None]
-        known = [one for one in (mine, *said[-1:]) if one is not None]
-        return "unchanged" if any(is_same_statement(one, claim) for one in known) else "news"
+        claims = [evaluation.claim for evaluation in own if evaluation.claim is not None]
+        known = [earlier for earlier in (mine, *claims[-1:]) if earlier is not None]
+        is_known = any(is_same_statement(earlier, claim) for earlier in known)
+        return "unchanged" if is_known else "news"
 
     def _is_retracted(self, claim: Claim, mine: Claim | None) -> bool:
         """Return whether a person retracted the belief (key, object) of a claim."""
         if mine is None or (mine.key, mine.object) != (claim.key, claim.object):
             return False
         retractions = self._claims_of_people_that_name(claim.fact_id)
-        return any(one.precedence > mine.precedence for one in retractions)
+        return any(retraction.precedence > mine.precedence for retraction in retractions)
 
     def _manual_evaluations(self, fact_id: str) -> list[Evaluation]:
         known = self.known_state.evaluations.get(fact_id, ())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
@@ -13,41 +14,193 @@ from slumberd.model.rule import ConsolidationRule
 UNREADABLE = "unreadable"
 """The reason of a fault that gives none."""
 
+ID_TAKEN = "id_taken"
+"""The reason of a quarantine: another user, agent or channel holds the fact id."""
 
-class Candidate(NamedTuple):
-    """What a rule, or a manual edit, brings before the precedence rule.
+
+class ClaimCandidate(NamedTuple):
+    """The version, or the manual edit, makes a claim.
 
     Attributes:
         fact_id: The fact id of its claim.
         owner: User, agent and channel that it comes from.
         rule_id: The rule, or `precedence.MANUAL_RULE_ID`.
-        version: Number of the episode's version; 0 for manual edits.
         at: Its instant, microseconds since 1970 UTC.
         eid: The episode's id; of a manual edit the fact id.
-        claim: Its claim; None when the filter does not select it, or it cannot be read.
-        reason: Why it cannot be read, in one word; empty when it can.
-        detail: Why it cannot be read, for a person.
-        contested: Whether its owner is unknown, so nothing under its id is changed.
+        claim: Its claim.
+        version: Number of the episode's version; 0 for manual edits.
         session: The episode's session; empty for manual edits.
-        undoes: The number of a firing whose evaluation it withdraws; 0 when it withdraws none.
-        gated: Why the rule's salience gate holds it back; None when it does not.
         reread: Whether the rule has passed this version, and a read brought it back.
     """
 
     fact_id: str
     owner: str
     rule_id: str
-    version: int
+    at: int
+    eid: str
+    claim: Claim
+    version: int = 0
+    session: str = ""
+    reread: bool = False
+
+
+class Unmatched(NamedTuple):
+    """The rule's filter does not select the version, or a program withdraws its declared fact.
+
+    Its attributes are those of `ClaimCandidate`.
+    """
+
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
+    version: int = 0
+    session: str = ""
+    reread: bool = False
+
+    @property
+    def claim(self) -> None:
+        """It has no claim."""
+        return
+
+
+class HeldBack(NamedTuple):
+    """The rule's salience gate holds the version back.
+
+    Its other attributes are those of `ClaimCandidate`.
+
+    Attributes:
+        claim: Its claim, if the gate lets it pass after all; None in the ledger and its replay.
+        shortfall: Why the gate holds it back.
+    """
+
+    fact_id: str
+    owner: str
+    rule_id: str
     at: int
     eid: str
     claim: Claim | None
-    reason: str = ""
-    detail: str = ""
-    contested: bool = False
+    shortfall: SalienceShortfall
+    version: int = 0
     session: str = ""
-    undoes: int = 0
-    gated: SalienceShortfall | None = None
     reread: bool = False
+
+    def let_pass(self) -> ClaimCandidate | Unmatched:
+        """Return the candidate without its gate."""
+        if self.claim is None:
+            return Unmatched(
+                self.fact_id, self.owner, self.rule_id, self.at, self.eid, self.version,
+                self.session,
+            )  # fmt: skip
+        return ClaimCandidate(
+            self.fact_id, self.owner, self.rule_id, self.at, self.eid, self.claim, self.version,
+            self.session,
+        )  # fmt: skip
+
+
+class Unreadable(NamedTuple):
+    """The rule's filter selects the version, which cannot be read.
+
+    Its other attributes are those of `ClaimCandidate`.
+
+    Attributes:
+        reason: Why it cannot be read, in one word.
+        detail: Why it cannot be read, for a person.
+    """
+
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
+    reason: str
+    detail: str = ""
+    version: int = 0
+    session: str = ""
+    reread: bool = False
+
+    @property
+    def claim(self) -> None:
+        """It has no claim."""
+        return
+
+
+class Contested(NamedTuple):
+    """The version's owner is unknown, or its fact id is another owner's; it changes no fact.
+
+    Its other attributes are those of `ClaimCandidate`.
+
+    Attributes:
+        reason: Why it is contested, in one word.
+        detail: Why it is contested, for a person.
+    """
+
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
+    reason: str
+    detail: str = ""
+    version: int = 0
+    session: str = ""
+    reread: bool = False
+
+    @property
+    def claim(self) -> None:
+        """It has no claim."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """The version belongs to an erased scope; the candidate holds nothing of it.
+
+    Attributes:
+        reread: Whether the rule has passed this version, and a read brought it back.
+    """
+
+    claim: ClassVar[None] = None
+    fact_id: ClassVar[str] = ""
+    eid: ClassVar[str] = ""
+    at: ClassVar[int] = 0
+    version: ClassVar[int] = 0
+    reread: bool = False
+
+
+class Undo(NamedTuple):
+    """The undo of a firing withdraws the firing's evaluation of a fact id.
+
+    Its other attributes are those of `ClaimCandidate`.
+
+    Attributes:
+        firing: The number of the firing that is undone.
+        claim: The claim that takes effect instead; None when there is none.
+    """
+
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
+    firing: int
+    claim: Claim | None = None
+    version: int = 0
+    session: str = ""
+
+
+Candidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Erased
+"""What a rule, or a manual edit, brings before the precedence rule."""
+
+RecordedCandidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Undo
+"""What a ledger row records of a candidate."""
+
+
+def order_of(candidate: Candidate) -> tuple[int, int, str]:
+    """Return the sort key of a candidate within a batch: its precedence."""
+    claim = candidate.claim
+    return (candidate.at, 0, candidate.eid) if claim is None else claim.precedence
 
 
 def evaluate(
@@ -69,7 +222,7 @@ def withdraw(
     """
     with_owner = [version for version in versions if not version.contested]
     return {
-        channel: [_candidate_without_claim(version, rule_id, channel) for version in with_owner]
+        channel: [_unmatched(version, rule_id, channel) for version in with_owner]
         for channel in sorted(channels)
     }
 
@@ -77,14 +230,30 @@ def withdraw(
 def _evaluate(version: EpisodeVersion, rule_id: str, channel: str) -> Candidate:
     if version.fault:
         reason, _, detail = version.fault.partition(": ")
-        fault = Fault(reason or UNREADABLE, detail)
-        return _candidate_without_claim(version, rule_id, channel, fault)
+        return _faulty(version, rule_id, channel, Fault(reason or UNREADABLE, detail))
     if not version.matched:
-        return _candidate_without_claim(version, rule_id, channel)
+        return _unmatched(version, rule_id, channel)
     claim = claim_of(version, channel)
     if isinstance(claim, Fault):
-        return _candidate_without_claim(version, rule_id, channel, claim)
-    return Candidate(
+        return _faulty(version, rule_id, channel, claim)
+    return _with_claim(version, rule_id, claim)
+
+
+def _with_claim(version: EpisodeVersion, rule_id: str, claim: Claim) -> Candidate:
+    if version.gated is not None:
+        return HeldBack(
+            fact_id=claim.fact_id,
+            owner=claim.owner,
+            rule_id=rule_id,
+            version=version.seq,
+            at=version.at,
+            eid=version.id,
+            claim=claim,
+            session=version.session,
+            shortfall=version.gated,
+            reread=version.reread,
+        )
+    return ClaimCandidate(
         fact_id=claim.fact_id,
         owner=claim.owner,
         rule_id=rule_id,
@@ -93,25 +262,74 @@ def _evaluate(version: EpisodeVersion, rule_id: str, channel: str) -> Candidate:
         eid=version.id,
         claim=claim,
         session=version.session,
-        gated=version.gated,
         reread=version.reread,
     )
 
 
-def _candidate_without_claim(
-    version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | None = None
-) -> Candidate:
-    return Candidate(
+def _unmatched(version: EpisodeVersion, rule_id: str, channel: str) -> Unmatched:
+    return Unmatched(
         fact_id=fact_id_of(channel, version.id),
         owner=owner_of(version.user, version.agent, channel),
         rule_id=rule_id,
         version=version.seq,
         at=version.at,
         eid=version.id,
-        claim=None,
-        reason=fault.reason if fault else "",
-        detail=fault.detail if fault else "",
-        contested=version.contested,
         session=version.session,
         reread=version.reread,
     )
+
+
+def _faulty(
+    version: EpisodeVersion, rule_id: str, channel: str, fault: Fault
+) -> Unreadable | Contested:
+    kind = Contested if version.contested else Unreadable
+    return kind(
+        fact_id=fact_id_of(channel, version.id),
+        owner=owner_of(version.user, version.agent, channel),
+        rule_id=rule_id,
+        version=version.seq,
+        at=version.at,
+        eid=version.id,
+        session=version.session,
+        reread=version.reread,
+        reason=fault.reason,
+        detail=fault.detail,
+    )
+
+
+def contest(
+    candidate: ClaimCandidate | HeldBack | Unmatched | Unreadable,
+    reason: str = ID_TAKEN,
+    detail: str = "",
+) -> Contested:
+    """Return a candidate whose fact id another owner's claim has; without its claim."""
+    return Contested(
+        fact_id=candidate.fact_id,
+        owner=candidate.owner,
+        rule_id=candidate.rule_id,
+        version=candidate.version,
+        at=candidate.at,
+        eid=candidate.eid,
+        session=candidate.session,
+        reason=reason,
+        detail=detail or describe_taken(candidate.fact_id),
+    )
+
+
+def contest_returning(undo: Undo, *, owner: str, rule_id: str, version: int) -> Contested:
+    """Return the candidate of the evaluation that an undo would bring back under a taken id."""
+    return Contested(
+        fact_id=undo.fact_id,
+        owner=owner,
+        rule_id=rule_id,
+        version=version,
+        at=undo.at,
+        eid=undo.eid,
+        reason=ID_TAKEN,
+        detail=describe_taken(undo.fact_id),
+    )
+
+
+def describe_taken(fact_id: str) -> str:
+    """Return the detail of a candidate whose fact id is another owner's."""
+    return f"fact id {fact_id!r} belongs to another user or agent"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import ClaimCandidate, Unmatched
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, is_declared_slot
 from slumberd.consolidation.state import KnownState
 from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
@@ -52,50 +52,56 @@ def precedence_of(at: int, number: int) -> Precedence:
     return Precedence(at, MANUAL, f"{number:020d}")
 
 
-def owner_of_assertion(said: ManualAssertion) -> str:
+def owner_of_assertion(fact: ManualAssertion) -> str:
     """Return the owner of a manual assertion's fact: user, agent and channel."""
-    return owner_of(said.user, said.agent, channel_of(said.fact_id))
+    return owner_of(fact.user, fact.agent, channel_of(fact.fact_id))
 
 
-def assertion(said: ManualAssertion, precedence: Precedence) -> Claim:
+def assertion(fact: ManualAssertion, precedence: Precedence) -> Claim:
     """Return the claim that pins a fact."""
-    owner = owner_of_assertion(said)
+    owner = owner_of_assertion(fact)
     return Claim(
-        fact_id=said.fact_id,
+        fact_id=fact.fact_id,
         owner=owner,
-        key=key_of(owner, said.payload, said.fact_id),
+        key=key_of(owner, fact.payload, fact.fact_id),
         precedence=precedence,
         asserts=True,
-        object=canonical(said.payload.get("object")),
-        names=said.names,
+        object=canonical(fact.payload.get("object")),
+        names=fact.names,
         clears=False,
-        confidence=said.confidence,
-        payload=said.payload,
-        lineage=tuple(said.lineage),
-        metadata=said.metadata,
-        pinned_at=said.pinned_at,
-        stored=said.stored,
+        confidence=fact.confidence,
+        payload=fact.payload,
+        lineage=tuple(fact.lineage),
+        metadata=fact.metadata,
+        pinned_at=fact.pinned_at,
+        stored=fact.stored,
     )
 
 
-def declaration(said: ManualAssertion, at: int) -> Claim:
+def declaration(fact: ManualAssertion, at: int) -> Claim:
     """Return the claim that declares a fact, at the instant that its row gives.
 
     Its precedence is below that of every manual edit at the same instant. So a fact that a person
     retracted is current again only when its program declares it at a later instant.
 
     Args:
-        said: The declared fact.
+        fact: The declared fact.
         at: The instant if the row gives none, microseconds since 1970 UTC.
     """
-    pinned_at = at if said.pinned_at is None else said.pinned_at
-    claim = assertion(said, Precedence(pinned_at, MANUAL, ""))
+    pinned_at = at if fact.pinned_at is None else fact.pinned_at
+    claim = assertion(fact, Precedence(pinned_at, MANUAL, ""))
     return claim._replace(declared=True, pinned_at=pinned_at)
 
 
-def withdrawal(target: Claim) -> Candidate:
+def withdrawal(target: Claim) -> Unmatched:
     """Return the candidate by which the program of a declared fact withdraws it."""
-    return _candidate(target, claim=None)
+    return Unmatched(
+        fact_id=target.fact_id,
+        owner=target.owner,
+        rule_id=MANUAL_RULE_ID,
+        at=target.precedence.at,
+        eid=target.fact_id,
+    )
 
 
 def retraction(
@@ -147,19 +153,14 @@ def _edit_id(number: int) -> str:
     return f"{OWN_IDS}{number}"
 
 
-def incoming(claim: Claim) -> Candidate:
+def candidate_of(claim: Claim) -> ClaimCandidate:
     """Return the candidate of a manual edit's claim."""
-    return _candidate(claim, claim=claim)
-
-
-def _candidate(about: Claim, *, claim: Claim | None) -> Candidate:
-    return Candidate(
-        fact_id=about.fact_id,
-        owner=about.owner,
+    return ClaimCandidate(
+        fact_id=claim.fact_id,
+        owner=claim.owner,
         rule_id=MANUAL_RULE_ID,
-        version=0,
-        at=about.precedence.at,
-        eid=about.fact_id,
+        at=claim.precedence.at,
+        eid=claim.fact_id,
         claim=claim,
     )
 
@@ -184,14 +185,14 @@ def newest_instant(
     return max([*of_ids, *of_tops, *of_reach], default=None)
 
 
-def is_same_statement(one: Claim, other: Claim) -> bool:
+def is_same_statement(claim: Claim, other: Claim) -> bool:
     """Return whether two claims are equal but for their precedence and promotion instants."""
-    return _fields_without_time(one) == _fields_without_time(other)
+    return _fields_without_time(claim) == _fields_without_time(other)
 
 
-def is_same_declaration(one: Claim, other: Claim) -> bool:
+def is_same_declaration(claim: Claim, other: Claim) -> bool:
     """Return whether two claims declare the same fact as of the same instant."""
-    return is_same_statement(one, other) and one.pinned_at == other.pinned_at
+    return is_same_statement(claim, other) and claim.pinned_at == other.pinned_at
 
 
 def _fields_without_time(claim: Claim) -> tuple[Any, ...]:

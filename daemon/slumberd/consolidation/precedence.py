@@ -173,20 +173,20 @@ class SlotState:
         self.retractions: dict[str, Precedence] = {} if retractions is None else retractions
         self.replaced = [] if winner is None else replaced
 
-    def fold_assertion(self, said: Assertion, depth: int) -> None:
+    def fold_assertion(self, assertion: Assertion, depth: int) -> None:
         """Fold an assertion in; keep at most `depth` links to what it replaces."""
         if self.winner is None:
-            self.winner = said
-        elif said.precedence > self.winner.precedence:
+            self.winner = assertion
+        elif assertion.precedence > self.winner.precedence:
             if self.replaced is not None:
                 self.replaced = [link(self.winner), *self.replaced][:depth]
-            self.winner = said
+            self.winner = assertion
         else:
             self.replaced = None
             return
         if self.retractions:
             self.retractions = {
-                object_: by for object_, by in self.retractions.items() if by > said.precedence
+                object_: by for object_, by in self.retractions.items() if by > assertion.precedence
             }
 
     def fold_retraction(self, what: str, by: Precedence) -> None:
@@ -210,6 +210,17 @@ def link(replaced: Assertion) -> Link:
     """Return the lineage entry for a replaced assertion."""
     sources = [] if replaced.precedence.rank == MANUAL else [replaced.precedence.id]
     return {"replaces": replaced.fact_id, "source_episode_ids": sources}
+
+
+def has_claim_in_force(rule_id: str, prior: Sequence[Evaluation]) -> bool:
+    """Return whether a rule's last evaluation of a fact id has a claim."""
+    last = latest_of_rule(rule_id, prior)
+    return last is not None and last.claim is not None
+
+
+def latest_of_rule(rule_id: str, prior: Sequence[Evaluation]) -> Evaluation | None:
+    """Return a rule's last evaluation of a fact id."""
+    return next((earlier for earlier in reversed(prior) if earlier.rule_id == rule_id), None)
 
 
 def effective_claims(evaluations: Sequence[Evaluation]) -> tuple[EffectiveClaim, ...]:

@@ -1,13 +1,13 @@
-"""The known state of a batch: what the ledger knows of its claims and keys."""
+"""The known state of a batch: what the ledger knows of its claims and keys, and what to load."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence, deletes_by_key
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack
 from slumberd.consolidation.precedence import (
     DELETIONS,
     Assertion,
@@ -17,11 +17,18 @@ from slumberd.consolidation.precedence import (
     MultiValued,
     SlotState,
     effective_claims,
+    has_claim_in_force,
     is_declared_slot,
     link,
 )
 
 _NO_REFERRERS: frozenset[str] = frozenset()
+
+KeySlot = tuple[str, str]
+"""A key and one of its slots."""
+
+CurrentBySlot = dict[KeySlot, Assertion | None]
+"""The current assertion of each slot; None when it has none."""
 
 
 class CurrentFact(NamedTuple):
@@ -78,7 +85,7 @@ class KnownState:
         So the links to similar facts stay as the first evaluation found them.
         """
         claim = candidate.claim
-        if claim is not None:
+        if isinstance(candidate, ClaimCandidate | HeldBack) and claim is not None:
             for earlier in self.evaluations.get(candidate.fact_id, ()):
                 is_same = earlier.version == candidate.version
                 if is_same and earlier.claim and earlier.claim.payload == claim.payload:
@@ -187,6 +194,84 @@ class KnownState:
                 if claim.fact_id in by.names and by.owner == claim.owner:
                     head.fold_retraction(claim.object, by.precedence)
 
+    def refold(self, keys: Sequence[str], before: CurrentBySlot) -> CurrentBySlot:
+        """Fold keys; return what was current before, for every slot of before or after."""
+        for key in keys:
+            self.fold(key)
+        return dict.fromkeys(self.current_by_slot(keys)) | before
+
+    def current_by_slot(self, keys: Iterable[str]) -> CurrentBySlot:
+        """Return the current assertion of every slot of some keys."""
+        return {
+            (key, slot): head.current
+            for key in keys
+            for slot, head in self.heads.get(key, {}).items()
+        }
+
+    def index(self, claim: Claim) -> None:
+        """Record which key and which ids a claim touches, so that a later fold finds it."""
+        if claim.key in self.complete_keys:
+            self.complete_keys[claim.key].add(claim.fact_id)
+        for name in claim.names:
+            self.referrers.setdefault(name, set()).add(claim.fact_id)
+
+    def key_slot_of(self, claim: Claim) -> KeySlot:
+        """Return the key and the slot in which a claim competes."""
+        return claim.key, self.multi_valued.slot_of(claim)
+
+    def holds_slot(self, key_slot: KeySlot, fact_id: str) -> bool:
+        """Return whether the current assertion of a slot is of a fact id."""
+        current = self.current_at(key_slot)
+        return current is not None and current.fact_id == fact_id
+
+    def current_at(self, key_slot: KeySlot) -> Assertion | None:
+        """Return the current assertion of a slot; None when it has none."""
+        head = self.heads.get(key_slot[0], {}).get(key_slot[1])
+        return None if head is None else head.current
+
+    def is_current(self, claim: Claim) -> bool:
+        """Return whether a claim is the current assertion of its slot."""
+        current = self.current_at(self.key_slot_of(claim))
+        return (
+            current is not None
+            and current.fact_id == claim.fact_id
+            and current.precedence == claim.precedence
+        )
+
+    def find_returning_conflict(
+        self, fact_id: str, remaining: Sequence[Evaluation]
+    ) -> Evaluation | None:
+        """Return an evaluation whose claim would come back under an id of another owner."""
+        before = _latest_of_each_rule(self.evaluations.get(fact_id, ()))
+        after = _latest_of_each_rule(remaining)
+        kept = effective_claims([evaluation for evaluation in after if evaluation in before])
+        holders = {effective.claim.owner for effective in kept}
+        returning = [
+            evaluation
+            for evaluation in after
+            if evaluation.claim is not None and evaluation not in before
+        ]
+        return next((found for found in returning if holders and found.owner not in holders), None)
+
+    def explain_noop(self, claim: Claim) -> str:
+        """Return the reason, in one word, why a claim changes no fact."""
+        if claim.asserts:
+            head = self.heads[claim.key][self.multi_valued.slot_of(claim)]
+            return "retracted" if head.winner and head.winner.fact_id == claim.fact_id else "stale"
+        if claim.names:
+            reached = [
+                target for target in self.targets(claim) if target.precedence < claim.precedence
+            ]
+            return "stale" if reached else "unresolved"
+        if claim.clears:
+            heads = self.heads.get(claim.key, {})
+            # Not the key's other objects: which of them are loaded is left to chance.
+            heads_in_question = (
+                heads.values() if claim.object == ALL else [self.head(*self.key_slot_of(claim))]
+            )
+            return "stale" if any(head.winner for head in heads_in_question) else "unresolved"
+        return "noop"
+
     def current_assertions(self, key: str) -> dict[str, Assertion]:
         """Return the current assertions of a key, by slot."""
         heads = self.heads.get(key, {})
@@ -247,6 +332,75 @@ class KnownState:
         return [link(older) for older in sorted(assertions, reverse=True)[1 : self.depth + 1]]
 
 
+def _latest_of_each_rule(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    return [*{evaluation.rule_id: evaluation for evaluation in evaluations}.values()]
+
+
 def _order_of_folding(claim: Claim) -> tuple[bool, Precedence]:
     # A retraction of a whole multi-valued key must be folded before its slots get heads.
     return not (claim.clears and claim.object == ALL), claim.precedence
+
+
+def reaches_precedence_rule(candidate: Candidate, known_state: KnownState) -> bool:
+    """Return whether the precedence rule applies to a candidate.
+
+    It does not when a gate holds the candidate back, or when the rule has passed it already.
+
+    Args:
+        candidate: The candidate.
+        known_state: Holds the evaluations of the fact id, and what the rule waits for.
+    """
+    if candidate.reread and candidate.fact_id not in known_state.waiting:
+        return False
+    return not isinstance(candidate, HeldBack) or has_claim_in_force(
+        candidate.rule_id, known_state.evaluations.get(candidate.fact_id, ())
+    )
+
+
+def keys_to_load(candidates: Sequence[Candidate], known_state: KnownState) -> set[str]:
+    """Return the keys whose claims must all be loaded before the candidates can be resolved.
+
+    The known state already holds the evaluations of every fact id of a candidate or in `names`,
+    and the heads of their keys.
+    """
+    keys: set[str] = set()
+    arriving = {
+        candidate.fact_id: candidate.claim
+        for candidate in candidates
+        if candidate.claim is not None
+    }
+    for candidate in candidates:
+        if candidate.fact_id in known_state.evaluations:
+            keys |= _keys_of_change(candidate, known_state, arriving)
+        elif candidate.claim is not None and _needs_every_claim(candidate.claim, known_state):
+            keys.add(candidate.claim.key)
+    return keys
+
+
+def _keys_of_change(
+    candidate: Candidate, known_state: KnownState, arriving: dict[str, Claim]
+) -> set[str]:
+    before = [effective.claim for effective in known_state.effective_claims(candidate.fact_id)]
+    claims = before if candidate.claim is None else [*before, candidate.claim]
+    if candidate.claim is not None and before == [candidate.claim]:
+        # The reason of the noop must not depend on which objects happen to be loaded.
+        return {candidate.claim.key} if _clears_whole_key(candidate.claim, known_state) else set()
+    keys = {claim.key for claim in claims}
+    for claim in claims:
+        keys |= {target.key for target in known_state.targets(claim)}
+        keys |= {arriving[name].key for name in claim.names if name in arriving}
+    return keys
+
+
+def _clears_whole_key(claim: Claim, known_state: KnownState) -> bool:
+    return claim.clears and claim.object == ALL and claim.key in known_state.multi_valued
+
+
+def _needs_every_claim(claim: Claim, known_state: KnownState) -> bool:
+    if not claim.asserts:
+        return _clears_whole_key(claim, known_state)
+    slots = known_state.heads.get(claim.key)
+    head = slots.get(known_state.multi_valued.slot_of(claim)) if slots else None
+    return (
+        head is not None and head.winner is not None and claim.precedence < head.winner.precedence
+    )

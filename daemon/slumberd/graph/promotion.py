@@ -14,8 +14,8 @@ from decimal import Decimal
 import structlog
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.consolidation.consolidator import Consolidator, Report
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest, Report
 from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.cypher_linter import Linter

@@ -55,16 +55,26 @@ class Limits(NamedTuple):
         """
         if self.max_deletes is not None and impact.lost > self.max_deletes:
             facts = "fact" if impact.lost == 1 else "facts"
-            return f"{impact.lost:,} {facts} would go; max_deletes is {self.max_deletes:,}"
+            limit = f"the limit is {self.max_deletes:,} (max_deletes)"
+            return f"this batch would delete {impact.lost:,} {facts}; {limit}"
         fraction = self.max_delete_fraction
         if (
             fraction is not None
             and impact.fewer > MIN_ALARMING_LOSS
             and impact.fewer > fraction * current
         ):
-            left = f"{current - impact.fewer:,} of {current:,} facts would be left"
-            return f"{left}; max_delete_fraction is {fraction:g}"
+            share = _percentage(impact.fewer / current, above=fraction)
+            limit = f"the limit is {100 * fraction:g} % (max_delete_fraction)"
+            return (
+                f"this batch would delete {impact.fewer:,} of {current:,} facts ({share}); {limit}"
+            )
         return ""
+
+
+def _percentage(fraction: float, *, above: float) -> str:
+    """Return a fraction in percent, with as many digits as show that it is above another."""
+    digits = 0 if round(100 * fraction) > 100 * above else 2
+    return f"{100 * fraction:.{digits}f} %"
 
 
 NO_LIMITS = Limits()

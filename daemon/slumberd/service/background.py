@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from slumberd.clock import set_within
-from slumberd.consolidation.consolidator import Report
+from slumberd.consolidation.fire_request import Report
 from slumberd.errors import StoreError, SupersededError
 
 EVERY_SECONDS = 0.5

@@ -12,8 +12,7 @@ from typing import Any
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
-from slumberd.consolidation.consolidator import Report
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.fire_request import FireRequest, Report
 from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import HeldBatch

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slumberd.consolidation.consolidator import Report
+from slumberd.consolidation.fire_request import Report
 from slumberd.model.episode import instant
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule

@@ -11,8 +11,8 @@ from functools import partial
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
-from slumberd.consolidation.consolidator import Consolidator, Report
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest, Report
 from slumberd.consolidation.protocols import Logs
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter

@@ -174,7 +174,8 @@ async def test_episode_of_a_held_batch_is_pending_until_approval(home: Explained
     assert decision.outcome == "pending"
     remedy = would_change(decision, braked, held=held)
     assert remedy == (
-        "all awaits approval (1 fact would go; max_deletes is 0): `slumberd approve all@3`"
+        "all awaits approval: this batch would delete 1 fact; the limit is 0 (max_deletes); "
+        "`slumberd approve all@3` applies it"
     )
 
 

@@ -31,7 +31,7 @@ from tests.support.histories import (
     facts_of,
     play,
 )
-from tests.support.oracle import Told, replaced, said_at, stands
+from tests.support.oracle import OracleClaim, asserted_at, current_claims, replaced_ids
 from tests.support.samples import amount
 
 pytestmark = pytest.mark.integration
@@ -58,17 +58,17 @@ async def check_oracle(story: Story) -> None:
         for moment in MOMENTS:
             valid_at = START + timedelta(seconds=moment)
             claims = story.claims(believed_at, valid_at)
-            expected = stands(claims, PAIRS)
+            expected = current_claims(claims, PAIRS)
             found = await facts_of(story.store, believed_at=believed_at, valid_at=valid_at)
             assert found.keys() == expected.keys(), (believed_at, moment)
             for id, claim in expected.items():
-                check_fact(found[id], claim, replaced(claim, claims, PAIRS, DEPTH))
+                check_fact(found[id], claim, replaced_ids(claim, claims, PAIRS, DEPTH))
 
 
-def check_fact(fact: dict[str, Any], claim: Told, older: list[str]) -> None:
+def check_fact(fact: dict[str, Any], claim: OracleClaim, older: list[str]) -> None:
     assert (fact["user"], fact["agent"]) == (claim.user, claim.agent)
     assert fact["payload"].get("object") == claim.object
-    at = said_at(claim)
+    at = asserted_at(claim)
     assert fact["payload"].get("timestamp") == (None if at is None else instant(at).isoformat())
     own = [entry["rule_id"] for entry in fact["lineage"] if "rule_id" in entry]
     assert own == list(claim.rules)

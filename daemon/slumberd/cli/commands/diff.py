@@ -203,7 +203,7 @@ def _remarks(found: Differences) -> Iterator[str]:
     for channel, (old, new) in found.multi_valued.items():
         yield f"channel {channel}: multi_valued {_join(old)} -> {_join(new)}"
     for rule_id, problem in found.held.items():
-        yield f"{rule_id} awaits approval in force ({problem}); here it counts as approved"
+        yield f"{rule_id} awaits approval in force: {problem}; here it counts as approved"
     for change in found.rules:
         if change.held:
             count = f", and {len(change.held) - 1} more" if len(change.held) > 1 else ""

@@ -11,13 +11,23 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import MANUAL
-from slumberd.consolidation.incoming import UNREADABLE, Candidate
-from slumberd.consolidation.precedence import MultiValued, author_of
-from slumberd.consolidation.resolution import Entry, Resolution
+from slumberd.consolidation.entry import Entry
+from slumberd.consolidation.incoming import (
+    ID_TAKEN,
+    UNREADABLE,
+    Candidate,
+    ClaimCandidate,
+    Contested,
+    Erased,
+    HeldBack,
+    Unmatched,
+    Unreadable,
+)
+from slumberd.consolidation.precedence import MultiValued, author_of, latest_of_rule
+from slumberd.consolidation.resolution import Resolution
 from slumberd.model.episode import SalienceShortfall
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
-from slumberd.model.scope import FORGOTTEN
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import Part
 from slumberd.storage.ledger.batch import fact_row
@@ -241,45 +251,34 @@ class _RecomputedPart:
 
     def _candidate_of(self, row: LedgerRow[str], rule_id: str) -> Candidate | None:
         """Return what the rule evaluated; None when the ledger does not say it any more."""
+        event = EVENTS[row.event]
+        if event == "erased":
+            return Erased()
+        if event == "known":
+            return self._unchanged_candidate(row, rule_id)
         document = orjson.loads(row.payload) if row.payload else _EMPTY
-        fact_id, at = row.fact_id or "", row.at or 0
-        match EVENTS[row.event]:
-            case "claim":
-                claim = claim_from(fact_id, at, document)
-                eid = fact_id if claim.precedence.rank == MANUAL else claim.precedence.id
-                return Candidate(fact_id, claim.owner, rule_id, row.version, at, eid, claim)
-            case "known":
-                return self._unchanged_candidate(row, fact_id, rule_id)
-            case "erased":
-                return Candidate(
-                    "", "", rule_id, row.version, 0, "", None, FORGOTTEN, contested=True
-                )
-            case "gated":
-                return Candidate(
-                    fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
-                    gated=SalienceShortfall(document["salience"], document["min"]),
-                )  # fmt: skip
-            case _:
-                # A quarantine row that removes a fact has no reason of its own.
-                unread = EVENTS[row.event] == "quarantine"
-                return Candidate(
-                    fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
-                    row.reason or UNREADABLE if unread else "", contested=not fact_id,
-                )  # fmt: skip
+        if event == "claim":
+            return _claim_candidate(row, rule_id, document)
+        return _candidate_without_claim(row, rule_id, document)
 
-    def _unchanged_candidate(
-        self, row: LedgerRow[str], fact_id: str, rule_id: str
-    ) -> Candidate | None:
-        before = reversed(self._state.evaluations.get(fact_id, ()))
-        last = next((evaluation for evaluation in before if evaluation.rule_id == rule_id), None)
+    def _unchanged_candidate(self, row: LedgerRow[str], rule_id: str) -> Candidate | None:
+        fact_id = row.fact_id or ""
+        last = latest_of_rule(rule_id, self._state.evaluations.get(fact_id, ()))
         if last is None:
             return None
         # The ledger writes no fact id when the id belongs to another owner.
         owner = next((counted.claim.owner for counted in self._state.effective_claims(fact_id)), "")
-        return Candidate(
-            fact_id, owner, rule_id, row.version, row.at or 0, episode_id_of(fact_id), last.claim,
-            "" if last.claim else UNREADABLE,
-        )  # fmt: skip
+        base: dict[str, Any] = {
+            "fact_id": fact_id,
+            "owner": owner,
+            "rule_id": rule_id,
+            "version": row.version,
+            "at": row.at or 0,
+            "eid": episode_id_of(fact_id),
+        }
+        if last.claim is None:
+            return Unreadable(**base, reason=UNREADABLE)
+        return ClaimCandidate(**base, claim=last.claim)
 
     def _compare(
         self, number: int, rows: Sequence[LedgerRow[str]], entries: Sequence[Entry]
@@ -310,6 +309,42 @@ class _RecomputedPart:
         if not key:
             return key_id is None
         return self._loaded.key_ids.get(key) == key_id
+
+
+def _claim_candidate(row: LedgerRow[str], rule_id: str, document: dict[str, Any]) -> ClaimCandidate:
+    fact_id, at = row.fact_id or "", row.at or 0
+    claim = claim_from(fact_id, at, document)
+    return ClaimCandidate(
+        fact_id=fact_id,
+        owner=claim.owner,
+        rule_id=rule_id,
+        version=row.version,
+        at=at,
+        eid=fact_id if claim.precedence.rank == MANUAL else claim.precedence.id,
+        claim=claim,
+    )
+
+
+def _candidate_without_claim(
+    row: LedgerRow[str], rule_id: str, document: dict[str, Any]
+) -> HeldBack | Unmatched | Unreadable | Contested:
+    base: dict[str, Any] = {
+        "fact_id": row.fact_id or "",
+        "owner": document["owner"],
+        "rule_id": rule_id,
+        "version": row.version,
+        "at": row.at or 0,
+        "eid": document["eid"],
+    }
+    event = EVENTS[row.event]
+    # A quarantine row that removes a fact has no reason of its own.
+    reason = row.reason or UNREADABLE if event == "quarantine" else ""
+    if event == "gated":
+        shortfall = SalienceShortfall(document["salience"], document["min"])
+        return HeldBack(**base, claim=None, shortfall=shortfall)
+    if not row.fact_id:
+        return Contested(**base, reason=reason or ID_TAKEN)
+    return Unreadable(**base, reason=reason) if reason else Unmatched(**base)
 
 
 def _replaced_ids(entry: Entry) -> str | None:

@@ -16,16 +16,24 @@ from typing import Any, TypeVar
 import orjson
 
 from slumberd.consolidation.claim import MANUAL, Claim, user_and_agent
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.entry import Entry, deletion_impact
+from slumberd.consolidation.incoming import (
+    Candidate,
+    Contested,
+    Erased,
+    HeldBack,
+    Unreadable,
+    order_of,
+)
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, MultiValued
-from slumberd.consolidation.resolution import Entry, Resolution, order_of
+from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.state import CurrentFact
 from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import FORGOTTEN, ErasedScopes
+from slumberd.model.scope import ErasedScopes
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import Row, insert, own_writes
 from slumberd.storage.ledger.rows import (
@@ -134,7 +142,7 @@ class Batch:
         waiting = [
             candidate.fact_id
             for candidate in candidates
-            if candidate.reread or candidate.gated is not None
+            if candidate.reread or isinstance(candidate, HeldBack)
         ]
         if waiting:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
@@ -168,7 +176,7 @@ class Batch:
     def _check_limits(self, resolution: Resolution) -> None:
         if self._firing.limits == NO_LIMITS:
             return
-        impact = resolution.impact()
+        impact = deletion_impact(resolution.entries)
         before = (
             self._connection.execute(_FACTS["count_facts"]).fetchone()[0]
             if impact.fewer > MIN_ALARMING_LOSS
@@ -189,7 +197,10 @@ class Batch:
         if not self._generation:
             return candidates
         return [
-            candidate._replace(version=self._version(candidate.version)) for candidate in candidates
+            candidate
+            if isinstance(candidate, Erased)
+            else candidate._replace(version=self._version(candidate.version))
+            for candidate in candidates
         ]
 
     def _version(self, seq: int) -> int:
@@ -359,12 +370,12 @@ def _remove_erased(
 
 def _without_erased(met: Candidate, erased: ErasedScopes) -> Candidate:
     """Return a candidate, without content when its scope was erased."""
+    if isinstance(met, Erased):
+        return met
     user, agent = user_and_agent(met.owner)
     if not met.version or not erased.covers(user, met.session, agent, met.at):
         return met
-    return Candidate(
-        "", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True, reread=met.reread
-    )
+    return Erased(reread=met.reread)
 
 
 def _sources_of(entry: Entry) -> tuple[str, ...]:
@@ -390,8 +401,8 @@ def _channel_of(entry: Entry) -> str:
 
 def _quarantine_row(entry: Entry) -> tuple[object, ...]:
     met = entry.candidate
-    if met is None:
-        raise ValueError(f"quarantine row {entry.seq} has no candidate")
+    if not isinstance(met, Unreadable | Contested):
+        raise TypeError(f"quarantine row {entry.seq} has no reason in its candidate")
     return (
         met.rule_id, _channel_of(entry), met.eid, met.version, met.owner, met.reason, met.detail,
         entry.seq,

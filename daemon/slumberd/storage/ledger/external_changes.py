@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import Claim
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import ID_TAKEN, Contested, Unmatched, describe_taken
 from slumberd.consolidation.manual import OWN_IDS, ManualAssertion, owner_of_assertion
 from slumberd.consolidation.precedence import EXTERNAL
-from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.consolidation.state import CurrentFact
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of, owner_of
@@ -280,7 +279,7 @@ def _quarantine_key(change: _Change) -> dict[str, str]:
     return {"rule": EXTERNAL, "channel": channel, "eid": change.fact_id}
 
 
-def _claim_of(edits: ManualEdits, change: _Change) -> Claim | Candidate | None:
+def _claim_of(edits: ManualEdits, change: _Change) -> Claim | Unmatched | None:
     """Return the claim of a change; None when it changes nothing, or is quarantined."""
     fact = edits.known_state.fact(change.fact_id)
     stored = fact_row(fact) if fact else None
@@ -294,7 +293,7 @@ def _claim_of(edits: ManualEdits, change: _Change) -> Claim | Candidate | None:
         edits.quarantine(_quarantined_candidate(edits, change, owner, UNREADABLE, content.detail))
         return None
     if edits.is_taken(change.fact_id, owner_of_assertion(content)):
-        detail = f"fact id {change.fact_id!r} belongs to another user or agent"
+        detail = describe_taken(change.fact_id)
         edits.quarantine(
             _quarantined_candidate(edits, change, owner_of_assertion(content), ID_TAKEN, detail)
         )
@@ -307,10 +306,16 @@ def _claim_of(edits: ManualEdits, change: _Change) -> Claim | Candidate | None:
 
 def _quarantined_candidate(
     edits: ManualEdits, change: _Change, owner: str, reason: str, detail: str
-) -> Candidate:
+) -> Contested:
     fact_id = change.fact_id
-    return Candidate(
-        fact_id, owner, EXTERNAL, 0, edits.batch.at, fact_id, None, reason, detail, contested=True
+    return Contested(
+        fact_id=fact_id,
+        owner=owner,
+        rule_id=EXTERNAL,
+        at=edits.batch.at,
+        eid=fact_id,
+        reason=reason,
+        detail=detail,
     )
 
 

@@ -10,7 +10,7 @@ import orjson
 from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.graph_promotion import Promoted, PromotionState, Verdict, Withheld
 from slumberd.consolidation.incoming import Candidate
-from slumberd.consolidation.manual import ManualAssertion, declaration, incoming
+from slumberd.consolidation.manual import ManualAssertion, candidate_of, declaration
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import instant
@@ -117,7 +117,7 @@ class _GraphPromotion:
 
     @staticmethod
     def _candidates_of(claims: Sequence[Claim]) -> list[Candidate]:
-        return [incoming(claim) for claim in claims]
+        return [candidate_of(claim) for claim in claims]
 
     def _is_erased(self, asserted: ManualAssertion) -> bool:
         # A triple has no instant of its own, so every erasure of its scope covers it.
@@ -126,7 +126,7 @@ class _GraphPromotion:
         )
 
     def _declare(self, asserted: ManualAssertion) -> None:
-        self._edits.resolution.apply(incoming(self._edits.declaration_claim(asserted)))
+        self._edits.resolution.apply(candidate_of(self._edits.declaration_claim(asserted)))
 
     def _current_facts(self, verdicts: dict[str, Verdict]) -> list[Fact]:
         """Return the current facts that this rule promotes."""

@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.claim import Claim
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, Unmatched
 from slumberd.consolidation.manual import (
     OWN_IDS,
     ManualAssertion,
     assertion,
+    candidate_of,
     declaration,
-    incoming,
     is_same_declaration,
     is_same_statement,
     newest_instant,
@@ -75,7 +75,7 @@ class ManualEdits:
         check_storable(asserted)
         claim = self.assertion_claim(asserted)
         self._refuse_foreign(claim)
-        self.batch.loaded.load([incoming(claim)])
+        self.batch.loaded.load([candidate_of(claim)])
         last = self._last_manual_claim(claim.fact_id)
         if last and is_same_statement(last, claim) and (self._is_current(last) or not again):
             return
@@ -123,7 +123,7 @@ class ManualEdits:
         if fact is not None:
             self.apply_changes([self.withdraw_or_retract(fact)])
 
-    def withdraw_or_retract(self, fact: CurrentFact) -> Claim | Candidate:
+    def withdraw_or_retract(self, fact: CurrentFact) -> Claim | Unmatched:
         """Return the withdrawal of a declared fact whose row a program removed.
 
         If a rule promoted the id too, this returns a retraction, as by a person.
@@ -198,14 +198,14 @@ class ManualEdits:
         self._claims += 1
         return self.batch.number + self._claims - 1
 
-    def apply_changes(self, changes: Sequence[Claim | Candidate]) -> None:
+    def apply_changes(self, changes: Sequence[Claim | Unmatched]) -> None:
         """Resolve manual edits, and withdrawals by programs, in order.
 
         A manual edit takes effect at once, whatever its key and ids already hold. A declared
         fact has the instant that its program gives.
         """
         candidates = [
-            incoming(change) if isinstance(change, Claim) else change for change in changes
+            candidate_of(change) if isinstance(change, Claim) else change for change in changes
         ]
         self.batch.loaded.load(candidates)
         claims = [candidate.claim for candidate in candidates if candidate.claim is not None]
@@ -214,7 +214,7 @@ class ManualEdits:
             if candidate.claim is None or candidate.claim.declared:
                 self.resolution.apply(candidate)
             else:
-                self.resolution.apply(incoming(self._after_newest(candidate.claim)))
+                self.resolution.apply(candidate_of(self._after_newest(candidate.claim)))
 
     def _load_every_object(self, claims: Sequence[Claim]) -> None:
         """Load multi-valued keys in full: the newest instant of any object counts."""

@@ -17,13 +17,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256 as _sha256
 from itertools import starmap
 from pathlib import Path
-from typing import Any, AnyStr, Generic, NamedTuple
+from typing import Any, AnyStr, Generic, NamedTuple, assert_never
 
 import orjson
 
 from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Claim, Precedence, user_and_agent
+from slumberd.consolidation.entry import Entry
+from slumberd.consolidation.incoming import (
+    ID_TAKEN,
+    ClaimCandidate,
+    Contested,
+    HeldBack,
+    RecordedCandidate,
+    Undo,
+    Unmatched,
+    Unreadable,
+)
 from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluation, author_of
-from slumberd.consolidation.resolution import ID_TAKEN, Entry
 from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
@@ -229,21 +239,32 @@ def row_of(entry: Entry, *, firing: int, key_id: int | None) -> LedgerRow[str]:
 
 
 def _payload_of(entry: Entry) -> bytes | None:
-    met = entry.candidate
-    if met is None or (entry.event == "known" and met.claim is not None):
+    candidate = entry.candidate
+    if candidate is None:
         return None
-    if met.undoes:
-        return orjson.dumps({"undoes": met.undoes, "owner": met.owner})
-    document: dict[str, Any]
-    if met.claim is None:
-        document = {"eid": met.eid, "detail": met.detail, "owner": met.owner}
-        if met.gated is not None:
-            document |= {"salience": met.gated.score, "min": met.gated.least}
-    else:
-        document = document_of(met.claim)
-    if met.session:
-        document["session"] = met.session
+    if isinstance(candidate, ClaimCandidate) and entry.event == "known":
+        return None
+    document = _document_of_candidate(candidate)
+    if candidate.session:
+        document["session"] = candidate.session
     return written(document)
+
+
+def _document_of_candidate(candidate: RecordedCandidate) -> dict[str, Any]:
+    match candidate:
+        case ClaimCandidate():
+            return document_of(candidate.claim)
+        case Undo():
+            return {"undoes": candidate.firing, "owner": candidate.owner}
+        case Unmatched():
+            return {"eid": candidate.eid, "detail": "", "owner": candidate.owner}
+        case Unreadable() | Contested():
+            return {"eid": candidate.eid, "detail": candidate.detail, "owner": candidate.owner}
+        case HeldBack(shortfall=shortfall):
+            limits = {"salience": shortfall.score, "min": shortfall.least}
+            return {"eid": candidate.eid, "detail": "", "owner": candidate.owner, **limits}
+        case _:
+            assert_never(candidate)
 
 
 def document_of(claim: Claim) -> dict[str, Any]:

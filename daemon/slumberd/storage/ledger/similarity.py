@@ -13,11 +13,10 @@ from itertools import groupby
 import orjson
 
 from slumberd.consolidation.claim import Precedence
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack, order_of
 from slumberd.consolidation.precedence import MultiValued, is_declared_slot
-from slumberd.consolidation.resolution import order_of, reaches_precedence_rule
 from slumberd.consolidation.similarity import Statement, family_of, statement_of
-from slumberd.consolidation.state import KnownState
+from slumberd.consolidation.state import KnownState, reaches_precedence_rule
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
 from slumberd.retrieval.protocols import TextComparer
@@ -169,7 +168,7 @@ def _is_new(candidate: Candidate, known_state: KnownState) -> bool:
 
 def _link(one: Candidate, near: list[tuple[Statement, float]]) -> Candidate:
     """Return a candidate whose claim is linked with the nearest facts."""
-    if one.claim is None or not near:
+    if not isinstance(one, ClaimCandidate | HeldBack) or one.claim is None or not near:
         return one
     nearest = sorted(near, key=lambda found: (-found[1], found[0].fact_id))[:MOST_LINKED]
     links = tuple((other.fact_id, cosine) for other, cosine in nearest)

@@ -20,8 +20,7 @@ from slumberd.consolidation.precedence import (
     SlotState,
     slot_of_declared,
 )
-from slumberd.consolidation.resolution import keys_to_load
-from slumberd.consolidation.state import KnownState
+from slumberd.consolidation.state import KnownState, keys_to_load
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import insert
 from slumberd.storage.ledger.rows import EVENTS, evaluations_from, histories_from

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.consolidation.graph_promotion import ledger_rule_id
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.incoming import Undo
 from slumberd.consolidation.precedence import History, UndoneEvaluation
 from slumberd.consolidation.resolution import Resolution
 from slumberd.errors import UsageError
@@ -222,8 +222,10 @@ def withdraw(
     without_firing = History(
         history.evaluations, [*history.undone, UndoneEvaluation(by + 1, number, by, owner)]
     )
-    met = Candidate(fact_id, owner, UNDO, 0, at, episode_id_of(fact_id), None, undoes=number)
-    resolution.undo(met, without_firing.remaining())
+    undo = Undo(
+        fact_id=fact_id, owner=owner, rule_id=UNDO, at=at, eid=episode_id_of(fact_id), firing=number
+    )
+    resolution.undo(undo, without_firing.remaining())
 
 
 def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int] | None:
