@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import orjson
@@ -243,6 +244,34 @@ def connected(directory: Path) -> socket.socket:
     finally:
         os.close(opened)
     return connection
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "message"),
+    [
+        (b'{"ok":false,"error":"busy","exit_code":75}\n', RefusedError, "busy"),
+        (b"", StoreError, "ended before it answered"),
+    ],
+    ids=["refusal", "end"],
+)
+def test_daemon_that_closes_before_it_reads_the_request_causes_a_clear_error(
+    tmp_path: Path, line: bytes, error: type[Exception], message: str
+) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / SOCKET))
+        server.listen()
+
+        def answer_and_close() -> None:
+            connection, _ = server.accept()
+            connection.sendall(line)
+            connection.close()
+
+        thread = Thread(target=answer_and_close)
+        thread.start()
+        # A request of 1 MiB does not fit into the socket's buffer: the close interrupts it.
+        with pytest.raises(error, match=message):
+            ask(tmp_path, "greet", name="x" * 2**20)
+        thread.join()
 
 
 async def test_a_user_with_too_many_connections_is_told_to_try_again(tmp_path: Path) -> None:

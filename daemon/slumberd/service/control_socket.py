@@ -276,8 +276,12 @@ def _exchange(directory: Path, request: bytes) -> bytes:
             raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
         except PermissionError as error:
             raise PermissionDeniedError(directory / SOCKET, "connect to") from error
-        connection.sendall(request)
-        answer = connection.makefile("rb").readline()
+        # A daemon that refuses, or that ends, does not wait for the request.
+        with suppress(BrokenPipeError):
+            connection.sendall(request)
+        answer = b""
+        with suppress(ConnectionResetError):
+            answer = connection.makefile("rb").readline()
     if not answer:
         raise StoreError("the daemon ended before it answered; see its log")
     return answer
