@@ -292,6 +292,22 @@ async def test_a_user_with_too_many_connections_is_told_to_try_again(tmp_path: P
     assert answer == {"hello": "you"}
 
 
+def test_idle_connections_cause_no_error_lines_when_the_daemon_stops(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    with home.daemon() as daemon:
+        idle = [connected(home.state) for _ in range(3)]
+        home.slumberd("fire", "--all")  # answered after the daemon has accepted the others
+    daemon.close()
+    left = [daemon._events.get() for _ in range(daemon._events.qsize())]
+    for connection in idle:
+        connection.close()
+
+    events = [line["event"] for line in [*daemon.seen, *left] if line]
+    assert "daemon.stopped" in events
+    assert "library.logged" not in events
+
+
 def test_a_flood_of_connections_fills_no_log_and_keeps_nobody_out(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
