@@ -58,7 +58,7 @@ SHOWN_BY = {
     "A07": "service/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
     "C01": "filters/test_sandbox.py::test_a_hostile_filter_is_refused_before_sqlite_sees_it",
     "C02": "filters/test_sandbox.py::"
-    "test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters",
+    "test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows",
     "D01": "service/test_kills.py::"
     "test_kills_while_another_process_writes_leave_the_gold",
     "D05": "storage/facts/test_fact_store_contract.py::"
@@ -79,11 +79,11 @@ SHOWN_BY = {
     "E05": "storage/episodes/test_memory_store_contract.py::"
     "test_one_store_serves_several_event_loops",
     "F01": "graph/test_promotion.py::"
-    "test_provenance_names_a_source_that_every_sink_takes_whatever_the_path_is",
+    "test_provenance_names_a_source_that_every_sink_accepts_for_any_path",
     "F02": "graph/test_promotion.py::"
-    "test_promoting_twice_changes_nothing_not_even_the_ledger",
+    "test_second_promotion_changes_neither_facts_nor_ledger",
     "F03": "graph/test_promotion.py::"
-    "test_a_confidence_that_is_none_is_refused_with_its_row",
+    "test_invalid_confidence_is_refused_with_its_row",
     "F10": "scheduling/test_due.py::"
     "test_instant_at_or_before_the_last_one_served_never_fires_again",
     "G01": "storage/episodes/test_memory_store_contract.py::"
