@@ -39,16 +39,16 @@ needs_fathom = pytest.mark.skipif(
 )
 
 
-class Kept(Protocol):
-    """A sink, and a way to see what it keeps."""
+class InspectedSink(Protocol):
+    """A sink, and the assertions that it stores."""
 
     @property
     def sink(self) -> ProvenanceSink: ...
     def stored(self) -> StoredSlots: ...
 
 
-class Faked:
-    """The fake, and what it keeps."""
+class InspectedFake:
+    """The fake, and its assertions."""
 
     def __init__(self) -> None:
         self.sink = FakeSink()
@@ -57,7 +57,7 @@ class Faked:
         return [slots for template, slots in self.sink.told if template == TEMPLATE]
 
 
-class Filed:
+class InspectedFile:
     """A file, and its lines."""
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class Filed:
         return [line["slots"] for line in lines if line["template"] == TEMPLATE]
 
 
-class Reasoned:
+class InspectedEngine:
     """An engine, and its facts."""
 
     def __init__(self) -> None:
@@ -84,12 +84,12 @@ class Reasoned:
 
 
 @asynccontextmanager
-async def opened(kind: str) -> AsyncIterator[Kept]:
+async def opened(kind: str) -> AsyncIterator[InspectedSink]:
     with TemporaryDirectory() as folder:
         if kind == "fake":
-            yield Faked()
+            yield InspectedFake()
             return
-        opened_sink = Filed(Path(folder)) if kind == "file" else Reasoned()
+        opened_sink = InspectedFile(Path(folder)) if kind == "file" else InspectedEngine()
         yield opened_sink
         await opened_sink.sink.close()
 
@@ -131,12 +131,12 @@ async def test_sink_implements_the_protocol(kind: str) -> None:
 
 
 @on_every_sink
-async def test_sink_keeps_an_assertion_and_its_provenance(kind: str) -> None:
+async def test_sink_stores_an_assertion_and_its_provenance(kind: str) -> None:
     async with opened(kind) as opened_sink:
         given = (slots(), bundle(run_id=UUID(int=7), origin=Kind.GRAPH, confidence=1))
         await opened_sink.sink.assert_with_provenance(TEMPLATE, *given)
         [stored] = opened_sink.stored()
-        if kind == "fathom":  # all of its slots are texts, but for the numbers of rows
+        if kind == "fathom":  # all of its slots are texts, except the numbers of rows
             assert stored.pop("_confidence") == "1"
             assert stored | {"_confidence": 1} == stored_form(*given)
         else:
@@ -144,7 +144,7 @@ async def test_sink_keeps_an_assertion_and_its_provenance(kind: str) -> None:
 
 
 @on_every_sink
-async def test_repeated_assertion_is_the_same(kind: str) -> None:
+async def test_sink_stores_a_repeated_assertion_unchanged(kind: str) -> None:
     async with opened(kind) as opened_sink:
         for _ in range(3):
             await opened_sink.sink.assert_with_provenance(TEMPLATE, slots(), bundle())
@@ -169,7 +169,11 @@ async def test_repeated_assertion_is_the_same(kind: str) -> None:
             "_timestamp",
             id="naive",
         ),
-        pytest.param(lambda: (slots(), bundle(confidence=0.3)), "_confidence", id="a float of it"),
+        pytest.param(
+            lambda: (slots(), bundle(confidence=0.3)),
+            "_confidence",
+            id="a confidence that is a float",
+        ),
     ],
 )
 async def test_assertion_that_cannot_be_stored_is_refused_whole(
@@ -195,9 +199,9 @@ def test_every_text_is_stored_unchanged(kind: str, triples: list[tuple[str, str,
     async def main() -> None:
         async with opened(kind) as opened_sink:
             given = [slots(subject=s, predicate=p, object=o) for s, p, o in triples]
-            for each in given:
-                await opened_sink.sink.assert_with_provenance(TEMPLATE, each, bundle())
-            expected = [stored_form(each, bundle()) for each in given]
+            for assertion in given:
+                await opened_sink.sink.assert_with_provenance(TEMPLATE, assertion, bundle())
+            expected = [stored_form(assertion, bundle()) for assertion in given]
             found = opened_sink.stored()
             assert all(line in found for line in expected)
             assert all(line in expected for line in found)
