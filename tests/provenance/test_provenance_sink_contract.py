@@ -84,14 +84,14 @@ class InspectedEngine:
 
 
 @asynccontextmanager
-async def opened(kind: str) -> AsyncIterator[InspectedSink]:
+async def open_sink(kind: str) -> AsyncIterator[InspectedSink]:
     with TemporaryDirectory() as folder:
         if kind == "fake":
             yield InspectedFake()
             return
-        opened_sink = InspectedFile(Path(folder)) if kind == "file" else InspectedEngine()
-        yield opened_sink
-        await opened_sink.sink.close()
+        inspected = InspectedFile(Path(folder)) if kind == "file" else InspectedEngine()
+        yield inspected
+        await inspected.sink.close()
 
 
 KINDS = ["fake", "file", pytest.param("fathom", marks=needs_fathom)]
@@ -121,9 +121,9 @@ def stored_form(slots: dict[str, object], bundle: ProvenanceBundle) -> dict[str,
 
 @on_every_sink
 async def test_sink_implements_the_protocol(kind: str) -> None:
-    async with opened(kind) as opened_sink:
-        assert isinstance(opened_sink.sink, ProvenanceSink)
-        method = type(opened_sink.sink).assert_with_provenance
+    async with open_sink(kind) as inspected:
+        assert isinstance(inspected.sink, ProvenanceSink)
+        method = type(inspected.sink).assert_with_provenance
         assert inspect.iscoroutinefunction(method)
         assert [*inspect.signature(method).parameters] == [
             "self", "template", "slots", "provenance",
@@ -132,10 +132,10 @@ async def test_sink_implements_the_protocol(kind: str) -> None:
 
 @on_every_sink
 async def test_sink_stores_an_assertion_and_its_provenance(kind: str) -> None:
-    async with opened(kind) as opened_sink:
+    async with open_sink(kind) as inspected:
         given = (slots(), bundle(run_id=UUID(int=7), origin=Kind.GRAPH, confidence=1))
-        await opened_sink.sink.assert_with_provenance(TEMPLATE, *given)
-        [stored] = opened_sink.stored()
+        await inspected.sink.assert_with_provenance(TEMPLATE, *given)
+        [stored] = inspected.stored()
         if kind == "fathom":  # all of its slots are texts, except the numbers of rows
             assert stored.pop("_confidence") == "1"
             assert stored | {"_confidence": 1} == stored_form(*given)
@@ -145,10 +145,10 @@ async def test_sink_stores_an_assertion_and_its_provenance(kind: str) -> None:
 
 @on_every_sink
 async def test_sink_stores_a_repeated_assertion_unchanged(kind: str) -> None:
-    async with opened(kind) as opened_sink:
+    async with open_sink(kind) as inspected:
         for _ in range(3):
-            await opened_sink.sink.assert_with_provenance(TEMPLATE, slots(), bundle())
-        stored = opened_sink.stored()
+            await inspected.sink.assert_with_provenance(TEMPLATE, slots(), bundle())
+        stored = inspected.stored()
         assert all(line == stored_form(slots(), bundle()) for line in stored)
         assert 1 <= len(stored) <= 3
 
@@ -179,11 +179,11 @@ async def test_sink_stores_a_repeated_assertion_unchanged(kind: str) -> None:
 async def test_assertion_that_cannot_be_stored_is_refused_whole(
     kind: str, forged: Callable[[], tuple[dict[str, object], ProvenanceBundle]], slot: str
 ) -> None:
-    async with opened(kind) as opened_sink:
+    async with open_sink(kind) as inspected:
         with pytest.raises(ProvenanceError) as caught:
-            await opened_sink.sink.assert_with_provenance(TEMPLATE, *forged())
+            await inspected.sink.assert_with_provenance(TEMPLATE, *forged())
         assert caught.value.slot == slot
-        assert opened_sink.stored() == []
+        assert inspected.stored() == []
 
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -197,12 +197,12 @@ HOSTILE = st.sampled_from(
 @given(triples=st.lists(st.tuples(TEXT | HOSTILE, HOSTILE | TEXT, TEXT), max_size=4))
 def test_every_text_is_stored_unchanged(kind: str, triples: list[tuple[str, str, str]]) -> None:
     async def main() -> None:
-        async with opened(kind) as opened_sink:
+        async with open_sink(kind) as inspected:
             given = [slots(subject=s, predicate=p, object=o) for s, p, o in triples]
             for assertion in given:
-                await opened_sink.sink.assert_with_provenance(TEMPLATE, assertion, bundle())
+                await inspected.sink.assert_with_provenance(TEMPLATE, assertion, bundle())
             expected = [stored_form(assertion, bundle()) for assertion in given]
-            found = opened_sink.stored()
+            found = inspected.stored()
             assert all(line in found for line in expected)
             assert all(line in expected for line in found)
 
@@ -211,10 +211,10 @@ def test_every_text_is_stored_unchanged(kind: str, triples: list[tuple[str, str,
 
 @on_every_sink
 async def test_sink_accepts_concurrent_assertions(kind: str) -> None:
-    async with opened(kind) as opened_sink:
+    async with open_sink(kind) as inspected:
         async with asyncio.TaskGroup() as group:
             for step in range(50):
                 group.create_task(
-                    opened_sink.sink.assert_with_provenance(TEMPLATE, slots(), bundle(step=step))
+                    inspected.sink.assert_with_provenance(TEMPLATE, slots(), bundle(step=step))
                 )
-        assert sorted(line["_step"] for line in opened_sink.stored()) == [*range(50)]
+        assert sorted(line["_step"] for line in inspected.stored()) == [*range(50)]

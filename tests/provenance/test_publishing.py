@@ -211,7 +211,7 @@ async def test_facts_and_ledger_are_byte_for_byte_the_same_with_a_sink(
     sinks["hanging"].hangs = True
     without = await run_daemon_on_episodes(tmp_path / "without", monkeypatch, ProvenanceSettings())
     if kind in sinks:
-        monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sinks[kind]))
+        monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: yield_sink(sinks[kind]))
     asked = sinks[kind].asked if kind in sinks else None
     assert await run_daemon_on_episodes(tmp_path / "with", monkeypatch, TO_A_FILE, asked) == without
 
@@ -258,7 +258,7 @@ def _is_read(folder: Path) -> bool:
 
 
 @asynccontextmanager
-async def given(sink: ProvenanceSink) -> AsyncIterator[ProvenanceSink]:
+async def yield_sink(sink: ProvenanceSink) -> AsyncIterator[ProvenanceSink]:
     yield sink
 
 
@@ -278,7 +278,7 @@ async def test_heartbeat_reports_how_far_the_sink_is_behind(
 ) -> None:
     sink = FakeSink()
     sink.hangs = True
-    monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sink))
+    monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: yield_sink(sink))
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
     life.intervals = Intervals(heartbeat_seconds=0)
     await put(life, [triple("e1", "alice", "likes", "tea")])

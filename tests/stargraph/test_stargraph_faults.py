@@ -356,7 +356,7 @@ def numbers(listed: str) -> set[str]:
     return set(listed.split())
 
 
-def shown_in_this_module() -> set[tuple[str, str]]:
+def faults_shown_in_this_module() -> set[tuple[str, str]]:
     """Return severity and number of each fault in the names of this module's tests."""
     found = re.findall(
         r"^(?:async )?def test_(s[12])((?:_[a-g]\d\d)+)_", Path(__file__).read_text(), re.MULTILINE
@@ -368,7 +368,7 @@ def shown_in_this_module() -> set[tuple[str, str]]:
 
 def test_every_fault_has_a_test_or_a_reason() -> None:
     every = {("s1", number) for number in numbers(S1)} | {("s2", number) for number in numbers(S2)}
-    here = shown_in_this_module()
+    here = faults_shown_in_this_module()
     numbers_here = {number for _, number in here}
     listed = SHOWN_BY.keys() | NOT_OURS.keys()
 
