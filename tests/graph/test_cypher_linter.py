@@ -1,4 +1,4 @@
-"""The linter: what is portable passes, what is not is named, and nothing that writes is let in."""
+"""The linter accepts portable queries, names each unportable construct, and finds every write."""
 
 from __future__ import annotations
 
