@@ -1,6 +1,6 @@
 """Write the parts of the documentation that come from the code: ``python -m docs.generate``.
 
-A page marks such a part with two comments, and this script replaces what is between them::
+A page marks such a part with two comments; this script replaces the text between them::
 
     <!-- generated: events -->
     <!-- end of generated -->
@@ -99,7 +99,7 @@ class Option(NamedTuple):
 
 def commands() -> str:
     """Return a section for each command, with its options and examples."""
-    return "\n".join(_command(*one) for one in every_command())
+    return "\n".join(_command(*command) for command in every_command())
 
 
 def every_command() -> Iterator[tuple[str, Callable[..., object], Sequence[str]]]:
@@ -108,22 +108,29 @@ def every_command() -> Iterator[tuple[str, Callable[..., object], Sequence[str]]
         module, _, name = entry.home.partition(":")
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
         if isinstance(found, typer.Typer):
-            for one in found.registered_commands:
-                assert one.callback is not None
-                calls = [line for line in (one.epilog or "").splitlines() if "slumberd " in line]
-                yield f"{entry.name} {one.name}", one.callback, calls
+            for command in found.registered_commands:
+                assert command.callback is not None
+                epilog = (command.epilog or "").splitlines()
+                calls = [line for line in epilog if "slumberd " in line]
+                yield f"{entry.name} {command.name}", command.callback, calls
         else:
             yield entry.name, found, entry.examples
 
 
 def _command(name: str, function: Callable[..., object], calls: Sequence[str]) -> str:
     options = list(options_of(function))
-    arguments = [one for one in options if one.is_argument]
+    arguments = [option for option in options if option.is_argument]
     usage = " ".join(
-        ["slumberd", name, *(one.usage for one in arguments), *["[OPTIONS]"] * bool(options)]
+        [
+            "slumberd",
+            name,
+            *(argument.usage for argument in arguments),
+            *["[OPTIONS]"] * bool(options),
+        ]
     )
-    rows = [[f"`{one.usage}`", one.help] for one in options if one.usage not in SHARED]
-    shared = [f"`{one.usage}`" for one in options if one.usage in SHARED]
+    own = [option for option in options if option.usage not in SHARED]
+    rows = [[f"`{option.usage}`", option.help] for option in own]
+    shared = [f"`{option.usage}`" for option in options if option.usage in SHARED]
     pieces = [
         f"## {name}\n",
         f"```text\n{usage}\n```\n",
@@ -164,7 +171,7 @@ def _is_flag(kind: object) -> bool:
 
 
 def _value_of(kind: object) -> str:
-    choices = [str(one) for part in _parts_of(kind) for one in typing.get_args(part)]
+    choices = [str(choice) for part in _parts_of(kind) for choice in typing.get_args(part)]
     if choices and any(typing.get_origin(part) is Literal for part in _parts_of(kind)):
         return "|".join(choices)
     names = {int: "N", float: "X", Path: "PATH"}
@@ -194,7 +201,7 @@ def _default_of(default: object, info: Any) -> str:  # noqa: ANN401 # an option 
 
 
 def configuration() -> str:
-    """Return every key of the configuration, a table a group."""
+    """Return every key of the configuration, in a table for each group."""
     schema = schema_of(Settings)
     groups = {n: s for n, s in schema["properties"].items() if "properties" in s}
     alone = {n: s for n, s in schema["properties"].items() if n not in groups}
@@ -231,9 +238,9 @@ def _plain(text: str) -> str:
 
 def _takes(schema: Schema) -> str:
     if "enum" in schema:
-        return ", ".join(f"`{json.dumps(one).strip(QUOTE)}`" for one in schema["enum"])
+        return ", ".join(f"`{json.dumps(value).strip(QUOTE)}`" for value in schema["enum"])
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_takes(one) for one in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(_takes(choice) for choice in schema["anyOf"]))
     words = {"string": "text", "integer": "whole number", "array": "list"}
     kind = str(schema.get("type", "any value"))
     word = words.get(kind, kind)
@@ -243,7 +250,7 @@ def _takes(schema: Schema) -> str:
 
 
 def rule_keys() -> str:
-    """Return the keys of a rule file, of both kinds of rules, and of what is in them."""
+    """Return the keys of a rule file, of both kinds of rules, and of the objects in them."""
     sections = [
         *_sections("Rule files", schema_of(RuleFile), deep=False),
         *_sections("Rules of episodes", schema_of(RuleForm)),
@@ -258,7 +265,7 @@ def test_keys() -> str:
 
 
 def _sections(title: str, schema: Schema, path: str = "", *, deep: bool = True) -> Iterator[str]:
-    """Yield a table of keys, then with `deep` one for each object below that is not the same."""
+    """Yield a table of keys; with `deep` also a table for each object below with other keys."""
     keys = schema["properties"]
     required = schema.get("required", ())
     rows = [
@@ -277,7 +284,7 @@ def _sections(title: str, schema: Schema, path: str = "", *, deep: bool = True) 
 
 
 def _new_objects(keys: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:
-    """Yield the keys that hold objects, or lists of them; not twice what has the same keys."""
+    """Yield the keys of objects, or of lists of objects; objects with equal keys only once."""
     known: list[set[str]] = []
     for key, schema in keys.items():
         candidates = [schema, schema.get("items", {}), *schema.get("anyOf", ())]
@@ -311,12 +318,12 @@ def _names(fields: Sequence[str] | Mapping[str, object]) -> str:
 
 def error_classes() -> str:
     """Return every error class with its exit code, its base and its fields."""
-    classes = sorted(_error_types(), key=lambda one: one.__name__)
+    types = sorted(_error_types(), key=lambda error: error.__name__)
     rows = []
-    for one in classes:
-        summary, fields = describe_attributes(one)
+    for error in types:
+        summary, fields = describe_attributes(error)
         own = ", ".join(f"`{name}`" for name in fields if name not in ("exit_code", "see"))
-        rows.append([f"`{one.__name__}`", str(one.exit_code), _base_of(one), summary, own])
+        rows.append([f"`{error.__name__}`", str(error.exit_code), _base_of(error), summary, own])
     return table(["error", "exit code", "is a", "meaning", "fields"], rows)
 
 
@@ -331,7 +338,7 @@ def _base_of(error: type) -> str:
 
 
 def findings() -> str:
-    """Return everything that `slumberd doctor` looks at."""
+    """Return every finding of `slumberd doctor`."""
     rows = [[f"`{name}`", severity, well] for name, (severity, well) in KINDS.items()]
     return table(["finding", "severity", "is absent when"], rows)
 
@@ -340,7 +347,7 @@ def findings() -> str:
 
 
 def public_names() -> str:
-    """Return every public name that is no error."""
+    """Return every public name that is not an error class."""
     names = [name for name in slumberd.__all__ if not _is_error(getattr(slumberd, name))]
     rows = [[f"`{name}`", _summary(getattr(slumberd, name))] for name in names]
     return table(["name", "is"], rows)
@@ -377,8 +384,8 @@ def public_methods() -> str:
 def _methods_of(name: str, methods: Sequence[str]) -> str:
     functions = [getattr(getattr(slumberd, name), method) for method in methods]
     rows = [
-        [f"`{one.__name__}({', '.join(_parameters_of(one))})`", _first_line(one)]
-        for one in functions
+        [f"`{method.__name__}({', '.join(_parameters_of(method))})`", _first_line(method)]
+        for method in functions
     ]
     return f"### {name}\n\n{table(['method', 'does'], rows)}"
 
@@ -414,11 +421,11 @@ def _first_line(function: Callable[..., object]) -> str:
 
 
 def layers() -> list[list[str]]:
-    """Return the packages of the import contract, a list a layer, top to bottom."""
+    """Return the packages of the import contract, in a list for each layer, top to bottom."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
-    [contract] = [one for one in contracts if one["id"] == "layers"]
-    return [layer.split(" | ") for layer in contract["layers"]]
+    [layers_contract] = [contract for contract in contracts if contract["id"] == "layers"]
+    return [layer.split(" | ") for layer in layers_contract["layers"]]
 
 
 WIDTH, ROW, BOX, GAP = 760, 56, 38, 10
@@ -454,14 +461,14 @@ def _box(name: str, left: float, top: int, width: float) -> str:
 
 
 def package_summaries() -> str:
-    """Return what each package says of itself, top to bottom."""
+    """Return the summary of each package's docstring, top to bottom."""
     rows = []
     for row in layers():
         for name in row:
             module = import_module(f"slumberd.{name}")
             kind = "package" if hasattr(module, "__path__") else "module"
-            said = (inspect.getdoc(module) or "").partition("\n\n")[0]
-            rows.append([f"`{name}`", kind, said])
+            summary = (inspect.getdoc(module) or "").partition("\n\n")[0]
+            rows.append([f"`{name}`", kind, summary])
     return table(["name", "is a", "does"], rows)
 
 
@@ -478,7 +485,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "rule-keys": rule_keys,
     "test-keys": test_keys,
 }
-"""What each generated part is made by."""
+"""The function that makes each generated part."""
 
 
 if __name__ == "__main__":

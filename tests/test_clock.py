@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 def test_system_clock_returns_utc_between_two_readings_of_the_machine() -> None:
     clock: Clock = SystemClock()
-    before = datetime.now(UTC)  # noqa: TID251 - what it is compared with
+    before = datetime.now(UTC)  # noqa: TID251 - the expected value
 
     now = clock.now()
 
@@ -25,7 +25,7 @@ def test_system_clock_returns_utc_between_two_readings_of_the_machine() -> None:
     assert 0 <= (now - before).total_seconds() < 5
 
 
-def test_system_clock_gives_plain_datetimes_to_orjson_also_when_time_is_frozen() -> None:
+def test_orjson_encodes_the_system_clocks_datetimes_when_time_is_frozen() -> None:
     with freeze_time(START):
         now = SystemClock().now()
 
@@ -42,7 +42,7 @@ def test_wall_clock_is_a_plain_utc_datetime(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), FakeClock()], ids=["system", "fake"])
-def test_monotonic_clock_does_not_step_back(clock: Clock) -> None:
+def test_monotonic_clock_never_steps_back(clock: Clock) -> None:
     first, second = clock.monotonic(), clock.monotonic()
 
     assert first <= second

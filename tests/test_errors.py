@@ -1,4 +1,4 @@
-"""Every error carries its message and its fields, as hosts of Stargraph read them."""
+"""Every error has a message and its fields, as hosts of Stargraph read them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def classes() -> list[type[SlumberdError]]:
     )
 
 
-def made(kind: type[SlumberdError]) -> tuple[SlumberdError, dict[str, object]]:
-    """Return an error of a class, and the fields that it was made from."""
+def construct(kind: type[SlumberdError]) -> tuple[SlumberdError, dict[str, object]]:
+    """Return an error of a class, and its constructor's arguments."""
     if kind.__init__ in (Exception.__init__, SlumberdError.__init__):
         return kind("it failed"), {}
     parameters = [*inspect.signature(kind.__init__).parameters.values()][1:]
@@ -54,8 +54,8 @@ def made(kind: type[SlumberdError]) -> tuple[SlumberdError, dict[str, object]]:
 
 
 @pytest.mark.parametrize("kind", classes(), ids=lambda kind: kind.__name__)
-def test_an_error_carries_its_message_and_its_fields(kind: type[SlumberdError]) -> None:
-    error, given = made(kind)
+def test_error_has_its_message_and_its_fields(kind: type[SlumberdError]) -> None:
+    error, given = construct(kind)
 
     assert error.message == str(error) != ""
     assert {name: error.context[name] for name in given if name in vars(error)} == {
@@ -65,7 +65,7 @@ def test_an_error_carries_its_message_and_its_fields(kind: type[SlumberdError]) 
     assert error.see is None
 
 
-def test_the_context_of_an_error_is_a_copy() -> None:
+def test_context_of_an_error_is_a_copy() -> None:
     error = FactConflictError("f1", "is held by another user, agent or channel")
 
     error.context.clear()
@@ -76,18 +76,18 @@ def test_the_context_of_an_error_is_a_copy() -> None:
     }
 
 
-def test_a_note_on_an_error_is_no_field_of_it() -> None:
+def test_note_on_an_error_is_not_in_its_context() -> None:
     error = MemoryScopeError(("", "s", "a"), "put", "user is empty")
     error.add_note("seen twice")
 
     assert sorted(error.context) == ["operation", "scope", "violation"]
 
 
-def test_an_error_with_a_remedy_gives_it_as_its_hint() -> None:
+def test_hint_of_an_error_is_its_remedy() -> None:
     assert NoInputError("rules.d", "create it").hint == "create it"
 
 
-def test_a_refused_delta_names_its_kind_in_the_context() -> None:
+def test_refused_delta_names_its_kind_in_the_context() -> None:
     error = ConsolidationRuleError("r1", "add", "source_episode_ids must be non-empty")
 
     assert error.context == {
@@ -98,7 +98,7 @@ def test_a_refused_delta_names_its_kind_in_the_context() -> None:
     assert error.message == "add delta of rule 'r1': source_episode_ids must be non-empty"
 
 
-def test_a_refused_query_names_its_rule_in_the_context() -> None:
+def test_refused_query_names_its_rule_in_the_context() -> None:
     error = UnportableCypherError("RETURN x()", "unknown-function", "is not known", match="x()")
 
     assert error.context["rule"] == error.context["violation"] == "unknown-function"

@@ -1,4 +1,4 @@
-"""What `import slumberd` gives: complete, sorted, and there."""
+"""The public names of the package: complete, sorted and importable."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ SPECIFIED = {
     "SalienceScorer", "StoreHealth", "UpdateDelta",
 }  # fmt: skip
 FORMS = {"Equals", "Glob", "Matches", "OneOf", "Prefix"}
-"""What slots of patterns take besides texts."""
-
+"""Values of a pattern's slots, besides texts."""
 
 OURS = {"EmbeddingScorer"}
-"""What the specification leaves to later."""
+"""Names that the specification does not have."""
 
 ERRORS = {
     name
@@ -35,7 +34,7 @@ ERRORS = {
 """The classes of `slumberd.errors`, and the specification's second name of one of them."""
 
 
-def test_public_names_are_sorted_and_given_once() -> None:
+def test_public_names_are_sorted_and_unique() -> None:
     assert slumberd.__all__ == sorted(set(slumberd.__all__))
 
 
@@ -50,14 +49,14 @@ def test_public_name_can_be_imported(name: str) -> None:
 
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Episodes'"):
-        _ = slumberd.Episodes  # type: ignore[attr-defined] # that is the point
+        _ = slumberd.Episodes  # type: ignore[attr-defined] # the test needs it
 
 
 def test_public_names_can_be_listed() -> None:
     assert set(slumberd.__all__) <= set(dir(slumberd))
 
 
-def test_importing_the_package_imports_nothing_that_is_slow() -> None:
+def test_import_of_the_package_imports_no_slow_module() -> None:
     program = "import sys; b = {*sys.modules}; import slumberd; print(*{*sys.modules} - b)"
 
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

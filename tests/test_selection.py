@@ -1,4 +1,4 @@
-"""Which tests run by default, and which with ``--all`` only."""
+"""Some tests run by default, and others only with ``--all``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_sampled(number): pass
 """
 
 
-def collected(folder: Path, *options: str) -> list[str]:
+def collect(folder: Path, *options: str) -> list[str]:
     """Return the names of the tests that pytest would run of `MARKED`."""
     root = Path(__file__).parents[1]
     file = folder / "test_marked.py"
@@ -43,17 +43,19 @@ def collected(folder: Path, *options: str) -> list[str]:
     return [line.split("::")[1] for line in done.stdout.splitlines() if "::" in line]
 
 
-def test_default_run_leaves_out_what_is_slow_or_measures_time(tmp_path: Path) -> None:
-    assert collected(tmp_path) == ["test_quick", "test_sampled[0]"]
+def test_default_run_leaves_out_slow_and_timing_tests(tmp_path: Path) -> None:
+    assert collect(tmp_path) == ["test_quick", "test_sampled[0]"]
 
 
-def test_all_runs_everything_and_full_samples(tmp_path: Path) -> None:
+def test_option_all_runs_every_test_with_full_samples(tmp_path: Path) -> None:
     sampled = [f"test_sampled[{n}]" for n in range(3)]
 
-    assert collected(tmp_path, "--all") == ["test_slow", "test_timing", "test_quick", *sampled]
+    assert collect(tmp_path, "--all") == ["test_slow", "test_timing", "test_quick", *sampled]
 
 
-def test_this_run_has_no_marked_test_unless_it_runs_all(request: pytest.FixtureRequest) -> None:
+def test_this_run_has_no_slow_or_timing_test_without_the_option_all(
+    request: pytest.FixtureRequest,
+) -> None:
     marked = [
         item.nodeid for item in request.session.items if any(map(item.get_closest_marker, LEFT_OUT))
     ]

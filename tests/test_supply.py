@@ -1,4 +1,4 @@
-"""The locks pin all that is installed, with hashes, and name no place to get it from."""
+"""The locks pin every installed package with hashes, and name no index, URL or path."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lock(name: str) -> str:
 
 
 def of_extras(names: Iterable[str]) -> Iterator[Requirement]:
-    """Yield what some extras ask for; what they ask of our own extras, as those do."""
+    """Yield the requirements of extras; an extra of slumberd counts as its own requirements."""
     for name in names:
         for wanted in map(Requirement, PROJECT["optional-dependencies"][name]):
             if wanted.name == PROJECT["name"]:
@@ -41,7 +41,7 @@ def of_extras(names: Iterable[str]) -> Iterator[Requirement]:
                 yield wanted
 
 
-def test_a_lock_pins_every_dependency_within_its_bounds(name: str, lock: str) -> None:
+def test_lock_pins_every_dependency_within_its_bounds(name: str, lock: str) -> None:
     direct = [*map(Requirement, PROJECT["dependencies"]), *of_extras(EXTRAS[name])]
     pins = {canonicalize_name(pin.name): version_of(pin) for pin, _ in pinned(lock)}
 
@@ -53,21 +53,22 @@ def test_every_pin_of_a_lock_has_hashes(lock: str) -> None:
     for pin, hashes in pinned(lock):
         assert version_of(pin)
         assert hashes, pin
-        assert all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes), pin
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes), pin
 
 
-def test_a_lock_names_no_place(lock: str) -> None:
+def test_lock_names_no_index_url_or_path(lock: str) -> None:
     assert not re.search(r"://|index-url|find-links|\s@\s|file:|(?<!\w)/", lock)
 
 
-def test_locks_agree() -> None:
-    found: dict[str, set[str]] = {}
+def test_locks_pin_the_packages_of_the_daemon_alike() -> None:
+    pins_of: dict[str, set[str]] = {}
     for name in EXTRAS:
         for pin, _ in pinned(Path(LOCKS, f"{name}.txt").read_text()):
-            found.setdefault(f"{canonicalize_name(pin.name)};{pin.marker}", set()).add(str(pin))
+            pins_of.setdefault(f"{canonicalize_name(pin.name)};{pin.marker}", set()).add(str(pin))
     run = {canonicalize_name(pin.name) for pin, _ in pinned(Path(LOCKS, "run.txt").read_text())}
 
-    assert not [one for one, pins in found.items() if len(pins) > 1 and one.split(";")[0] in run]
+    several = [package for package, pins in pins_of.items() if len(pins) > 1]
+    assert not [package for package in several if package.split(";")[0] in run]
 
 
 def bill(*components: tuple[str, str]) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def bill(*components: tuple[str, str]) -> dict[str, Any]:
     return {"bomFormat": "CycloneDX", "components": listed}
 
 
-def test_a_bill_must_list_every_pin_in_its_version() -> None:
+def test_bill_of_materials_lists_every_pin_with_its_version() -> None:
     wanted = {"a-b": "1", "c": "2"}
 
     assert missing(bill(("A_B", "1"), ("c", "2"), ("more", "3")), wanted) == []
@@ -89,22 +90,24 @@ def report(*dependencies: dict[str, Any]) -> str:
 
 CLEAN = {"name": "a", "version": "1", "vulns": []}
 KNOWN = {"name": "b", "version": "1", "vulns": [{"id": "V-1"}]}
-UNASKED = {"name": "c", "skip_reason": "not found"}
+UNKNOWN = {"name": "c", "skip_reason": "not found"}
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "words"),
+    ("output", "code", "message"),
     [
         pytest.param(report(CLEAN), 0, "no known vulnerability in 1 packages", id="clean"),
         pytest.param(report(CLEAN, KNOWN), 1, "known vulnerabilities: b V-1", id="known"),
         pytest.param(
-            report(KNOWN, UNASKED), 1, "known vulnerabilities: b V-1", id="known, unasked"
+            report(KNOWN, UNKNOWN), 1, "known vulnerabilities: b V-1", id="known, unknown"
         ),
         pytest.param(
-            report(CLEAN, UNASKED), 0, "skipped: the database here knows nothing of c", id="unasked"
+            report(CLEAN, UNKNOWN), 0, "skipped: the database here knows nothing of c", id="unknown"
         ),
         pytest.param("", 0, "skipped: the database cannot be asked: no way", id="no network"),
     ],
 )
-def test_an_audit_that_nobody_answered_is_no_clean_one(told: str, code: int, words: str) -> None:
-    assert verdict(told, "some\nno way") == (code, words)
+def test_audit_reports_vulnerabilities_and_packages_that_it_skipped(
+    output: str, code: int, message: str
+) -> None:
+    assert verdict(output, "some\nno way") == (code, message)

@@ -1,4 +1,4 @@
-"""The documentation: what its pages show is run, and prints what they say."""
+"""The commands and programs on the pages run, and print the output that the pages show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUNNABLE = {"sh", "python", "sql", "bash"}
 MARKS = {"run", "output", "file", "not run", "ci"}
 
 
-def shown(page: Path, mark: str) -> list[Block]:
+def blocks_marked(page: Path, mark: str) -> list[Block]:
     return [block for block in blocks_of(page) if block.mark == mark]
 
 
@@ -35,14 +35,14 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-PAGES_THAT_RUN = [page for page in PAGES if page != README and shown(page, "run")]
+RUNNABLE_PAGES = [page for page in PAGES if page != README and blocks_marked(page, "run")]
 LONG = {"correct-and-undo.md", "monitor.md", "testing-rules.md"}
-"""Pages of more commands than two seconds are enough for."""
+"""Pages whose commands take more than two seconds."""
 
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder as the README leaves it, whose blocks do what it shows."""
+    """Return a folder in which all blocks of the README have run."""
     folder = tmp_path_factory.mktemp("readme") / "here"
     folder.mkdir()
     check_page(README, folder)
@@ -53,10 +53,12 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "page",
     [
         pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] * (page.name in LONG))
-        for page in PAGES_THAT_RUN
+        for page in RUNNABLE_PAGES
     ],
 )
-def test_page_does_what_it_shows(page: Path, quickstart: Path, tmp_path: Path) -> None:
+def test_blocks_of_a_page_run_and_print_its_output(
+    page: Path, quickstart: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "here"
     if beginning_of(page) == "quickstart":
         shutil.copytree(quickstart, folder)
@@ -66,12 +68,12 @@ def test_page_does_what_it_shows(page: Path, quickstart: Path, tmp_path: Path) -
     check_page(page, folder)
 
 
-def test_most_pages_with_commands_are_run() -> None:
-    assert len(PAGES_THAT_RUN) > 12
+def test_most_pages_with_commands_have_runnable_blocks() -> None:
+    assert len(RUNNABLE_PAGES) > 12
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_block_that_could_be_run_is_run_or_says_why_not(page: Path) -> None:
+def test_every_runnable_block_runs_or_gives_a_reason(page: Path) -> None:
     for block in blocks_of(page):
         assert block.mark in MARKS | {""}, f"{block.place}: unknown mark {block.mark!r}"
         if block.language in RUNNABLE:
@@ -80,12 +82,12 @@ def test_every_block_that_could_be_run_is_run_or_says_why_not(page: Path) -> Non
 
 
 @pytest.mark.parametrize("program", ["sh", "bash"])
-def test_quickstart_can_be_pasted_whole_into_a_shell(tmp_path: Path, program: str) -> None:
-    quickstart, output = shown(README, "run")[0], shown(README, "output")[0]
+def test_quickstart_works_when_pasted_into_a_shell(tmp_path: Path, program: str) -> None:
+    quickstart, output = blocks_marked(README, "run")[0], blocks_marked(README, "output")[0]
     folder = tmp_path / "here"
     folder.mkdir()
 
-    # A shell reads what is pasted from its standard input, as the commands in it do.
+    # The shell reads the pasted text from its standard input, and so do the commands in the text.
     done = subprocess.run(
         [program],
         input=quickstart.text.encode(),
@@ -99,7 +101,7 @@ def test_quickstart_can_be_pasted_whole_into_a_shell(tmp_path: Path, program: st
     assert "1 test: 1 passed, 0 failed" in done.stdout.decode()
 
 
-def test_rule_that_the_readme_shows_is_the_one_that_init_writes() -> None:
+def test_init_writes_the_rule_that_the_readme_shows() -> None:
     [block] = [block for block in blocks_of(README) if block.language == "yaml"]
 
     assert yaml.safe_load(block.text) == yaml.safe_load(FILES["rules.d/preferences.yaml"])
@@ -128,7 +130,7 @@ tea
         pytest.param(": exit 3 -->", " -->", "README.md:1: exit code 3", id="no code"),
     ],
 )
-def test_page_that_shows_something_else_fails(
+def test_check_of_a_page_fails_on_different_output_or_exit_code(
     tmp_path: Path, right: str, wrong: str, problem: str
 ) -> None:
     check_page(README, tmp_path, text=PAGE)
@@ -138,7 +140,7 @@ def test_page_that_shows_something_else_fails(
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if beginning_of(page)], ids=name_of)
-def test_page_that_goes_on_from_another_says_so_to_its_reader(page: Path) -> None:
+def test_page_that_continues_another_page_names_it(page: Path) -> None:
     text = page.read_text()
 
     assert "on from the quickstart" in text or beginning_of(page).rpartition("/")[2] in text

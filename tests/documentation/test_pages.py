@@ -1,4 +1,4 @@
-"""The documentation: generated parts are current, links lead somewhere, names exist."""
+"""Pages: generated parts are current, links have targets, and names exist."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[\s]+", "-", text.strip()) for text in words}
 
 
-def test_generated_parts_are_what_the_code_says() -> None:
+def test_generated_parts_are_current() -> None:
     old = [name_of(path) for path in outdated()]
 
     assert old == [], "run `python -m docs.generate`"
@@ -71,7 +71,7 @@ def test_every_generated_part_is_on_a_page() -> None:
     assert sorted(used) == sorted(PARTS)
 
 
-def test_generator_finds_what_is_not_current(tmp_path: Path) -> None:
+def test_generator_finds_an_outdated_part(tmp_path: Path) -> None:
     page = tmp_path / "events.md"
     page.write_text("# Events\n\n<!-- generated: events -->\nold\n<!-- end of generated -->\n")
 
@@ -88,7 +88,7 @@ def links_of(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name_of)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in links_of(page):
         path, _, anchor = link.partition("#")
         if link.startswith("https://"):
@@ -99,7 +99,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors_of(target), link
 
 
-def test_pages_and_navigation_are_the_same() -> None:
+def test_navigation_lists_every_page() -> None:
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 
     def pages(entry: Any) -> Iterator[str]:
@@ -116,7 +116,7 @@ def test_pages_and_navigation_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
     named = re.findall(
         r"`((?:tests|config|rules|systemd|docs|requirements)/[\w./-]*)`", page.read_text()
     )
@@ -127,7 +127,7 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if "stargraph" not in page.name], ids=name_of
 )
-def test_every_event_finding_and_key_that_a_page_names_is_one(page: Path) -> None:
+def test_every_event_finding_and_key_that_a_page_names_exists(page: Path) -> None:
     known = {*CATALOGUE, *KINDS, *keys_of(Settings), *keys_of(RuleForm), *OF_FACTS}
     families = "|".join({name.partition(".")[0] for name in known} - {"rules", "state"})
     named = [span for span in spans_of(page) if re.fullmatch(rf"(?:{families})\.[a-z_]+", span)]
@@ -140,7 +140,7 @@ OF_FACTS = {"metadata.importance", "metadata.possible_duplicate"}
 
 
 def keys_of(form: type[BaseModel]) -> Iterator[str]:
-    """Yield the keys of what the keys of a form hold, as ``facts.batch``."""
+    """Yield the nested keys of a form, such as ``facts.batch``."""
     for name, schema in schema_of(form)["properties"].items():
         for inner in [schema, *schema.get("anyOf", ())]:
             yield from (f"{name}.{key}" for key in inner.get("properties", ()))
@@ -163,7 +163,7 @@ def commands_of(page: Path) -> list[str]:
         for command in commands_of(page)
     ],
 )
-def test_command_that_a_page_shows_is_one(page: Path, command: str) -> None:
+def test_command_that_a_page_shows_exists_with_its_options(page: Path, command: str) -> None:
     words = shlex.split(command)[1:]
     context: Any = program().make_context("slumberd", words, resilient_parsing=True)
     name, found, rest = context.command.resolve_command(context, words)
@@ -202,20 +202,22 @@ def test_page_of_commands_has_every_command() -> None:
 
 def test_architecture_shows_the_packages_of_the_import_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    [contract] = [one for one in contracts["contracts"] if one["id"] == "layers"]
-    names = [name for layer in contract["layers"] for name in layer.split(" | ")]
+    [layers_contract] = [
+        contract for contract in contracts["contracts"] if contract["id"] == "layers"
+    ]
+    names = [name for layer in layers_contract["layers"] for name in layer.split(" | ")]
     page = (DOCS / "explanation" / "architecture.md").read_text()
     section = page.split("\n## The packages\n")[1].split("\n## ")[0]
 
     assert re.findall(r"^\| `(\w+)` \| ", section, re.MULTILINE) == names
     assert re.findall(r">(\w+)</text>", PICTURE.read_text()) == names
     assert [len(layer) for layer in layers()] == [
-        layer.count("|") + 1 for layer in contract["layers"]
+        layer.count("|") + 1 for layer in layers_contract["layers"]
     ]
 
 
 @pytest.mark.parametrize("picture", sorted(DOCS.rglob("*.svg")), ids=name_of)
-def test_picture_is_on_a_page_and_loads_nothing(picture: Path) -> None:
+def test_page_shows_each_picture_and_the_picture_loads_nothing(picture: Path) -> None:
     tree = ElementTree.parse(picture)  # noqa: S314 # a file of the repository
     tags = [element.tag.rpartition("}")[2] for element in tree.iter()]
     pages = [page for page in PAGES if picture.name in links_of(page)]
@@ -252,7 +254,7 @@ VOCABULARY = {
     "precedence", "precedence rule", "provenance publisher", "resolution", "retraction",
     "watermark", "withdrawal",
 }  # fmt: skip
-"""Words that code, messages and pages use, so that the glossary must explain them."""
+"""The glossary must explain these words of code, messages and pages."""
 
 
 def test_glossary_explains_the_vocabulary_in_order() -> None:
@@ -269,20 +271,20 @@ def test_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize("name", ["demo", "test"])
-def test_command_that_ci_runs_is_marked(name: str) -> None:
+def test_readme_marks_the_block_that_ci_runs(name: str) -> None:
     marked = rf"^<!-- ci: {name} -->\n```sh\npython3 -m venv "
 
     assert re.search(marked, README.read_text(), re.MULTILINE)
 
 
-def test_pages_load_nothing_from_elsewhere() -> None:
+def test_pages_load_nothing_from_the_network() -> None:
     embedded = r"!\[[^\]]*\]\(https?:|<(?:img|script|link|iframe)\b"
 
     assert [name_of(page) for page in PAGES if re.search(embedded, page.read_text())] == []
 
 
 WITHOUT_JSON = {"run", "demo", "init", "logs", "audit export"}
-"""Commands of which the page of commands says that they take no ``--json``."""
+"""The page of commands lists these as commands without ``--json``."""
 
 
 def test_every_other_command_takes_json() -> None:

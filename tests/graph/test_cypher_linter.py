@@ -1,4 +1,4 @@
-"""The linter: what is portable passes, what is not is named, and nothing that writes is let in."""
+"""The linter accepts portable queries, names each unportable construct, and finds every write."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("cypher", READING)
-def test_what_reads_and_is_portable_passes(cypher: str) -> None:
+def test_portable_query_that_reads_passes(cypher: str) -> None:
     Linter().check_reading(cypher)
 
 
 @pytest.mark.parametrize("cypher", WRITING)
-def test_what_writes_is_portable_and_not_taken_for_promotion(cypher: str) -> None:
+def test_portable_query_that_writes_is_refused_for_promotion(cypher: str) -> None:
     linter = Linter()
 
     linter.check(cypher)
@@ -140,7 +140,7 @@ def test_what_writes_is_portable_and_not_taken_for_promotion(cypher: str) -> Non
 @pytest.mark.parametrize(
     ("rule", "cypher"), [(rule, query) for rule, queries in REFUSED.items() for query in queries]
 )
-def test_what_is_not_portable_is_refused_by_its_rule(rule: str, cypher: str) -> None:
+def test_unportable_query_is_refused_by_its_rule(rule: str, cypher: str) -> None:
     with pytest.raises(UnportableCypherError) as refused:
         Linter(frozenset({"known.reader"})).check(cypher)
 
@@ -159,19 +159,19 @@ def test_what_is_not_portable_is_refused_by_its_rule(rule: str, cypher: str) -> 
         "MATCH (a) CALL { MATCH (n) DELETE n } RETURN a",
     ],
 )  # fmt: skip
-def test_what_is_not_known_to_read_only_counts_as_a_write(cypher: str) -> None:
+def test_query_that_is_not_known_to_only_read_counts_as_a_write(cypher: str) -> None:
     assert Linter().requires_write(cypher)
 
 
 @pytest.mark.parametrize("cypher", [query for queries in REFUSED.values() for query in queries])
-def test_no_message_shows_a_class_of_the_parser(cypher: str) -> None:
+def test_message_names_no_class_of_the_parser(cypher: str) -> None:
     with pytest.raises(UnportableCypherError) as refused:
         Linter(frozenset({"known.reader"})).check(cypher)
 
     assert not re.search(r"\b_?[A-Z][a-z]+[A-Z]\w*", refused.value.problem)
 
 
-def test_a_procedure_that_is_known_to_read_only_may_be_called() -> None:
+def test_query_may_call_a_procedure_that_is_known_to_only_read() -> None:
     cypher = "CALL Known.Reader(1) YIELD x AS y RETURN y"
 
     Linter(frozenset({"known.reader"})).check(cypher)
@@ -180,7 +180,7 @@ def test_a_procedure_that_is_known_to_read_only_may_be_called() -> None:
     assert Linter().requires_write(cypher)
 
 
-def test_a_place_is_told_where_the_query_goes_wrong() -> None:
+def test_error_names_the_position_of_the_mistake() -> None:
     with pytest.raises(UnportableCypherError) as refused:
         Linter().check("MATCH (a) RETURN my.fn(a) AS x")
 
@@ -201,22 +201,20 @@ def test_a_place_is_told_where_the_query_goes_wrong() -> None:
         "(" * 30 + "a" * 4000,
     ],
 )
-def test_a_text_that_is_made_to_take_long_takes_few_steps(
-    cypher: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_query_takes_few_parser_steps(cypher: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     bounded = cypher_parser._bounded_parser
 
-    def effective_claims(base: type) -> type:
-        class EffectiveClaim(bounded(base)):  # type: ignore[misc]  # of an extra without types
+    def counting_parser(base: type) -> type:
+        class CountingParser(bounded(base)):  # type: ignore[misc]  # of an extra without types
             def _advance(self, times: int = 1) -> None:
                 steps.append(times)
                 super()._advance(times)
 
-        return EffectiveClaim
+        return CountingParser
 
     cypher_parser._load_parser.cache_clear()
-    monkeypatch.setattr(cypher_parser, "_bounded_parser", effective_claims)
+    monkeypatch.setattr(cypher_parser, "_bounded_parser", counting_parser)
     with suppress(UnportableCypherError):
         Linter().check(cypher)
     cypher_parser._load_parser.cache_clear()
@@ -224,7 +222,7 @@ def test_a_text_that_is_made_to_take_long_takes_few_steps(
 
 
 @pytest.mark.parametrize("cypher", [*READING[:16], *WRITING])
-def test_what_the_parser_keeps_does_not_change_what_it_reads(cypher: str) -> None:
+def test_bounded_parser_reads_the_same_tree_as_the_plain_parser(cypher: str) -> None:
     (plain,) = Neo4j().parse(cypher)
 
     assert str(parse(scan(cypher))) == str(plain)
@@ -249,14 +247,14 @@ MUTATING = st.sampled_from(
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(PIECES, max_size=14).map(" ".join))
 @example("MATCH (n) RETURN n LIMIT")
-def test_no_text_makes_it_fail_otherwise_than_by_its_own_error(cypher: str) -> None:
-    _linted(cypher)
+def test_pieces_of_cypher_raise_no_error_but_the_linters_own(cypher: str) -> None:
+    _lint(cypher)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.text(max_size=60))
-def test_nor_does_any_other_text(cypher: str) -> None:
-    _linted(cypher)
+def test_arbitrary_text_raises_no_error_but_the_linters_own(cypher: str) -> None:
+    _lint(cypher)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -267,18 +265,18 @@ def test_nor_does_any_other_text(cypher: str) -> None:
     st.sampled_from(["", " RETURN n", " WITH n RETURN n", "\nRETURN n;", " UNION RETURN 1"]),
     st.lists(PIECES, max_size=2).map(" ".join),
 )
-def test_nothing_with_a_part_that_writes_is_taken_for_what_only_reads(
+def test_query_with_a_part_that_writes_never_counts_as_a_read(
     before: str, some: str, mutating: str, after: str, more: str
 ) -> None:
     cypher = f"{before}{some} {mutating}{after} {more}"
-    # Between the quotes of the pieces around it, it would be a text.
+    # Between quotes, the part that writes would be a text.
     if re.search(r"['\"`\\]|//", some + more):
         return
 
-    assert _linted(cypher) is not False
+    assert _lint(cypher) is not False
 
 
-def _linted(cypher: str) -> bool | None:
+def _lint(cypher: str) -> bool | None:
     """Return whether a text writes; None when it is refused."""
     linter = Linter()
     try:
@@ -289,14 +287,14 @@ def _linted(cypher: str) -> bool | None:
     return writes
 
 
-def test_parentheses_within_parentheses_are_read() -> None:
+def test_nested_parentheses_pass() -> None:
     nested = "(" * 8 + "a.x = 1 OR a.y = 2" + " AND a.z = 3)" * 8
 
     Linter().check(f"MATCH (a) WHERE {nested} RETURN a")
 
 
 @pytest.mark.parametrize("cypher", WRITING)
-def test_a_keyword_that_writes_is_seen_even_by_who_is_blind_to_the_tree(
+def test_keyword_that_writes_is_found_without_the_tree(
     cypher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Linter, "_only_reads", lambda *_: True)
@@ -315,7 +313,7 @@ def test_a_keyword_that_writes_is_seen_even_by_who_is_blind_to_the_tree(
         "UNWIND range(1, 30000) AS x UNWIND range(1, 30000) AS y RETURN x * y + x * y AS z",
     ],
 )  # fmt: skip
-def test_a_query_whose_values_are_bounded_passes(cypher: str) -> None:
+def test_query_whose_values_are_bounded_passes(cypher: str) -> None:
     Linter().check_reading(cypher)
 
 
@@ -334,7 +332,7 @@ def test_a_query_whose_values_are_bounded_passes(cypher: str) -> None:
         "MATCH (n) WITH collect(n) AS list RETURN LIST + List + `list` AS m",
     ],
 )  # fmt: skip
-def test_a_query_that_may_build_a_huge_value_is_refused_where_it_runs(cypher: str) -> None:
+def test_query_that_may_build_a_huge_value_is_refused_for_promotion(cypher: str) -> None:
     Linter().check(cypher)
     with pytest.raises(UnportableCypherError) as refused:
         Linter().check_reading(cypher)

@@ -1,4 +1,4 @@
-"""Rules of graphs in the daemon and on the command line."""
+"""Rules of kind ``graph`` in the daemon and on the command line."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def write_rule(home: Home, id: str = "team", **fields: Any) -> None:
 
 
 def fill(path: Path, *triples: tuple[str, str, str], confidence: float = 1.0) -> None:
-    async def filled() -> None:
+    async def write() -> None:
         graph = LadybugGraphStore(path)
         await graph.bootstrap()
-        for subject, predicate, what in triples:
-            await graph.add_triple(subject, predicate, what, confidence=confidence)
+        for parts in triples:
+            await graph.add_triple(*parts, confidence=confidence)
         await graph.close()
 
-    asyncio.run(filled())
+    asyncio.run(write())
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def objects(home: Home) -> set[object]:
     return {fact["payload"]["object"] for fact in home.facts()}
 
 
-def test_graph_rule_is_fired_shown_and_undone_like_any_other(home: Home) -> None:
+def test_commands_fire_explain_and_undo_a_graph_rule(home: Home) -> None:
     assert home.call("check").stdout.startswith("valid: 1 rule in 1 file: team")
 
     fired = home.call("fire", "team")
@@ -105,7 +105,7 @@ def test_graph_rule_is_fired_shown_and_undone_like_any_other(home: Home) -> None
 
 
 @pytest.mark.parametrize("by", ["run", "since"])
-def test_graph_rule_is_undone_by_its_run_or_by_its_name(home: Home, by: str) -> None:
+def test_undo_finds_a_graph_rule_by_run_or_by_name(home: Home, by: str) -> None:
     fired = orjson.loads(home.call("fire", "team", "--json").stdout)
     words = {"run": ["--run", fired["run"]], "since": ["team", "--since", "2026-01-01"]}
 
@@ -177,7 +177,7 @@ def test_command_about_all_rules_skips_a_graph_rule(home: Home) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_tests_are_about_rules_of_episodes(home: Home, named: bool) -> None:
+def test_test_file_refuses_a_graph_rule(home: Home, named: bool) -> None:
     case_episode = {"id": "e1", "subject": "a", "predicate": "b", "object": "c"}
     case = {"name": "x", "episodes": [case_episode], "expect": {"facts": []}}
     case |= {"rules": ["team"]} if named else {}
@@ -209,10 +209,10 @@ def test_graph_rule_without_a_configured_graph_is_refused(tmp_path: Path) -> Non
     assert "rules[0].kind: there is no graph to promote" in refused.stdout
 
 
-def test_daemon_fires_graph_rules_by_cron_and_a_failing_one_stops_no_other(home: Home) -> None:
+def test_daemon_fires_graph_rules_by_cron_although_another_rule_fails(home: Home) -> None:
     home.rule("tea", cadence={"every": 1})
     write_rule(home, "broken", filter_cypher="MATCH (n:Nowhere) RETURN n.x AS subject")
-    asyncio.run(_served_long_ago(home, "team", "broken"))
+    asyncio.run(_set_last_served_long_ago(home, "team", "broken"))
 
     with home.daemon() as daemon:
         promoted = daemon.wait_for("graph.promoted")
@@ -227,7 +227,7 @@ def test_daemon_fires_graph_rules_by_cron_and_a_failing_one_stops_no_other(home:
     assert (failed["error"], failed["retry_seconds"] is not None) == ("GraphStoreError", True)
 
 
-async def _served_long_ago(home: Home, *rules: str) -> None:
+async def _set_last_served_long_ago(home: Home, *rules: str) -> None:
     async with SQLiteFactStore(home.state / "facts.db") as facts:
         await facts.bootstrap()
         for rule_id in rules:
@@ -237,7 +237,7 @@ async def _served_long_ago(home: Home, *rules: str) -> None:
 
 
 class SlowGraph(FakeGraphStore):
-    """Answers when the test lets it, or never."""
+    """Answers after the test has set `may_go_on`."""
 
     def __init__(self, *rows: Mapping[str, Any]) -> None:
         super().__init__(*rows)
@@ -265,7 +265,7 @@ def promoter(
     return Promoter(lambda: graph, facts, consolidator, clock)
 
 
-async def test_a_firing_accounts_for_every_row(facts: SQLiteFactStore) -> None:
+async def test_firing_counts_every_row(facts: SQLiteFactStore) -> None:
     rows = [row("a", "is", "x", triple_id=str(n)) for n in range(3)] + [row("b", "is", "y")]
     graph, log = FakeGraphStore(*rows), FakeDeltaLog()
 
@@ -295,7 +295,7 @@ async def test_facts_go_to_the_channel_of_the_rule(facts: SQLiteFactStore) -> No
     assert list(report.channels) == ["org"]
 
 
-async def test_a_stop_ends_the_query_and_promotes_nothing(facts: SQLiteFactStore) -> None:
+async def test_stop_cancels_the_query_and_promotes_nothing(facts: SQLiteFactStore) -> None:
     graph, stop = SlowGraph(row("a", "is", "x")), asyncio.Event()
     firing = asyncio.ensure_future(
         promoter(facts, graph).fire(FireRequest(graph_rule(), "cron", START, stop=stop))
@@ -329,7 +329,7 @@ async def test_firing_that_exceeds_the_timeout_of_its_rule_fails(
     assert await facts.reads.ledger_rows() == 0
 
 
-async def test_a_graph_that_fails_is_closed_and_nothing_is_promoted(
+async def test_graph_that_fails_is_closed_and_nothing_is_promoted(
     facts: SQLiteFactStore,
 ) -> None:
     graph = FakeGraphStore(row("a", "is", "x"))
@@ -348,7 +348,7 @@ async def test_incomplete_row_is_refused_with_its_rule(facts: SQLiteFactStore) -
         await promoter(facts, graph).fire(FireRequest(graph_rule(), "cron", START))
 
 
-async def test_a_rehearsal_reports_the_rows_that_it_would_write(facts: SQLiteFactStore) -> None:
+async def test_preview_reports_the_rows_that_a_firing_would_write(facts: SQLiteFactStore) -> None:
     graph = FakeGraphStore(row("a", "is", "x"))
 
     report = await promoter(facts, graph).preview(graph_rule(), START)

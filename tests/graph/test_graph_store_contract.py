@@ -1,7 +1,7 @@
 """The contract of graph stores.
 
-Every provider and the fake are held to the part that needs no Cypher engine; Ladybug is held to
-all of it, in a file and in memory.
+Ladybug must pass all tests, in a file and in memory. The fake must pass those that need no Cypher
+engine.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ TRIPLES = (
 )
 COLUMNS = ("subject", "predicate", "object", "confidence", "triple_id")
 ORDERED = f"{QUERY} ORDER BY triple_id"
-NOTHING = "MATCH (n:Entity {name: 'nobody'}) RETURN n.name AS name"
+NOTHING = "MATCH (n:Entity {name: 'absent'}) RETURN n.name AS name"
 RECORDED = {
     ORDERED: result([dict(zip(COLUMNS, triple, strict=True)) for triple in TRIPLES]),
     NOTHING: result([], columns=["name"]),
 }
-"""The answers of a graph of `TRIPLES`; the tests below hold Ladybug to the same."""
+"""The answers of a graph of `TRIPLES`; the fake returns them, and the tests compare Ladybug's."""
 
 
-async def filled(store: LadybugGraphStore) -> LadybugGraphStore:
+async def fill(store: LadybugGraphStore) -> LadybugGraphStore:
     await store.bootstrap()
-    for subject, predicate, what, confidence, id in TRIPLES:
-        await store.add_triple(subject, predicate, what, confidence=confidence, id=id)
+    for subject, predicate, object_, confidence, id in TRIPLES:
+        await store.add_triple(subject, predicate, object_, confidence=confidence, id=id)
     return store
 
 
 @pytest.fixture(params=["file", "memory"])
 async def graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LadybugGraphStore]:
     path = tmp_path / "graph.lbug" if request.param == "file" else ":memory:"
-    store = await filled(LadybugGraphStore(path))
+    store = await fill(LadybugGraphStore(path))
     yield store
     await store.close()
 
@@ -67,7 +67,7 @@ async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         store = FakeGraphStore(answers=RECORDED)
     else:
         path = tmp_path / "graph.lbug" if request.param == "file" else ":memory:"
-        store = await filled(LadybugGraphStore(path))
+        store = await fill(LadybugGraphStore(path))
     yield store
     await store.close()
 
@@ -82,37 +82,37 @@ async def test_every_provider_is_a_graph_store(provider: GraphStore) -> None:
     assert isinstance(provider, GraphStore)
 
 
-async def test_a_query_returns_its_columns_and_its_rows_in_order(provider: GraphStore) -> None:
+async def test_query_returns_its_columns_and_its_rows_in_order(provider: GraphStore) -> None:
     found = await provider.query(ORDERED)
 
     assert found == RECORDED[ORDERED]
     assert [tuple(row) for row in found.rows] == [COLUMNS] * len(TRIPLES)
 
 
-async def test_a_query_that_finds_nothing_returns_its_columns(provider: GraphStore) -> None:
+async def test_query_that_finds_nothing_returns_its_columns(provider: GraphStore) -> None:
     found = await provider.query(NOTHING)
 
     assert found == RECORDED[NOTHING]
 
 
-async def test_a_second_bootstrap_changes_nothing(provider: GraphStore) -> None:
+async def test_second_bootstrap_changes_nothing(provider: GraphStore) -> None:
     await provider.bootstrap()
 
     assert (await provider.query(ORDERED)).rows == RECORDED[ORDERED].rows
 
 
-async def test_a_query_without_an_answer_is_a_graph_store_error(provider: GraphStore) -> None:
+async def test_query_of_an_unknown_label_raises_a_graph_store_error(provider: GraphStore) -> None:
     with pytest.raises(GraphStoreError):
         await provider.query("MATCH (n:Absent) RETURN n.name AS name")
 
 
-async def test_a_healthy_store_has_no_warnings(provider: GraphStore) -> None:
+async def test_healthy_store_has_no_warnings(provider: GraphStore) -> None:
     health = await provider.health()
 
     assert (health.ok, health.warnings) == (True, [])
 
 
-async def test_queries_at_once_do_not_disturb_each_other(provider: GraphStore) -> None:
+async def test_concurrent_queries_do_not_disturb_each_other(provider: GraphStore) -> None:
     found = await asyncio.gather(*(provider.query(ORDERED) for _ in range(10)))
 
     assert [len(answer.rows) for answer in found] == [5] * 10
@@ -143,7 +143,7 @@ async def test_queries_at_once_do_not_disturb_each_other(provider: GraphStore) -
         ("-1 < f.confidence AND f.confidence < 0.1", ["t5"]),
     ],
 )
-async def test_a_condition_selects_triples(
+async def test_condition_selects_triples(
     graph: LadybugGraphStore, where: str, ids: list[str]
 ) -> None:
     query = f"MATCH (s:Entity)-[f:Fact]->(o:Entity) WHERE {where} RETURN f.id AS id ORDER BY id"
@@ -164,11 +164,11 @@ async def test_a_condition_selects_triples(
         ("MATCH (n:Entity) WHERE n.name < 'b' RETURN n.name AS v ORDER BY v", ["Tea", "alice"]),
         ("MATCH (n:Entity) WHERE n.name = $name RETURN n.name AS n", ["bob"]),
         ("MATCH (n:Entity) WHERE n.name IN $names RETURN n.name AS v ORDER BY v", ["bob", "dave"]),
-        ("MATCH (n:Entity {name: 'bob'}) RETURN 'said' AS n", ["said"]),
+        ("MATCH (n:Entity {name: 'bob'}) RETURN 'text' AS n", ["text"]),
         ("MATCH (n:Entity {name: 'bob'}) RETURN 2 AS n", [2]),
     ],
 )  # fmt: skip
-async def test_a_query_matches_a_pattern(
+async def test_query_matches_a_pattern(
     graph: LadybugGraphStore, query: str, values: list[object]
 ) -> None:
     params: dict[str, Any] = {}
@@ -180,7 +180,9 @@ async def test_a_query_matches_a_pattern(
     assert await column(graph, query, params) == values
 
 
-async def test_a_node_is_a_reference_and_an_edge_tells_its_kind(graph: LadybugGraphStore) -> None:
+async def test_query_returns_a_node_as_a_reference_and_an_edge_with_its_kind(
+    graph: LadybugGraphStore,
+) -> None:
     (node,) = await column(graph, "MATCH (n {name: 'bob'}) RETURN n")
     (edge,) = await column(graph, "MATCH ()-[f {id: 't1'}]->() RETURN f")
 
@@ -189,7 +191,7 @@ async def test_a_node_is_a_reference_and_an_edge_tells_its_kind(graph: LadybugGr
     assert (edge["kind"], edge["predicate"]) == ("Fact", "knows")
 
 
-async def test_a_triple_of_a_known_id_takes_the_place_of_the_one_before(
+async def test_triple_with_a_known_id_replaces_the_earlier_triple(
     graph: LadybugGraphStore,
 ) -> None:
     await graph.add_triple("alice", "knows", "dave", confidence=0.1, id="t1")
@@ -199,14 +201,14 @@ async def test_a_triple_of_a_known_id_takes_the_place_of_the_one_before(
     assert found.rows == [{"o": "dave", "c": 0.1}]
 
 
-async def test_a_triple_that_is_taken_out_is_found_no_more(graph: LadybugGraphStore) -> None:
+async def test_removed_triple_is_not_found(graph: LadybugGraphStore) -> None:
     await graph.remove_triple("t1")
-    await graph.remove_triple("never was")
+    await graph.remove_triple("unknown")
 
     assert await column(graph, "MATCH (s)-[f {id: 't1'}]->(o) RETURN s.name AS n") == []
 
 
-async def test_ids_of_triples_without_one_do_not_run_together(graph: LadybugGraphStore) -> None:
+async def test_different_triples_without_ids_get_different_ids(graph: LadybugGraphStore) -> None:
     await graph.add_triple("a|b", "c", "d")
     await graph.add_triple("a", "b|c", "d")
 
@@ -220,9 +222,7 @@ async def test_ids_of_triples_without_one_do_not_run_together(graph: LadybugGrap
         {"confidence": 1.5}, {"confidence": float("nan")}, {"confidence": True},
     ],
 )  # fmt: skip
-async def test_a_triple_that_is_none_is_refused(
-    graph: LadybugGraphStore, bad: dict[str, Any]
-) -> None:
+async def test_invalid_triple_is_refused(graph: LadybugGraphStore, bad: dict[str, Any]) -> None:
     parts = {"subject": "s", "predicate": "p", "object": "o"} | bad
     values = [parts.pop(name) for name in ("subject", "predicate", "object")]
 
@@ -253,7 +253,7 @@ async def test_a_triple_that_is_none_is_refused(
         "BEGIN TRANSACTION",
     ],
 )
-async def test_a_query_that_writes_is_refused_and_changes_nothing(
+async def test_query_that_writes_is_refused_and_changes_nothing(
     provider: GraphStore, tmp_path: Path, query: str
 ) -> None:
     out = tmp_path / "out.csv"
@@ -272,16 +272,16 @@ async def test_health_counts_the_nodes(graph: LadybugGraphStore) -> None:
     assert (health.ok, health.node_count, health.warnings) == (True, 6, [])
 
 
-async def test_a_closed_file_opens_again(tmp_path: Path) -> None:
-    store = await filled(LadybugGraphStore(tmp_path / "graph.lbug"))
+async def test_closed_file_opens_again(tmp_path: Path) -> None:
+    store = await fill(LadybugGraphStore(tmp_path / "graph.lbug"))
     await store.close()
 
     assert len((await store.query(QUERY)).rows) == 5
     await store.close()
 
 
-async def test_a_graph_in_memory_is_empty_after_it_is_closed() -> None:
-    store = await filled(LadybugGraphStore(":memory:"))
+async def test_graph_in_memory_is_empty_after_it_is_closed() -> None:
+    store = await fill(LadybugGraphStore(":memory:"))
     await store.close()
 
     await store.bootstrap()
@@ -293,12 +293,12 @@ async def test_a_graph_in_memory_is_empty_after_it_is_closed() -> None:
 def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
     store = LadybugGraphStore(tmp_path / "graph.lbug")
 
-    asyncio.run(_filled_and_read(store))
-    asyncio.run(_filled_and_read(store))
+    asyncio.run(_fill_and_read(store))
+    asyncio.run(_fill_and_read(store))
 
 
-async def _filled_and_read(store: LadybugGraphStore) -> None:
-    await filled(store)
+async def _fill_and_read(store: LadybugGraphStore) -> None:
+    await fill(store)
     await asyncio.gather(store.query(QUERY), store.query(QUERY))
     await store.close()
 
@@ -308,11 +308,12 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.tuples(TEXTS, TEXTS, TEXTS).filter(lambda parts: all(part.strip() for part in parts)))
-async def test_any_text_comes_back_as_it_was(tmp_path: Path, parts: tuple[str, str, str]) -> None:
-    subject, predicate, what = parts
+async def test_query_returns_every_text_unchanged(
+    tmp_path: Path, parts: tuple[str, str, str]
+) -> None:
     for store in (LadybugGraphStore(":memory:"), LadybugGraphStore(tmp_path / "texts.lbug")):
         await store.bootstrap()
-        await store.add_triple(subject, predicate, what, id="it")
+        await store.add_triple(*parts, id="it")
         found = await store.query(
             "MATCH (s)-[f {id: 'it'}]->(o) RETURN s.name, f.predicate, o.name"
         )
@@ -321,7 +322,7 @@ async def test_any_text_comes_back_as_it_was(tmp_path: Path, parts: tuple[str, s
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "corrupt"])
-async def test_a_file_that_is_no_graph_is_told_and_left_alone(tmp_path: Path, kind: str) -> None:
+async def test_file_that_is_no_graph_is_reported_and_not_changed(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "graph.lbug"
     if kind == "directory":
         path.mkdir()
@@ -339,8 +340,8 @@ async def test_a_file_that_is_no_graph_is_told_and_left_alone(tmp_path: Path, ki
     assert path.exists() is (kind != "missing")
 
 
-async def test_what_the_graph_says_is_not_in_its_errors(tmp_path: Path) -> None:
-    store = await filled(LadybugGraphStore(tmp_path / "graph.lbug"))
+async def test_errors_do_not_quote_the_content_of_the_graph(tmp_path: Path) -> None:
+    store = await fill(LadybugGraphStore(tmp_path / "graph.lbug"))
 
     with pytest.raises(GraphStoreError) as refused:
         await store.query("MATCH (n:Entity) WHERE n.name = 1 RETURN n.name AS n")
@@ -350,9 +351,9 @@ async def test_what_the_graph_says_is_not_in_its_errors(tmp_path: Path) -> None:
     assert "cast" in str(refused.value).lower()
 
 
-async def test_a_query_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
-    await (await filled(LadybugGraphStore(tmp_path / "graph.lbug"))).close()
-    # A thousand times what the second query takes.
+async def test_query_that_exceeds_the_time_limit_is_stopped(tmp_path: Path) -> None:
+    await (await fill(LadybugGraphStore(tmp_path / "graph.lbug"))).close()
+    # The limit is a thousand times the duration of the second query.
     store = LadybugGraphStore(tmp_path / "graph.lbug", timeout_seconds=1)
 
     with pytest.raises(GraphStoreError, match=r"after 1 s"):
@@ -367,8 +368,8 @@ ENDLESS = (
 )
 
 
-async def test_who_is_cancelled_stops_the_query_under_way(tmp_path: Path) -> None:
-    store = await filled(LadybugGraphStore(tmp_path / "graph.lbug"))
+async def test_cancelled_caller_stops_its_running_query(tmp_path: Path) -> None:
+    store = await fill(LadybugGraphStore(tmp_path / "graph.lbug"))
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
@@ -378,10 +379,10 @@ async def test_who_is_cancelled_stops_the_query_under_way(tmp_path: Path) -> Non
     await store.close()
 
 
-async def test_who_gives_up_before_its_turn_waits_for_nobody_and_stops_nobody(
+async def test_caller_that_is_cancelled_while_it_waits_stops_no_other_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await filled(LadybugGraphStore(tmp_path / "graph.lbug"))
+    store = await fill(LadybugGraphStore(tmp_path / "graph.lbug"))
     stopped: list[object] = []
     monkeypatch.setattr(ladybug_store._load_driver().Connection, "interrupt", stopped.append)
 
@@ -394,9 +395,9 @@ async def test_who_gives_up_before_its_turn_waits_for_nobody_and_stops_nobody(
     await store.close()
 
 
-async def test_a_graph_that_is_only_read_is_not_written(tmp_path: Path) -> None:
+async def test_read_only_store_does_not_write_its_file(tmp_path: Path) -> None:
     path = tmp_path / "graph.lbug"
-    writing = await filled(LadybugGraphStore(path))
+    writing = await fill(LadybugGraphStore(path))
     await writing.close()
     before = path.read_bytes()
     store = LadybugGraphStore(path, read_only=True)
@@ -433,7 +434,7 @@ def test_no_network_is_used(tmp_path: Path) -> None:
     assert proof.returncode == -signal.SIGSYS
 
 
-def test_nothing_of_the_extra_is_loaded_before_it_is_used() -> None:
+def test_import_of_the_modules_does_not_load_the_extra() -> None:
     program = (
         "import sys, slumberd.graph.cypher_linter, slumberd.graph.ladybug_store;"
         "sys.exit(bool({'graphglot', 'ladybug'} & sys.modules.keys()))"
@@ -442,7 +443,7 @@ def test_nothing_of_the_extra_is_loaded_before_it_is_used() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-async def test_without_the_extra_it_is_said_what_to_install(
+async def test_error_without_the_extra_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ladybug", None)

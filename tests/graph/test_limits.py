@@ -1,4 +1,4 @@
-"""A query of a graph that builds huge values by itself: a real process, watched from outside."""
+"""Graph queries that build huge values are refused, in a real process with measured memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 MOST_MEBIBYTES = 1_000
 MOST_SECONDS = 60.0
-ASKING = """
+PROGRAM = """
 import asyncio, json, sys
 from slumberd.errors import StoreError
 from slumberd.graph.ladybug_store import LadybugGraphStore
@@ -70,16 +70,16 @@ HARMLESS = {
     "UNWIND range(1, 1000000000, 100000) AS x RETURN x": 10_000,
     "MATCH (n) RETURN n.name + ' ' + n.name + ' ' + n.name AS n": 40,
     "MATCH (n) WITH n.name AS a, n.name + '!' AS b WITH a + b AS c, b RETURN c + b AS n": 40,
-    "MATCH (s)-[f]->(o) WITH s, collect(o.name) AS objects UNWIND objects AS one"
-    " RETURN s.name AS subject, 'likes: ' + one + ', ' + one AS object": 20,
+    "MATCH (s)-[f]->(o) WITH s, collect(o.name) AS objects UNWIND objects AS name"
+    " RETURN s.name AS subject, 'likes: ' + name + ', ' + name AS object": 20,
 }
 
 
-def answers(folder: Path, queries: list[str]) -> list[str]:
-    """Return what a process that may use so much memory and time prints for each query."""
+def output_of(folder: Path, queries: list[str]) -> list[str]:
+    """Return the lines that a process prints; it fails above the limits of memory and time."""
     output = folder / "output"
     command = [
-        sys.executable, "-c", ASKING, str(folder / "graph.lbug"), orjson.dumps(queries).decode(),
+        sys.executable, "-c", PROGRAM, str(folder / "graph.lbug"), orjson.dumps(queries).decode(),
     ]  # fmt: skip
     with output.open("wb") as out, subprocess.Popen(command, stdout=out) as process:
         ends_at = time.monotonic() + MOST_SECONDS
@@ -99,17 +99,17 @@ def answers(folder: Path, queries: list[str]) -> list[str]:
 def _resident_mebibytes(process: subprocess.Popen[bytes]) -> float:
     try:
         return resident_mebibytes(process.pid)
-    except StopIteration:  # it has ended since
+    except StopIteration:  # the process has ended
         return 0.0
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_query_that_builds_a_huge_value_is_refused(tmp_path: Path, name: str) -> None:
-    assert answers(tmp_path, [HOSTILE[name]]) == ["unbounded-value"]
+def test_query_that_builds_a_huge_value_is_refused(tmp_path: Path, name: str) -> None:
+    assert output_of(tmp_path, [HOSTILE[name]]) == ["unbounded-value"]
 
 
-def test_queries_that_build_values_of_a_usual_size_are_answered(tmp_path: Path) -> None:
-    assert answers(tmp_path, [*HARMLESS]) == [*map(str, HARMLESS.values())]
+def test_queries_with_values_of_usual_size_are_answered(tmp_path: Path) -> None:
+    assert output_of(tmp_path, [*HARMLESS]) == [*map(str, HARMLESS.values())]
 
 
 def test_largest_accepted_value_is_built_in_little_memory(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_largest_accepted_value_is_built_in_little_memory(tmp_path: Path) -> Non
         "MATCH (n) RETURN size(range(1, 100000)) AS n",
     ]
 
-    assert answers(tmp_path, at_the_bound) == ["1", "40", "1", "40"]
+    assert output_of(tmp_path, at_the_bound) == ["1", "40", "1", "40"]
 
 
-def test_check_names_the_place_of_a_range_that_is_too_long(tmp_path: Path) -> None:
+def test_check_reports_the_position_of_a_range_that_is_too_long(tmp_path: Path) -> None:
     home = Home(tmp_path, {"graph": {"path": "graph.lbug"}})
     (home.rules / "team.yaml").write_text("""\
 rules:

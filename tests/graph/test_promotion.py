@@ -1,4 +1,4 @@
-"""The triples of a graph become facts: all or none, once, and never against a manual edit."""
+"""Promotion makes facts of all triples of a graph or of none, once, and respects manual edits."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ async def last_firing(store: SQLiteFactStore) -> str:
     return records[-1].firing_id
 
 
-async def proven(store: SQLiteFactStore) -> None:
-    """Hold the ledger against the store, and settle all of it again."""
+async def verify_and_replay(store: SQLiteFactStore) -> None:
+    """Check the ledger against the facts, and against its own replay."""
     _, _, broken = await store.verify()
     assert broken is None
     with tempfile.TemporaryDirectory() as name:
@@ -101,10 +101,10 @@ async def proven(store: SQLiteFactStore) -> None:
     assert (replay.differing, replay.first) == (0, None)
 
 
-async def tell(
+async def fire_episode(
     store: SQLiteFactStore, id: str, seconds: int, *, user: str = "alice", **metadata: str
 ) -> None:
-    """Let an episode of the same agent, and user, say something."""
+    """Consolidate one episode of the same agent."""
     read = version(
         id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=metadata
     )
@@ -112,7 +112,7 @@ async def tell(
     await store.ledger.commit(firing, evaluate([read], rule("all")))
 
 
-async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(
+async def test_fact_of_a_row_names_its_triple_and_its_rule(
     store: SQLiteFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
@@ -129,10 +129,10 @@ async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(
             "promotion_ts": at(9).isoformat(),
         }
     ]  # fmt: skip
-    await proven(store)
+    await verify_and_replay(store)
 
 
-async def test_a_real_graph_is_promoted_with_all_that_it_says(store: SQLiteFactStore) -> None:
+async def test_every_triple_of_a_real_graph_is_promoted(store: SQLiteFactStore) -> None:
     graph = await graph_in_memory(("alice", "likes", "tea"), ("bob", "likes", "mate", "t2"))
     await graph.add_triple("bob", "is", "here", confidence=0.25)
 
@@ -147,7 +147,7 @@ async def test_a_real_graph_is_promoted_with_all_that_it_says(store: SQLiteFactS
 @pytest.mark.parametrize(
     "path", ["/a/b.db", "relative", "(", "with space\n", "naïve", ":memory:", ""]
 )
-async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path_is(
+async def test_provenance_names_a_source_that_every_sink_accepts_for_any_path(
     store: SQLiteFactStore, path: str
 ) -> None:
     sink = RecordingSink()
@@ -167,11 +167,11 @@ async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path
     }  # fmt: skip
 
 
-async def test_a_graph_without_a_proper_name_has_a_source_all_the_same(
+async def test_graph_whose_source_is_no_identifier_gets_its_kind_as_source(
     store: SQLiteFactStore,
 ) -> None:
     graph = FakeGraphStore(TEA)
-    graph.source = "ryugraph:/a/b\n"  # type: ignore[attr-defined]  # as another's store may
+    graph.source = "ryugraph:/a/b\n"  # type: ignore[attr-defined]  # as other stores may
     sink = RecordingSink()
 
     await promote(store, graph=graph, sink=sink)
@@ -179,11 +179,11 @@ async def test_a_graph_without_a_proper_name_has_a_source_all_the_same(
     assert [bundle["source"] for _, _, bundle in sink.assertions] == ["fakegraph"]
 
 
-async def test_a_store_of_another_program_names_its_kind_and_its_path(
+async def test_source_of_another_programs_graph_is_its_kind_and_its_path(
     store: SQLiteFactStore,
 ) -> None:
     class RyuGraphStore(FakeGraphStore):
-        """Keeps its path where Stargraph's store does."""
+        """Has its path in the attribute of Stargraph's store."""
 
     graph = RyuGraphStore(TEA, path="")
     graph._path = Path("/var/graphs/team")  # type: ignore[attr-defined]  # as in Stargraph
@@ -237,7 +237,7 @@ async def test_synchronous_adapter_that_fails_loses_no_fact(
 
 
 class PlainFactStore:
-    """A store of the protocol and nothing else, in memory."""
+    """A fact store in memory with the methods of the protocol only."""
 
     def __init__(self) -> None:
         self.facts: dict[str, Fact] = {}
@@ -261,7 +261,7 @@ class PlainFactStore:
         self.facts.pop(fact_id, None)
 
 
-async def test_any_store_of_the_protocol_takes_the_facts_of_a_graph_one_by_one(
+async def test_store_without_promote_gets_one_fact_at_a_time(
     store: SQLiteFactStore,
 ) -> None:
     plain: Any = PlainFactStore()
@@ -273,7 +273,7 @@ async def test_any_store_of_the_protocol_takes_the_facts_of_a_graph_one_by_one(
     assert facts == await promote(store, TEA, WORK)
 
 
-async def test_any_store_of_the_protocol_keeps_several_objects_of_one_predicate() -> None:
+async def test_store_without_promote_gets_several_objects_of_one_predicate() -> None:
     plain: Any = PlainFactStore()
 
     await promote(plain, row("alice", "knows", "bob"), row("alice", "knows", "carol"))
@@ -281,7 +281,7 @@ async def test_any_store_of_the_protocol_keeps_several_objects_of_one_predicate(
     assert {fact.payload["object"] for fact in await plain.query(ANYTHING)} == {"bob", "carol"}
 
 
-async def test_incomplete_row_pins_nothing_in_a_store_of_the_protocol() -> None:
+async def test_incomplete_row_pins_nothing_in_a_store_without_promote() -> None:
     plain: Any = PlainFactStore()
 
     with pytest.raises(PromotionError, match="row 2"):
@@ -290,7 +290,7 @@ async def test_incomplete_row_pins_nothing_in_a_store_of_the_protocol() -> None:
     assert plain.facts == {}
 
 
-async def test_sink_that_fails_loses_no_fact_and_gets_them_the_next_time(
+async def test_sink_that_fails_loses_no_fact_and_gets_all_at_the_next_call(
     store: SQLiteFactStore,
 ) -> None:
     sink = RecordingSink(RuntimeError("down"))
@@ -306,7 +306,7 @@ async def test_sink_that_fails_loses_no_fact_and_gets_them_the_next_time(
     assert sink.assertions[:2] == sink.assertions[2:]
 
 
-async def test_a_fact_that_no_sink_can_store_keeps_none_of_the_others_back(
+async def test_fact_that_the_sink_refuses_does_not_stop_the_others(
     store: SQLiteFactStore,
 ) -> None:
     sink = RecordingSink(ProvenanceError("_source", "odd"))
@@ -316,7 +316,7 @@ async def test_a_fact_that_no_sink_can_store_keeps_none_of_the_others_back(
     assert len(sink.assertions) == 1
 
 
-async def test_promoting_twice_changes_nothing_not_even_the_ledger(store: SQLiteFactStore) -> None:
+async def test_second_promotion_changes_neither_facts_nor_ledger(store: SQLiteFactStore) -> None:
     first = await promote(store, TEA, WORK)
     rows = await rows_in(store)
 
@@ -327,7 +327,7 @@ async def test_promoting_twice_changes_nothing_not_even_the_ledger(store: SQLite
 
 
 @pytest.mark.parametrize("other", [{"rule_id": "two"}, {"agent_id": "two"}, {"user": "two"}])
-async def test_rule_agent_and_user_are_parts_of_a_facts_id(
+async def test_id_of_a_fact_depends_on_rule_agent_and_user(
     store: SQLiteFactStore, other: dict[str, str]
 ) -> None:
     (first,) = await promote(store, TEA)
@@ -336,7 +336,7 @@ async def test_rule_agent_and_user_are_parts_of_a_facts_id(
     assert first.id != two.id
 
 
-async def test_ids_of_triples_without_one_do_not_run_together(store: SQLiteFactStore) -> None:
+async def test_different_triples_without_ids_get_different_ids(store: SQLiteFactStore) -> None:
     facts = await promote(store, row("a|b", "c", "d"), row("a", "b|c", "d"))
 
     assert len({fact.id for fact in facts}) == 2
@@ -349,7 +349,7 @@ async def test_ids_of_triples_without_one_do_not_run_together(store: SQLiteFactS
         (None, 1.0),
     ],
 )  # fmt: skip
-async def test_a_confidence_is_taken_as_it_is_given(
+async def test_confidence_of_a_row_becomes_the_confidence_of_its_fact(
     store: SQLiteFactStore, given: object, confidence: float
 ) -> None:
     (fact,) = await promote(store, TEA | {"confidence": given})
@@ -390,14 +390,14 @@ async def test_incomplete_row_is_refused_and_nothing_is_promoted(
     assert await rows_in(store) == 0
 
 
-async def test_numbers_become_texts(store: SQLiteFactStore) -> None:
+async def test_numbers_and_booleans_become_texts(store: SQLiteFactStore) -> None:
     rows = [("is_aged", 42), ("weighs", Decimal("61.5")), ("sleeps", 7.5), ("is_here", True)]
-    await promote(store, *(row("alice", predicate, what) for predicate, what in rows))
+    await promote(store, *(row("alice", predicate, value) for predicate, value in rows))
 
     assert await objects(store) == {"42", "61.5", "7.5", "True"}
 
 
-async def test_more_rows_than_fit_are_refused(store: SQLiteFactStore) -> None:
+async def test_too_many_rows_are_refused(store: SQLiteFactStore) -> None:
     graph = FakeGraphStore(*[TEA] * (MOST_ROWS + 1))
 
     with pytest.raises(PromotionError, match="more than"):
@@ -420,7 +420,7 @@ async def test_several_objects_of_one_predicate_are_all_promoted(store: SQLiteFa
 
     assert await objects(store) == {"bob", "carol", "dave"}
     assert await rows_in(store) == before
-    await proven(store)
+    await verify_and_replay(store)
 
 
 async def test_equal_triples_of_two_ids_are_two_facts(
@@ -454,15 +454,15 @@ async def test_changed_triple_changes_its_one_fact(
     assert await store.query(ANYTHING) == [after]
     records = await store.reads.records_of(after.id)
     assert [record.kind for record in records] == ["add", "update"]
-    await proven(store)
+    await verify_and_replay(store)
 
 
 async def test_triple_that_changes_again_changes_its_one_fact(
     store: SQLiteFactStore,
 ) -> None:
-    for what in ("Berlin", "Paris", "Berlin"):
-        await promote(store, row("alice", "lives_in", what, triple_id="home"))
-        assert await objects(store) == {what}
+    for city in ("Berlin", "Paris", "Berlin"):
+        await promote(store, row("alice", "lives_in", city, triple_id="home"))
+        assert await objects(store) == {city}
 
 
 async def test_two_rules_that_disagree_are_both_promoted_once(store: SQLiteFactStore) -> None:
@@ -480,27 +480,27 @@ async def test_two_rules_that_disagree_are_both_promoted_once(store: SQLiteFactS
 
 @pytest.mark.parametrize("seconds", [1, 500])
 async def test_episodes_and_triples_do_not_compete(store: SQLiteFactStore, seconds: int) -> None:
-    await tell(store, "e1", seconds, subject="alice", predicate="lives_in", object="Rome")
+    await fire_episode(store, "e1", seconds, subject="alice", predicate="lives_in", object="Rome")
 
     await promote(store, row("alice", "lives_in", "Berlin"))
 
     assert await objects(store) == {"Berlin", "Rome"}
-    await proven(store)
+    await verify_and_replay(store)
 
 
-async def test_an_episode_that_deletes_a_key_deletes_its_older_triples(
+async def test_episode_that_deletes_a_key_deletes_its_older_triples(
     store: SQLiteFactStore,
 ) -> None:
     await promote(store, row("alice", "lives_in", "Berlin"))
 
-    await tell(store, "e1", 500, subject="alice", predicate="lives_in", intent="delete")
+    await fire_episode(store, "e1", 500, subject="alice", predicate="lives_in", intent="delete")
     await promote(store, row("alice", "lives_in", "Berlin"), clock=FakeClock(at(600)))
 
     assert await objects(store) == set()
-    await proven(store)
+    await verify_and_replay(store)
 
 
-async def test_a_triple_that_a_person_retracted_is_not_promoted_again(
+async def test_triple_that_a_person_retracted_is_not_promoted_again(
     store: SQLiteFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
@@ -512,7 +512,7 @@ async def test_a_triple_that_a_person_retracted_is_not_promoted_again(
 
     assert await store.query(ANYTHING) == []
     assert await rows_in(store) == rows
-    await proven(store)
+    await verify_and_replay(store)
 
 
 async def test_retracted_triple_with_another_object_is_promoted(
@@ -526,7 +526,7 @@ async def test_retracted_triple_with_another_object_is_promoted(
     assert await objects(store) == {"mate"}
 
 
-async def test_a_triple_that_its_program_removed_is_not_promoted_again(
+async def test_triple_that_a_program_unpinned_is_not_promoted_again(
     store: SQLiteFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
@@ -554,7 +554,7 @@ async def test_correction_of_a_promoted_fact_stays_current(
     assert await rows_in(store) == rows
 
 
-async def test_a_persons_fact_stays_beside_the_promoted_one(store: SQLiteFactStore) -> None:
+async def test_manual_fact_and_promoted_fact_are_both_current(store: SQLiteFactStore) -> None:
     (fact,) = await promote(store, TEA)
     corrected = fact.model_copy(
         update={"id": "mine", "payload": fact.payload | {"object": "water"}}
@@ -565,7 +565,7 @@ async def test_a_persons_fact_stays_beside_the_promoted_one(store: SQLiteFactSto
     assert await objects(store) == {"tea", "water"}
 
 
-async def test_undone_correction_leaves_the_fact_to_the_graph(
+async def test_graph_promotes_a_triple_again_when_its_retraction_is_undone(
     store: SQLiteFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
@@ -592,7 +592,7 @@ async def test_undo_withdraws_a_whole_promotion_for_good(
     assert await rows_in(store) == rows
     (fact,) = await promote(store, TEA | {"confidence": 0.5})
     assert fact.confidence == 0.5
-    await proven(store)
+    await verify_and_replay(store)
 
 
 async def test_undone_change_restores_the_fact_before_it(store: SQLiteFactStore) -> None:
@@ -602,31 +602,31 @@ async def test_undone_change_restores_the_fact_before_it(store: SQLiteFactStore)
     assert await objects(store) == {"tea"}
     rows = await rows_in(store)
 
-    for what in ("mate", "tea", "mate"):
-        await promote(store, TEA | {"object": what})
+    for drink in ("mate", "tea", "mate"):
+        await promote(store, TEA | {"object": drink})
 
     assert await objects(store) == {"tea"}
     assert await rows_in(store) == rows
 
 
-async def test_the_id_of_another_users_fact_is_left_alone(store: SQLiteFactStore) -> None:
+async def test_promotion_skips_an_id_that_another_users_fact_has(store: SQLiteFactStore) -> None:
     taken = fact_id_for(
         Triple("t1", "alice", "likes", "tea", 1.0), Owner("team", "alice", "rag", "x")
     )
-    await tell(store, taken, 1, user="mallory", subject="a", predicate="b", object="theirs")
+    await fire_episode(store, taken, 1, user="mallory", subject="a", predicate="b", object="theirs")
 
     (other,) = await promote(store, TEA, WORK)
 
     assert other.payload["object"] == "Acme"
     (theirs,) = await store.query(FactPattern(user="mallory"))
     assert (theirs.id, theirs.payload["object"]) == (taken, "theirs")
-    await proven(store)
+    await verify_and_replay(store)
 
 
-async def test_erased_scope_gets_no_facts_again(store: SQLiteFactStore) -> None:
+async def test_erased_scope_gets_no_promoted_facts(store: SQLiteFactStore) -> None:
     await promote(store, TEA)
-    reach = ScopeFilter.of("alice", None, None)
-    await store.erasures.forget(reach, moment=10**15, at=at(20), by="me", dry_run=False)
+    scope = ScopeFilter.of("alice", None, None)
+    await store.erasures.forget(scope, moment=10**15, at=at(20), by="me", dry_run=False)
 
     assert await promote(store, TEA, WORK, clock=FakeClock(at(10**7))) == []
 
@@ -652,7 +652,7 @@ async def test_value_that_is_not_a_fact_store_is_refused_before_the_query() -> N
 
     with pytest.raises(PromotionError, match="a FakeGraphStore is not a fact store"):
         await PromoteTriplesToFacts(
-            graph, graph, None, filter_cypher=BARE, rule_id="r", agent_id="a"  # type: ignore[arg-type]  # the point
+            graph, graph, None, filter_cypher=BARE, rule_id="r", agent_id="a"  # type: ignore[arg-type]  # the test needs it
         )  # fmt: skip
 
     assert graph.queries == []
@@ -667,35 +667,35 @@ async def test_fact_without_a_user_has_an_empty_user(store: SQLiteFactStore) -> 
 
 
 @pytest.mark.parametrize("named", [{"rule_id": ""}, {"rule_id": "a\0"}, {"user": "\ud800"}])
-async def test_a_name_that_no_ledger_keeps_is_refused(
+async def test_id_that_the_ledger_cannot_store_is_refused(
     store: SQLiteFactStore, named: dict[str, str]
 ) -> None:
     with pytest.raises(PromotionError, match="rule_id must be non-empty"):
         await promote(store, TEA, **named)
 
 
-async def test_a_rehearsal_writes_nothing(store: SQLiteFactStore) -> None:
+async def test_dry_run_writes_nothing(store: SQLiteFactStore) -> None:
     fact = Fact(
         id="graph:1", user="u", agent="a",
         payload={"subject": "s", "predicate": "p", "object": "o"},
         lineage=[{"triple_id": "1"}], confidence=1.0, pinned_at=START,
     )  # fmt: skip
 
-    done = await store.promote([fact], rule_id="team", dry_run=True)
+    promoted = await store.promote([fact], rule_id="team", dry_run=True)
 
-    assert len(done.facts) == 1
+    assert len(promoted.facts) == 1
     assert await store.query(ANYTHING) == []
     assert await rows_in(store) == 0
 
 
-SAID = st.tuples(st.sampled_from("st"), st.sampled_from("xyz"), st.sampled_from("12"))
+STATEMENTS = st.tuples(st.sampled_from("st"), st.sampled_from("xyz"), st.sampled_from("12"))
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("promote"), st.lists(SAID, max_size=3)),
-        st.tuples(st.just("unpin"), SAID),
-        st.tuples(st.just("pin"), SAID),
+        st.tuples(st.just("promote"), st.lists(STATEMENTS, max_size=3)),
+        st.tuples(st.just("unpin"), STATEMENTS),
+        st.tuples(st.just("pin"), STATEMENTS),
         st.tuples(st.just("undo"), st.integers(0, 9)),
-        st.tuples(st.just("episode"), SAID),
+        st.tuples(st.just("episode"), STATEMENTS),
     ),
     min_size=1,
     max_size=8,
@@ -704,9 +704,11 @@ STEPS = st.lists(
 
 def _consistent_rows(triples: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """Return rows without contradictions: one object for each subject, one triple for each id."""
-    by_subject = {subject: (subject, what, id) for subject, what, id in triples}
+    by_subject = {subject: (subject, object_, id) for subject, object_, id in triples}
     by_id = {id: triple for triple in by_subject.values() for id in triple[2:]}
-    return [row(subject, "is", what, triple_id=id) for id, (subject, what, _) in by_id.items()]
+    return [
+        row(subject, "is", object_, triple_id=id) for id, (subject, object_, _) in by_id.items()
+    ]
 
 
 @pytest.mark.sampled
@@ -715,26 +717,26 @@ def _consistent_rows(triples: Sequence[tuple[str, str, str]]) -> list[dict[str, 
 def test_promoting_twice_equals_promoting_once_and_keeps_manual_edits(
     steps: list[tuple[str, Any]],
 ) -> None:
-    asyncio.run(_played(steps))
+    asyncio.run(_run_steps(steps))
 
 
-async def _played(steps: list[tuple[str, Any]]) -> None:
+async def _run_steps(steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         clock = FakeClock()
         path = Path(folder) / "facts.db"
         async with SQLiteFactStore(path, synchronous="normal", clock=clock) as store:
             await store.bootstrap()
-            for number, (what, values) in enumerate(steps, 1):
+            for number, (action, values) in enumerate(steps, 1):
                 clock.advance(10)
-                await _step(store, clock, number, what, values)
-            await proven(store)
+                await _run_step(store, clock, number, action, values)
+            await verify_and_replay(store)
 
 
-async def _step(
-    store: SQLiteFactStore, clock: FakeClock, number: int, what: str, values: Any
+async def _run_step(
+    store: SQLiteFactStore, clock: FakeClock, number: int, action: str, values: Any
 ) -> None:
     facts = {fact.id: fact for fact in await store.query(ANYTHING)}
-    match what:
+    match action:
         case "promote":
             pinned = {id for id in facts if id.startswith("mine")}
             await promote(store, *_consistent_rows(values), clock=clock)
@@ -764,6 +766,6 @@ async def _step(
                 await store.ledger.undo(firing_id, at=clock.now(), by="me", dry_run=False)
         case _:
             seconds = int((clock.now() - START).total_seconds())
-            await tell(
+            await fire_episode(
                 store, f"e{number}", seconds, subject=values[0], predicate="is", object=values[1]
             )

@@ -1,4 +1,4 @@
-"""The Fathom engine as a sink: real CLIPS where Python lets it be installed."""
+"""The Fathom engine as a sink, with real CLIPS where it can be installed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DOUBTS = {
 def pack_of(folder: Path, **kinds: Any) -> Path:
     for kind, document in kinds.items():
         (folder / "pack" / kind).mkdir(parents=True, exist_ok=True)
-        (folder / "pack" / kind / "one.yaml").write_text(json.dumps(document))
+        (folder / "pack" / kind / "pack.yaml").write_text(json.dumps(document))
     return folder / "pack"
 
 
@@ -64,7 +64,7 @@ def slots_in(template: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {"templates": [{"name": NAME, "slots": template, **more}]}
 
 
-def fitting(**changed: Any) -> list[dict[str, Any]]:
+def slots_that_fit(**changed: Any) -> list[dict[str, Any]]:
     names = [*SLOTS, "_origin", "_source", "_run_id", "_step", "_confidence", "_timestamp"]
     types = {"seq": "integer", "_step": "integer"} | changed
     return [{"name": name, "type": types.get(name, "string")} for name in names]
@@ -86,19 +86,19 @@ async def publish(sink: FathomSink, seq: int = 1, **other: Any) -> None:
     await sink.assert_with_provenance(FACT, slots_of(promoted), bundle_of(promoted))
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_the_extra_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fathom", None)
     with pytest.raises(ExtraMissingError, match=r"Python 3\.12.*slumberd\[fathom\]") as caught:
         engine_of()
     assert caught.value.extra == "fathom"
 
 
-def test_template_is_named_without_dots() -> None:
+def test_name_of_a_template_has_no_dots() -> None:
     assert template_of("stargraph.evidence") == "stargraph-evidence"
 
 
 @needs_fathom
-async def test_rules_of_a_pack_fire_on_what_is_asserted_and_once(tmp_path: Path) -> None:
+async def test_rules_of_a_pack_fire_once_on_an_assertion(tmp_path: Path) -> None:
     sink = FathomSink(engine_of(pack_of(tmp_path, **DOUBTS)), run_rules=True)
     with capture_logs() as logs:
         await publish(sink, 1)
@@ -129,7 +129,7 @@ async def test_engine_that_is_not_run_fires_no_rule(tmp_path: Path) -> None:
 
 @needs_fathom
 def test_template_of_a_pack_replaces_the_default(tmp_path: Path) -> None:
-    more = [*fitting(rule="symbol"), {"name": "seen", "type": "string", "default": "no"}]
+    more = [*slots_that_fit(rule="symbol"), {"name": "seen", "type": "string", "default": "no"}]
     pack = pack_of(tmp_path, templates=slots_in(more, ttl=60))
     engine = engine_of(pack)
     assert engine.template_registry[NAME].ttl == 60
@@ -139,14 +139,16 @@ def test_template_of_a_pack_replaces_the_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("template", "problem"),
     [
-        pytest.param(fitting()[1:], "has no slot 'seq'", id="a slot is missing"),
+        pytest.param(slots_that_fit()[1:], "has no slot 'seq'", id="a slot is missing"),
         pytest.param(
-            [*fitting(), {"name": "more", "type": "string", "required": True}],
+            [*slots_that_fit(), {"name": "more", "type": "string", "required": True}],
             "requires slot 'more'",
-            id="one more is required",
+            id="another slot is required",
         ),
-        pytest.param(fitting(seq="string"), "'seq'.*cannot be of type string", id="a number"),
-        pytest.param(fitting(user="float"), "'user'.*cannot be of type float", id="a text"),
+        pytest.param(
+            slots_that_fit(seq="string"), "'seq'.*cannot be of type string", id="a number"
+        ),
+        pytest.param(slots_that_fit(user="float"), "'user'.*cannot be of type float", id="a text"),
     ],
 )
 def test_template_that_does_not_fit_is_refused(
@@ -174,7 +176,7 @@ async def test_value_that_a_template_refuses_is_not_quoted(
     tmp_path: Path,
 ) -> None:
     slots = [{**slot, **({"allowed_values": ["bob"]} if slot["name"] == "user" else {})}
-             for slot in fitting()]  # fmt: skip
+             for slot in slots_that_fit()]  # fmt: skip
     sink = FathomSink(engine_of(pack_of(tmp_path, templates=slots_in(slots))))
     with pytest.raises(ProvenanceError) as caught:
         await publish(sink)
@@ -201,8 +203,8 @@ def test_promoted_triples_have_a_template() -> None:
     assert set(engine.template_registry) == {NAME, "stargraph-evidence"}
 
 
-class Slow:
-    """An engine that takes its time, in whatever thread."""
+class SlowEngine:
+    """An engine whose assertions wait for the test."""
 
     def __init__(self) -> None:
         self.template_registry: dict[str, Any] = {}
@@ -223,8 +225,8 @@ class Slow:
         raise NotImplementedError
 
 
-async def test_engine_blocks_neither_the_loop_nor_more_than_one_thread() -> None:
-    engine = Slow()
+async def test_engine_blocks_one_thread_only_and_not_the_loop() -> None:
+    engine = SlowEngine()
     sink = FathomSink(engine)
     async with asyncio.TaskGroup() as group:
         asserting = [group.create_task(publish(sink)) for _ in range(3)]
@@ -234,4 +236,4 @@ async def test_engine_blocks_neither_the_loop_nor_more_than_one_thread() -> None
     engine.go_on.set()
     await publish(sink)
     await sink.close()
-    assert engine.calls == 2  # those that had not begun when they were let go never did
+    assert engine.calls == 2  # two assertions were cancelled before they began

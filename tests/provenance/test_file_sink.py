@@ -44,7 +44,7 @@ async def publish(sink: FileSink, subject: str) -> None:
     await sink.assert_with_provenance("fact", {"subject": subject}, BUNDLE)
 
 
-async def test_line_holds_the_assertion_and_its_provenance(tmp_path: Path, sink: FileSink) -> None:
+async def test_line_has_the_assertion_and_its_provenance(tmp_path: Path, sink: FileSink) -> None:
     await publish(sink, "née\n")
     [line] = (tmp_path / "provenance.jsonl").read_bytes().splitlines()
     assert orjson.loads(line) == {
@@ -61,7 +61,7 @@ async def test_line_holds_the_assertion_and_its_provenance(tmp_path: Path, sink:
     }
 
 
-async def test_file_is_for_owner_and_group(tmp_path: Path, sink: FileSink) -> None:
+async def test_file_has_no_permissions_for_others(tmp_path: Path, sink: FileSink) -> None:
     await publish(sink, "a")
     assert stat.S_IMODE((tmp_path / "provenance.jsonl").stat().st_mode) & 0o027 == 0
 
@@ -109,7 +109,7 @@ async def test_partial_writes_leave_whole_lines(
     assert lines_of(tmp_path / "provenance.jsonl") == ["a", "b"]
 
 
-async def test_full_disk_is_reported(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_raises_an_error(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 

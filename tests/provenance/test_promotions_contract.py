@@ -1,4 +1,4 @@
-"""The contract of what a publisher reads: pages without gaps, and a position for each reader."""
+"""The contract of `Promotions`: pages without gaps, and a position for each reader."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class PromotedEpisodes(Protocol):
     @property
     def ledger(self) -> Promotions: ...
     async def promote(self, count: int) -> None: ...
-    async def forget(self) -> None: ...
+    async def erase(self) -> None: ...
 
 
-class Faked:
-    """The fake, which numbers a firing's own row, too."""
+class FakeLedger:
+    """The fake; like a store, it numbers the row of a firing too."""
 
     def __init__(self) -> None:
         self.ledger = FakePromotions()
@@ -37,13 +37,13 @@ class Faked:
     async def promote(self, count: int) -> None:
         self.ledger.promote(False, *[True] * count)
 
-    async def forget(self) -> None:
+    async def erase(self) -> None:
         self.ledger.erased |= {row.seq for row in self.ledger.rows if row}
         self.ledger.promote(False)
 
 
-class Stored:
-    """A store, with episodes that no other replaces."""
+class StoredLedger:
+    """A store with episodes that replace no other."""
 
     def __init__(self, store: SQLiteFactStore) -> None:
         self.ledger = store.promotion_feed
@@ -55,9 +55,9 @@ class Stored:
         versions = [said(f"e{seq}", seq) for seq in range(first, self._newest + 1)]
         await fire(self._store, ALL, versions)
 
-    async def forget(self) -> None:
-        reach, moment = ScopeFilter.of("alice", None, None), microseconds(at(9_999))
-        await self._store.erasures.forget(reach, moment=moment, at=at(200), by="me", dry_run=False)
+    async def erase(self) -> None:
+        scope, moment = ScopeFilter.of("alice", None, None), microseconds(at(9_999))
+        await self._store.erasures.forget(scope, moment=moment, at=at(200), by="me", dry_run=False)
 
 
 @pytest.fixture(params=["fake", "sqlite"])
@@ -65,11 +65,11 @@ async def promoted(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[PromotedEpisodes]:
     if request.param == "fake":
-        yield Faked()
+        yield FakeLedger()
         return
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
-        yield Stored(store)
+        yield StoredLedger(store)
 
 
 async def seqs_of(promoted: PromotedEpisodes, after: int, limit: int) -> tuple[list[int], int]:
@@ -98,7 +98,7 @@ async def test_page_at_the_end_is_empty(promoted: PromotedEpisodes) -> None:
 async def test_erased_promotion_is_not_published(promoted: PromotedEpisodes) -> None:
     await promoted.promote(2)
     assert await promoted.ledger.is_publishable(2)
-    await promoted.forget()
+    await promoted.erase()
     assert not await promoted.ledger.is_publishable(2)
     assert await seqs_of(promoted, 0, 100) == ([], 4)
 

@@ -39,16 +39,16 @@ needs_fathom = pytest.mark.skipif(
 )
 
 
-class Kept(Protocol):
-    """A sink, and a way to see what it keeps."""
+class InspectedSink(Protocol):
+    """A sink, and the assertions that it stores."""
 
     @property
     def sink(self) -> ProvenanceSink: ...
     def stored(self) -> StoredSlots: ...
 
 
-class Faked:
-    """The fake, and what it keeps."""
+class InspectedFake:
+    """The fake, and its assertions."""
 
     def __init__(self) -> None:
         self.sink = FakeSink()
@@ -57,7 +57,7 @@ class Faked:
         return [slots for template, slots in self.sink.told if template == TEMPLATE]
 
 
-class Filed:
+class InspectedFile:
     """A file, and its lines."""
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class Filed:
         return [line["slots"] for line in lines if line["template"] == TEMPLATE]
 
 
-class Reasoned:
+class InspectedEngine:
     """An engine, and its facts."""
 
     def __init__(self) -> None:
@@ -84,14 +84,14 @@ class Reasoned:
 
 
 @asynccontextmanager
-async def opened(kind: str) -> AsyncIterator[Kept]:
+async def open_sink(kind: str) -> AsyncIterator[InspectedSink]:
     with TemporaryDirectory() as folder:
         if kind == "fake":
-            yield Faked()
+            yield InspectedFake()
             return
-        opened_sink = Filed(Path(folder)) if kind == "file" else Reasoned()
-        yield opened_sink
-        await opened_sink.sink.close()
+        inspected = InspectedFile(Path(folder)) if kind == "file" else InspectedEngine()
+        yield inspected
+        await inspected.sink.close()
 
 
 KINDS = ["fake", "file", pytest.param("fathom", marks=needs_fathom)]
@@ -121,9 +121,9 @@ def stored_form(slots: dict[str, object], bundle: ProvenanceBundle) -> dict[str,
 
 @on_every_sink
 async def test_sink_implements_the_protocol(kind: str) -> None:
-    async with opened(kind) as opened_sink:
-        assert isinstance(opened_sink.sink, ProvenanceSink)
-        method = type(opened_sink.sink).assert_with_provenance
+    async with open_sink(kind) as inspected:
+        assert isinstance(inspected.sink, ProvenanceSink)
+        method = type(inspected.sink).assert_with_provenance
         assert inspect.iscoroutinefunction(method)
         assert [*inspect.signature(method).parameters] == [
             "self", "template", "slots", "provenance",
@@ -131,12 +131,12 @@ async def test_sink_implements_the_protocol(kind: str) -> None:
 
 
 @on_every_sink
-async def test_sink_keeps_an_assertion_and_its_provenance(kind: str) -> None:
-    async with opened(kind) as opened_sink:
+async def test_sink_stores_an_assertion_and_its_provenance(kind: str) -> None:
+    async with open_sink(kind) as inspected:
         given = (slots(), bundle(run_id=UUID(int=7), origin=Kind.GRAPH, confidence=1))
-        await opened_sink.sink.assert_with_provenance(TEMPLATE, *given)
-        [stored] = opened_sink.stored()
-        if kind == "fathom":  # all of its slots are texts, but for the numbers of rows
+        await inspected.sink.assert_with_provenance(TEMPLATE, *given)
+        [stored] = inspected.stored()
+        if kind == "fathom":  # all of its slots are texts, except the numbers of rows
             assert stored.pop("_confidence") == "1"
             assert stored | {"_confidence": 1} == stored_form(*given)
         else:
@@ -144,11 +144,11 @@ async def test_sink_keeps_an_assertion_and_its_provenance(kind: str) -> None:
 
 
 @on_every_sink
-async def test_repeated_assertion_is_the_same(kind: str) -> None:
-    async with opened(kind) as opened_sink:
+async def test_sink_stores_a_repeated_assertion_unchanged(kind: str) -> None:
+    async with open_sink(kind) as inspected:
         for _ in range(3):
-            await opened_sink.sink.assert_with_provenance(TEMPLATE, slots(), bundle())
-        stored = opened_sink.stored()
+            await inspected.sink.assert_with_provenance(TEMPLATE, slots(), bundle())
+        stored = inspected.stored()
         assert all(line == stored_form(slots(), bundle()) for line in stored)
         assert 1 <= len(stored) <= 3
 
@@ -169,17 +169,21 @@ async def test_repeated_assertion_is_the_same(kind: str) -> None:
             "_timestamp",
             id="naive",
         ),
-        pytest.param(lambda: (slots(), bundle(confidence=0.3)), "_confidence", id="a float of it"),
+        pytest.param(
+            lambda: (slots(), bundle(confidence=0.3)),
+            "_confidence",
+            id="a confidence that is a float",
+        ),
     ],
 )
 async def test_assertion_that_cannot_be_stored_is_refused_whole(
     kind: str, forged: Callable[[], tuple[dict[str, object], ProvenanceBundle]], slot: str
 ) -> None:
-    async with opened(kind) as opened_sink:
+    async with open_sink(kind) as inspected:
         with pytest.raises(ProvenanceError) as caught:
-            await opened_sink.sink.assert_with_provenance(TEMPLATE, *forged())
+            await inspected.sink.assert_with_provenance(TEMPLATE, *forged())
         assert caught.value.slot == slot
-        assert opened_sink.stored() == []
+        assert inspected.stored() == []
 
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -193,12 +197,12 @@ HOSTILE = st.sampled_from(
 @given(triples=st.lists(st.tuples(TEXT | HOSTILE, HOSTILE | TEXT, TEXT), max_size=4))
 def test_every_text_is_stored_unchanged(kind: str, triples: list[tuple[str, str, str]]) -> None:
     async def main() -> None:
-        async with opened(kind) as opened_sink:
+        async with open_sink(kind) as inspected:
             given = [slots(subject=s, predicate=p, object=o) for s, p, o in triples]
-            for each in given:
-                await opened_sink.sink.assert_with_provenance(TEMPLATE, each, bundle())
-            expected = [stored_form(each, bundle()) for each in given]
-            found = opened_sink.stored()
+            for assertion in given:
+                await inspected.sink.assert_with_provenance(TEMPLATE, assertion, bundle())
+            expected = [stored_form(assertion, bundle()) for assertion in given]
+            found = inspected.stored()
             assert all(line in found for line in expected)
             assert all(line in expected for line in found)
 
@@ -207,10 +211,10 @@ def test_every_text_is_stored_unchanged(kind: str, triples: list[tuple[str, str,
 
 @on_every_sink
 async def test_sink_accepts_concurrent_assertions(kind: str) -> None:
-    async with opened(kind) as opened_sink:
+    async with open_sink(kind) as inspected:
         async with asyncio.TaskGroup() as group:
             for step in range(50):
                 group.create_task(
-                    opened_sink.sink.assert_with_provenance(TEMPLATE, slots(), bundle(step=step))
+                    inspected.sink.assert_with_provenance(TEMPLATE, slots(), bundle(step=step))
                 )
-        assert sorted(line["_step"] for line in opened_sink.stored()) == [*range(50)]
+        assert sorted(line["_step"] for line in inspected.stored()) == [*range(50)]

@@ -1,4 +1,4 @@
-"""The publisher publishes in order and at least once, whatever a sink does, and blocks nothing."""
+"""The publisher publishes in order, at least once, with any failure of the sink."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POLICY = DeliveryPolicy("file", timeout_seconds=60, retry_seconds=8)
 IMPATIENT = DeliveryPolicy("file", timeout_seconds=0.001, retry_seconds=8)
 
 
-class Round:
+class Delivery:
     """A ledger, a sink, and a publisher between them."""
 
     def __init__(self, *kinds: bool, policy: DeliveryPolicy = POLICY) -> None:
@@ -46,7 +46,7 @@ class Round:
         self.publisher = ProvenancePublisher(self.ledger, self.sink, self.clock, self.policy)
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """The saved position, and the number of refused rows."""
         return self.ledger.places.get(self.policy.reader, (0, 0))
 
@@ -54,25 +54,25 @@ class Round:
         """End all failures."""
         self.sink.fault, self.sink.hangs, self.ledger.fault = None, False, None
 
-    async def to_the_end(self) -> None:
+    async def publish_all(self) -> None:
         """Let time pass until everything is published."""
-        while (rest := await self.publisher.publish_page()) != POLL_SECONDS:
-            self.clock.advance(rest)
+        while (pause := await self.publisher.publish_page()) != POLL_SECONDS:
+            self.clock.advance(pause)
 
 
-async def test_every_promotion_is_published_in_order_and_the_position_saved() -> None:
-    setup = Round(False, True, False, True, True)
+async def test_publisher_publishes_every_promotion_in_order_and_saves_its_position() -> None:
+    setup = Delivery(False, True, False, True, True)
 
-    rest = await setup.publisher.publish_page()
+    pause = await setup.publisher.publish_page()
 
-    assert rest == 0.0
+    assert pause == 0.0
     assert setup.sink.seqs == [2, 4, 5]
-    assert setup.place == (5, 0)
+    assert setup.position == (5, 0)
     assert await setup.publisher.publish_page() == POLL_SECONDS
 
 
-async def test_promotion_carries_where_it_comes_from() -> None:
-    setup = Round(policy=DeliveryPolicy("file", template="evidence"))
+async def test_assertion_of_a_promotion_has_its_slots_and_its_provenance() -> None:
+    setup = Delivery(policy=DeliveryPolicy("file", template="evidence"))
     setup.ledger.rows = [
         promotion(1, rule_id="9.lives", firing_id="9.lives@1", confidence=0.1, replaces=("e0",))
     ]
@@ -88,24 +88,24 @@ async def test_promotion_carries_where_it_comes_from() -> None:
     }  # fmt: skip
 
 
-async def test_a_new_publisher_continues_at_the_saved_position() -> None:
-    setup = Round(True, True)
-    await setup.to_the_end()
+async def test_new_publisher_continues_at_the_saved_position() -> None:
+    setup = Delivery(True, True)
+    await setup.publish_all()
     setup.ledger.promote(True)
     setup.begin()
-    await setup.to_the_end()
+    await setup.publish_all()
     assert setup.sink.seqs == [1, 2, 3]
 
 
-async def test_pages_are_bounded_and_follow_at_once() -> None:
-    setup = Round(*[True] * (2 * PAGE_ROWS + 1))
+async def test_pages_are_bounded_and_follow_without_a_pause() -> None:
+    setup = Delivery(*[True] * (2 * PAGE_ROWS + 1))
     assert [await setup.publisher.publish_page() for _ in range(4)] == [0.0, 0.0, 0.0, POLL_SECONDS]
     assert setup.sink.seqs == list(range(1, 2 * PAGE_ROWS + 2))
     assert setup.ledger.longest == PAGE_ROWS
 
 
-async def test_failing_sink_is_retried_after_longer_and_longer_pauses() -> None:
-    setup = Round(True, True)
+async def test_publisher_retries_a_failing_sink_after_growing_pauses() -> None:
+    setup = Delivery(True, True)
     setup.sink.fault = OSError("down")
     pauses = []
     with capture_logs() as logs:
@@ -114,7 +114,7 @@ async def test_failing_sink_is_retried_after_longer_and_longer_pauses() -> None:
             assert await setup.publisher.publish_page() == pauses[-1]  # too early
             setup.clock.advance(pauses[-1])
         setup.sink.fault = None
-        await setup.to_the_end()
+        await setup.publish_all()
     assert pauses == [1, 2, 4, 8, 8, 8]
     assert setup.sink.seqs == [1, 2]
     assert [line["event"] for line in logs] == ["provenance.failed", "provenance.resumed"]
@@ -138,43 +138,43 @@ async def test_progress_of_the_sink_resets_the_pause() -> None:
                 raise OSError("again")
             await super().assert_with_provenance(template, slots, provenance)
 
-    setup = Round(*[True] * 5)
+    setup = Delivery(*[True] * 5)
     setup.sink = FailsEverySecondCall()
     setup.begin()
     with capture_logs() as logs:
         for _ in range(4):
             assert await setup.publisher.publish_page() == FIRST_RETRY_SECONDS
             setup.clock.advance(FIRST_RETRY_SECONDS)
-        await setup.to_the_end()
+        await setup.publish_all()
     assert setup.sink.seqs == [1, 2, 3, 4, 5]
     assert [line["event"] for line in logs] == ["provenance.failed", "provenance.resumed"]
 
 
 async def test_assertions_before_a_failure_are_not_repeated() -> None:
-    setup = Round(True, True, True)
+    setup = Delivery(True, True, True)
     setup.sink.fault = None
     await setup.publisher.publish_page()
     setup.ledger.promote(True, True)
     setup.sink.hangs = True
     setup.publisher = ProvenancePublisher(setup.ledger, setup.sink, setup.clock, IMPATIENT)
     await setup.publisher.publish_page()
-    assert setup.place == (3, 0)
+    assert setup.position == (3, 0)
 
 
-async def test_sink_that_never_answers_is_abandoned_in_time() -> None:
-    setup = Round(True, policy=IMPATIENT)
+async def test_publisher_abandons_a_sink_after_its_time_limit() -> None:
+    setup = Delivery(True, policy=IMPATIENT)
     setup.sink.hangs = True
     with capture_logs() as logs:
         await setup.publisher.publish_page()
         setup.sink.hangs = False
-        await setup.to_the_end()
+        await setup.publish_all()
     assert setup.sink.seqs == [1]
     assert logs[0]["error"] == "TimeoutError"
     assert logs[0]["message"] == "no answer within 0.001 s"
 
 
-async def test_a_sink_that_cancels_itself_does_not_end_the_publisher() -> None:
-    setup = Round(True)
+async def test_sink_that_cancels_itself_does_not_end_the_publisher() -> None:
+    setup = Delivery(True)
     setup.sink.fault = asyncio.CancelledError()
     with capture_logs() as logs:
         assert await setup.publisher.publish_page() == FIRST_RETRY_SECONDS
@@ -182,12 +182,12 @@ async def test_a_sink_that_cancels_itself_does_not_end_the_publisher() -> None:
 
 
 async def test_refused_row_is_skipped_and_counted() -> None:
-    setup = Round(True, True, True)
+    setup = Delivery(True, True, True)
     setup.ledger.rows[1] = promotion(2, subject="a\0b")
     with capture_logs() as logs:
-        await setup.to_the_end()
+        await setup.publish_all()
     assert setup.sink.seqs == [1, 3]
-    assert setup.place == (3, 1)
+    assert setup.position == (3, 1)
     assert [(line["event"], line["seq"], line["slot"]) for line in logs] == [
         ("provenance.refused", 2, "subject")
     ]
@@ -195,12 +195,12 @@ async def test_refused_row_is_skipped_and_counted() -> None:
     setup.sink.fault = ProvenanceError("object", "is not for us")
     setup.begin()
     await setup.publisher.publish_page()
-    assert setup.place == (4, 2)
+    assert setup.position == (4, 2)
 
 
-async def test_a_row_that_is_erased_meanwhile_is_not_published() -> None:
-    class Forgetting(FakeSink):
-        """While it takes the first row, the second is forgotten."""
+async def test_row_that_is_erased_during_its_page_is_not_published() -> None:
+    class ErasingSink(FakeSink):
+        """Erases the second row during the first assertion."""
 
         async def assert_with_provenance(
             self, template: str, slots: Any, provenance: ProvenanceBundle
@@ -208,77 +208,77 @@ async def test_a_row_that_is_erased_meanwhile_is_not_published() -> None:
             await super().assert_with_provenance(template, slots, provenance)
             setup.ledger.erased.add(2)
 
-    setup = Round(True, True, True)
-    setup.sink = Forgetting()
+    setup = Delivery(True, True, True)
+    setup.sink = ErasingSink()
     setup.begin()
-    await setup.to_the_end()
+    await setup.publish_all()
     assert setup.sink.seqs == [1, 3]
 
 
-async def test_a_sink_that_starts_empty_gets_current_facts_and_then_every_promotion() -> None:
-    setup = Round(*[True] * 5, policy=DeliveryPolicy("fathom", starts_empty=True))
-    await setup.to_the_end()
+async def test_sink_that_starts_empty_gets_current_facts_and_then_every_promotion() -> None:
+    setup = Delivery(*[True] * 5, policy=DeliveryPolicy("fathom", starts_empty=True))
+    await setup.publish_all()
     setup.ledger.standing = {2, 5}
     setup.begin()
     setup.sink.told.clear()
     await setup.publisher.publish_page()
     setup.ledger.promote(True, True)
-    await setup.to_the_end()
+    await setup.publish_all()
     assert setup.sink.seqs == [2, 5, 6, 7]
-    assert setup.place == (7, 0)
+    assert setup.position == (7, 0)
 
 
 async def test_sink_that_starts_empty_gets_later_promotions_even_of_removed_facts() -> None:
-    setup = Round(policy=DeliveryPolicy("fathom", starts_empty=True))
+    setup = Delivery(policy=DeliveryPolicy("fathom", starts_empty=True))
     setup.ledger.promote(True, True)
     setup.ledger.standing = {1}
     setup.sink.fault = OSError("not yet")
     await setup.publisher.publish_page()
     setup.ledger.promote(True)  # row 3 is no longer current when it is read
     setup.sink.fault = None
-    await setup.to_the_end()
+    await setup.publish_all()
     assert setup.sink.seqs == [1, 3]
 
 
-async def test_ledger_that_cannot_be_read_is_read_later() -> None:
-    setup = Round(True)
+async def test_publisher_retries_a_ledger_that_cannot_be_read() -> None:
+    setup = Delivery(True)
     setup.ledger.fault = StoreBusyError(FACTS, 5)
     with capture_logs() as logs:
         setup.clock.advance(await setup.publisher.publish_page())
         setup.ledger.fault = None
-        await setup.to_the_end()
+        await setup.publish_all()
     assert setup.sink.seqs == [1]
     assert (logs[0]["event"], logs[0]["rows"], logs[0]["seconds"]) == (
         "provenance.failed", None, None,
     )  # fmt: skip
 
 
-async def test_a_superseded_publisher_ends() -> None:
-    setup = Round(True)
+async def test_superseded_publisher_ends() -> None:
+    setup = Delivery(True)
     setup.ledger.fault = StaleWriterError(FACTS, 1, 2)
     with pytest.raises(StaleWriterError):
         await setup.publisher.run(asyncio.Event())
 
 
 async def test_stop_abandons_a_sink_at_once() -> None:
-    setup, stop = Round(True, True, policy=POLICY), asyncio.Event()
+    setup, stop = Delivery(True, True, policy=POLICY), asyncio.Event()
     setup.sink.hangs = True
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        kept = group.create_task(setup.publisher.run(stop))
+        running = group.create_task(setup.publisher.run(stop))
         await setup.sink.asked.wait()
         stop.set()
-    assert kept.result() is None
-    assert setup.place == (0, 0)
+    assert running.result() is None
+    assert setup.position == (0, 0)
 
 
 async def test_run_publishes_until_it_is_stopped() -> None:
-    setup, stop = Round(True), asyncio.Event()
+    setup, stop = Delivery(True), asyncio.Event()
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         group.create_task(setup.publisher.run(stop))
         await setup.sink.asked.wait()
         stop.set()
     assert setup.sink.seqs == [1]
-    assert setup.place[0] in (0, 1)
+    assert setup.position[0] in (0, 1)
 
 
 STEP = st.one_of(
@@ -287,42 +287,42 @@ STEP = st.one_of(
     st.tuples(st.just("fails"), st.booleans()),
     st.tuples(st.just("hangs"), st.booleans()),
     st.tuples(st.just("ledger fails"), st.just([])),
-    st.tuples(st.just("killed"), st.integers(0, 3)),
+    st.tuples(st.just("kill"), st.integers(0, 3)),
     st.tuples(st.just("time"), st.integers(0, 20)),
     st.tuples(st.just("turn"), st.just([])),
 )
 
 
-async def play(steps: list[tuple[str, Any]]) -> Round:
-    setup = Round(policy=IMPATIENT)
-    for what, how in steps:
-        if what == "turn":
+async def run_steps(steps: list[tuple[str, Any]]) -> Delivery:
+    setup = Delivery(policy=IMPATIENT)
+    for action, argument in steps:
+        if action == "turn":
             await setup.publisher.publish_page()
-        elif what == "killed":
-            await killed(setup, how)
+        elif action == "kill":
+            await kill(setup, argument)
         else:
-            change(setup, what, how)
+            change(setup, action, argument)
     return setup
 
 
-def change(setup: Round, what: str, how: Any) -> None:
-    match what:
+def change(setup: Delivery, action: str, argument: Any) -> None:
+    match action:
         case "promote":
-            setup.ledger.promote(*how)
+            setup.ledger.promote(*argument)
         case "answers":
             setup.recover()
         case "fails":
-            setup.sink.fault, setup.sink.deaf = OSError("down"), how
+            setup.sink.fault, setup.sink.deaf = OSError("down"), argument
         case "hangs":
-            setup.sink.hangs, setup.sink.deaf = True, how
+            setup.sink.hangs, setup.sink.deaf = True, argument
         case "ledger fails":
             setup.ledger.fault = StoreBusyError(FACTS, 5)
         case _:
-            setup.clock.advance(how)
+            setup.clock.advance(argument)
 
 
-async def killed(setup: Round, awaits: int) -> None:
-    """End a turn after so many steps of it, keeping nothing, and begin again."""
+async def kill(setup: Delivery, awaits: int) -> None:
+    """End a turn after some steps without saving its position, and start a new publisher."""
     before = {**setup.ledger.places}
     turn = asyncio.ensure_future(setup.publisher.publish_page())
     for _ in range(awaits):
@@ -332,23 +332,23 @@ async def killed(setup: Round, awaits: int) -> None:
     with suppress(asyncio.CancelledError):
         await turn
     if not done:
-        setup.ledger.places = before  # a kill leaves no time to save it
+        setup.ledger.places = before  # a kill prevents saving
     setup.begin()
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEP, max_size=30))
-def test_whatever_fails_whenever_every_promotion_arrives_in_order(
+def test_every_promotion_arrives_in_order_after_any_failures(
     steps: list[tuple[str, Any]],
 ) -> None:
     async def main() -> None:
         with capture_logs():
-            setup = await play(steps)
+            setup = await run_steps(steps)
             setup.recover()
-            await setup.to_the_end()
+            await setup.publish_all()
         promoted = [row.seq for row in setup.ledger.rows if row]
         first = list(dict.fromkeys(setup.sink.seqs))
         assert first == promoted
-        assert setup.place == (len(setup.ledger.rows), 0)
+        assert setup.position == (len(setup.ledger.rows), 0)
 
     asyncio.run(main())

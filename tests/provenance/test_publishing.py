@@ -1,4 +1,4 @@
-"""A daemon publishes everything to a provenance sink, and a sink never delays the daemon."""
+"""A daemon publishes every promotion to a provenance sink, and the sink never delays it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def put(life: Life, episodes: list[Any]) -> None:
 
 
 def promotions(path: Path) -> list[int]:
-    """Return the numbers of the rows of a ledger that made a fact stand."""
+    """Return the numbers of the ledger rows that made a fact current."""
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute(
             "SELECT seq FROM slumberd_ledger WHERE kind IN (1, 2) ORDER BY seq"
@@ -60,7 +60,7 @@ def promotions(path: Path) -> list[int]:
 
 
 def seqs_in(path: Path) -> list[int]:
-    """Return the numbers of the rows that a file tells of; a line that was cut is none."""
+    """Return the numbers of the ledger rows in a file, without truncated lines."""
     return [line["slots"]["seq"] for line in lines_in(path)]
 
 
@@ -74,16 +74,16 @@ def lines_in(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-async def eventually(true: Callable[[], bool]) -> None:
-    """Wait for what another thread, or the provenance publisher, brings about."""
-    await asyncio.to_thread(wait_until, true)
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until a condition is true, while the daemon runs."""
+    await asyncio.to_thread(wait_until, condition)
 
 
 async def test_daemon_publishes_every_promotion_to_a_file(tmp_path: Path) -> None:
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
     await put(life, FIRST)
     async with life.running():
-        await eventually(lambda: _is_all_told(tmp_path))
+        await eventually(lambda: _is_all_published(tmp_path))
     lines = lines_in(tmp_path / "provenance.jsonl")
     assert [line["slots"]["seq"] for line in lines] == promotions(tmp_path / "facts.db")
     assert {line["template"] for line in lines} == {"slumberd.fact"}
@@ -95,7 +95,7 @@ async def test_next_daemon_continues_at_the_saved_position(tmp_path: Path) -> No
     for episodes in (FIRST, LATER):
         await put(life, episodes)
         async with life.running():
-            await eventually(lambda: _is_all_told(tmp_path))
+            await eventually(lambda: _is_all_published(tmp_path))
     seqs = seqs_in(tmp_path / "provenance.jsonl")
     assert seqs == promotions(tmp_path / "facts.db")
 
@@ -111,13 +111,13 @@ async def test_daemon_that_stops_before_the_sink_answers_publishes_that_promotio
         async with life.running():
             await asyncio.to_thread(is_written.wait, PATIENCE_SECONDS)
     unanswered = seqs_in(path)
-    place = _place(tmp_path / "facts.db")
+    position = _published_position(tmp_path / "facts.db")
     async with life.running():
-        await eventually(lambda: _is_all_told(tmp_path))
+        await eventually(lambda: _is_all_published(tmp_path))
 
     expected = promotions(tmp_path / "facts.db")
     assert unanswered == expected[:4]
-    assert expected[2] <= place < expected[3]
+    assert expected[2] <= position < expected[3]
     assert seqs_in(path) == expected[:4] + expected[3:]
 
 
@@ -145,22 +145,22 @@ def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[
             may_answer.set()
 
 
-def _is_all_told(folder: Path) -> bool:
-    """Return whether every episode is read, and every promotion published and marked so.
+def _is_all_published(folder: Path) -> bool:
+    """Return whether every episode is read, every promotion published, and the position saved.
 
-    A daemon that stops before the mark moves publishes the last promotion again when it starts.
+    A daemon that stops before it saves the position publishes the last promotion again.
     """
     lines = lines_in(folder / "provenance.jsonl")
     facts = folder / "facts.db"
     return (
-        _mark(facts) == _newest(folder / "memory.db")
+        _watermark(facts) == _newest(folder / "memory.db")
         and {line["slots"]["seq"] for line in lines} == {*promotions(facts)}
-        and _place(facts) == _last_row(facts)
+        and _published_position(facts) == _last_row(facts)
     )
 
 
-def _place(path: Path) -> int:
-    """Return up to which ledger row the file sink has published."""
+def _published_position(path: Path) -> int:
+    """Return the number of the last ledger row that the file sink has."""
     with closing(sqlite3.connect(path)) as connection:
         row = connection.execute(
             "SELECT value FROM slumberd_numbers WHERE name = 'asserted:file'"
@@ -173,7 +173,7 @@ def _last_row(path: Path) -> int:
         return int(connection.execute("SELECT max(seq) FROM slumberd_ledger").fetchone()[0] or 0)
 
 
-def _mark(path: Path) -> int:
+def _watermark(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         row = connection.execute("SELECT max(seq) FROM slumberd_watermark").fetchone()
         return int(row[0] or 0)
@@ -184,52 +184,53 @@ def _newest(path: Path) -> int:
         return int(connection.execute("SELECT max(seq) FROM slumberd_episode_log").fetchone()[0])
 
 
-class Unbearable(FakeSink):
-    """A sink that fails, hangs, or gives up, in turn, and takes nothing for long."""
+class UnreliableSink(FakeSink):
+    """Fails, cancels itself, hangs, and accepts, in turn."""
 
     async def assert_with_provenance(self, template: str, slots: Any, provenance: Any) -> None:
-        way = next(self.ways)
-        self.fault = {0: OSError("down"), 1: asyncio.CancelledError(), 2: None, 3: None}[way]
-        self.hangs = way == 2
+        behaviour = next(self.behaviours)
+        faults = {0: OSError("down"), 1: asyncio.CancelledError(), 2: None, 3: None}
+        self.fault, self.hangs = faults[behaviour], behaviour == 2
         await super().assert_with_provenance(template, slots, provenance)
 
-    ways: Iterator[int] = itertools.cycle([0, 1, 2, 3])
+    behaviours: Iterator[int] = itertools.cycle([0, 1, 2, 3])
 
 
-def everything_in(path: Path) -> list[str]:
-    """Return a database without the position of the sink."""
+def content_without_positions(path: Path) -> list[str]:
+    """Return the content of a database without the saved positions of sinks."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM slumberd_numbers WHERE name GLOB '*:*'")
         return [*connection.iterdump()]
 
 
-@pytest.mark.parametrize("kind", ["file", "unbearable", "hanging"])
-async def test_facts_and_ledger_are_the_same_to_the_byte_with_a_sink(
+@pytest.mark.parametrize("kind", ["file", "unreliable", "hanging"])
+async def test_facts_and_ledger_are_byte_for_byte_the_same_with_a_sink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    sinks = {"unbearable": Unbearable(), "hanging": FakeSink()}
+    sinks = {"unreliable": UnreliableSink(), "hanging": FakeSink()}
     sinks["hanging"].hangs = True
-    without = await lived(tmp_path / "without", monkeypatch, ProvenanceSettings())
+    without = await run_daemon_on_episodes(tmp_path / "without", monkeypatch, ProvenanceSettings())
     if kind in sinks:
-        monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sinks[kind]))
+        monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: yield_sink(sinks[kind]))
     asked = sinks[kind].asked if kind in sinks else None
-    assert await lived(tmp_path / "with", monkeypatch, TO_A_FILE, asked) == without
+    assert await run_daemon_on_episodes(tmp_path / "with", monkeypatch, TO_A_FILE, asked) == without
 
 
-async def lived(
+async def run_daemon_on_episodes(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    wanted: ProvenanceSettings,
+    provenance: ProvenanceSettings,
     asked: asyncio.Event | None = None,
 ) -> list[str]:
-    """Return what a daemon makes of all episodes, half of them once a sink was asked.
+    """Run a daemon on all episodes, and return the content of its fact store.
 
-    There is no randomness, and the clock is stopped.
+    The second half of the episodes follows the first call of the sink. There is no randomness, and
+    the clock is stopped.
     """
     salts = itertools.count()
     monkeypatch.setattr(os, "urandom", lambda size: next(salts).to_bytes(size, "big"))
     folder.mkdir()
-    life = Life(folder, ALWAYS, rule("again", then_emits=["notes"]), provenance=wanted)
+    life = Life(folder, ALWAYS, rule("again", then_emits=["notes"]), provenance=provenance)
     await put(life, FIRST)
     with capture_logs():
         async with life.running():
@@ -238,7 +239,7 @@ async def lived(
                 await asked.wait()
             await put(life, LATER)
             await eventually(lambda: _is_logged(folder, life))
-    return everything_in(folder / "facts.db")
+    return content_without_positions(folder / "facts.db")
 
 
 def _is_logged(folder: Path, life: Life) -> bool:
@@ -252,12 +253,12 @@ def _is_logged(folder: Path, life: Life) -> bool:
 
 def _is_read(folder: Path) -> bool:
     with closing(sqlite3.connect(folder / "facts.db")) as connection:
-        marks = connection.execute("SELECT seq FROM slumberd_watermark").fetchall()
-    return marks == [(_newest(folder / "memory.db"),)] * 2
+        watermarks = connection.execute("SELECT seq FROM slumberd_watermark").fetchall()
+    return watermarks == [(_newest(folder / "memory.db"),)] * 2
 
 
 @asynccontextmanager
-async def given(sink: ProvenanceSink) -> AsyncIterator[ProvenanceSink]:
+async def yield_sink(sink: ProvenanceSink) -> AsyncIterator[ProvenanceSink]:
     yield sink
 
 
@@ -277,7 +278,7 @@ async def test_heartbeat_reports_how_far_the_sink_is_behind(
 ) -> None:
     sink = FakeSink()
     sink.hangs = True
-    monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sink))
+    monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: yield_sink(sink))
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
     life.intervals = Intervals(heartbeat_seconds=0)
     await put(life, [triple("e1", "alice", "likes", "tea")])
@@ -319,36 +320,36 @@ def test_status_reports_how_far_the_sink_is_behind(tmp_path: Path) -> None:
     assert Home(tmp_path).call("status", "--json").stdout.count('"provenance":null') == 1
 
 
-def _behind(home: Home, place: int, since: int) -> None:
+def _set_behind(home: Home, position: int, since: int) -> None:
     with closing(sqlite3.connect(home.state / "facts.db")) as connection, connection:
         connection.execute(
-            "INSERT OR REPLACE INTO slumberd_numbers VALUES ('asserted:file', ?)", [place]
+            "INSERT OR REPLACE INTO slumberd_numbers VALUES ('asserted:file', ?)", [position]
         )
         connection.execute("INSERT OR REPLACE INTO slumberd_numbers VALUES ('refused:file', 3)")
         connection.execute("UPDATE slumberd_firings SET at = at - ?", [since])
 
 
-def test_doctor_reports_a_sink_that_is_behind_for_long(tmp_path: Path) -> None:
+def test_doctor_reports_a_sink_that_is_behind_for_a_long_time(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put_by_command(home, triple("e1", "alice", "likes", "tea"))
     home.call("fire", "all")
 
-    def found() -> list[str]:
+    def problems() -> list[str]:
         findings = orjson.loads(home.call("doctor", "--json", check=False).stdout)["findings"]
-        return [found["problem"] for found in findings if found["id"] == "provenance.behind"]
+        return [finding["problem"] for finding in findings if finding["id"] == "provenance.behind"]
 
-    _behind(home, 1, 0)
-    assert found() == []
-    _behind(home, 1, 3_600_000_000)
-    assert len(found()) == 1
-    assert "1 row behind" in found()[0]
+    _set_behind(home, 1, 0)
+    assert problems() == []
+    _set_behind(home, 1, 3_600_000_000)
+    assert len(problems()) == 1
+    assert "1 row behind" in problems()[0]
     assert "3 refused" in home.call("status").stdout
-    _behind(home, 2, 0)
-    assert found() == []
+    _set_behind(home, 2, 0)
+    assert problems() == []
     assert "provenance file: all rows published, 3 refused" in home.call("status").stdout
 
 
-def _has_told(file: Path, more_than: int) -> bool:
+def _has_published(file: Path, more_than: int) -> bool:
     return file.exists() and len(lines_in(file)) > more_than
 
 
@@ -360,10 +361,10 @@ def test_kills_lose_no_promotion(tmp_path: Path) -> None:
         episodes = [triple(f"e{number}-{part}", f"s{part}", "is", number) for part in range(40)]
         put_by_command(home, *episodes)
         with home.started() as daemon:
-            wait_until(partial(_has_told, file, 12 * number))
+            wait_until(partial(_has_published, file, 12 * number))
             daemon.kill()
     with home.daemon():
-        wait_until(lambda: _is_all_told(home.state))
+        wait_until(lambda: _is_all_published(home.state))
     assert list(dict.fromkeys(seqs_in(file))) == promotions(home.state / "facts.db")
     home.slumberd("audit", "verify")
 
@@ -383,11 +384,11 @@ async def test_daemon_publishes_current_facts_to_each_new_engine(
 ) -> None:
     engines: list[Any] = []
 
-    def opened(*arguments: Any) -> Any:
+    def open_and_record(*arguments: Any) -> Any:
         engines.append(open_engine(*arguments))
         return engines[-1]
 
-    monkeypatch.setattr(composition, "open_engine", opened)
+    monkeypatch.setattr(composition, "open_engine", open_and_record)
     life = Life(tmp_path, ALWAYS, provenance=TO_AN_ENGINE)
     for episodes in (FIRST, LATER):
         await put(life, episodes)
@@ -397,8 +398,8 @@ async def test_daemon_publishes_current_facts_to_each_new_engine(
     with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
         current = {id for (id,) in connection.execute("SELECT fact_id FROM facts")}
     assert {slots["fact_id"] for slots in second.query("slumberd-fact")} >= current
-    gone = {slots["fact_id"] for slots in first.query("slumberd-fact")} - current
-    assert gone, "the story takes something out again"
+    removed = {slots["fact_id"] for slots in first.query("slumberd-fact")} - current
+    assert removed, "the episodes remove a fact"
     for slots in second.query("slumberd-fact"):
         assert slots["_origin"] == "consolidation"
         assert slots["_step"] == slots["seq"]
@@ -409,12 +410,12 @@ def _engine_has_all(folder: Path, engine: Any) -> bool:
     with closing(sqlite3.connect(folder / "facts.db")) as connection:
         current = connection.execute("SELECT fact_id FROM facts").fetchall()
         rows = connection.execute("SELECT max(seq) FROM slumberd_ledger").fetchone()
-        place = connection.execute(
+        position = connection.execute(
             "SELECT value FROM slumberd_numbers WHERE name = 'asserted:fathom'"
         ).fetchone()
     asserted = {slots["fact_id"] for slots in engine.query("slumberd-fact")}
-    read = _mark(folder / "facts.db") == _newest(folder / "memory.db")
-    return read and place == rows and asserted >= {id for (id,) in current}
+    read = _watermark(folder / "facts.db") == _newest(folder / "memory.db")
+    return read and position == rows and asserted >= {id for (id,) in current}
 
 
 @needs_fathom
@@ -432,7 +433,7 @@ def test_rules_of_a_real_engine_fire_in_a_real_daemon(tmp_path: Path) -> None:
     assert event["decision"] == "escalate"
 
 
-def test_settings_of_the_sample_are_the_defaults() -> None:
+def test_default_settings_name_no_sink() -> None:
     settings = Settings(state_dir=Path("/s"), rules_dir=Path("/r"))
     assert settings.provenance.sink is None
     assert settings.provenance_path == Path("/s/provenance.jsonl")

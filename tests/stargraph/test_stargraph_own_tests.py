@@ -1,6 +1,6 @@
-"""Stargraph's own tests of what we take the place of pass with our classes, but for a few.
+"""Stargraph's own tests pass with slumberd's classes, except for a few.
 
-None of their code is ours: SLUMBERD_STARGRAPH_SOURCE names a checkout. The page
+This repository has no copy of the tests: SLUMBERD_STARGRAPH_SOURCE names a checkout. The page
 docs/how-to/coming-from-stargraph.md gives the reasons for the exceptions.
 """
 
@@ -47,7 +47,7 @@ FILES = (
     "unit/test_store_protocols.py",
     "unit/test_store_protocols_isinstance.py",
 )
-"""All that import a name which we replace, without a service of their own beside it."""
+"""All files that import a replaced name, and that need no service of Stargraph."""
 
 EXCEPTIONS = {
     "test_triple_delete_does_not_unpin_fact",
@@ -56,8 +56,8 @@ EXCEPTIONS = {
     "test_kuzu_graph_store_isinstance",
 }
 
-LEAST = 95
-"""Tests that pass."""
+LEAST_PASSED = 95
+"""The least number of tests that pass."""
 
 
 def failed_in(report: Path) -> tuple[int, set[str]]:
@@ -66,7 +66,7 @@ def failed_in(report: Path) -> tuple[int, set[str]]:
     return len(cases), {str(case.get("name")).partition("[")[0] for case in cases if len(case)}
 
 
-def test_stargraphs_own_tests_pass_with_our_classes(tmp_path: Path) -> None:
+def test_stargraphs_own_tests_pass_with_slumberds_classes(tmp_path: Path) -> None:
     try:
         done = run_their_tests(tmp_path, FILES)
     except NoStargraphError as error:
@@ -76,10 +76,10 @@ def test_stargraphs_own_tests_pass_with_our_classes(tmp_path: Path) -> None:
     assert report.exists(), done.stdout + done.stderr
     count, failed = failed_in(report)
     assert failed == EXCEPTIONS, done.stdout
-    assert count - len(failed) >= LEAST
+    assert count - len(failed) >= LEAST_PASSED
 
 
-def test_deltas_and_stores_of_stargraph_itself_work_with_our_calls(tmp_path: Path) -> None:
+def test_deltas_and_stores_of_stargraph_work_with_slumberds_functions(tmp_path: Path) -> None:
     try:
         found = run_mixed(tmp_path)
     except NoStargraphError as error:
@@ -95,7 +95,7 @@ def test_deltas_and_stores_of_stargraph_itself_work_with_our_calls(tmp_path: Pat
     )
 
 
-def test_the_page_for_stargraphs_users_gives_each_exception_with_a_reason() -> None:
+def test_page_for_stargraphs_users_lists_each_exception_with_a_reason() -> None:
     listed = set(re.findall(r"^\| `(test_\w+)` \| \S", PAGE.read_text(), re.MULTILINE))
 
     assert listed == EXCEPTIONS

@@ -1,4 +1,4 @@
-"""Rows as Stargraph writes them whose scope key does not name their owner: the content does."""
+"""Rows of Stargraph whose scope key does not name their owner; their content names it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SCOPES = [("alice",), ("alice", "s1"), ("alice", None, "rag"), ("alice", "s1", "
 SCOPE_NAMES = ["a user", "a session", "an agent", "a whole scope"]
 
 
-def row(one: Episode, key: str | None = None, content: bytes | None = None) -> tuple[Any, ...]:
-    """Return the row that Stargraph's own store writes, under the key of the episode's scope."""
-    said = {name: getattr(one, name) for name in ("content", "source_node", "agent", "user")}
-    said["session"] = one.session
-    key = key or f"/user/{one.user}/session/{one.session}/agent/{one.agent}/"
-    told = (one.timestamp.isoformat(), orjson.dumps(one.metadata))
-    return (one.id, key, content or orjson.dumps(said), *told)
+def row(episode: Episode, key: str | None = None, content: bytes | None = None) -> tuple[Any, ...]:
+    """Return the row that Stargraph's own store writes; by default under the episode's scope."""
+    names = ("content", "source_node", "agent", "user", "session")
+    document = orjson.dumps({name: getattr(episode, name) for name in names})
+    key = key or f"/user/{episode.user}/session/{episode.session}/agent/{episode.agent}/"
+    timestamp, metadata = episode.timestamp.isoformat(), orjson.dumps(episode.metadata)
+    return (episode.id, key, content or document, timestamp, metadata)
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def host(memory: SQLiteMemoryStore, tmp_path: Path) -> Iterator[sqlite3.Connecti
 
 
 def ids(episodes: list[Episode]) -> list[str]:
-    return [given_episode.id for given_episode in episodes]
+    return [episode.id for episode in episodes]
 
 
-async def test_a_put_with_the_placeholder_scope_goes_by_the_episode(
+async def test_put_with_the_placeholder_scope_uses_the_scope_of_the_episode(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await memory.put(episode("e1"), **PLACEHOLDER._asdict())
@@ -68,7 +68,7 @@ async def test_a_put_with_the_placeholder_scope_goes_by_the_episode(
     assert ids(await memory.recent("alice", limit=9)) == ["e1"]
 
 
-async def test_a_put_with_the_placeholder_scope_needs_an_episode_that_names_its_owner(
+async def test_put_with_the_placeholder_scope_needs_an_episode_that_names_its_owner(
     memory: SQLiteMemoryStore,
 ) -> None:
     with pytest.raises(MemoryScopeError, match="user is empty"):
@@ -76,7 +76,7 @@ async def test_a_put_with_the_placeholder_scope_needs_an_episode_that_names_its_
 
 
 @pytest.mark.parametrize("scope", SCOPES, ids=SCOPE_NAMES)
-async def test_rows_under_the_placeholder_are_read_as_their_owners(
+async def test_recent_returns_rows_under_the_placeholder_to_their_owner(
     memory: SQLiteMemoryStore, host: sqlite3.Connection, scope: tuple[Any, ...]
 ) -> None:
     await memory.put_many([episode("keyed", timestamp=at(2))])
@@ -90,7 +90,7 @@ async def test_rows_under_the_placeholder_are_read_as_their_owners(
     assert await memory.recent(*PLACEHOLDER, limit=9) == []
 
 
-async def test_an_episode_of_the_placeholder_itself_is_found_once(
+async def test_recent_returns_an_episode_whose_owner_is_the_placeholder_once(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     host.execute(INSERT, row(episode("theirs", **PLACEHOLDER._asdict())))
@@ -106,19 +106,19 @@ async def test_an_episode_of_the_placeholder_itself_is_found_once(
     "dumps",
     [
         json.dumps,
-        lambda said: json.dumps(said, separators=(",", ":")),
-        lambda said: json.dumps(said, separators=(",", ":"), sort_keys=True),
-        lambda said: json.dumps({"extra": {"a": 1, "user": "x", "session": "y"}} | said),
-        lambda said: json.dumps(said | {"more": {"a": 1, "user": "x", "session": "y"}}),
+        lambda content: json.dumps(content, separators=(",", ":")),
+        lambda content: json.dumps(content, separators=(",", ":"), sort_keys=True),
+        lambda content: json.dumps({"extra": {"a": 1, "user": "x", "session": "y"}} | content),
+        lambda content: json.dumps(content | {"more": {"a": 1, "user": "x", "session": "y"}}),
     ],
     ids=["blanks", "compact, escaped", "sorted", "nested before", "nested after"],
 )
-async def test_rows_of_any_spelling_of_the_content_are_read(
+async def test_recent_reads_rows_whatever_the_form_of_their_json(
     memory: SQLiteMemoryStore, host: sqlite3.Connection, key: str | None, dumps: Any
 ) -> None:
-    told = episode("e1", user="team/jürgen", session='s "1"')
-    said = orjson.loads(row(told)[2])
-    host.execute(INSERT, row(told, key, dumps(said).encode()))
+    slashed = episode("e1", user="team/jürgen", session='s "1"')
+    content = orjson.loads(row(slashed)[2])
+    host.execute(INSERT, row(slashed, key, dumps(content).encode()))
 
     for scope in (("team/jürgen",), ("team/jürgen", 's "1"'), ("team/jürgen", 's "1"', "rag")):
         assert ids(await memory.recent(*scope, limit=9)) == ["e1"]
@@ -127,7 +127,7 @@ async def test_rows_of_any_spelling_of_the_content_are_read(
 
 
 @pytest.mark.parametrize("mismatch", ["quarantine", "trust_scope", "trust_episode"])
-async def test_the_placeholder_is_no_scope_whatever_is_trusted(
+async def test_placeholder_is_no_scope_with_any_scope_mismatch_setting(
     memory: SQLiteMemoryStore,
     host: sqlite3.Connection,
     tmp_path: Path,
@@ -149,41 +149,45 @@ UNESCAPED = [
 ]
 
 
-@pytest.mark.parametrize("told", UNESCAPED, ids=[one.id for one in UNESCAPED])
-async def test_a_key_that_the_content_rebuilds_is_of_that_owner(
-    memory: SQLiteMemoryStore, host: sqlite3.Connection, told: Episode
+@pytest.mark.parametrize(
+    "unescaped", [pytest.param(unescaped, id=unescaped.id) for unescaped in UNESCAPED]
+)
+async def test_row_with_an_unescaped_key_belongs_to_the_owner_in_its_content(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection, unescaped: Episode
 ) -> None:
-    host.execute(INSERT, row(told))
+    host.execute(INSERT, row(unescaped))
 
-    for scope in ((told.user,), (told.user, told.session), (told.user, told.session, told.agent)):
-        assert await memory.recent(*scope, limit=9) == [told]
-    assert await memory.recent(told.user.replace("%25", "%") + "x", limit=9) == []
+    scope = (unescaped.user, unescaped.session, unescaped.agent)
+    for length in (1, 2, 3):
+        assert await memory.recent(*scope[:length], limit=9) == [unescaped]
+    assert await memory.recent(unescaped.user.replace("%25", "%") + "x", limit=9) == []
 
 
-async def test_a_key_with_slashes_that_the_content_does_not_rebuild_is_nobodys(
+async def test_row_whose_slashed_key_contradicts_its_content_is_quarantined(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
-        told = row(triple("e1", "s", "is", 1, user="a/b"), "/user/a/c/session/s1/agent/rag/")
+        contradicting = row(
+            triple("e1", "s", "is", 1, user="a/b"), "/user/a/c/session/s1/agent/rag/"
+        )
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
-            host.execute(INSERT, told)
+            host.execute(INSERT, contradicting)
         await home.fire(rule("all"))
 
         assert await home.memory.recent("a/b", limit=9) == []
-        [one] = await home.facts.reads.quarantine()
-        assert one["reason"].startswith("scope_unreadable")
+        [quarantined] = await home.facts.reads.quarantine()
+        assert quarantined["reason"].startswith("scope_unreadable")
 
 
-FILTERS = [
-    "user = 'alice' AND session = 's1' AND agent = 'rag'",
-    "user = 'team/alice'",
-    "user = '100%25'",
-]
+FILTER = (
+    "(user = 'alice' AND session = 's1' AND agent = 'rag')"
+    " OR (user = 'team/alice') OR (user = '100%25')"
+)
 
 
-async def test_a_filter_sees_the_owner_that_the_content_names(tmp_path: Path) -> None:
-    told = [
+async def test_filter_reads_the_owner_that_the_content_names(tmp_path: Path) -> None:
+    rows = [
         row(triple("e1", "s", "is", 1), PLACEHOLDER_KEY),
         row(triple("e2", "s", "is", 2, user="team/alice")),
         row(triple("e3", "s", "is", 3, user="100%25")),
@@ -192,9 +196,9 @@ async def test_a_filter_sees_the_owner_that_the_content_names(tmp_path: Path) ->
     async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
-            host.executemany(INSERT, told)
+            host.executemany(INSERT, rows)
 
-        await home.fire(rule("all", when_filter=" OR ".join(f"({one})" for one in FILTERS)))
+        await home.fire(rule("all", when_filter=FILTER))
 
         facts = await home.facts.query(FactPattern())
         assert {(fact.id, fact.user) for fact in facts} == {
@@ -203,7 +207,7 @@ async def test_a_filter_sees_the_owner_that_the_content_names(tmp_path: Path) ->
         assert await home.facts.reads.quarantine() == []
 
 
-async def test_a_put_of_an_episode_that_stargraph_wrote_is_an_edit_of_it(
+async def test_put_of_an_episode_that_stargraph_wrote_edits_it(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     host.execute(INSERT, row(episode("e1"), PLACEHOLDER_KEY))
@@ -214,15 +218,11 @@ async def test_a_put_of_an_episode_that_stargraph_wrote_is_an_edit_of_it(
     await memory.put_many([episode("e1", content="new"), episode("e2", user="a/b", content="new")])
 
     assert (await memory.newest()).seq == 4
-    assert [found_episode.content for found_episode in await memory.recent("alice", limit=9)] == [
-        "new"
-    ]
-    assert [found_episode.content for found_episode in await memory.recent("a/b", limit=9)] == [
-        "new"
-    ]
+    for user in ("alice", "a/b"):
+        assert [episode.content for episode in await memory.recent(user, limit=9)] == ["new"]
 
 
-async def test_a_put_does_not_take_over_a_row_of_another_user_with_the_same_key(
+async def test_put_does_not_replace_a_row_of_another_user_with_the_same_key(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     host.execute(INSERT, row(episode("e1", user="100%25")))
@@ -231,7 +231,7 @@ async def test_a_put_does_not_take_over_a_row_of_another_user_with_the_same_key(
         await memory.put_many([episode("e1", user="100%")])
 
 
-async def test_a_put_does_not_take_over_a_row_under_the_placeholder_of_another_user(
+async def test_put_does_not_replace_a_row_of_another_user_under_the_placeholder(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     host.execute(INSERT, row(episode("e1", user="bob"), PLACEHOLDER_KEY))
@@ -241,15 +241,15 @@ async def test_a_put_does_not_take_over_a_row_under_the_placeholder_of_another_u
             await memory.put_many([episode("e1", user=own, session="default", agent="default")])
 
 
-async def test_forgetting_a_user_erases_rows_that_only_their_content_attributes(
+async def test_erasing_a_user_erases_rows_that_name_them_only_in_their_content(
     tmp_path: Path,
 ) -> None:
-    kept = row(episode("bobs", user="bob"), PLACEHOLDER_KEY)
+    of_bob = row(episode("bobs", user="bob"), PLACEHOLDER_KEY)
     slashed = canary("2", session="a/b")
     async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
-            host.executemany(INSERT, [row(canary("1"), PLACEHOLDER_KEY), row(slashed), kept])
+            host.executemany(INSERT, [row(canary("1"), PLACEHOLDER_KEY), row(slashed), of_bob])
         await home.fire()
 
         certificate = await forget(home)
@@ -262,7 +262,7 @@ async def test_forgetting_a_user_erases_rows_that_only_their_content_attributes(
         assert ids(await home.memory.recent("bob", limit=9)) == ["bobs"]
 
 
-async def test_a_row_of_a_forgotten_user_that_comes_back_under_the_placeholder_is_refused(
+async def test_row_of_an_erased_user_that_returns_under_the_placeholder_becomes_no_fact(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -280,28 +280,28 @@ async def test_a_row_of_a_forgotten_user_that_comes_back_under_the_placeholder_i
 USERS = st.sampled_from(["a", "a/b", "a%2Fb", "%", "anon", "a\\u", '"', ',"user":"a', "b"])
 PARTS = st.sampled_from(["s", "default", "s/agent/r", '","session":"s', "\\"])
 KEYS = st.sampled_from([PLACEHOLDER_KEY, None])
-SPOKEN = st.tuples(USERS, PARTS, PARTS, KEYS, st.integers(-3, 3))
+ROWS = st.tuples(USERS, PARTS, PARTS, KEYS, st.integers(-3, 3))
 
 
 @settings(max_examples=80, deadline=None)
 @given(
-    spoken=st.lists(SPOKEN, max_size=20),
+    rows=st.lists(ROWS, max_size=20),
     user=USERS,
     session=st.none() | PARTS,
     agent=st.none() | PARTS,
     limit=st.integers(1, 6),
 )
-def test_recent_is_what_sorting_the_rows_of_an_owner_would_give(
+def test_recent_returns_the_newest_rows_of_an_owner(
     tmp_path_factory: pytest.TempPathFactory,
-    spoken: list[tuple[str, str, str, str | None, int]],
+    rows: list[tuple[str, str, str, str | None, int]],
     user: str,
     session: str | None,
     agent: str | None,
     limit: int,
 ) -> None:
-    told = [
+    keyed_episodes = [
         (episode(f"e{n}", user=u, session=s, agent=a, timestamp=at(seconds)), key)
-        for n, (u, s, a, key, seconds) in enumerate(spoken)
+        for n, (u, s, a, key, seconds) in enumerate(rows)
     ]
     path = tmp_path_factory.mktemp("recent") / "memory.db"
 
@@ -309,13 +309,15 @@ def test_recent_is_what_sorting_the_rows_of_an_owner_would_give(
         async with SQLiteMemoryStore(path) as memory:
             await memory.bootstrap()
             with closing(sqlite3.connect(path)) as host, host:
-                host.executemany(INSERT, [row(one, key) for one, key in told])
+                host.executemany(INSERT, [row(episode, key) for episode, key in keyed_episodes])
             return ids(await memory.recent(user, session, agent, limit=limit))
 
     expected = [
-        one
-        for one, _ in told
-        if one.user == user and session in (None, one.session) and agent in (None, one.agent)
+        episode
+        for episode, _ in keyed_episodes
+        if episode.user == user
+        and session in (None, episode.session)
+        and agent in (None, episode.agent)
     ]
-    expected.sort(key=lambda one: (one.timestamp, one.id), reverse=True)
+    expected.sort(key=lambda episode: (episode.timestamp, episode.id), reverse=True)
     assert asyncio.run(found()) == ids(expected[:limit])

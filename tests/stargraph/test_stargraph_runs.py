@@ -12,7 +12,7 @@ import pytest
 from slumberd.model.episode import Episode
 from slumberd.model.scope import PLACEHOLDER_KEY
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from tests.stargraph.test_stargraph import says, theirs, told
+from tests.stargraph.test_stargraph import documents_of, statement_of, theirs
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.stargraph import Stargraph
@@ -34,8 +34,8 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
-def many() -> list[Episode]:
-    """Return episodes of two users, of which each object replaces one before."""
+def many_episodes() -> list[Episode]:
+    """Return episodes of two users; each user states the same subjects again and again."""
     return [
         triple(f"e{n}", f"s{n % 3}", "is", n, user=USERS[n % 2], timestamp=at(n), session=f"run{n}")
         for n in range(RUNS)
@@ -53,32 +53,37 @@ async def recent(home: Home, user: str) -> list[Episode]:
 
 
 @pytest.mark.parametrize("store", ["ours", "theirs"])
-def test_what_a_graph_run_writes_becomes_facts_of_the_user_that_the_episode_names(
+def test_episodes_of_a_graph_run_become_facts_of_the_user_that_they_name(
     home: Home, theirs: Stargraph, store: str
 ) -> None:
     if store == "theirs":
         theirs.ask("bootstrap", home.state)
 
     with home.daemon() as daemon:
-        theirs.ask("run_graphs", home.state, episodes=told(*many()), store=store)
+        theirs.ask("run_graphs", home.state, episodes=documents_of(*many_episodes()), store=store)
         daemon.wait_until_read(RUNS)
         facts = theirs.ask("query", home.state)
 
     assert (scope_keys(home) == {PLACEHOLDER_KEY}) == (store == "theirs")
-    last = {(one.user, one.metadata["subject"]): one.metadata["object"] for one in many()}
-    assert {says(fact) for fact in facts} == {(*key, what) for key, what in last.items()}
+    last = {
+        (episode.user, episode.metadata["subject"]): episode.metadata["object"]
+        for episode in many_episodes()
+    }
+    assert {statement_of(fact) for fact in facts} == {
+        (*key, object_) for key, object_ in last.items()
+    }
     assert home.call("quarantine", "ls", "--json").stdout.strip() in ("", "[]")
     for user in USERS:
-        expected = [one for one in reversed(many()) if one.user == user]
+        expected = [episode for episode in reversed(many_episodes()) if episode.user == user]
         assert asyncio.run(recent(home, user)) == expected
     assert home.call("audit", "verify").returncode == 0
 
 
-def test_forgetting_a_user_erases_what_graph_runs_wrote_of_them(
+def test_erasing_a_user_erases_the_episodes_that_graph_runs_wrote_for_them(
     home: Home, theirs: Stargraph
 ) -> None:
     theirs.ask("bootstrap", home.state)
-    theirs.ask("run_graphs", home.state, episodes=told(*many()), store="theirs")
+    theirs.ask("run_graphs", home.state, episodes=documents_of(*many_episodes()), store="theirs")
     home.call("fire", "--all")
 
     home.call("forget", "--user", "team/bob", "--yes")
@@ -87,23 +92,24 @@ def test_forgetting_a_user_erases_what_graph_runs_wrote_of_them(
     assert len(asyncio.run(recent(home, "alice"))) == RUNS / 2
     assert {fact["user"] for fact in home.facts()} == {"alice"}
     files = [*home.state.glob("*.db*")]
-    stargraphs_own = home.state / "checkpoints.db"
-    kept = [file for file in files if not file.name.startswith(stargraphs_own.name)]
-    assert not [one.name for one in kept if b"team/bob" in one.read_bytes()]
+    of_slumberd = [file for file in files if not file.name.startswith("checkpoints.db")]
+    assert not [file.name for file in of_slumberd if b"team/bob" in file.read_bytes()]
 
 
-def test_users_with_slashes_that_stargraph_puts_become_their_facts(
+def test_episodes_of_users_with_slashes_that_stargraph_puts_become_their_facts(
     home: Home, theirs: Stargraph
 ) -> None:
     theirs.ask("bootstrap", home.state)
-    spoken = [one.model_copy(update={"user": f"team/{one.user}"}) for one in many()]
+    episodes = [
+        episode.model_copy(update={"user": f"team/{episode.user}"}) for episode in many_episodes()
+    ]
     with home.daemon() as daemon:
-        theirs.ask("put", home.state, episodes=told(*spoken))
+        theirs.ask("put", home.state, episodes=documents_of(*episodes))
         daemon.wait_until_read(RUNS)
         facts = theirs.ask("query", home.state)
 
     assert {fact["user"] for fact in facts} == {"team/alice", "team/team/bob"}
-    assert [one.id for one in asyncio.run(recent(home, "team/alice"))] == [
-        one.id for one in reversed(many()) if one.user == "alice"
+    assert [episode.id for episode in asyncio.run(recent(home, "team/alice"))] == [
+        episode.id for episode in reversed(many_episodes()) if episode.user == "alice"
     ]
     assert asyncio.run(recent(home, "team")) == []

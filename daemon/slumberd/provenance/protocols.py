@@ -62,7 +62,7 @@ class ProvenanceSink(Protocol):
 
         Raises:
             ProvenanceError: The assertion cannot be stored in any form; a retry is useless.
-            Exception: Any other failure; the publisher tries again.
+            Exception: Any other failure; the publisher retries.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Publish committed promotions to a provenance sink, at least once.
 
-A sink that fails or hangs delays neither rules nor manual edits; the publisher tries it again
-later. The publisher's position in the ledger moves after the sink has answered. So a crash repeats
-some promotions and skips none.
+A sink that fails or hangs delays neither rules nor manual edits; the publisher retries later. The
+position in the ledger moves after the sink has answered. So a crash repeats some promotions and
+skips none.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class ProvenancePublisher:
     """Publishes the promotions of one ledger to one sink, in order, each at least once.
 
     A promotion that cannot be encoded, or that the sink refuses with a `ProvenanceError`, is
-    skipped and counted. Any other failure is tried again until it succeeds. An erased promotion is
-    not published.
+    skipped and counted. After any other failure the publisher retries until it succeeds. An erased
+    promotion is not published.
 
     Args:
         ledger: The fact store.
