@@ -71,7 +71,7 @@ def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(
     [told] = site.lines("why-not", "e1")
 
     assert fact["id"] == "e2"
-    assert (told["became"], told["reason"]) == ("noop", "below_salience")
+    assert (told["outcome"], told["reason"]) == ("noop", "below_salience")
     assert told["would_change"] == (
         "its salience was 0.0000, and gated requires 0.03; the rule scores it again when it is read"
     )

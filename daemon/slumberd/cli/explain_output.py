@@ -192,7 +192,7 @@ ASSERTION_COLUMNS = (
 )  # fmt: skip
 REPLACING_COLUMNS = ("row", "at", "firing", "did", "how")
 DECISION_COLUMNS = (
-    "rule", "channel", "became", "firing", "fact", "current", "what would change that",
+    "rule", "channel", "outcome", "firing", "fact", "current", "what would change that",
 )  # fmt: skip
 
 Versions = dict[str, EpisodeVersion]
@@ -390,12 +390,12 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
     return {
         "rule_id": decision.rule_id,
         "channel": decision.channel,
-        "became": decision.outcome,
+        "outcome": decision.outcome,
         "reason": decision.reason,
         "detail": decision.detail,
         "fact_id": decision.fact_id,
         "current": decision.is_current,
-        "went": describe_removal(removal, decision.fact_id) if removal else None,
+        "removal": describe_removal(removal, decision.fact_id) if removal else None,
         "row": _row_document(decision.row) if decision.row else None,
         "would_change": remedy,
     }
