@@ -1,4 +1,4 @@
-"""`slumberd backup` and `restore` at the command line: what they refuse, keep and tell."""
+"""`slumberd backup` and `restore` at the command line: what they refuse, keep and report."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_restore_puts_back_both_databases_and_what_was_paused_and_keeps_what_was
     assert done.returncode == 0, done.stderr
     assert fact_ids(site) == before
     assert "quiet" in (site.state / "paused.json").read_text()
-    kept = {path.name.partition(".replaced-")[0] for path in site.state.glob("*.replaced-*")}
-    assert kept == {"memory.db", "facts.db", "paused.json"}
+    replaced = {path.name.partition(".replaced-")[0] for path in site.state.glob("*.replaced-*")}
+    assert replaced == {"memory.db", "facts.db", "paused.json"}
     assert done.stdout.count("kept: ") == 3
 
 
@@ -89,11 +89,11 @@ def test_newer_episodes_are_taken_over_as_the_page_says(site: Installation) -> N
     go_on(site)
     assert site.call("restore", str(backup_of(site))).returncode == 0
     before = fact_ids(site)
-    [kept] = site.state.glob("memory.db.replaced-*")
+    [replaced] = site.state.glob("memory.db.replaced-*")
     [block] = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
     with closing(sqlite3.connect(site.state / "memory.db", isolation_level=None)) as connection:
-        connection.executescript(re.sub(r"memory\.db\.replaced-\w+", str(kept), block))
+        connection.executescript(re.sub(r"memory\.db\.replaced-\w+", str(replaced), block))
     assert site.call("fire", "--all").returncode == 0
 
     assert fact_ids(site) - before == {"e9", "@notes/e9"}
@@ -260,9 +260,9 @@ def test_the_key_is_in_a_backup_only_when_it_is_asked_for(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_owners_and_modes_are_kept(site: Installation, tmp_path: Path) -> None:
-    nobody = pwd.getpwnam("nobody")
+    owner = pwd.getpwnam("nobody")
     for name, mode in (("memory.db", 0o660), ("facts.db", 0o640)):
-        os.chown(site.state / name, nobody.pw_uid, nobody.pw_gid)
+        os.chown(site.state / name, owner.pw_uid, owner.pw_gid)
         (site.state / name).chmod(mode)
     folder = tmp_path / "owned"
     assert site.call("backup", str(folder)).returncode == 0
@@ -274,7 +274,7 @@ def test_owners_and_modes_are_kept(site: Installation, tmp_path: Path) -> None:
     for place in (folder, site.state):
         for name, mode in (("memory.db", 0o660), ("facts.db", 0o640)):
             status = (place / name).stat()
-            assert (status.st_uid, status.st_gid) == (nobody.pw_uid, nobody.pw_gid)
+            assert (status.st_uid, status.st_gid) == (owner.pw_uid, owner.pw_gid)
             assert status.st_mode & 0o777 == mode
     assert folder.stat().st_mode & 0o777 == 0o700
 
@@ -365,10 +365,10 @@ def test_an_exchange_that_the_configuration_does_not_fit_is_not_finished(tmp_pat
 
 
 def test_json_says_what_is_in_a_backup(site: Installation, tmp_path: Path) -> None:
-    (made,) = site.lines("backup", str(tmp_path / "more"))
+    (backed_up,) = site.lines("backup", str(tmp_path / "more"))
     (verified,) = site.lines("restore", str(tmp_path / "more"), "--check")
 
-    assert [file["name"] for file in made["files"]] == ["memory.db", "facts.db", "paused.json"]
-    assert made["ledger"]["rows"] > 0
-    assert verified["files"] == made["files"]
+    assert [file["name"] for file in backed_up["files"]] == ["memory.db", "facts.db", "paused.json"]
+    assert backed_up["ledger"]["rows"] > 0
+    assert verified["files"] == backed_up["files"]
     assert json.loads((tmp_path / "more" / "backup.json").read_text())["format"] == 1

@@ -40,10 +40,10 @@ def test_check_prints_what_a_rule_selects_and_what_its_firing_would_do(
     trial.fire()
     trial.put(PORTO, ODD, LATE, GONE)
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["episodes"], told["matches"], told["pending"]) == (6, 5, 4)
-    assert told["channels"]["facts"] == {
+    assert (report["episodes"], report["matches"], report["pending"]) == (6, 5, 4)
+    assert report["channels"]["facts"] == {
         "read": 4, "filtered": 1, "added": 0, "updated": 0, "deleted": 1, "noop": 1,
         "quarantined": 1, "restored": 0,
         "reasons": {"noop": {"stale": 1}, "quarantined": {"intent_unknown": 1}},
@@ -65,17 +65,17 @@ def test_matches_are_episodes_and_pending_are_their_versions(trial: TrialInstall
     trial.put(TEA.model_copy(update={"content": "Tea again."}))
     trial.put(TEA.model_copy(update={"content": "Tea once more."}))
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["episodes"], told["matches"], told["pending"]) == (2, 2, 2)
+    assert (report["episodes"], report["matches"], report["pending"]) == (2, 2, 2)
 
 
 def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("b", "predicate = 'likes'"), rule("a", "object = 'tea'")))
 
-    told = trial.against_data()
+    reports = trial.against_data()
 
-    counts = {name: one["channels"]["facts"] for name, one in told.items()}
+    counts = {name: report["channels"]["facts"] for name, report in reports.items()}
     assert list(counts) == ["a", "b"]
     assert (counts["a"]["added"], counts["b"]["added"], counts["b"]["updated"]) == (1, 0, 2)
 
@@ -86,27 +86,27 @@ def test_reasons_are_printed_by_channel(trial: TrialInstallation) -> None:
     trial.put(GONE)
     trial.rules.write_text(rules(ALL, rule("more", "intent = 'delete'", "notes", "other")))
 
-    told = trial.against_data()["more"]["channels"]
+    channels = trial.against_data()["more"]["channels"]
 
-    assert told["other"]["reasons"]["noop"] == {"unresolved": 1}
-    assert sum(told["notes"]["reasons"]["noop"].values()) == told["notes"]["noop"] == 1
+    assert channels["other"]["reasons"]["noop"] == {"unresolved": 1}
+    assert sum(channels["notes"]["reasons"]["noop"].values()) == channels["notes"]["noop"] == 1
 
 
 def test_a_disabled_rule_is_counted_and_not_fired(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", enabled="false")))
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["matches"], told["pending"], told["channels"]) == (2, 2, {})
+    assert (report["matches"], report["pending"], report["channels"]) == (2, 2, {})
     assert "(disabled)" in trial.look("check", "--against-data").stdout
 
 
 def test_a_rule_that_starts_now_has_nothing_pending(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", start="now")))
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["matches"], told["pending"]) == (2, 0)
+    assert (report["matches"], report["pending"]) == (2, 0)
 
 
 def test_check_reports_a_rule_whose_batch_would_await_approval(trial: TrialInstallation) -> None:
@@ -156,20 +156,20 @@ def test_a_slip_in_a_filter_is_known(filter: str, meant: str) -> None:
 def test_check_reports_episodes_that_a_filter_fails_on(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "json_extract(object, '$.x') IS NULL")))
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["matches"], told["failed"]) == (0, 2)
-    assert "malformed JSON" in told["problem"]
-    assert told["channels"]["facts"]["reasons"]["quarantined"] == {"filter_failed": 2}
+    assert (report["matches"], report["failed"]) == (0, 2)
+    assert "malformed JSON" in report["problem"]
+    assert report["channels"]["facts"]["reasons"]["quarantined"] == {"filter_failed": 2}
     assert "likes fails on 2 episodes" in trial.look("check", "--against-data").stdout
 
 
 def test_rule_files_are_tried_in_place_of_the_configured_ones(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("other", "object = 'tea'")))
 
-    told = trial.against_data(str(trial.candidate))
+    reports = trial.against_data(str(trial.candidate))
 
-    assert {name: one["matches"] for name, one in told.items()} == {"other": 1}
+    assert {name: report["matches"] for name, report in reports.items()} == {"other": 1}
 
 
 def test_some_rule_files_leave_the_channels_as_they_are(trial: TrialInstallation) -> None:
@@ -177,10 +177,10 @@ def test_some_rule_files_leave_the_channels_as_they_are(trial: TrialInstallation
     trial.fire()
     trial.candidate.write_text(rules(rule("other", "predicate = 'likes'")))
 
-    told = trial.against_data(str(trial.candidate))
+    reports = trial.against_data(str(trial.candidate))
 
-    assert told["other"]["channels"]["facts"]["restored"] == 0
-    assert told["other"]["channels"]["facts"]["updated"] == 2
+    assert reports["other"]["channels"]["facts"]["restored"] == 0
+    assert reports["other"]["channels"]["facts"]["updated"] == 2
 
 
 def test_files_alone_are_checked_without_configuration_and_data(tmp_path: Path) -> None:
@@ -254,13 +254,13 @@ def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: 
     trial.put(*many("likes", 3, user="eve"), *many("works_at", 9, objects=2))
 
     shown = trial.look("check", "--against-data").stdout
-    told = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
+    replaced = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
 
     assert (
         "likes in channel facts: of 3 of 3 keys the objects keep replacing each other (up to 5"
         " different ones);\n  if they hold at once: channels: {facts: {multi_valued: [likes]}}\n"
     ) in shown
-    assert [(line["channel"], line["predicate"], line["most"]) for line in told] == [
+    assert [(line["channel"], line["predicate"], line["most"]) for line in replaced] == [
         ("facts", "likes", 5)
     ]
 
@@ -271,6 +271,6 @@ def test_a_multi_valued_predicate_is_not_named(tmp_path: Path) -> None:
     trial.fire()
     trial.rules.write_text("channels: {facts: {multi_valued: [likes]}}\n" + rules(rule("all", "")))
 
-    told = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
+    replaced = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
 
-    assert told == []
+    assert replaced == []

@@ -30,9 +30,9 @@ def site(tmp_path: Path) -> Installation:
 
 
 @pytest.fixture(scope="module")
-def settled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """A site that has fired twice; for looking at only."""
-    site = Installation(tmp_path_factory.mktemp("settled"))
+def fired_site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Return a site that has fired twice; tests only read it."""
+    site = Installation(tmp_path_factory.mktemp("fired"))
     site.put(PORTO, TEA, ODD)
     site.call("fire", "profile")
     site.put(BRAGA)
@@ -66,10 +66,10 @@ def test_import_keeps_good_lines_and_lists_bad_ones(site: Installation) -> None:
 def test_import_in_json_lists_every_bad_line(site: Installation) -> None:
     done = site.run("import", "-", "--json", stdin=b"[]\n" * 1200 + jsonl(PORTO))
 
-    told = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     assert done.returncode == 65
-    assert (told["new"], len(told["rejected"]), done.stderr) == (1, 1200, "")
-    assert told["rejected"][0] == {"line": 1, "reason": "the line is not a JSON object"}
+    assert (document["new"], len(document["rejected"]), done.stderr) == (1, 1200, "")
+    assert document["rejected"][0] == {"line": 1, "reason": "the line is not a JSON object"}
 
 
 def test_import_again_changes_nothing_and_an_edit_one(site: Installation, tmp_path: Path) -> None:
@@ -155,10 +155,10 @@ def test_a_daemon_that_cannot_start_logs_every_mistake(site: Installation) -> No
 
     [event] = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     logged = json.loads((site.state / "slumberd.log").read_text())
-    for told in (event, logged):
-        assert (told["event"], told["level"]) == ("daemon.failed", "error")
-        assert told["error"] == "ConfigurationError"
-        assert f"{site.rules}:5:" in told["message"]
+    for line in (event, logged):
+        assert (line["event"], line["level"]) == ("daemon.failed", "error")
+        assert line["error"] == "ConfigurationError"
+        assert f"{site.rules}:5:" in line["message"]
 
 
 def test_a_daemon_whose_log_cannot_be_opened_logs_that_to_standard_error(
@@ -263,8 +263,8 @@ def test_dry_run_prints_deltas_and_writes_nothing(site: Installation) -> None:
     assert site.lines("rules")[0]["pending"] == 2
 
 
-def test_facts_print_one_a_line_with_their_keys_in_order(settled: Installation) -> None:
-    done = settled.look("facts", "--user", "alice", "--object", "tea", "--json")
+def test_facts_print_one_a_line_with_their_keys_in_order(fired_site: Installation) -> None:
+    done = fired_site.look("facts", "--user", "alice", "--object", "tea", "--json")
 
     (line,) = done.stdout.splitlines()
     keys = "id user agent payload lineage confidence said_at pinned_at metadata"
@@ -275,8 +275,8 @@ def test_facts_print_one_a_line_with_their_keys_in_order(settled: Installation) 
     )
 
 
-def test_facts_are_a_table_for_people(settled: Installation) -> None:
-    heading, row = settled.look("facts", "--predicate", "lives_in").stdout.splitlines()
+def test_facts_are_a_table_for_people(fired_site: Installation) -> None:
+    heading, row = fired_site.look("facts", "--predicate", "lives_in").stdout.splitlines()
 
     assert tuple(re.split(" {2,}", heading)) == COLUMNS
     assert re.split(" {2,}", row) == [
@@ -284,12 +284,12 @@ def test_facts_are_a_table_for_people(settled: Installation) -> None:
     ]  # fmt: skip
 
 
-def test_facts_answer_what_was_valid_and_what_was_believed(settled: Installation) -> None:
-    firings = settled.lines("audit", "ls", "--kind", "firing", "--rule", "profile")
+def test_facts_answer_what_was_valid_and_what_was_believed(fired_site: Installation) -> None:
+    firings = fired_site.lines("audit", "ls", "--kind", "firing", "--rule", "profile")
     first, second = (firing["at"] for firing in firings)
 
     def homes(*options: str) -> list[str]:
-        found = settled.lines("facts", "--predicate", "lives_in", *options)
+        found = fired_site.lines("facts", "--predicate", "lives_in", *options)
         return [fact["payload"]["object"] for fact in found]
 
     assert homes() == ["Braga"]
@@ -301,22 +301,22 @@ def test_facts_answer_what_was_valid_and_what_was_believed(settled: Installation
     assert homes("--valid-at", at(60).isoformat(), "--believed-at", first) == ["Porto"]
 
 
-def test_audit_lists_the_rows_that_are_wanted(settled: Installation) -> None:
-    rows = settled.lines("audit", "ls")
+def test_audit_lists_the_rows_that_are_wanted(fired_site: Installation) -> None:
+    rows = fired_site.lines("audit", "ls")
 
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
-    assert settled.lines("audit", "ls", "--limit", "1") == rows[-1:]
-    assert settled.lines("audit", "ls", "--after", "1", "--limit", "2") == rows[1:3]
-    assert settled.lines("audit", "ls", "--rule", "quiet") == []
-    (bad,) = settled.lines("audit", "ls", "--kind", "quarantine")
+    assert fired_site.lines("audit", "ls", "--limit", "1") == rows[-1:]
+    assert fired_site.lines("audit", "ls", "--after", "1", "--limit", "2") == rows[1:3]
+    assert fired_site.lines("audit", "ls", "--rule", "quiet") == []
+    (bad,) = fired_site.lines("audit", "ls", "--kind", "quarantine")
     assert (bad["source_episode_ids"], bad["reason"]) == (["e5"], "intent_unknown")
-    (moved,) = settled.lines("audit", "ls", "--fact", "e4")
+    (moved,) = fired_site.lines("audit", "ls", "--fact", "e4")
     assert (moved["kind"], moved["replaces"]) == ("update", ["e1"])
 
 
-def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Installation) -> None:
-    heading, newest, *_ = settled.look("recent", "alice").stdout.splitlines()
-    *_, last = settled.look("audit", "ls").stdout.splitlines()
+def test_recent_episodes_and_ledger_rows_are_tables_for_people(fired_site: Installation) -> None:
+    heading, newest, *_ = fired_site.look("recent", "alice").stdout.splitlines()
+    *_, last = fired_site.look("audit", "ls").stdout.splitlines()
 
     assert heading.split() == ["id", "at", "session", "agent", "content"]
     assert newest.startswith("e5  2026-01-01 12:01:01Z  s1       rag    content of e5")
@@ -324,18 +324,18 @@ def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Installa
     assert last.split()[-3:-1] == ["e4", "e1"]
 
 
-def test_audit_verify_prints_rows_and_head(settled: Installation) -> None:
-    (verified,) = settled.lines("audit", "verify")
+def test_audit_verify_prints_rows_and_head(fired_site: Installation) -> None:
+    (verified,) = fired_site.lines("audit", "verify")
 
-    rows = settled.lines("audit", "ls")
+    rows = fired_site.lines("audit", "ls")
     assert (verified["ok"], verified["rows"], verified["broken"]) == (True, len(rows), None)
     expected = f"verified: {len(rows)} rows, head {verified['head']}\n"
-    assert settled.look("audit", "verify").stdout == expected
+    assert fired_site.look("audit", "verify").stdout == expected
 
 
-def test_rules_and_status_show_how_far_each_rule_has_read(settled: Installation) -> None:
-    profile, quiet = settled.lines("rules")
-    (status,) = settled.lines("status")
+def test_rules_and_status_show_how_far_each_rule_has_read(fired_site: Installation) -> None:
+    profile, quiet = fired_site.lines("rules")
+    (status,) = fired_site.lines("status")
 
     assert (profile["watermark"], profile["pending"], profile["quarantined"]) == (4, 0, 1)
     assert (quiet["watermark"], quiet["pending"], quiet["fired_at"]) == (None, 4, None)
@@ -344,8 +344,8 @@ def test_rules_and_status_show_how_far_each_rule_has_read(settled: Installation)
     assert status["rules"] == [profile, quiet]
     assert status["failing"] == []
     assert (status["running"], status["episodes"], status["facts"]) == (False, 4, 2)
-    assert "cron 0 3 * * *" in settled.look("rules").stdout
-    assert "every 1" in settled.look("status").stdout
+    assert "cron 0 3 * * *" in fired_site.look("rules").stdout
+    assert "every 1" in fired_site.look("status").stdout
 
 
 def test_audit_verify_names_the_row_that_was_tampered_with(site: Installation) -> None:
@@ -436,11 +436,11 @@ def test_daemon_notifies_the_service_manager_that_it_is_ready(
         manager.settimeout(PATIENCE_SECONDS)
         env = environment({"NOTIFY_SOCKET": str(tmp_path / "notify")})
         with subprocess.Popen(site.command("run"), env=env) as daemon:
-            told = [manager.recv(100), manager.recv(100)]
+            messages = [manager.recv(100), manager.recv(100)]
             daemon.send_signal(signal.SIGINT)
             daemon.wait(PATIENCE_SECONDS)
 
-    assert told == [b"STATUS=2 rules", b"READY=1"]
+    assert messages == [b"STATUS=2 rules", b"READY=1"]
     assert daemon.returncode == 0
 
 
@@ -451,8 +451,8 @@ def test_mistakes_of_the_configuration_hide_none_of_the_rules(site: Installation
     done = site.look("check")
 
     assert done.returncode == 78
-    told = done.stdout.splitlines()
-    assert [line.split(":")[0].split("/")[-1] for line in told] == [
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0].split("/")[-1] for line in lines] == [
         "slumberd.yaml", "rules.yaml", "rules.yaml",
     ]  # fmt: skip
 

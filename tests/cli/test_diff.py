@@ -47,9 +47,9 @@ def totals(summary: dict[str, Any]) -> tuple[int, ...]:
 
 
 def test_the_same_rules_change_nothing(trial: TrialInstallation) -> None:
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert totals(summary) == (0, 0, 0, 2, 0)
     assert only(summary)["change"] == "unchanged"
 
@@ -57,9 +57,9 @@ def test_the_same_rules_change_nothing(trial: TrialInstallation) -> None:
 def test_a_changed_filter_is_backfilled(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(NO_COFFEE))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == [("changes", "e2", "e1")]
+    assert changes == [("changes", "e2", "e1")]
     assert totals(summary) == (0, 1, 0, 1, 0)
     assert only(summary)["backfilled"]
 
@@ -69,9 +69,9 @@ def test_an_added_rule_fires_and_what_another_promotes_too_only_changes_its_supp
 ) -> None:
     trial.candidate.write_text(rules(LIKES, LIVES, rule("rum", "object = 'rum'")))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == [("appears", None, "e3"), ("supported", "e4", "e4")]
+    assert changes == [("appears", None, "e3"), ("supported", "e4", "e4")]
     assert totals(summary) == (1, 0, 0, 2, 1)
 
 
@@ -79,18 +79,18 @@ def test_what_is_pending_is_on_both_sides(trial: TrialInstallation) -> None:
     trial.put(triple("e9", "ada", "likes", "milk", timestamp=at(9)))
     trial.candidate.write_text(rules(LIKES, LIVES))
 
-    told, _ = trial.diff()
+    changes, _ = trial.diff()
 
-    assert told == [("appears", None, "e3")]
+    assert changes == [("appears", None, "e3")]
 
 
 def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(LIKES, rule("rum", "object = 'rum'"), LIVES))
     trial.candidate.write_text(rules(LIKES))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     resting = {given_rule["rule_id"]: given_rule["resting"] for given_rule in summary["rules"]}
     assert resting == {"likes": 0, "lives": 1, "rum": 0}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
@@ -100,9 +100,9 @@ def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: TrialInsta
 def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", "facts", "notes")))
 
-    told, _ = trial.diff()
+    changes, _ = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert "into notes stays" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
@@ -119,9 +119,9 @@ def test_what_decides_no_fact_changes_none(
 ) -> None:
     trial.candidate.write_text(rules(rule("likes", "predicate = 'likes'", **keys)))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert (only(summary)["fields"], only(summary)["fired"]) == ([field], False)
     assert "changes no fact" in trial.look("diff", str(trial.candidate.parent)).stdout
 
@@ -145,9 +145,9 @@ def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(
 ) -> None:
     trial.candidate.write_text(rules(LIKES, multi_valued="likes"))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == [("appears", None, "e1")]
+    assert changes == [("appears", None, "e1")]
     assert summary["multi_valued"] == {"facts": {"in_force": [], "candidate": ["likes"]}}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
     assert "channel facts: multi_valued none -> likes" in shown
@@ -155,13 +155,13 @@ def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(
 
 def test_what_a_hand_took_out_does_not_appear(trial: TrialInstallation) -> None:
     trial.do("unpin", facts=["e4"], reason="he never said that")
-    said = {"subject": "ada", "predicate": "lives_in", "object": "Rome"}
-    trial.do("pin", user="alice", agent="rag", reason="she told me", **said)
+    triple_of_fact = {"subject": "ada", "predicate": "lives_in", "object": "Rome"}
+    trial.do("pin", user="alice", agent="rag", reason="she moved", **triple_of_fact)
     trial.candidate.write_text(rules(ALL))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert totals(summary)[3] == 2
 
 
@@ -210,8 +210,8 @@ def test_unreadable_values_are_compared_too(trial: TrialInstallation) -> None:
 
 
 def test_a_fact_that_says_something_else_under_its_id_changes(trial: TrialInstallation) -> None:
-    said = {"subject": "ada", "predicate": "plays", "object": "go"}
-    trial.do("pin", user="alice", agent="rag", reason="she told me", id="e7", **said)
+    triple_of_fact = {"subject": "ada", "predicate": "plays", "object": "go"}
+    trial.do("pin", user="alice", agent="rag", reason="she moved", id="e7", **triple_of_fact)
     trial.put(triple("e7", "ada", "plays", "chess", timestamp=at(10**9)))
     trial.candidate.write_text(rules(LIKES, rule("plays", "predicate = 'plays'")))
 
@@ -243,9 +243,9 @@ def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(
     trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
     trial.candidate.write_text(rules(LIKES, rule("takes", "intent = 'delete'")))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == [("disappears", "e2", None)]
+    assert changes == [("disappears", "e2", None)]
     assert summary["rules"][1]["exceeded_limits"] == [
         "this batch would delete 1 fact; the limit is 0 (max_deletes)"
     ]
@@ -264,9 +264,9 @@ def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(
     trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
     trial.fire()
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert summary["exceeded_limits"] == {
         "likes": "this batch would delete 1 fact; the limit is 0 (max_deletes)"
     }
@@ -290,9 +290,9 @@ def test_only_one_for_one_is_a_change(trial: TrialInstallation) -> None:
     trial.fire()
     trial.candidate.write_text(rules(rule("likes", "object = 'milk'"), multi_valued="likes"))
 
-    told, _ = trial.diff("--user", "alice")
+    changes, _ = trial.diff("--user", "alice")
 
-    assert sorted(told, key=str) == [
+    assert sorted(changes, key=str) == [
         ("appears", None, "e6"), ("disappears", "e1", None), ("disappears", "e2", None),
     ]  # fmt: skip
 
@@ -413,7 +413,7 @@ def test_nothing_is_written_while_the_databases_are_open(trial: TrialInstallatio
         assert trial.diff()[0]
 
         after = trial.files()
-    # The index of a log in memory holds the marks of whoever reads; it is nobody's data.
+    # SQLite's index of the write-ahead log holds the marks of readers, and no data.
     assert {n: h for n, h in after.items() if not n.endswith("-shm")} == {
         n: h for n, h in before.items() if not n.endswith("-shm")
     }
@@ -432,9 +432,9 @@ def test_a_host_that_never_saw_slumberd_can_try_it(tmp_path: Path) -> None:
         connection.commit()
     before = trial.files()
 
-    told, _ = trial.diff()
+    changes, _ = trial.diff()
 
-    assert told == [("appears", None, "e1")]
+    assert changes == [("appears", None, "e1")]
     assert trial.files() == before
     assert list(before) == ["memory.db"]
     assert trial.against_data(str(trial.candidate))["likes"]["matches"] == 1

@@ -83,13 +83,13 @@ def test_dry_run_of_an_undo_and_a_backfill_count_and_cut_alike(site: Installatio
     assert site.call("fire", "profile").returncode == 0
 
     undone = answered(site, "undo", "profile@2", "--dry-run", "--limit", "7")
-    told = site.call("undo", "profile@2", "--dry-run").stdout
+    printed = site.call("undo", "profile@2", "--dry-run").stdout
     site.rules.write_text(site.rules.read_text().replace("IS NOT NULL", "= 'nothing'"))
     (filled,) = answered(site, "backfill", "profile", "--dry-run", "--limit", "7")["reports"]
 
     for cut in (undone, filled):
         assert (len(cut["deltas"]), cut["deltas_total"], cut["deltas_cut"]) == (7, 60, True)
-    assert "50 of 60 deltas are listed; --limit 60 lists all" in told
+    assert "50 of 60 deltas are listed; --limit 60 lists all" in printed
 
 
 def test_dry_run_prints_how_many_versions_it_did_not_read(
@@ -220,7 +220,7 @@ def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Ins
 
 def put_unreadable(site: Installation, *ids: str) -> None:
     wish = {"intent": "wish"}
-    site.put(*(triple(one, one, "likes", "rum", metadata=wish) for one in ids))
+    site.put(*(triple(id, id, "likes", "rum", metadata=wish) for id in ids))
     assert site.call("fire", "profile").returncode == 0
 
 
@@ -252,27 +252,27 @@ def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Installatio
 def test_drop_takes_what_it_names_or_all(site: Installation) -> None:
     put_unreadable(site, "e1", "e2", "e3")
 
-    one = site.call("quarantine", "drop", "e1")
+    named = site.call("quarantine", "drop", "e1")
     left = quarantined(site)
-    rest = site.call("quarantine", "drop", "--all", "--rule", "profile")
+    others = site.call("quarantine", "drop", "--all", "--rule", "profile")
 
-    assert (one.stdout, left) == ("1 entry dropped\n", ["e2", "e3"])
-    assert (rest.stdout, quarantined(site)) == ("2 entries dropped\n", [])
+    assert (named.stdout, left) == ("1 entry dropped\n", ["e2", "e3"])
+    assert (others.stdout, quarantined(site)) == ("2 entries dropped\n", [])
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["retry", "dry run"])
 def test_retry_says_what_is_still_unreadable(site: Installation, option: list[str]) -> None:
     put_unreadable(site, "e1", "e2")
 
-    told = site.call("quarantine", "retry", "e2", *option).stdout
+    printed = site.call("quarantine", "retry", "e2", *option).stdout
     answer = answered(site, "quarantine", "retry", *option)
 
-    assert "1 episode is still in quarantine" in told
-    assert [line.split()[:3] for line in told.splitlines() if line.startswith("e")] == [
+    assert "1 episode is still in quarantine" in printed
+    assert [line.split()[:3] for line in printed.splitlines() if line.startswith("e")] == [
         ["episode", "rule", "channel"],
         ["e2", "profile", "facts"],
     ]
-    assert [one["episode_id"] for one in answer["still_quarantined"]] == ["e1", "e2"]
+    assert [entry["episode_id"] for entry in answer["still_quarantined"]] == ["e1", "e2"]
     assert answer["still_quarantined_total"] == 2
 
 
@@ -300,11 +300,11 @@ def test_fire_of_a_batch_that_waits_for_approval_fails_and_says_what_to_do(
 
     assert (first.returncode, again.returncode) == (1, 1)
     for done in (first, again):
-        told = done.stderr.splitlines()[-1]
-        assert told.startswith("slumberd: batch profile@")
-        assert "waits for approval" in told
-        assert "`slumberd approve profile@" in told
-        assert "`slumberd reject profile@" in told
+        message = done.stderr.splitlines()[-1]
+        assert message.startswith("slumberd: batch profile@")
+        assert "waits for approval" in message
+        assert "`slumberd approve profile@" in message
+        assert "`slumberd reject profile@" in message
 
 
 def test_fire_through_the_daemon_of_a_batch_that_waits_fails_too(site: Installation) -> None:

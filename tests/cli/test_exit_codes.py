@@ -1,4 +1,4 @@
-"""What failing commands tell, and their exit codes."""
+"""What failing commands report, and their exit codes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.support.installation import RULES, Installation
 
 pytestmark = pytest.mark.integration
 
-TOLD = [
+EPISODES = [
     triple("e1", "ada", "likes", "tea", user="ada", timestamp=at(0), metadata={"confidence": 0.5}),
     triple("e2", "ada", "owns", 1, user="ada", timestamp=at(1)),
     triple("e3", "ada", "is", True, user="ada", timestamp=at(2), metadata={"confidence": 0.9}),
@@ -27,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     site = Installation(tmp_path_factory.mktemp("site"))
     notes = RULES.replace('cron: "0 3 * * *"', "every: 1").replace("'never'", "'likes'")
     site.rules.write_text(notes)
-    site.put(*TOLD)
+    site.put(*EPISODES)
     done = site.run("fire", "--all")
     assert done.returncode == 0, done.stderr
     return site
@@ -91,7 +91,7 @@ def test_a_table_shows_how_to_get_the_next_page(site: Installation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "problem"),
     [
         (["--glob", "object=a["], 64, "object 'a[' at character 2: '[' has no ']'"),
         (["--regex", "id=(a"], 64, "id '(a' at character 1: missing )"),
@@ -114,18 +114,18 @@ def test_a_table_shows_how_to_get_the_next_page(site: Installation) -> None:
     ),
 )
 def test_wrong_options_are_reported_by_name(
-    site: Installation, words: list[str], code: int, told: str
+    site: Installation, words: list[str], code: int, problem: str
 ) -> None:
     done = site.look("facts", *words)
 
     assert done.returncode == code, done.stderr
-    assert told in " ".join(done.stderr.split())
+    assert problem in " ".join(done.stderr.split())
     assert not done.stdout
 
 
 def test_pages_are_of_a_moment_of_their_own(tmp_path: Path) -> None:
     site = Installation(tmp_path)
-    site.put(*TOLD[:3])
+    site.put(*EPISODES[:3])
     assert site.run("fire", "profile").returncode == 0
     first = site.look("facts", "--json", "--limit", "1")
     assert site.run("unpin", "e2", "--reason", "so").returncode == 0

@@ -39,11 +39,13 @@ def test_lines_are_read_as_episodes_with_their_numbers() -> None:
     ],
 )
 def test_line_is_read_however_it_begins_and_ends(content: bytes) -> None:
-    assert [one.episode for one in lines_of(content)] == [episode()]
+    assert [line_read.episode for line_read in lines_of(content)] == [episode()]
 
 
 def test_empty_lines_are_skipped_and_counted() -> None:
-    assert [one.number for one in lines_of(b"\n  \t\n" + line() + b"\r\n" + line())] == [3, 5]
+    assert [
+        line_read.number for line_read in lines_of(b"\n  \t\n" + line() + b"\r\n" + line())
+    ] == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_gzip_that_ends_early_keeps_what_was_whole_and_says_so(tmp_path: Path) -
     with open_input(str(file)) as source:
         *good, last = read_lines(source.stream)
 
-    assert [one.episode for one in good] == [episode("e1")]
+    assert [line_read.episode for line_read in good] == [episode("e1")]
     assert "ends early" in last.problem
 
 

@@ -37,8 +37,8 @@ def site(tmp_path: Path) -> Installation:
     return site
 
 
-def line(**said: Any) -> bytes:
-    return json_line({"ts": "2026-01-01T00:00:00.000000Z", "level": "info", **said})
+def line(**fields: Any) -> bytes:
+    return json_line({"ts": "2026-01-01T00:00:00.000000Z", "level": "info", **fields})
 
 
 def test_logs_show_the_file_of_the_configuration_as_a_terminal_would(site: Installation) -> None:
@@ -50,12 +50,12 @@ def test_logs_show_the_file_of_the_configuration_as_a_terminal_would(site: Insta
 
 def test_logs_of_a_rule_are_the_lines_about_it(site: Installation) -> None:
     shown = site.look("logs", "--rule", "quiet").stdout.splitlines()
-    none = site.look("logs", "--rule", "nobody")
+    none = site.look("logs", "--rule", "unknown")
 
     assert shown
     assert all("quiet" in text for text in shown)
     assert (none.stdout, none.returncode) == ("", 0)
-    assert none.stderr == "slumberd: no line is about rule 'nobody'\n"
+    assert none.stderr == "slumberd: no line is about rule 'unknown'\n"
 
 
 def test_logs_read_gzip_and_standard_input(site: Installation, tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ KEYS = st.sampled_from(
     st.text() | st.just(HOSTILE),
 )
 def test_whatever_a_line_says_it_moves_no_cursor(
-    said: dict[str, Any], event: str, ts: str, level: str
+    fields: dict[str, Any], event: str, ts: str, level: str
 ) -> None:
-    whole = json.dumps({"ts": ts, "level": level, "event": event, **said}).encode()
+    whole = json.dumps({"ts": ts, "level": level, "event": event, **fields}).encode()
 
     for text in (whole, whole[:-1], HOSTILE.encode(), b"\xff" + whole):
         shown = readable_line(text, colors=False).decode()
@@ -183,7 +183,7 @@ def test_following_survives_renaming_replacing_and_truncating(tmp_path: Path) ->
         follower.check_events("one")
 
         log.rename(tmp_path / "followed.1")
-        append(tmp_path / "followed.1", "late")  # whoever writes has not noticed
+        append(tmp_path / "followed.1", "late")  # the writer has not noticed
         follower.check_events("late")
         log.touch()  # as logrotate's `create`
         append(tmp_path / "followed.1", "later")

@@ -23,7 +23,7 @@ def test_a_firing_logs_what_a_host_misspelled(tmp_path: Path) -> None:
     fired = site.call("fire", "--all")
 
     logged = map(orjson.loads, (site.state / "slumberd.log").read_bytes().splitlines())
-    warnings = [one for one in logged if one["event"] == "metadata.misspelled"]
+    warnings = [record for record in logged if record["event"] == "metadata.misspelled"]
     assert fired.returncode == 0
     assert [(warning["level"], warning["key"], warning["meant"]) for warning in warnings] == [
         ("warning", "predicat", "predicate")

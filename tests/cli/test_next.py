@@ -81,14 +81,14 @@ def test_paused_rule_is_said_to_be_paused_by_whom_and_until_what(
     (tmp_path / "state").mkdir()
     keep_paused(tmp_path / "state", {"nightly": "uid 7"})
 
-    told = shown("nightly", "profile", "-n", "1")
+    lines = shown("nightly", "profile", "-n", "1")
     nightly, profile = _documents(shown("nightly", "profile", "--json"))
 
-    assert told[0] == (
+    assert lines[0] == (
         "nightly '30 2 * * *' in Europe/Berlin (paused by uid 7 until `slumberd resume nightly`):"
         " at 02:30, every day"
     )
-    assert told[-1] == "profile: when 100 new episodes wait"
+    assert lines[-1] == "profile: when 100 new episodes wait"
     assert (nightly["paused"], nightly["paused_by"]) == (True, "uid 7")
     assert (profile["paused"], profile["paused_by"]) == (False, None)
 

@@ -72,7 +72,7 @@ def odd(tmp_path: Path) -> TrialInstallation:
 
 def quarantined(trial: TrialInstallation, *words: str) -> list[tuple[str, str]]:
     found = trial.lines("quarantine", "ls", *words)
-    return sorted((one["rule_id"], one["episode_id"]) for one in found)
+    return sorted((entry["rule_id"], entry["episode_id"]) for entry in found)
 
 
 EVERY = [("one", "a"), ("one", "b"), ("two", "a"), ("two", "b")]

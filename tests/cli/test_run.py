@@ -1,4 +1,4 @@
-"""A command that is told to end closes what it has open."""
+"""A command that gets SIGTERM closes what it has open."""
 
 from __future__ import annotations
 

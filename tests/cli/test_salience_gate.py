@@ -1,4 +1,4 @@
-"""Commands on rules with a gate: what they tell, and that what only looks writes nothing."""
+"""Commands on rules with a gate: what they report, and that reading commands write nothing."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(
     assert site.call("fire", "--all").returncode == 0
 
     [fact] = site.lines("facts")
-    [told] = site.lines("why-not", "e1")
+    [decision] = site.lines("why-not", "e1")
 
     assert fact["id"] == "e2"
-    assert (told["outcome"], told["reason"]) == ("noop", "below_salience")
-    assert told["would_change"] == (
+    assert (decision["outcome"], decision["reason"]) == ("noop", "below_salience")
+    assert decision["would_change"] == (
         "its salience was 0.0000, and gated requires 0.03; the rule scores it again when it is read"
     )
     assert site.call("audit", "verify").returncode == 0

@@ -53,12 +53,12 @@ def test_shell_completes_the_names_of_commands(shell: str) -> None:
         "fish": {"_TYPER_COMPLETE_ARGS": "slumberd do", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
 
-    told = process(
+    output = process(
         sys.executable, "-m", "slumberd", _SLUMBERD_COMPLETE=f"complete_{shell}", **asking
     ).decode()
 
-    assert "doctor" in told
-    assert "quarantine" not in told
+    assert "doctor" in output
+    assert "quarantine" not in output
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +90,11 @@ def test_terminal_that_wants_no_colours_gets_no_escape_codes(
 
     with not_for_long(command, site):
         shown = shown_on_terminal(words_of(command, site))
-    told = shown_on_terminal([*command.split(), "--help"])
+    help_text = shown_on_terminal([*command.split(), "--help"])
 
     assert shown
-    assert told
-    assert ESCAPE not in shown + told
+    assert help_text
+    assert ESCAPE not in shown + help_text
 
 
 @pytest.mark.parametrize("words", [["facts"], ["fire", "--all"]], ids=" ".join)
@@ -117,18 +117,18 @@ def test_output_without_a_terminal_has_no_escape_codes(
 
     with not_for_long(command, site):
         done = called(*words_of(command, site))
-    told = called(*command.split(), "--help")
+    help_text = called(*command.split(), "--help")
 
     assert done.stdout + done.stderr
-    assert "\x1b" not in done.stdout + done.stderr + told.stdout + told.stderr
+    assert "\x1b" not in done.stdout + done.stderr + help_text.stdout + help_text.stderr
 
 
 def calls_in(line: str) -> Iterator[list[str]]:
     """Yield the words of each call of slumberd in a line for a shell."""
     words = shlex.shlex(line, posix=True, punctuation_chars=True)
     words.whitespace_split = True
-    for between, told in groupby(words, key=lambda word: not word.strip("|&;<>")):
-        program_name, *arguments = told
+    for between, group in groupby(words, key=lambda word: not word.strip("|&;<>")):
+        program_name, *arguments = group
         if not between and program_name == NAME:
             yield arguments
 

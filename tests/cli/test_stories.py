@@ -1,4 +1,4 @@
-"""What `why` and `status` tell of facts that went, and of rules with several stores."""
+"""What `why`, `status` and `audit ls` show of removed facts and of rules."""
 
 from __future__ import annotations
 

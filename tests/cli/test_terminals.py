@@ -53,8 +53,8 @@ def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     site.rules.write_text(RULES)
     named = {"user": "ada", "agent": "waiter"}
     site.put(
-        *(triple(one, f"s{n}", "prefers", WIDE, timestamp=at(n), **named)
-          for n, one in enumerate(UUIDS)),
+        *(triple(id, f"s{n}", "prefers", WIDE, timestamp=at(n), **named)
+          for n, id in enumerate(UUIDS)),
         triple(LONG, "ada", "prefers", "tea " * 40, timestamp=at(50), **named),
         triple("bad", "ada", "prefers", "x", metadata={"intent": "wish"}, **named),
         triple("e7", "bob", "prefers", "mate", user="bob-" + UUIDS[0], timestamp=at(70)),
@@ -75,11 +75,11 @@ def test_no_id_is_broken_and_no_line_is_too_long(
 
     lines = lines_on_terminal([*words, "--config", str(site.config)], width)
 
-    broken = [one for one in ids if one in wide and not any(one in line for line in lines)]
+    broken = [id for id in ids if id in wide and not any(id in line for line in lines)]
     assert broken == []
     unbreakable = (LONG, str(site.state.parent), "lineage ", "says ")
-    long = [one for one in lines if cell_len(one) > width]
-    assert [one for one in long if not any(part in one for part in unbreakable)] == []
+    long = [line for line in lines if cell_len(line) > width]
+    assert [line for line in long if not any(part in line for part in unbreakable)] == []
 
 
 def _firings(site: Installation) -> set[str]:
@@ -88,10 +88,10 @@ def _firings(site: Installation) -> set[str]:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_time_has_one_form_with_its_zone(furnishings: Installation, words: list[str]) -> None:
-    told = re.sub(r"(?m)^lineage .*", "", furnishings.look(*words).stdout)  # its times are JSON
+    printed = re.sub(r"(?m)^lineage .*", "", furnishings.look(*words).stdout)  # its times are JSON
 
-    times = TIME.findall(told)
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", one) for one in times), times
+    times = TIME.findall(printed)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", time) for time in times), times
 
 
 def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
@@ -115,18 +115,18 @@ def site(furnishings: Installation, tmp_path: Path) -> Installation:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         pytest.param(["facts", "--user", "adda"],
                      f"no facts for user 'adda'; users with facts: ada, bob-{UUIDS[0]}",
-                     id="facts of nobody"),
+                     id="facts of an unknown user"),
         pytest.param(["facts", "--user", "ada", "--subject", "x"],
                      "no facts match; there are others for user 'ada'", id="no such facts"),
         pytest.param(["facts", "--subject", "x"],
                      f"no facts match; users with facts: ada, bob-{UUIDS[0]}", id="facts of any"),
         pytest.param(["recent", "adda"],
                      f"no episodes of user 'adda'; users with episodes: ada, bob-{UUIDS[0]}",
-                     id="episodes of nobody"),
+                     id="episodes of an unknown user"),
         pytest.param(["recent", "ada", "--session", "x"],
                      "no such episodes; user 'ada' has others: leave out --session and --agent",
                      id="no such episodes"),
@@ -139,13 +139,13 @@ def site(furnishings: Installation, tmp_path: Path) -> Installation:
     ],
 )  # fmt: skip
 def test_command_that_finds_nothing_says_what_exists_instead(
-    site: Installation, words: list[str], told: str
+    site: Installation, words: list[str], message: str
 ) -> None:
     done = site.look(*words)
     quiet = site.look(*words, "--json")
 
     assert (done.returncode, done.stdout) == (0, "")
-    assert re.sub(r"\b\d+ rows", "31 rows", done.stderr) == f"{told}\n"
+    assert re.sub(r"\b\d+ rows", "31 rows", done.stderr) == f"{message}\n"
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
@@ -155,8 +155,8 @@ def test_list_of_users_is_bounded(tmp_path: Path) -> None:
     assert site.call("fire", "profile").returncode == 0
 
     for words in (["facts", "--user", "x"], ["recent", "x"]):
-        told = site.look(*words).stderr
-        assert told.endswith("user000, user001, user002, user003, user004, user005, user006,"
+        message = site.look(*words).stderr
+        assert message.endswith("user000, user001, user002, user003, user004, user005, user006,"
                              " user007, user008, user009 and others\n")  # fmt: skip
 
 
@@ -174,10 +174,10 @@ def test_directory_without_anything_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["", *ALL, "audit", "quarantine"])
 def test_every_command_has_short_help_and_the_version(command: str) -> None:
     short = called(*command.split(), "-h")
-    told = called(*command.split(), "--help")
+    whole = called(*command.split(), "--help")
     version = called(*command.split(), "--version")
 
-    assert (short.returncode, short.stdout) == (0, told.stdout)
+    assert (short.returncode, short.stdout) == (0, whole.stdout)
     assert short.stdout.startswith("Usage: ")
     assert (version.returncode, version.stdout) == (0, f"slumberd {slumberd.__version__}\n")
 
@@ -233,9 +233,9 @@ def test_new_directory_is_for_its_owner_alone_and_works(tmp_path: Path) -> None:
 
     assert done.returncode == 0
     assert f"export SLUMBERD_CONFIG={home / 'slumberd.yaml'}" in done.stdout
-    modes = {one: stat.S_IMODE(one.stat().st_mode) for one in [home, *home.rglob("*")]}
-    assert {mode for one, mode in modes.items() if one.is_dir()} == {0o700}
-    assert {mode for one, mode in modes.items() if one.is_file()} == {0o600}
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [home, *home.rglob("*")]}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     config = ("--config", str(home / "slumberd.yaml"))
     assert called("check", *config).returncode == 0
     assert "1 test: 1 passed, 0 failed" in called("test", *config).stdout

@@ -69,9 +69,9 @@ def test_fire_prints_its_run_and_its_firings(site: Installation) -> None:
 
     runs = {row["run"] for row in site.lines("audit", "ls", "--kind", "firing") if row["run"]}
     (run,) = runs
-    (told,) = [line for line in done.stdout.splitlines() if line.startswith("run ")]
-    assert told.startswith(f"run {run}: 6 firings, kept@")
-    assert told.endswith(f"`slumberd undo --run {run}` undoes it")
+    (line,) = [text for text in done.stdout.splitlines() if text.startswith("run ")]
+    assert line.startswith(f"run {run}: 6 firings, kept@")
+    assert line.endswith(f"`slumberd undo --run {run}` undoes it")
 
 
 def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Installation) -> None:
@@ -109,7 +109,9 @@ def test_undo_of_a_run_again_does_nothing(site: Installation) -> None:
 def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Installation) -> None:
     put(site, 0, 12)
     fired = answered(site, "fire", "kept")
-    first, *others = [one for report in fired["reports"] for one in report["firing_ids"]][:3]
+    first, *others = [
+        firing_id for report in fired["reports"] for firing_id in report["firing_ids"]
+    ][:3]
     answered(site, "undo", first)
 
     answer = answered(site, "undo", "--run", fired["run"])
@@ -169,14 +171,14 @@ def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Installation) -> None
     before = facts(site)
 
     answer = answered(site, "undo", "--run", run, "--dry-run", "--limit", "2")
-    told = site.call("undo", "--run", run, "--dry-run").stdout
+    printed = site.call("undo", "--run", run, "--dry-run").stdout
 
     assert facts(site) == before
     assert (answer["run"], answer["firing_ids"]) == (None, [])
     assert len(answer["undone"]) == 6
     assert answer["counts"] == {"delete": 18}
     assert (answer["deltas_total"], answer["deltas_cut"], len(answer["deltas"])) == (18, True, 2)
-    assert "would undo 6 firings (kept@" in told
+    assert "would undo 6 firings (kept@" in printed
 
 
 def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(
@@ -195,7 +197,7 @@ def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(
     answered(site, "undo", "kept", "--since", moment[0]["at"])
 
     assert moment[0]["at"] > since
-    assert {one.split("@")[0] for one in answer["undone"]} == {"noted"}
+    assert {firing_id.split("@")[0] for firing_id in answer["undone"]} == {"noted"}
     assert facts(site) == before
 
 
@@ -203,7 +205,7 @@ def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(
     ("words", "problem"),
     [
         pytest.param(["--run", "nonsense"], "no run 'nonsense'", id="unknown run"),
-        pytest.param(["nobody", "--since", "now"], "rule 'nobody' has never fired", id="no rule"),
+        pytest.param(["unknown", "--since", "now"], "rule 'unknown' has never fired", id="no rule"),
         pytest.param([], "name a firing, or --run ID, or a rule", id="nothing"),
         pytest.param(["kept@1", "--run", "x"], "one of the three", id="two"),
         pytest.param(["--since", "now"], "one of the three", id="since without a rule"),

@@ -93,7 +93,7 @@ def would_change(
     """Return what would change a decision, in one sentence.
 
     Args:
-        decision: What became of an episode under a rule.
+        decision: The outcome of an episode under a rule.
         rule: The rule; None when it is no longer loaded.
         in_memory: Whether the episode is still in memory.db.
         held: The rule's batch that awaits approval, or was approved; None without one.

@@ -1,4 +1,4 @@
-"""`slumberd why` and `slumberd why-not`: explain a fact, and what became of an episode."""
+"""`slumberd why` and `slumberd why-not`: explain a fact, and the outcome of an episode."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ async def _read_newest(
 
 
 class _Outcome(NamedTuple):
-    """What became of an episode.
+    """The outcome of an episode.
 
     Attributes:
         version: Its newest version; None when memory.db no longer has it.
-        decisions: What became of it, by rule and channel.
+        decisions: The outcome, by rule and channel.
         held: The batches that await approval, by rule.
     """
 
