@@ -155,7 +155,7 @@ def test_verify_against_the_log_of_another_ledger_names_the_row(
         pytest.param(None, 66, "does not exist", id="missing"),
     ],
 )
-def test_a_log_that_vouches_for_nothing_is_no_agreement(
+def test_verify_refuses_a_log_without_checkpoints(
     fired_site: Installation, tmp_path: Path, content: bytes | None, code: int, problem: str
 ) -> None:
     log = tmp_path / "no log of ours"
@@ -171,7 +171,7 @@ def test_a_log_that_vouches_for_nothing_is_no_agreement(
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Installation:
-    """A site whose ledger has a key, in the file ``ledger.key`` beside the configuration."""
+    """Return a site whose ledger has a key, in ``ledger.key`` beside the configuration."""
     site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
     key.write_bytes(bytes(range(32)))
@@ -183,7 +183,7 @@ def keyed(tmp_path: Path) -> Installation:
     return site
 
 
-def test_a_keyed_ledger_verifies_and_goes_on_with_its_key(keyed: Installation) -> None:
+def test_keyed_ledger_verifies_and_accepts_new_rows_with_its_key(keyed: Installation) -> None:
     keyed.put(BRAGA)
 
     assert keyed.run("fire", "profile").returncode == 0
@@ -191,7 +191,9 @@ def test_a_keyed_ledger_verifies_and_goes_on_with_its_key(keyed: Installation) -
 
 
 @pytest.mark.parametrize("command", [["audit", "verify"], ["fire", "profile"], ["run"]])
-def test_another_key_is_78_and_nothing_is_written(keyed: Installation, command: list[str]) -> None:
+def test_command_with_another_key_exits_with_78_and_writes_nothing(
+    keyed: Installation, command: list[str]
+) -> None:
     keyed.put(BRAGA)
     rows = len(keyed.lines("audit", "ls"))
     keyed.config.with_name("ledger.key").write_bytes(bytes(32))
@@ -203,7 +205,7 @@ def test_another_key_is_78_and_nothing_is_written(keyed: Installation, command: 
     assert len(keyed.lines("audit", "ls")) == rows
 
 
-def test_a_keyed_ledger_without_its_key_is_78(keyed: Installation) -> None:
+def test_keyed_ledger_without_its_key_exits_with_78(keyed: Installation) -> None:
     text = keyed.config.read_text().splitlines(keepends=True)
     keyed.config.write_text("".join(line for line in text if "key_file" not in line))
 
@@ -214,7 +216,9 @@ def test_a_keyed_ledger_without_its_key_is_78(keyed: Installation) -> None:
         assert "set facts.key_file to the file of its key" in done.stderr
 
 
-def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Installation) -> None:
+def test_key_that_others_can_read_exits_with_78_but_reading_needs_no_key(
+    keyed: Installation,
+) -> None:
     keyed.config.with_name("ledger.key").chmod(0o644)
 
     done = keyed.run("audit", "verify")
@@ -224,7 +228,7 @@ def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Installa
     assert keyed.look("facts").returncode == keyed.look("audit", "ls").returncode == 0
 
 
-def test_a_key_that_the_service_manager_gives_is_taken(keyed: Installation, tmp_path: Path) -> None:
+def test_key_file_from_the_service_manager_is_used(keyed: Installation, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     keyed.config.with_name("ledger.key").rename(given / "ledger.key")
@@ -261,7 +265,9 @@ def facts_of(path: Path) -> list[tuple[Any, ...]]:
         return connection.execute("SELECT * FROM facts ORDER BY fact_id").fetchall()
 
 
-def test_replay_in_json_counts_what_it_did(fired_site: Installation, tmp_path: Path) -> None:
+def test_replay_in_json_counts_firings_and_differences(
+    fired_site: Installation, tmp_path: Path
+) -> None:
     (replayed,) = fired_site.lines("audit", "replay", str(tmp_path / "again.db"))
 
     assert replayed["ok"]
@@ -269,7 +275,7 @@ def test_replay_in_json_counts_what_it_did(fired_site: Installation, tmp_path: P
     assert (replayed["differing"], replayed["first"]) == (0, None)
 
 
-def test_replay_names_a_fact_that_is_another_and_ends_with_1(
+def test_replay_names_a_fact_that_differs_and_exits_with_1(
     site: Installation, tmp_path: Path
 ) -> None:
     change(
@@ -284,7 +290,7 @@ def test_replay_names_a_fact_that_is_another_and_ends_with_1(
     assert done.stdout.endswith("1 difference, the first: fact 'e2' is not what the ledger says\n")
 
 
-def test_replay_of_a_broken_chain_makes_no_file(site: Installation, tmp_path: Path) -> None:
+def test_replay_of_a_broken_chain_creates_no_file(site: Installation, tmp_path: Path) -> None:
     change(site, "UPDATE slumberd_ledger SET version = 9 WHERE seq = 3")
 
     done = site.look("audit", "replay", str(tmp_path / "again.db"))
@@ -294,7 +300,9 @@ def test_replay_of_a_broken_chain_makes_no_file(site: Installation, tmp_path: Pa
     assert not (tmp_path / "again.db").exists()
 
 
-def test_replay_onto_a_file_that_is_there_is_73(fired_site: Installation, tmp_path: Path) -> None:
+def test_replay_onto_an_existing_file_exits_with_73(
+    fired_site: Installation, tmp_path: Path
+) -> None:
     (tmp_path / "again.db").touch()
 
     done = fired_site.look("audit", "replay", str(tmp_path / "again.db"))
@@ -303,7 +311,7 @@ def test_replay_onto_a_file_that_is_there_is_73(fired_site: Installation, tmp_pa
     assert done.stderr.endswith("again.db' exists already: name a new file\n")
 
 
-def test_replay_into_a_directory_that_is_not_there_is_74(
+def test_replay_into_a_missing_directory_exits_with_74(
     fired_site: Installation, tmp_path: Path
 ) -> None:
     done = fired_site.look("audit", "replay", str(tmp_path / "none" / "again.db"))
@@ -328,13 +336,13 @@ def test_export_has_one_line_for_each_row(
     assert json.loads(lines[-1])["chain"] == verified["head"]
 
 
-def test_export_begins_above_a_number(fired_site: Installation) -> None:
+def test_export_with_after_begins_at_the_next_row(fired_site: Installation) -> None:
     done = fired_site.look("audit", "export", "--after", "4")
 
     assert json.loads(done.stdout.splitlines()[0])["seq"] == 5
 
 
-def test_exported_file_is_whole_or_not_there_and_for_the_group_at_most(
+def test_exported_file_replaces_an_older_file_and_only_its_group_can_read_it(
     fired_site: Installation, tmp_path: Path
 ) -> None:
     file = tmp_path / "ledger.jsonl"
@@ -348,7 +356,7 @@ def test_exported_file_is_whole_or_not_there_and_for_the_group_at_most(
     assert b"older" not in file.read_bytes()
 
 
-def test_export_that_fails_leaves_what_was_there(site: Installation, tmp_path: Path) -> None:
+def test_failed_export_leaves_the_older_file(site: Installation, tmp_path: Path) -> None:
     file = tmp_path / "ledger.jsonl"
     file.write_text("older\n")
     change(site, "ALTER TABLE slumberd_ledger RENAME TO gone")
@@ -360,7 +368,7 @@ def test_export_that_fails_leaves_what_was_there(site: Installation, tmp_path: P
     assert not list(tmp_path.glob(".ledger*"))
 
 
-def test_the_same_rows_make_the_same_compressed_file(
+def test_compressed_exports_of_the_same_rows_are_equal(
     fired_site: Installation, tmp_path: Path
 ) -> None:
     for name in ("a.gz", "b.gz"):
@@ -370,7 +378,7 @@ def test_the_same_rows_make_the_same_compressed_file(
 
 
 @pytest.mark.parametrize("command", [["replay", "x.db"], ["export"], ["verify"]])
-def test_auditing_an_empty_site_is_66_and_creates_nothing(
+def test_audit_of_an_empty_site_exits_with_66_and_creates_nothing(
     tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -408,7 +416,9 @@ def test_verify_logs_that_a_ledger_is_broken(site: Installation) -> None:
     assert (event["event"], event["level"], event["seq"]) == ("ledger.broken", "error", 2)
 
 
-def test_verifying_the_chain_only_says_so(fired_site: Installation) -> None:
+def test_verify_of_the_chain_only_prints_that_nothing_else_was_verified(
+    fired_site: Installation,
+) -> None:
     (whole,) = fired_site.lines("audit", "verify")
     (chain,) = fired_site.lines("audit", "verify", "--chain-only")
     printed = fired_site.look("audit", "verify", "--chain-only").stdout
@@ -420,7 +430,7 @@ def test_verifying_the_chain_only_says_so(fired_site: Installation) -> None:
     )
 
 
-def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Installation) -> None:
+def test_verify_of_the_chain_only_finds_a_missing_row(site: Installation) -> None:
     change(site, "DELETE FROM slumberd_ledger WHERE seq = 2")
 
     done = site.call("audit", "verify", "--chain-only")
@@ -429,7 +439,7 @@ def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Installation
     assert done.stdout == "broken at row 3: follows row 1: a row is missing or out of order\n"
 
 
-def test_verify_does_not_log_a_check_of_the_chain_only(site: Installation) -> None:
+def test_verify_of_the_chain_only_refuses_the_option_log(site: Installation) -> None:
     done = site.call("audit", "verify", "--chain-only", "--log")
 
     assert done.returncode == 64

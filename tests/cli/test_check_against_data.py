@@ -1,4 +1,4 @@
-"""`slumberd check --against-data`: what rules make of the data, and that it stays as it is."""
+"""`slumberd check --against-data`: it shows the effect of rules, and does not change the data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def trial(tmp_path: Path) -> TrialInstallation:
     return trial
 
 
-def test_check_prints_what_a_rule_selects_and_what_its_firing_would_do(
+def test_check_counts_the_episodes_a_rule_selects_and_the_deltas_of_its_firing(
     trial: TrialInstallation,
 ) -> None:
     trial.fire()
@@ -50,7 +50,7 @@ def test_check_prints_what_a_rule_selects_and_what_its_firing_would_do(
     }  # fmt: skip
 
 
-def test_people_see_the_reasons_beside_the_counts(trial: TrialInstallation) -> None:
+def test_check_prints_the_reasons_beside_the_counts(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(ODD, LATE)
 
@@ -60,7 +60,7 @@ def test_people_see_the_reasons_beside_the_counts(trial: TrialInstallation) -> N
     assert "1 (intent_unknown 1)" in shown
 
 
-def test_matches_are_episodes_and_pending_are_their_versions(trial: TrialInstallation) -> None:
+def test_check_counts_matches_as_episodes_and_pending_as_versions(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(TEA.model_copy(update={"content": "Tea again."}))
     trial.put(TEA.model_copy(update={"content": "Tea once more."}))
@@ -70,7 +70,7 @@ def test_matches_are_episodes_and_pending_are_their_versions(trial: TrialInstall
     assert (report["episodes"], report["matches"], report["pending"]) == (2, 2, 2)
 
 
-def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: TrialInstallation) -> None:
+def test_check_fires_rules_in_order_on_the_facts_of_earlier_rules(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("b", "predicate = 'likes'"), rule("a", "object = 'tea'")))
 
     reports = trial.against_data()
@@ -80,7 +80,7 @@ def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: TrialInsta
     assert (counts["a"]["added"], counts["b"]["added"], counts["b"]["updated"]) == (1, 0, 2)
 
 
-def test_reasons_are_printed_by_channel(trial: TrialInstallation) -> None:
+def test_check_prints_reasons_by_channel(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(ALL))
     trial.fire()
     trial.put(GONE)
@@ -92,7 +92,7 @@ def test_reasons_are_printed_by_channel(trial: TrialInstallation) -> None:
     assert sum(channels["notes"]["reasons"]["noop"].values()) == channels["notes"]["noop"] == 1
 
 
-def test_a_disabled_rule_is_counted_and_not_fired(trial: TrialInstallation) -> None:
+def test_check_counts_but_does_not_fire_a_disabled_rule(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", enabled="false")))
 
     report = trial.against_data()["likes"]
@@ -101,7 +101,7 @@ def test_a_disabled_rule_is_counted_and_not_fired(trial: TrialInstallation) -> N
     assert "(disabled)" in trial.look("check", "--against-data").stdout
 
 
-def test_a_rule_that_starts_now_has_nothing_pending(trial: TrialInstallation) -> None:
+def test_rule_that_starts_now_has_nothing_pending(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", start="now")))
 
     report = trial.against_data()["likes"]
@@ -123,7 +123,7 @@ def test_check_reports_a_rule_whose_batch_would_await_approval(trial: TrialInsta
     assert trial.against_data()["likes"]["channels"]["facts"]["read"] == 0
 
 
-def test_a_rule_that_selects_nothing_is_warned_of_and_the_slip_is_named(
+def test_check_warns_of_a_rule_that_selects_nothing_and_names_a_likely_mistake(
     trial: TrialInstallation,
 ) -> None:
     trial.rules.write_text(rules(rule("likes", "intent = 'add'")))
@@ -135,22 +135,22 @@ def test_a_rule_that_selects_nothing_is_warned_of_and_the_slip_is_named(
 
 
 @pytest.mark.parametrize(
-    ("filter", "meant"),
+    ("filter", "expected"),
     [
         pytest.param("object = NULL", "IS NULL", id="equal to null"),
         pytest.param("confidence > 50", "0 to 1", id="percent"),
         pytest.param("intent IN ('add', 'x')", "ifnull", id="intent in"),
         pytest.param("metadata = 'x'", "json_extract", id="metadata as text"),
         pytest.param("predicate = 'Likes'", "case", id="case"),
-        pytest.param("predicate = 'hates'", "", id="no slip that is known"),
-        pytest.param("confidence > 0.5 AND object IS NULL", "", id="nothing of the kind"),
+        pytest.param("predicate = 'hates'", "", id="no known mistake"),
+        pytest.param("confidence > 0.5 AND object IS NULL", "", id="correct filter"),
     ],
 )
-def test_a_slip_in_a_filter_is_known(filter: str, meant: str) -> None:
-    slip = slip_in(builders.rule(when_filter=filter))
+def test_common_mistake_in_a_filter_is_explained(filter: str, expected: str) -> None:
+    correction = slip_in(builders.rule(when_filter=filter))
 
-    assert meant in slip
-    assert bool(meant) == bool(slip)
+    assert expected in correction
+    assert bool(expected) == bool(correction)
 
 
 def test_check_reports_episodes_that_a_filter_fails_on(trial: TrialInstallation) -> None:
@@ -164,7 +164,9 @@ def test_check_reports_episodes_that_a_filter_fails_on(trial: TrialInstallation)
     assert "likes fails on 2 episodes" in trial.look("check", "--against-data").stdout
 
 
-def test_rule_files_are_tried_in_place_of_the_configured_ones(trial: TrialInstallation) -> None:
+def test_check_uses_given_rule_files_instead_of_the_configured_rules(
+    trial: TrialInstallation,
+) -> None:
     trial.candidate.write_text(rules(rule("other", "object = 'tea'")))
 
     reports = trial.against_data(str(trial.candidate))
@@ -172,7 +174,7 @@ def test_rule_files_are_tried_in_place_of_the_configured_ones(trial: TrialInstal
     assert {name: report["matches"] for name, report in reports.items()} == {"other": 1}
 
 
-def test_some_rule_files_leave_the_channels_as_they_are(trial: TrialInstallation) -> None:
+def test_check_of_rule_files_does_not_change_the_channels(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(LIKES, multi_valued="likes"))
     trial.fire()
     trial.candidate.write_text(rules(rule("other", "predicate = 'likes'")))
@@ -183,7 +185,7 @@ def test_some_rule_files_leave_the_channels_as_they_are(trial: TrialInstallation
     assert reports["other"]["channels"]["facts"]["updated"] == 2
 
 
-def test_files_alone_are_checked_without_configuration_and_data(tmp_path: Path) -> None:
+def test_check_of_rule_files_needs_no_configuration_and_no_data(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(LIKES))
     trial.config.write_text("no configuration")
 
@@ -192,7 +194,7 @@ def test_files_alone_are_checked_without_configuration_and_data(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["no database", "no episodes in it"])
-def test_without_episodes_there_is_nothing_to_try_rules_on(tmp_path: Path, *, empty: bool) -> None:
+def test_check_against_data_without_episodes_exits_with_66(tmp_path: Path, *, empty: bool) -> None:
     trial = TrialInstallation(tmp_path, rules(LIKES))
     if empty:
         trial.put()
@@ -202,7 +204,7 @@ def test_without_episodes_there_is_nothing_to_try_rules_on(tmp_path: Path, *, em
     assert (done.returncode, "`slumberd import` puts some" in done.stderr) == (66, True)
 
 
-def test_mistakes_come_before_data(trial: TrialInstallation) -> None:
+def test_check_with_mistakes_does_not_read_the_data(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate == ")))
 
     done = trial.look("check", "--against-data", "--json")
@@ -211,7 +213,9 @@ def test_mistakes_come_before_data(trial: TrialInstallation) -> None:
     assert "data" not in json.loads(done.stdout)
 
 
-def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: TrialInstallation) -> None:
+def test_check_writes_nothing_and_runs_while_a_daemon_holds_the_directory(
+    trial: TrialInstallation,
+) -> None:
     trial.fire()
     trial.put(PORTO, ODD)
     with StateLock(trial.state):
@@ -222,7 +226,9 @@ def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: TrialInst
         assert trial.files() == before
 
 
-def test_a_keyed_ledger_is_tried_with_its_key(trial: TrialInstallation, tmp_path: Path) -> None:
+def test_check_against_data_of_a_keyed_ledger_needs_its_key(
+    trial: TrialInstallation, tmp_path: Path
+) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"k" * 32)
     key.chmod(0o600)
@@ -237,7 +243,7 @@ def test_a_keyed_ledger_is_tried_with_its_key(trial: TrialInstallation, tmp_path
 
 
 def many(predicate: str, count: int, *, user: str = "ada", objects: int = 100) -> list[Episode]:
-    """Return episodes of one key, each with another of so many objects."""
+    """Return episodes of one key that take turns with a number of objects."""
     return [
         triple(
             f"{user}-{predicate}-{n}", user, predicate, f"o{n % objects}",
@@ -247,7 +253,7 @@ def many(predicate: str, count: int, *, user: str = "ada", objects: int = 100) -
     ]  # fmt: skip
 
 
-def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: Path) -> None:
+def test_check_names_a_predicate_whose_objects_keep_replacing_each_other(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(rule("all", "")))
     trial.put(*many("likes", 5), *many("likes", 4, user="bob"), *many("lives_in", 2))
     trial.fire()
@@ -265,7 +271,7 @@ def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: 
     ]
 
 
-def test_a_multi_valued_predicate_is_not_named(tmp_path: Path) -> None:
+def test_check_does_not_name_a_multi_valued_predicate(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(rule("all", "")))
     trial.put(*many("likes", 5))
     trial.fire()

@@ -1,4 +1,4 @@
-"""The JSON of commands that look: each value of one story, whatever keys are added later."""
+"""The JSON of reading commands: the values of one example; further keys are allowed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GONE = {"intent": "delete"}
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> TrialInstallation:
-    """Return a site with a held batch, a removed rule, and two episodes that wait."""
+    """Return a site with a held batch, a removed rule, and two pending episodes."""
     found = TrialInstallation(
         tmp_path_factory.mktemp("site"), rules(LIKES, CAUTIOUS, REMOVED, NIGHT)
     )
@@ -50,7 +50,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> TrialInstallation:
 
 
 def includes(found: Any, expected: Any) -> bool:
-    """Say whether a document has all that is expected; objects may have more keys."""
+    """Return whether a document has all expected values; objects may have more keys."""
     match expected:
         case dict():
             return isinstance(found, dict) and all(
@@ -122,7 +122,7 @@ def test_status_shows_sizes_and_how_far_each_rule_has_read(trial: TrialInstallat
     ]
 
 
-def test_rules_shows_removed_rules_and_what_they_left(trial: TrialInstallation) -> None:
+def test_rules_shows_removed_rules_and_their_quarantined_episodes(trial: TrialInstallation) -> None:
     removed = {
         "id": "removed", "watermark": 3, "fired_at": INSTANT,
         "quarantined": 1, "held_firing_id": None,
@@ -157,7 +157,7 @@ def test_next_prints_words_and_instants_in_both_zones(trial: TrialInstallation) 
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT0[12]:00:00Z", instant["utc"])
 
 
-def promoted(seq: int, firing_id: str, kind: str, *replaces: str) -> dict[str, Any]:
+def promotion(seq: int, firing_id: str, kind: str, *replaces: str) -> dict[str, Any]:
     return {
         "seq": seq, "at": INSTANT, "firing_id": firing_id, "rule_id": firing_id.split("@")[0],
         "trigger": "manual", "kind": kind, "reason": "", "fact_id": "e1",
@@ -184,9 +184,9 @@ def test_why_prints_the_fact_its_sources_and_its_promotions(trial: TrialInstalla
             }
         ],
         "promoted": [
-            promoted(2, "cautious@1", "add") | {"counts": True},
-            promoted(8, "likes@5", "update", "e1") | {"counts": True},
-            promoted(11, "removed@10", "update", "e1") | {"counts": True},
+            promotion(2, "cautious@1", "add") | {"counts": True},
+            promotion(8, "likes@5", "update", "e1") | {"counts": True},
+            promotion(11, "removed@10", "update", "e1") | {"counts": True},
         ],
         "replaced": [],
         "near": [],
@@ -198,7 +198,7 @@ def test_why_prints_the_fact_its_sources_and_its_promotions(trial: TrialInstalla
     assert differences(found, [explanation]) == []
 
 
-def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(
+def test_why_not_prints_the_outcome_of_an_episode_for_each_rule_and_channel(
     trial: TrialInstallation,
 ) -> None:
     odd = {
@@ -220,7 +220,7 @@ def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(
     assert [decision["row"] and decision["row"]["seq"] for decision in found] == [3, 9, 7, None, 12]
 
 
-def test_why_not_of_an_episode_that_waits_says_what_to_do(trial: TrialInstallation) -> None:
+def test_why_not_of_a_pending_episode_names_the_remedy(trial: TrialInstallation) -> None:
     found = documents_of(trial, "why-not", "e2")
 
     assert {(decision["rule_id"], decision["channel"]) for decision in found} == {

@@ -1,4 +1,4 @@
-"""What people see: on terminals of 80 and 100 columns, of nothing, of little and of thousands."""
+"""Output on terminals of 80 and 100 columns, with no, few and thousands of rows."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Return a site with long ids, wide texts, and something in quarantine."""
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Return a site with long ids, wide texts, and an episode in quarantine."""
     site = Installation(tmp_path_factory.mktemp("terminals"))
     site.rules.write_text(RULES)
     named = {"user": "ada", "agent": "waiter"}
@@ -66,29 +66,31 @@ def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_id_is_broken_and_no_line_is_too_long(
-    furnishings: Installation, words: list[str], width: int, monkeypatch: pytest.MonkeyPatch
+    shared_site: Installation, words: list[str], width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    site = furnishings
+    site = shared_site
     wide = site.look(*words).stdout
-    ids = {*UUIDS, LONG, "preferences-of-everybody-who-says-what-they-prefer", *_firings(site)}
+    ids = {*UUIDS, LONG, "preferences-of-everybody-who-says-what-they-prefer", *firing_ids_of(site)}
 
     lines = lines_on_terminal([*words, "--config", str(site.config)], width)
 
     broken = [id for id in ids if id in wide and not any(id in line for line in lines)]
     assert broken == []
     unbreakable = (LONG, str(site.state.parent), "lineage ", "says ")
-    long = [line for line in lines if cell_len(line) > width]
-    assert [line for line in long if not any(part in line for part in unbreakable)] == []
+    too_long = [line for line in lines if cell_len(line) > width]
+    assert [line for line in too_long if not any(part in line for part in unbreakable)] == []
 
 
-def _firings(site: Installation) -> set[str]:
+def firing_ids_of(site: Installation) -> set[str]:
     return {row["firing_id"] for row in site.lines("audit", "ls", "--limit", "1000")}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_time_has_one_form_with_its_zone(furnishings: Installation, words: list[str]) -> None:
-    printed = re.sub(r"(?m)^lineage .*", "", furnishings.look(*words).stdout)  # its times are JSON
+def test_every_time_is_printed_in_the_same_format_with_its_zone(
+    shared_site: Installation, words: list[str]
+) -> None:
+    printed = re.sub(r"(?m)^lineage .*", "", shared_site.look(*words).stdout)  # its times are JSON
 
     times = TIME.findall(printed)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", time) for time in times), times
@@ -110,8 +112,8 @@ def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def site(furnishings: Installation, tmp_path: Path) -> Installation:
-    return moved(furnishings, tmp_path / "site")
+def site(shared_site: Installation, tmp_path: Path) -> Installation:
+    return moved(shared_site, tmp_path / "site")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def site(furnishings: Installation, tmp_path: Path) -> Installation:
         pytest.param(["rules", "--removed"], "no rule was removed", id="no removed rule"),
     ],
 )  # fmt: skip
-def test_command_that_finds_nothing_says_what_exists_instead(
+def test_command_that_finds_nothing_shows_what_exists(
     site: Installation, words: list[str], message: str
 ) -> None:
     done = site.look(*words)
@@ -149,7 +151,7 @@ def test_command_that_finds_nothing_says_what_exists_instead(
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
-def test_list_of_users_is_bounded(tmp_path: Path) -> None:
+def test_list_of_users_has_a_limit(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(*(triple(f"e{n}", "it", "is", n, user=f"user{n:03}") for n in range(40)))
     assert site.call("fire", "profile").returncode == 0
@@ -160,7 +162,7 @@ def test_list_of_users_is_bounded(tmp_path: Path) -> None:
                              " user007, user008, user009 and others\n")  # fmt: skip
 
 
-def test_directory_without_anything_says_what_to_do(tmp_path: Path) -> None:
+def test_empty_directory_prints_the_next_step(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.rules.write_text("rules: []\n")
 
@@ -199,7 +201,7 @@ def on_colourful_terminal(
     return shown_on_terminal([*words, "--config", str(site.config)])
 
 
-def test_terminal_gets_a_bar_and_no_line_a_delta(
+def test_fire_on_a_terminal_shows_a_bar_and_no_log_lines(
     logging_site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = on_colourful_terminal(logging_site, monkeypatch, "fire", "--all")
@@ -211,7 +213,7 @@ def test_terminal_gets_a_bar_and_no_line_a_delta(
     assert b"1 firing, profile@" in shown or b"firings, " in shown
 
 
-def test_terminal_gets_a_line_a_delta_when_it_asks(
+def test_fire_on_a_terminal_with_verbose_shows_a_line_for_each_delta(
     logging_site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = on_colourful_terminal(logging_site, monkeypatch, "fire", "--all", "--verbose")
@@ -226,7 +228,7 @@ def test_output_without_a_terminal_has_a_line_for_each_delta(logging_site: Insta
     assert "delta.applied" in done.stderr
 
 
-def test_new_directory_is_for_its_owner_alone_and_works(tmp_path: Path) -> None:
+def test_init_creates_a_private_directory_that_works(tmp_path: Path) -> None:
     home = tmp_path / "deep" / "mind"
 
     done = called("init", str(home))
@@ -241,7 +243,7 @@ def test_new_directory_is_for_its_owner_alone_and_works(tmp_path: Path) -> None:
     assert "1 test: 1 passed, 0 failed" in called("test", *config).stdout
 
 
-def test_new_directory_is_for_its_owner_alone_under_any_umask(tmp_path: Path) -> None:
+def test_init_creates_a_private_directory_under_any_umask(tmp_path: Path) -> None:
     home = tmp_path / "mind"
     home.mkdir(0o777)
 
@@ -260,7 +262,7 @@ def test_new_directory_is_for_its_owner_alone_under_any_umask(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["slumberd.yaml", "something-else", None])
-def test_init_overwrites_nothing(tmp_path: Path, name: str | None) -> None:
+def test_init_overwrites_no_file(tmp_path: Path, name: str | None) -> None:
     home = tmp_path / "mind"
     if name is None:
         home.write_text("mine")

@@ -41,7 +41,7 @@ _NOOPS = {
 
 
 def describe_removal(row: DetailedRecord, fact_id: str) -> str:
-    """Return why a fact is not current, from the row that took it out."""
+    """Return why a fact is not current, from the row that removed it."""
     if row.record.rule_id in _REMOVALS:
         return _REMOVALS[row.record.rule_id]
     if row.record.fact_id == fact_id:
@@ -155,7 +155,7 @@ def _remedy_if_quarantined(decision: Decision) -> str:
 
 
 def _remedy_if_resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
-    """Return what would change what the precedence rule made of an episode."""
+    """Return what would change the outcome of an episode that the precedence rule resolved."""
     row = decision.row
     if decision.is_current:
         return f"{NOTHING}: its fact is current"
