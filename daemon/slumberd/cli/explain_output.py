@@ -268,7 +268,7 @@ class FactExplanation:
         ):
             return "the row that took it out was erased"
         id = printable(episode_id_of(explanation.fact_id))
-        return f"it never was; `slumberd why-not {id}` shows what became of the episode"
+        return f"it never was; `slumberd why-not {id}` shows the outcome of the episode"
 
     def _print_fact(self) -> None:
         explanation = self._explanation
