@@ -23,7 +23,7 @@ TEA = triple("e2", "alice", "likes", "tea", timestamp=at(1))
 BRAGA = triple("e3", "alice", "lives_in", "Braga", timestamp=at(60))
 
 
-def fired(directory: Path) -> Installation:
+def fire_twice(directory: Path) -> Installation:
     """Return a site whose log has one checkpoint after each of two firings."""
     site = Installation(directory)
     for episode in (PORTO, BRAGA):
@@ -33,14 +33,14 @@ def fired(directory: Path) -> Installation:
 
 
 @pytest.fixture(scope="module")
-def settled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """A site that has fired twice; for looking at only."""
-    return fired(tmp_path_factory.mktemp("settled"))
+def fired_site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Return a site that has fired twice; tests only read it."""
+    return fire_twice(tmp_path_factory.mktemp("fired"))
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Installation:
-    return fired(tmp_path)
+    return fire_twice(tmp_path)
 
 
 def log_of(site: Installation) -> Path:
@@ -58,13 +58,13 @@ def change(site: Installation, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_each_command_that_writes_ends_with_a_checkpoint(settled: Installation) -> None:
-    (verified,) = settled.lines("audit", "verify")
+def test_each_command_that_writes_ends_with_a_checkpoint(fired_site: Installation) -> None:
+    (verified,) = fired_site.lines("audit", "verify")
 
-    rows = [checkpoint["rows"] for checkpoint in checkpoints_of(settled)]
+    rows = [checkpoint["rows"] for checkpoint in checkpoints_of(fired_site)]
     assert rows == sorted(rows)
     assert len(rows) == 2
-    assert checkpoints_of(settled)[-1]["head"] == verified["head"]
+    assert checkpoints_of(fired_site)[-1]["head"] == verified["head"]
 
 
 def test_daemon_writes_a_checkpoint_when_it_starts_and_when_it_stops(site: Installation) -> None:
@@ -84,24 +84,24 @@ def test_daemon_writes_a_checkpoint_when_it_starts_and_when_it_stops(site: Insta
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_verify_against_the_log_says_how_many_checkpoints_agree(
-    settled: Installation, tmp_path: Path, packed: bool
+    fired_site: Installation, tmp_path: Path, packed: bool
 ) -> None:
     log = tmp_path / "a.log"
-    text = b"garbage\n" + log_of(settled).read_bytes()
+    text = b"garbage\n" + log_of(fired_site).read_bytes()
     log.write_bytes(gzip.compress(text) if packed else text)
 
-    done = settled.look("audit", "verify", "--against", str(log))
+    done = fired_site.look("audit", "verify", "--against", str(log))
 
     assert done.returncode == 0
     assert done.stdout.endswith(", 2 checkpoints agree\n")
-    (verified,) = settled.lines("audit", "verify", "--against", str(log))
+    (verified,) = fired_site.lines("audit", "verify", "--against", str(log))
     assert (verified["ok"], verified["checkpoints"]) == (True, 2)
 
 
-def test_verify_against_standard_input(settled: Installation) -> None:
-    log = log_of(settled).read_bytes()
+def test_verify_against_standard_input(fired_site: Installation) -> None:
+    log = log_of(fired_site).read_bytes()
 
-    done = settled.run("audit", "verify", "--against", "-", stdin=log)
+    done = fired_site.run("audit", "verify", "--against", "-", stdin=log)
 
     assert "2 checkpoints agree" in done.stdout
 
@@ -128,14 +128,14 @@ def test_verify_against_the_log_finds_an_older_copy(site: Installation, tmp_path
 
 
 def test_verify_against_the_log_of_another_ledger_names_the_row(
-    settled: Installation, tmp_path: Path
+    fired_site: Installation, tmp_path: Path
 ) -> None:
-    other = fired(tmp_path)
+    other = fire_twice(tmp_path)
     first = checkpoints_of(other)[0]
 
     (verified,) = [
         json.loads(
-            settled.look("audit", "verify", "--json", "--against", str(log_of(other))).stdout
+            fired_site.look("audit", "verify", "--json", "--against", str(log_of(other))).stdout
         )
     ]
 
@@ -155,14 +155,14 @@ def test_verify_against_the_log_of_another_ledger_names_the_row(
         pytest.param(None, 66, "does not exist", id="missing"),
     ],
 )
-def test_a_log_that_vouches_for_nothing_is_no_agreement(
-    settled: Installation, tmp_path: Path, content: bytes | None, code: int, problem: str
+def test_verify_refuses_a_log_without_checkpoints(
+    fired_site: Installation, tmp_path: Path, content: bytes | None, code: int, problem: str
 ) -> None:
     log = tmp_path / "no log of ours"
     if content is not None:
         log.write_bytes(content)
 
-    done = settled.look("audit", "verify", "--against", str(log))
+    done = fired_site.look("audit", "verify", "--against", str(log))
 
     assert done.returncode == code
     assert problem in done.stderr
@@ -171,7 +171,7 @@ def test_a_log_that_vouches_for_nothing_is_no_agreement(
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Installation:
-    """A site whose ledger has a key, in the file ``ledger.key`` beside the configuration."""
+    """Return a site whose ledger has a key, in ``ledger.key`` beside the configuration."""
     site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
     key.write_bytes(bytes(range(32)))
@@ -183,7 +183,7 @@ def keyed(tmp_path: Path) -> Installation:
     return site
 
 
-def test_a_keyed_ledger_verifies_and_goes_on_with_its_key(keyed: Installation) -> None:
+def test_keyed_ledger_verifies_and_accepts_new_rows_with_its_key(keyed: Installation) -> None:
     keyed.put(BRAGA)
 
     assert keyed.run("fire", "profile").returncode == 0
@@ -191,7 +191,9 @@ def test_a_keyed_ledger_verifies_and_goes_on_with_its_key(keyed: Installation) -
 
 
 @pytest.mark.parametrize("command", [["audit", "verify"], ["fire", "profile"], ["run"]])
-def test_another_key_is_78_and_nothing_is_written(keyed: Installation, command: list[str]) -> None:
+def test_command_with_another_key_exits_with_78_and_writes_nothing(
+    keyed: Installation, command: list[str]
+) -> None:
     keyed.put(BRAGA)
     rows = len(keyed.lines("audit", "ls"))
     keyed.config.with_name("ledger.key").write_bytes(bytes(32))
@@ -203,7 +205,7 @@ def test_another_key_is_78_and_nothing_is_written(keyed: Installation, command: 
     assert len(keyed.lines("audit", "ls")) == rows
 
 
-def test_a_keyed_ledger_without_its_key_is_78(keyed: Installation) -> None:
+def test_keyed_ledger_without_its_key_exits_with_78(keyed: Installation) -> None:
     text = keyed.config.read_text().splitlines(keepends=True)
     keyed.config.write_text("".join(line for line in text if "key_file" not in line))
 
@@ -214,7 +216,9 @@ def test_a_keyed_ledger_without_its_key_is_78(keyed: Installation) -> None:
         assert "set facts.key_file to the file of its key" in done.stderr
 
 
-def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Installation) -> None:
+def test_key_that_others_can_read_exits_with_78_but_reading_needs_no_key(
+    keyed: Installation,
+) -> None:
     keyed.config.with_name("ledger.key").chmod(0o644)
 
     done = keyed.run("audit", "verify")
@@ -224,7 +228,7 @@ def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Installa
     assert keyed.look("facts").returncode == keyed.look("audit", "ls").returncode == 0
 
 
-def test_a_key_that_the_service_manager_gives_is_taken(keyed: Installation, tmp_path: Path) -> None:
+def test_key_file_from_the_service_manager_is_used(keyed: Installation, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     keyed.config.with_name("ledger.key").rename(given / "ledger.key")
@@ -240,18 +244,20 @@ def test_a_key_that_the_service_manager_gives_is_taken(keyed: Installation, tmp_
     assert "$CREDENTIALS_DIRECTORY, which is not set" in done.stderr
 
 
-def test_replay_makes_the_same_facts_in_a_new_file(settled: Installation, tmp_path: Path) -> None:
+def test_replay_makes_the_same_facts_in_a_new_file(
+    fired_site: Installation, tmp_path: Path
+) -> None:
     again = tmp_path / "again.db"
 
-    done = settled.look("audit", "replay", str(again))
+    done = fired_site.look("audit", "replay", str(again))
 
     assert done.returncode == 0
-    (verified,) = settled.lines("audit", "verify")
-    facts = settled.lines("facts")
+    (verified,) = fired_site.lines("audit", "verify")
+    facts = fired_site.lines("facts")
     assert done.stdout == (
         f"replayed: {verified['rows']} rows of 3 firings, {len(facts)} facts\nnothing differs\n"
     )
-    assert facts_of(again) == facts_of(settled.state / "facts.db")
+    assert facts_of(again) == facts_of(fired_site.state / "facts.db")
 
 
 def facts_of(path: Path) -> list[tuple[Any, ...]]:
@@ -259,15 +265,17 @@ def facts_of(path: Path) -> list[tuple[Any, ...]]:
         return connection.execute("SELECT * FROM facts ORDER BY fact_id").fetchall()
 
 
-def test_replay_in_json_counts_what_it_did(settled: Installation, tmp_path: Path) -> None:
-    (replayed,) = settled.lines("audit", "replay", str(tmp_path / "again.db"))
+def test_replay_in_json_counts_firings_and_differences(
+    fired_site: Installation, tmp_path: Path
+) -> None:
+    (replayed,) = fired_site.lines("audit", "replay", str(tmp_path / "again.db"))
 
     assert replayed["ok"]
     assert replayed["firings"] == 3
     assert (replayed["differing"], replayed["first"]) == (0, None)
 
 
-def test_replay_names_a_fact_that_is_another_and_ends_with_1(
+def test_replay_names_a_fact_that_differs_and_exits_with_1(
     site: Installation, tmp_path: Path
 ) -> None:
     change(
@@ -282,7 +290,7 @@ def test_replay_names_a_fact_that_is_another_and_ends_with_1(
     assert done.stdout.endswith("1 difference, the first: fact 'e2' is not what the ledger says\n")
 
 
-def test_replay_of_a_broken_chain_makes_no_file(site: Installation, tmp_path: Path) -> None:
+def test_replay_of_a_broken_chain_creates_no_file(site: Installation, tmp_path: Path) -> None:
     change(site, "UPDATE slumberd_ledger SET version = 9 WHERE seq = 3")
 
     done = site.look("audit", "replay", str(tmp_path / "again.db"))
@@ -292,59 +300,63 @@ def test_replay_of_a_broken_chain_makes_no_file(site: Installation, tmp_path: Pa
     assert not (tmp_path / "again.db").exists()
 
 
-def test_replay_onto_a_file_that_is_there_is_73(settled: Installation, tmp_path: Path) -> None:
+def test_replay_onto_an_existing_file_exits_with_73(
+    fired_site: Installation, tmp_path: Path
+) -> None:
     (tmp_path / "again.db").touch()
 
-    done = settled.look("audit", "replay", str(tmp_path / "again.db"))
+    done = fired_site.look("audit", "replay", str(tmp_path / "again.db"))
 
     assert done.returncode == 73
     assert done.stderr.endswith("again.db' exists already: name a new file\n")
 
 
-def test_replay_into_a_directory_that_is_not_there_is_74(
-    settled: Installation, tmp_path: Path
+def test_replay_into_a_missing_directory_exits_with_74(
+    fired_site: Installation, tmp_path: Path
 ) -> None:
-    done = settled.look("audit", "replay", str(tmp_path / "none" / "again.db"))
+    done = fired_site.look("audit", "replay", str(tmp_path / "none" / "again.db"))
 
     assert done.returncode == 74
     assert "No such file or directory" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["-", "ledger.jsonl", "ledger.jsonl.gz"])
-def test_export_has_one_line_for_each_row(settled: Installation, tmp_path: Path, name: str) -> None:
+def test_export_has_one_line_for_each_row(
+    fired_site: Installation, tmp_path: Path, name: str
+) -> None:
     file = name if name == "-" else str(tmp_path / name)
 
-    done = settled.look("audit", "export", file)
+    done = fired_site.look("audit", "export", file)
 
     text = done.stdout.encode() if name == "-" else Path(file).read_bytes()
     lines = (gzip.decompress(text) if name.endswith(".gz") else text).splitlines()
-    (verified,) = settled.lines("audit", "verify")
+    (verified,) = fired_site.lines("audit", "verify")
     assert done.returncode == 0
     assert [json.loads(line)["seq"] for line in lines] == [*range(1, verified["rows"] + 1)]
     assert json.loads(lines[-1])["chain"] == verified["head"]
 
 
-def test_export_begins_above_a_number(settled: Installation) -> None:
-    done = settled.look("audit", "export", "--after", "4")
+def test_export_with_after_begins_at_the_next_row(fired_site: Installation) -> None:
+    done = fired_site.look("audit", "export", "--after", "4")
 
     assert json.loads(done.stdout.splitlines()[0])["seq"] == 5
 
 
-def test_exported_file_is_whole_or_not_there_and_for_the_group_at_most(
-    settled: Installation, tmp_path: Path
+def test_exported_file_replaces_an_older_file_and_only_its_group_can_read_it(
+    fired_site: Installation, tmp_path: Path
 ) -> None:
     file = tmp_path / "ledger.jsonl"
     file.write_text("older\n")
     file.chmod(0o666)
 
-    assert settled.look("audit", "export", str(file)).returncode == 0
+    assert fired_site.look("audit", "export", str(file)).returncode == 0
 
     assert file.stat().st_mode & 0o777 == 0o640
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.jsonl"]
     assert b"older" not in file.read_bytes()
 
 
-def test_export_that_fails_leaves_what_was_there(site: Installation, tmp_path: Path) -> None:
+def test_failed_export_leaves_the_older_file(site: Installation, tmp_path: Path) -> None:
     file = tmp_path / "ledger.jsonl"
     file.write_text("older\n")
     change(site, "ALTER TABLE slumberd_ledger RENAME TO gone")
@@ -356,15 +368,17 @@ def test_export_that_fails_leaves_what_was_there(site: Installation, tmp_path: P
     assert not list(tmp_path.glob(".ledger*"))
 
 
-def test_the_same_rows_make_the_same_compressed_file(settled: Installation, tmp_path: Path) -> None:
+def test_compressed_exports_of_the_same_rows_are_equal(
+    fired_site: Installation, tmp_path: Path
+) -> None:
     for name in ("a.gz", "b.gz"):
-        settled.look("audit", "export", str(tmp_path / name))
+        fired_site.look("audit", "export", str(tmp_path / name))
 
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
 @pytest.mark.parametrize("command", [["replay", "x.db"], ["export"], ["verify"]])
-def test_auditing_an_empty_site_is_66_and_creates_nothing(
+def test_audit_of_an_empty_site_exits_with_66_and_creates_nothing(
     tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -377,20 +391,20 @@ def test_auditing_an_empty_site_is_66_and_creates_nothing(
     assert not site.state.exists()
 
 
-def told_of(site: Installation) -> list[dict[str, Any]]:
+def verifications_in(site: Installation) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in log_of(site).read_bytes().splitlines()]
     return [line for line in lines if line["event"] in ("ledger.verified", "ledger.broken")]
 
 
 def test_verify_logs_its_result_only_with_the_option_log(site: Installation) -> None:
     assert site.call("audit", "verify").returncode == 0
-    assert told_of(site) == []
+    assert verifications_in(site) == []
 
     assert site.call("audit", "verify", "--log").returncode == 0
 
-    [told] = told_of(site)
-    assert told["event"] == "ledger.verified"
-    assert told["head"] == checkpoints_of(site)[-1]["head"]
+    [event] = verifications_in(site)
+    assert event["event"] == "ledger.verified"
+    assert event["head"] == checkpoints_of(site)[-1]["head"]
 
 
 def test_verify_logs_that_a_ledger_is_broken(site: Installation) -> None:
@@ -398,23 +412,25 @@ def test_verify_logs_that_a_ledger_is_broken(site: Installation) -> None:
 
     assert site.call("audit", "verify", "--log").returncode == 1
 
-    [told] = told_of(site)
-    assert (told["event"], told["level"], told["seq"]) == ("ledger.broken", "error", 2)
+    [event] = verifications_in(site)
+    assert (event["event"], event["level"], event["seq"]) == ("ledger.broken", "error", 2)
 
 
-def test_verifying_the_chain_only_says_so(settled: Installation) -> None:
-    (whole,) = settled.lines("audit", "verify")
-    (chain,) = settled.lines("audit", "verify", "--chain-only")
-    said = settled.look("audit", "verify", "--chain-only").stdout
+def test_verify_of_the_chain_only_prints_that_nothing_else_was_verified(
+    fired_site: Installation,
+) -> None:
+    (whole,) = fired_site.lines("audit", "verify")
+    (chain,) = fired_site.lines("audit", "verify", "--chain-only")
+    printed = fired_site.look("audit", "verify", "--chain-only").stdout
 
     assert (whole["chain_only"], chain["chain_only"]) == (False, True)
     assert chain == {**whole, "chain_only": True}
-    assert said == (
+    assert printed == (
         f"chain verified, and nothing else: {whole['rows']} rows, head {whole['head']}\n"
     )
 
 
-def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Installation) -> None:
+def test_verify_of_the_chain_only_finds_a_missing_row(site: Installation) -> None:
     change(site, "DELETE FROM slumberd_ledger WHERE seq = 2")
 
     done = site.call("audit", "verify", "--chain-only")
@@ -423,9 +439,9 @@ def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Installation
     assert done.stdout == "broken at row 3: follows row 1: a row is missing or out of order\n"
 
 
-def test_verify_does_not_log_a_check_of_the_chain_only(site: Installation) -> None:
+def test_verify_of_the_chain_only_refuses_the_option_log(site: Installation) -> None:
     done = site.call("audit", "verify", "--chain-only", "--log")
 
     assert done.returncode == 64
     assert "leave out --chain-only" in done.stderr
-    assert told_of(site) == []
+    assert verifications_in(site) == []

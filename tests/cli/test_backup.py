@@ -1,4 +1,4 @@
-"""`slumberd backup` and `restore` at the command line: what they refuse, keep and tell."""
+"""`slumberd backup` and `restore` at the command line: what they refuse, keep and report."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def fact_ids(site: Installation, *words: str) -> set[str]:
     return {fact["id"] for fact in site.lines("facts", *words)}
 
 
-def go_on(site: Installation) -> None:
+def change_facts(site: Installation) -> None:
     site.put(triple("e9", "alice", "likes", "gin", timestamp=at(9)))
     assert site.call("fire", "--all").returncode == 0
     assert site.call("resume", "quiet").returncode == 0
 
 
 @contextmanager
-def host(path: Path) -> Iterator[None]:
-    """Let another process have a database open."""
+def open_in_other_process(path: Path) -> Iterator[None]:
+    """Keep a database open in another process."""
     words = [sys.executable, "-c", HOLDER, str(path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -69,37 +69,37 @@ def host(path: Path) -> Iterator[None]:
         process.communicate()
 
 
-def test_restore_puts_back_both_databases_and_what_was_paused_and_keeps_what_was_there(
+def test_restore_replaces_databases_and_paused_rules_and_keeps_the_older_files(
     site: Installation,
 ) -> None:
     before = fact_ids(site)
-    go_on(site)
+    change_facts(site)
 
     done = site.call("restore", str(backup_of(site)))
 
     assert done.returncode == 0, done.stderr
     assert fact_ids(site) == before
     assert "quiet" in (site.state / "paused.json").read_text()
-    kept = {path.name.partition(".replaced-")[0] for path in site.state.glob("*.replaced-*")}
-    assert kept == {"memory.db", "facts.db", "paused.json"}
+    replaced = {path.name.partition(".replaced-")[0] for path in site.state.glob("*.replaced-*")}
+    assert replaced == {"memory.db", "facts.db", "paused.json"}
     assert done.stdout.count("kept: ") == 3
 
 
-def test_newer_episodes_are_taken_over_as_the_page_says(site: Installation) -> None:
-    go_on(site)
+def test_sql_of_the_documentation_copies_newer_episodes_after_a_restore(site: Installation) -> None:
+    change_facts(site)
     assert site.call("restore", str(backup_of(site))).returncode == 0
     before = fact_ids(site)
-    [kept] = site.state.glob("memory.db.replaced-*")
+    [replaced] = site.state.glob("memory.db.replaced-*")
     [block] = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
     with closing(sqlite3.connect(site.state / "memory.db", isolation_level=None)) as connection:
-        connection.executescript(re.sub(r"memory\.db\.replaced-\w+", str(kept), block))
+        connection.executescript(re.sub(r"memory\.db\.replaced-\w+", str(replaced), block))
     assert site.call("fire", "--all").returncode == 0
 
     assert fact_ids(site) - before == {"e9", "@notes/e9"}
 
 
-def test_what_the_backup_does_not_know_is_kept_aside(site: Installation) -> None:
+def test_restore_moves_aside_a_file_that_the_backup_does_not_contain(site: Installation) -> None:
     (site.state / "paused.json").unlink()
     bare = backup_of(site).with_name("bare")
     assert site.call("backup", str(bare)).returncode == 0
@@ -111,7 +111,7 @@ def test_what_the_backup_does_not_know_is_kept_aside(site: Installation) -> None
     assert [*site.state.glob("paused.json.replaced-*")]
 
 
-def test_a_write_ahead_log_of_before_is_taken_away_with_its_database(site: Installation) -> None:
+def test_restore_moves_aside_the_write_ahead_log_of_the_older_database(site: Installation) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute("UPDATE facts SET confidence = 0.5")
         files = {end: (site.state / f"facts.db{end}").read_bytes() for end in ("-wal", "-shm")}
@@ -126,13 +126,13 @@ def test_a_write_ahead_log_of_before_is_taken_away_with_its_database(site: Insta
     assert site.call("audit", "verify").returncode == 0
 
 
-def test_restore_is_refused_while_a_daemon_or_a_host_is_there(site: Installation) -> None:
-    go_on(site)
+def test_restore_is_refused_while_a_daemon_or_a_host_has_the_files_open(site: Installation) -> None:
+    change_facts(site)
     before = fact_ids(site)
 
     with StateLock(site.state):
         with_daemon = site.call("restore", str(backup_of(site)))
-    with host(site.state / "memory.db"):
+    with open_in_other_process(site.state / "memory.db"):
         with_host = site.call("restore", str(backup_of(site)))
 
     assert (with_daemon.returncode, with_host.returncode) == (75, 75)
@@ -142,10 +142,10 @@ def test_restore_is_refused_while_a_daemon_or_a_host_is_there(site: Installation
 
 
 @pytest.mark.parametrize("name", ["memory.db", "facts.db", "paused.json"])
-def test_a_backup_that_was_changed_is_refused_and_changes_nothing(
+def test_restore_of_a_changed_backup_is_refused_and_changes_nothing(
     site: Installation, name: str
 ) -> None:
-    go_on(site)
+    change_facts(site)
     before = fact_ids(site)
     content = bytearray((backup_of(site) / name).read_bytes())
     content[len(content) // 2] ^= 1
@@ -163,17 +163,17 @@ def test_a_backup_that_was_changed_is_refused_and_changes_nothing(
     [
         pytest.param(lambda b: (b / "backup.json").unlink(), "is not complete", id="no manifest"),
         pytest.param(lambda b: (b / "notes").touch() or (b / "facts.db").unlink(), "is missing",
-                     id="a file less"),
+                     id="a missing file"),
         pytest.param(
             lambda b: (b / "backup.json").write_text(
                 (b / "backup.json").read_text().replace('"facts.db"', '"../facts.db"')
             ),
             "cannot be read",
-            id="a name that leads out",
+            id="a name outside of the backup",
         ),
     ],
 )  # fmt: skip
-def test_a_backup_that_is_not_whole_is_refused(
+def test_restore_of_an_incomplete_backup_is_refused(
     site: Installation, change: object, problem: str
 ) -> None:
     change(backup_of(site))  # type: ignore[operator]
@@ -184,7 +184,7 @@ def test_a_backup_that_is_not_whole_is_refused(
     assert problem in done.stderr
 
 
-def test_what_is_there_is_not_overwritten_by_a_backup(site: Installation, tmp_path: Path) -> None:
+def test_backup_does_not_overwrite_an_older_backup(site: Installation, tmp_path: Path) -> None:
     manifest = (backup_of(site) / "backup.json").read_bytes()
     (tmp_path / "empty").mkdir()
 
@@ -193,7 +193,7 @@ def test_what_is_there_is_not_overwritten_by_a_backup(site: Installation, tmp_pa
     assert site.call("backup", str(tmp_path / "empty")).returncode == 0
 
 
-def test_two_backups_to_one_place_do_not_meet(site: Installation, tmp_path: Path) -> None:
+def test_second_backup_to_a_directory_in_use_is_refused(site: Installation, tmp_path: Path) -> None:
     place = tmp_path / "another.incomplete"
     place.mkdir()
     (place / "half").touch()
@@ -209,7 +209,7 @@ def test_two_backups_to_one_place_do_not_meet(site: Installation, tmp_path: Path
     assert not (tmp_path / "another" / "half").exists()
 
 
-def test_without_episodes_there_is_no_backup(tmp_path: Path) -> None:
+def test_backup_without_episodes_exits_with_66(tmp_path: Path) -> None:
     site = Installation(tmp_path)
 
     assert site.call("backup", str(tmp_path / "backup")).returncode == 66
@@ -217,7 +217,7 @@ def test_without_episodes_there_is_no_backup(tmp_path: Path) -> None:
     assert [*tmp_path.glob("backup*")] == []
 
 
-def test_a_damaged_database_is_not_backed_up(site: Installation, tmp_path: Path) -> None:
+def test_backup_of_a_damaged_database_is_refused(site: Installation, tmp_path: Path) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute("UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 
@@ -237,7 +237,7 @@ def test_restore_reports_erasures_after_the_backup(site: Installation) -> None:
     assert "erasure is newer than the backup: run `slumberd forget` again" in done.stderr
 
 
-def test_the_key_is_in_a_backup_only_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_backup_contains_the_key_only_with_the_option_with_key(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
     key.touch(0o600)
@@ -259,10 +259,10 @@ def test_the_key_is_in_a_backup_only_when_it_is_asked_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_owners_and_modes_are_kept(site: Installation, tmp_path: Path) -> None:
-    nobody = pwd.getpwnam("nobody")
+def test_backup_and_restore_preserve_owners_and_modes(site: Installation, tmp_path: Path) -> None:
+    owner = pwd.getpwnam("nobody")
     for name, mode in (("memory.db", 0o660), ("facts.db", 0o640)):
-        os.chown(site.state / name, nobody.pw_uid, nobody.pw_gid)
+        os.chown(site.state / name, owner.pw_uid, owner.pw_gid)
         (site.state / name).chmod(mode)
     folder = tmp_path / "owned"
     assert site.call("backup", str(folder)).returncode == 0
@@ -274,12 +274,12 @@ def test_owners_and_modes_are_kept(site: Installation, tmp_path: Path) -> None:
     for place in (folder, site.state):
         for name, mode in (("memory.db", 0o660), ("facts.db", 0o640)):
             status = (place / name).stat()
-            assert (status.st_uid, status.st_gid) == (nobody.pw_uid, nobody.pw_gid)
+            assert (status.st_uid, status.st_gid) == (owner.pw_uid, owner.pw_gid)
             assert status.st_mode & 0o777 == mode
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_pipe_in_the_place_of_a_file_holds_no_backup(site: Installation, tmp_path: Path) -> None:
+def test_backup_refuses_a_pipe_in_place_of_a_file(site: Installation, tmp_path: Path) -> None:
     (site.state / "paused.json").unlink()
     os.mkfifo(site.state / "paused.json")
 
@@ -289,7 +289,7 @@ def test_a_pipe_in_the_place_of_a_file_holds_no_backup(site: Installation, tmp_p
     assert "is no regular file" in done.stderr
 
 
-def test_a_database_that_is_a_link_is_not_replaced(site: Installation) -> None:
+def test_restore_does_not_replace_a_database_that_is_a_link(site: Installation) -> None:
     (site.state / "memory.db").rename(site.state / "real.db")
     (site.state / "memory.db").symlink_to("real.db")
 
@@ -299,7 +299,7 @@ def test_a_database_that_is_a_link_is_not_replaced(site: Installation) -> None:
     assert "is a link" in done.stderr
 
 
-def test_doctor_finds_a_restore_that_was_begun_and_not_finished(site: Installation) -> None:
+def test_doctor_finds_an_unfinished_restore(site: Installation) -> None:
     begin(site.state, "20260101T000000Z", {})
 
     found = json.loads(site.look("doctor", "--json").stdout)["findings"]
@@ -310,7 +310,9 @@ def test_doctor_finds_a_restore_that_was_begun_and_not_finished(site: Installati
     assert "run `slumberd restore DIR` again" in check.stdout
 
 
-def test_a_state_that_is_half_restored_is_not_backed_up(site: Installation, tmp_path: Path) -> None:
+def test_backup_is_refused_while_a_restore_is_unfinished(
+    site: Installation, tmp_path: Path
+) -> None:
     begin(site.state, "20260101T000000Z", {})
 
     refused = site.call("backup", str(tmp_path / "another"))
@@ -321,7 +323,7 @@ def test_a_state_that_is_half_restored_is_not_backed_up(site: Installation, tmp_
     assert "a restore that is not finished" in refused.stderr
 
 
-def test_a_damaged_database_leads_to_restore(site: Installation) -> None:
+def test_doctor_suggests_a_restore_of_a_damaged_database(site: Installation) -> None:
     with (site.state / "facts.db").open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 9999)
@@ -341,7 +343,7 @@ def test_a_damaged_database_leads_to_restore(site: Installation) -> None:
         '{"version": 1, "stamp": "20260101T000000Z", "changes": {"/etc/passwd": true}}',
     ],
 )
-def test_a_forged_journal_moves_no_file(site: Installation, text: str) -> None:
+def test_forged_restore_journal_is_refused(site: Installation, text: str) -> None:
     (site.state / JOURNAL).write_text(text)
 
     done = site.call("fire", "--all")
@@ -350,7 +352,7 @@ def test_a_forged_journal_moves_no_file(site: Installation, text: str) -> None:
     assert JOURNAL in done.stderr
 
 
-def test_an_exchange_that_the_configuration_does_not_fit_is_not_finished(tmp_path: Path) -> None:
+def test_restore_journal_that_names_an_unknown_file_is_not_finished(tmp_path: Path) -> None:
     target = tmp_path / "memory.db"
     target.write_text("old")
     begin(tmp_path, "20260101T000000Z", {"memory": False})
@@ -364,11 +366,11 @@ def test_an_exchange_that_the_configuration_does_not_fit_is_not_finished(tmp_pat
         finish(tmp_path, {})
 
 
-def test_json_says_what_is_in_a_backup(site: Installation, tmp_path: Path) -> None:
-    (made,) = site.lines("backup", str(tmp_path / "more"))
+def test_backup_in_json_lists_its_files(site: Installation, tmp_path: Path) -> None:
+    (backed_up,) = site.lines("backup", str(tmp_path / "more"))
     (verified,) = site.lines("restore", str(tmp_path / "more"), "--check")
 
-    assert [file["name"] for file in made["files"]] == ["memory.db", "facts.db", "paused.json"]
-    assert made["ledger"]["rows"] > 0
-    assert verified["files"] == made["files"]
+    assert [file["name"] for file in backed_up["files"]] == ["memory.db", "facts.db", "paused.json"]
+    assert backed_up["ledger"]["rows"] > 0
+    assert verified["files"] == backed_up["files"]
     assert json.loads((tmp_path / "more" / "backup.json").read_text())["format"] == 1

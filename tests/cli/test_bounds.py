@@ -1,4 +1,4 @@
-"""Bounds of what the command line takes, and the words at those bounds."""
+"""Limits of the numbers and the input that the command line accepts."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_number_out_of_its_range_is_wrong_use(tmp_path: Path, words: tuple[str, 
     assert words[-2] in done.stderr
 
 
-def test_next_shows_as_many_instants_as_are_asked_for() -> None:
+def test_next_shows_the_requested_number_of_instants() -> None:
     done = called("next", "--cron", "0 3 * * *", "-n", "100")
 
     assert done.returncode == 0, done.stderr
     assert sum("03:00" in line for line in done.stdout.splitlines()[1:]) == 100
 
 
-def test_line_that_is_one_byte_too_long_costs_no_line_after_it() -> None:
+def test_too_long_line_does_not_affect_the_next_line() -> None:
     good = episode("e2").model_dump_json().encode() + b"\n"
     first = b"x" * len(good) + b"\n"
     stream = io.BytesIO(first + good + b"y" * 3 * len(good) + b"\n" + good)
@@ -71,11 +71,11 @@ def test_line_that_is_one_byte_too_long_costs_no_line_after_it() -> None:
         (Verification(7, "ab", Break(0, "it is odd"), 0, False), "broken: it is odd"),
     ],
 )
-def test_verdict_on_a_ledger_says_how_much_was_verified(verified: Verification, words: str) -> None:
+def test_result_of_verify_prints_how_much_was_verified(verified: Verification, words: str) -> None:
     assert verified.words() == words
 
 
-def test_input_knows_how_much_of_it_is_read(tmp_path: Path) -> None:
+def test_input_reports_how_many_bytes_were_read(tmp_path: Path) -> None:
     file = tmp_path / "episodes.jsonl"
     file.write_bytes(b"x" * 10)
 

@@ -1,4 +1,4 @@
-"""What the cells of people's tables say, whatever the order and width of the columns."""
+"""The cells of printed tables, for any order and width of the columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def trial(tmp_path: Path) -> TrialInstallation:
 
 
 def hold(trial: TrialInstallation) -> None:
-    """Let a batch of the rule ``cautious`` wait for approval."""
+    """Make a batch of the rule ``cautious`` wait for approval."""
     trial.rules.write_text(rules(LIKES, CAUTIOUS))
     trial.fire()
     gone = {"intent": "delete"}
@@ -38,7 +38,7 @@ def hold(trial: TrialInstallation) -> None:
     trial.call("fire", "cautious")
 
 
-def test_check_against_data_says_how_many_episodes_each_rule_selects(
+def test_check_against_data_shows_how_many_episodes_each_rule_selects(
     trial: TrialInstallation,
 ) -> None:
     printed = trial.look("check", "--against-data").stdout
@@ -62,7 +62,7 @@ def test_audit_shows_the_id_of_each_fact(trial: TrialInstallation) -> None:
     ]
 
 
-def test_status_shows_how_much_there_is(trial: TrialInstallation) -> None:
+def test_status_shows_the_numbers_of_episodes_facts_and_rows(trial: TrialInstallation) -> None:
     trial.fire()
 
     shown = labels(trial.look("status").stdout)
@@ -71,7 +71,7 @@ def test_status_shows_how_much_there_is(trial: TrialInstallation) -> None:
     assert shown["ledger"].split()[0] == "3"
 
 
-def test_facts_are_shown_as_a_table_unless_json_is_asked_for(trial: TrialInstallation) -> None:
+def test_facts_without_json_prints_a_table(trial: TrialInstallation) -> None:
     trial.fire()
 
     rows = table(trial.look("facts").stdout, "user", "subject", "object", "confidence", "id")
@@ -95,7 +95,7 @@ def test_why_shows_the_content_hash_of_the_rule_that_promotes(trial: TrialInstal
     )  # fmt: skip
 
 
-def test_doctor_lists_what_it_looks_at_with_its_severity(trial: TrialInstallation) -> None:
+def test_doctor_lists_its_checks_with_their_severity(trial: TrialInstallation) -> None:
     rows = table(trial.look("doctor", "--list").stdout, "id", "severity")
 
     assert {row["severity"] for row in rows} == {"error", "warning"}
@@ -155,7 +155,7 @@ def demo() -> str:
     return done.stdout
 
 
-def test_demo_shows_an_instance_of_each_delta_and_what_it_replaces(demo: str) -> None:
+def test_demo_shows_an_example_of_each_delta_and_the_fact_it_replaces(demo: str) -> None:
     rows = table(demo, "delta", "count", "example")
 
     assert {row["delta"]: (row["count"], row["example"]) for row in rows} == {
@@ -173,7 +173,7 @@ def test_demo_counts_the_episodes_of_each_day_and_says_how_to_keep_them(demo: st
     assert "slumberd demo --keep DIR" in demo
 
 
-def test_demo_shows_what_is_true_now_and_what_was_before(demo: str) -> None:
+def test_demo_shows_the_current_fact_and_the_earlier_fact(demo: str) -> None:
     home = demo[demo.index("Where Mira lives") :]
 
     rows: list[dict[str, Any]] = table(home, "predicate", "object", "id")

@@ -1,4 +1,4 @@
-"""Commands that change facts by request: each says what it did, and a dry run writes nothing."""
+"""Commands that change facts: each prints its effect, and a dry run writes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def last_firing(site: Installation) -> str:
     return str(rows[-1]["firing_id"])
 
 
-def answered(site: Installation, *arguments: str) -> dict[str, Any]:
+def answer_of(site: Installation, *arguments: str) -> dict[str, Any]:
     done = site.call(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -53,7 +53,7 @@ def files(site: Installation) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "would"),
+    ("arguments", "printed"),
     [
         pytest.param(["undo", "profile@2"], "2 delete", id="undo"),
         pytest.param(["backfill", "profile"], "0", id="backfill"),
@@ -64,20 +64,20 @@ def files(site: Installation) -> dict[str, str]:
         pytest.param(["fire", "--all"], "a dry run: nothing was written", id="fire"),
     ],
 )
-def test_a_dry_run_leaves_every_byte_as_it_was(
-    site: Installation, arguments: list[str], would: str
-) -> None:
+def test_dry_run_changes_no_byte(site: Installation, arguments: list[str], printed: str) -> None:
     before = files(site)
 
     done = site.call(*arguments, "--dry-run")
 
     assert done.returncode == 0
-    assert would in done.stdout
+    assert printed in done.stdout
     assert files(site) == before
 
 
-def test_a_firing_is_undone_and_a_backfill_brings_it_back(site: Installation) -> None:
-    answer = answered(site, "undo", last_firing(site))
+def test_undo_removes_the_facts_of_a_firing_and_a_backfill_restores_them(
+    site: Installation,
+) -> None:
+    answer = answer_of(site, "undo", last_firing(site))
 
     assert answer["counts"] == {"delete": 2}
     assert ids(site) == []
@@ -87,17 +87,17 @@ def test_a_firing_is_undone_and_a_backfill_brings_it_back(site: Installation) ->
 
 
 @pytest.mark.parametrize("firing", ["profile@1", "other@2", "@undo", "x", "profile@99999999999999"])
-def test_what_is_no_firing_is_said_to_be_none(site: Installation, firing: str) -> None:
+def test_undo_of_an_unknown_firing_is_refused(site: Installation, firing: str) -> None:
     done = site.call("undo", firing)
 
     assert done.returncode == 64
     assert f"no firing {firing!r}" in done.stderr
 
 
-def test_a_dry_run_lists_the_deltas_that_the_next_firing_makes(site: Installation) -> None:
+def test_dry_run_lists_the_deltas_of_the_next_firing(site: Installation) -> None:
     site.put(GONE)
 
-    dry = answered(site, "fire", "profile", "--dry-run")
+    dry = answer_of(site, "fire", "profile", "--dry-run")
 
     assert sorted(dry) == ["dry_run", "reports", "run"]
     assert [delta["kind"] for delta in dry["reports"][0]["deltas"]] == ["delete"]
@@ -120,7 +120,9 @@ def test_quarantine_is_listed_retried_and_dropped(site: Installation) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_a_held_batch_waits_for_a_person(site: Installation, *, running: bool) -> None:
+def test_held_batch_is_applied_when_a_person_approves_it(
+    site: Installation, *, running: bool
+) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
     done = site.call("fire", "profile")
@@ -129,7 +131,7 @@ def test_a_held_batch_waits_for_a_person(site: Installation, *, running: bool) -
         "waits for approval: this batch would delete 1 fact; the limit is 0 (max_deletes)"
         in done.stderr
     )
-    waiting = held(site)
+    waiting = held_batch_of(site)
     assert waiting in (site.state / "slumberd.log").read_text()
 
     if running:
@@ -143,11 +145,11 @@ def test_a_held_batch_waits_for_a_person(site: Installation, *, running: bool) -
     assert site.call("approve", waiting).returncode == 64
 
 
-def test_a_rejected_batch_is_passed_over(site: Installation) -> None:
+def test_rejected_batch_is_skipped(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
     site.call("fire", "profile")
-    waiting = held(site)
+    waiting = held_batch_of(site)
     before = files(site)
     for decision in ("approve", "reject"):
         assert site.call(decision, waiting, "--dry-run").returncode == 0
@@ -159,23 +161,25 @@ def test_a_rejected_batch_is_passed_over(site: Installation) -> None:
     assert ids(site) == ["e1", "e2"]
 
 
-def test_what_came_after_a_rejected_batch_is_consolidated_at_once(site: Installation) -> None:
+def test_daemon_consolidates_later_episodes_as_soon_as_a_batch_is_rejected(
+    site: Installation,
+) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     with site.daemon():
         site.put(GONE)
-        wait_until(lambda: held(site) is not None)
+        wait_until(lambda: held_batch_of(site) is not None)
         site.put(triple("late", "bob", "likes", "tea", user="bob"))
 
-        assert site.call("reject", held(site)).returncode == 0
+        assert site.call("reject", held_batch_of(site)).returncode == 0
 
         wait_until(lambda: "late" in ids(site))
 
 
-def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Installation) -> None:
+def test_held_batch_of_a_removed_rule_stays_held(site: Installation) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
     site.call("fire", "profile")
-    firing = held(site)
+    firing = held_batch_of(site)
     rules = site.rules.read_text()
     site.rules.write_text(rules.replace("id: profile", "id: other"))
 
@@ -183,8 +187,8 @@ def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Installation) -> Non
 
     assert (done.returncode, "no rule 'profile'" in done.stderr) == (64, True)
     site.rules.write_text(rules)
-    assert held(site) == firing
+    assert held_batch_of(site) == firing
 
 
-def held(site: Installation) -> Any:
+def held_batch_of(site: Installation) -> Any:
     return site.lines("status")[0]["rules"][0]["held_firing_id"]

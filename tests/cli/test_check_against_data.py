@@ -1,4 +1,4 @@
-"""`slumberd check --against-data`: what rules make of the data, and that it stays as it is."""
+"""`slumberd check --against-data`: it shows the effect of rules, and does not change the data."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def trial(tmp_path: Path) -> TrialInstallation:
     return trial
 
 
-def test_check_prints_what_a_rule_selects_and_what_its_firing_would_do(
+def test_check_counts_the_episodes_a_rule_selects_and_the_deltas_of_its_firing(
     trial: TrialInstallation,
 ) -> None:
     trial.fire()
     trial.put(PORTO, ODD, LATE, GONE)
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["episodes"], told["matches"], told["pending"]) == (6, 5, 4)
-    assert told["channels"]["facts"] == {
+    assert (report["episodes"], report["matches"], report["pending"]) == (6, 5, 4)
+    assert report["channels"]["facts"] == {
         "read": 4, "filtered": 1, "added": 0, "updated": 0, "deleted": 1, "noop": 1,
         "quarantined": 1, "restored": 0,
         "reasons": {"noop": {"stale": 1}, "quarantined": {"intent_unknown": 1}},
     }  # fmt: skip
 
 
-def test_people_see_the_reasons_beside_the_counts(trial: TrialInstallation) -> None:
+def test_check_prints_the_reasons_beside_the_counts(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(ODD, LATE)
 
@@ -60,53 +60,53 @@ def test_people_see_the_reasons_beside_the_counts(trial: TrialInstallation) -> N
     assert "1 (intent_unknown 1)" in shown
 
 
-def test_matches_are_episodes_and_pending_are_their_versions(trial: TrialInstallation) -> None:
+def test_check_counts_matches_as_episodes_and_pending_as_versions(trial: TrialInstallation) -> None:
     trial.fire()
     trial.put(TEA.model_copy(update={"content": "Tea again."}))
     trial.put(TEA.model_copy(update={"content": "Tea once more."}))
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["episodes"], told["matches"], told["pending"]) == (2, 2, 2)
+    assert (report["episodes"], report["matches"], report["pending"]) == (2, 2, 2)
 
 
-def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: TrialInstallation) -> None:
+def test_check_fires_rules_in_order_on_the_facts_of_earlier_rules(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("b", "predicate = 'likes'"), rule("a", "object = 'tea'")))
 
-    told = trial.against_data()
+    reports = trial.against_data()
 
-    counts = {name: one["channels"]["facts"] for name, one in told.items()}
+    counts = {name: report["channels"]["facts"] for name, report in reports.items()}
     assert list(counts) == ["a", "b"]
     assert (counts["a"]["added"], counts["b"]["added"], counts["b"]["updated"]) == (1, 0, 2)
 
 
-def test_reasons_are_printed_by_channel(trial: TrialInstallation) -> None:
+def test_check_prints_reasons_by_channel(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(ALL))
     trial.fire()
     trial.put(GONE)
     trial.rules.write_text(rules(ALL, rule("more", "intent = 'delete'", "notes", "other")))
 
-    told = trial.against_data()["more"]["channels"]
+    channels = trial.against_data()["more"]["channels"]
 
-    assert told["other"]["reasons"]["noop"] == {"unresolved": 1}
-    assert sum(told["notes"]["reasons"]["noop"].values()) == told["notes"]["noop"] == 1
+    assert channels["other"]["reasons"]["noop"] == {"unresolved": 1}
+    assert sum(channels["notes"]["reasons"]["noop"].values()) == channels["notes"]["noop"] == 1
 
 
-def test_a_disabled_rule_is_counted_and_not_fired(trial: TrialInstallation) -> None:
+def test_check_counts_but_does_not_fire_a_disabled_rule(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", enabled="false")))
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["matches"], told["pending"], told["channels"]) == (2, 2, {})
+    assert (report["matches"], report["pending"], report["channels"]) == (2, 2, {})
     assert "(disabled)" in trial.look("check", "--against-data").stdout
 
 
-def test_a_rule_that_starts_now_has_nothing_pending(trial: TrialInstallation) -> None:
+def test_rule_that_starts_now_has_nothing_pending(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", start="now")))
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["matches"], told["pending"]) == (2, 0)
+    assert (report["matches"], report["pending"]) == (2, 0)
 
 
 def test_check_reports_a_rule_whose_batch_would_await_approval(trial: TrialInstallation) -> None:
@@ -123,7 +123,7 @@ def test_check_reports_a_rule_whose_batch_would_await_approval(trial: TrialInsta
     assert trial.against_data()["likes"]["channels"]["facts"]["read"] == 0
 
 
-def test_a_rule_that_selects_nothing_is_warned_of_and_the_slip_is_named(
+def test_check_warns_of_a_rule_that_selects_nothing_and_names_a_likely_mistake(
     trial: TrialInstallation,
 ) -> None:
     trial.rules.write_text(rules(rule("likes", "intent = 'add'")))
@@ -135,55 +135,57 @@ def test_a_rule_that_selects_nothing_is_warned_of_and_the_slip_is_named(
 
 
 @pytest.mark.parametrize(
-    ("filter", "meant"),
+    ("filter", "expected"),
     [
         pytest.param("object = NULL", "IS NULL", id="equal to null"),
         pytest.param("confidence > 50", "0 to 1", id="percent"),
         pytest.param("intent IN ('add', 'x')", "ifnull", id="intent in"),
         pytest.param("metadata = 'x'", "json_extract", id="metadata as text"),
         pytest.param("predicate = 'Likes'", "case", id="case"),
-        pytest.param("predicate = 'hates'", "", id="no slip that is known"),
-        pytest.param("confidence > 0.5 AND object IS NULL", "", id="nothing of the kind"),
+        pytest.param("predicate = 'hates'", "", id="no known mistake"),
+        pytest.param("confidence > 0.5 AND object IS NULL", "", id="correct filter"),
     ],
 )
-def test_a_slip_in_a_filter_is_known(filter: str, meant: str) -> None:
-    slip = slip_in(builders.rule(when_filter=filter))
+def test_common_mistake_in_a_filter_is_explained(filter: str, expected: str) -> None:
+    correction = slip_in(builders.rule(when_filter=filter))
 
-    assert meant in slip
-    assert bool(meant) == bool(slip)
+    assert expected in correction
+    assert bool(expected) == bool(correction)
 
 
 def test_check_reports_episodes_that_a_filter_fails_on(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "json_extract(object, '$.x') IS NULL")))
 
-    told = trial.against_data()["likes"]
+    report = trial.against_data()["likes"]
 
-    assert (told["matches"], told["failed"]) == (0, 2)
-    assert "malformed JSON" in told["problem"]
-    assert told["channels"]["facts"]["reasons"]["quarantined"] == {"filter_failed": 2}
+    assert (report["matches"], report["failed"]) == (0, 2)
+    assert "malformed JSON" in report["problem"]
+    assert report["channels"]["facts"]["reasons"]["quarantined"] == {"filter_failed": 2}
     assert "likes fails on 2 episodes" in trial.look("check", "--against-data").stdout
 
 
-def test_rule_files_are_tried_in_place_of_the_configured_ones(trial: TrialInstallation) -> None:
+def test_check_uses_given_rule_files_instead_of_the_configured_rules(
+    trial: TrialInstallation,
+) -> None:
     trial.candidate.write_text(rules(rule("other", "object = 'tea'")))
 
-    told = trial.against_data(str(trial.candidate))
+    reports = trial.against_data(str(trial.candidate))
 
-    assert {name: one["matches"] for name, one in told.items()} == {"other": 1}
+    assert {name: report["matches"] for name, report in reports.items()} == {"other": 1}
 
 
-def test_some_rule_files_leave_the_channels_as_they_are(trial: TrialInstallation) -> None:
+def test_check_of_rule_files_does_not_change_the_channels(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(LIKES, multi_valued="likes"))
     trial.fire()
     trial.candidate.write_text(rules(rule("other", "predicate = 'likes'")))
 
-    told = trial.against_data(str(trial.candidate))
+    reports = trial.against_data(str(trial.candidate))
 
-    assert told["other"]["channels"]["facts"]["restored"] == 0
-    assert told["other"]["channels"]["facts"]["updated"] == 2
+    assert reports["other"]["channels"]["facts"]["restored"] == 0
+    assert reports["other"]["channels"]["facts"]["updated"] == 2
 
 
-def test_files_alone_are_checked_without_configuration_and_data(tmp_path: Path) -> None:
+def test_check_of_rule_files_needs_no_configuration_and_no_data(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(LIKES))
     trial.config.write_text("no configuration")
 
@@ -192,7 +194,7 @@ def test_files_alone_are_checked_without_configuration_and_data(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["no database", "no episodes in it"])
-def test_without_episodes_there_is_nothing_to_try_rules_on(tmp_path: Path, *, empty: bool) -> None:
+def test_check_against_data_without_episodes_exits_with_66(tmp_path: Path, *, empty: bool) -> None:
     trial = TrialInstallation(tmp_path, rules(LIKES))
     if empty:
         trial.put()
@@ -202,7 +204,7 @@ def test_without_episodes_there_is_nothing_to_try_rules_on(tmp_path: Path, *, em
     assert (done.returncode, "`slumberd import` puts some" in done.stderr) == (66, True)
 
 
-def test_mistakes_come_before_data(trial: TrialInstallation) -> None:
+def test_check_with_mistakes_does_not_read_the_data(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate == ")))
 
     done = trial.look("check", "--against-data", "--json")
@@ -211,7 +213,9 @@ def test_mistakes_come_before_data(trial: TrialInstallation) -> None:
     assert "data" not in json.loads(done.stdout)
 
 
-def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: TrialInstallation) -> None:
+def test_check_writes_nothing_and_runs_while_a_daemon_holds_the_directory(
+    trial: TrialInstallation,
+) -> None:
     trial.fire()
     trial.put(PORTO, ODD)
     with StateLock(trial.state):
@@ -222,7 +226,9 @@ def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: TrialInst
         assert trial.files() == before
 
 
-def test_a_keyed_ledger_is_tried_with_its_key(trial: TrialInstallation, tmp_path: Path) -> None:
+def test_check_against_data_of_a_keyed_ledger_needs_its_key(
+    trial: TrialInstallation, tmp_path: Path
+) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"k" * 32)
     key.chmod(0o600)
@@ -237,7 +243,7 @@ def test_a_keyed_ledger_is_tried_with_its_key(trial: TrialInstallation, tmp_path
 
 
 def many(predicate: str, count: int, *, user: str = "ada", objects: int = 100) -> list[Episode]:
-    """Return episodes of one key, each with another of so many objects."""
+    """Return episodes of one key that take turns with a number of objects."""
     return [
         triple(
             f"{user}-{predicate}-{n}", user, predicate, f"o{n % objects}",
@@ -247,30 +253,30 @@ def many(predicate: str, count: int, *, user: str = "ada", objects: int = 100) -
     ]  # fmt: skip
 
 
-def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: Path) -> None:
+def test_check_names_a_predicate_whose_objects_keep_replacing_each_other(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(rule("all", "")))
     trial.put(*many("likes", 5), *many("likes", 4, user="bob"), *many("lives_in", 2))
     trial.fire()
     trial.put(*many("likes", 3, user="eve"), *many("works_at", 9, objects=2))
 
     shown = trial.look("check", "--against-data").stdout
-    told = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
+    replaced = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
 
     assert (
         "likes in channel facts: of 3 of 3 keys the objects keep replacing each other (up to 5"
         " different ones);\n  if they hold at once: channels: {facts: {multi_valued: [likes]}}\n"
     ) in shown
-    assert [(line["channel"], line["predicate"], line["most"]) for line in told] == [
+    assert [(line["channel"], line["predicate"], line["most"]) for line in replaced] == [
         ("facts", "likes", 5)
     ]
 
 
-def test_a_multi_valued_predicate_is_not_named(tmp_path: Path) -> None:
+def test_check_does_not_name_a_multi_valued_predicate(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(rule("all", "")))
     trial.put(*many("likes", 5))
     trial.fire()
     trial.rules.write_text("channels: {facts: {multi_valued: [likes]}}\n" + rules(rule("all", "")))
 
-    told = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
+    replaced = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
 
-    assert told == []
+    assert replaced == []

@@ -1,4 +1,4 @@
-"""The installed command, as a process of its own, on real files."""
+"""The installed command, run in its own process on real files."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def site(tmp_path: Path) -> Installation:
 
 
 @pytest.fixture(scope="module")
-def settled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """A site that has fired twice; for looking at only."""
-    site = Installation(tmp_path_factory.mktemp("settled"))
+def fired_site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Return a site that has fired twice; tests only read it."""
+    site = Installation(tmp_path_factory.mktemp("fired"))
     site.put(PORTO, TEA, ODD)
     site.call("fire", "profile")
     site.put(BRAGA)
@@ -48,8 +48,15 @@ ODD = triple("e5", "alice", "owns", "a pan", timestamp=at(61), metadata={"intent
 
 
 def test_import_keeps_good_lines_and_lists_bad_ones(site: Installation) -> None:
-    foreign = TEA.model_copy(update={"user": "mallory"})
-    story = [jsonl(PORTO), b"{oops}\n", b"\n", jsonl(TEA), jsonl(foreign), b'{"id": "e9"}\n']
+    of_another_user = TEA.model_copy(update={"user": "mallory"})
+    story = [
+        jsonl(PORTO),
+        b"{oops}\n",
+        b"\n",
+        jsonl(TEA),
+        jsonl(of_another_user),
+        b'{"id": "e9"}\n',
+    ]
 
     done = site.run("import", "-", stdin=b"".join(story))
 
@@ -66,13 +73,15 @@ def test_import_keeps_good_lines_and_lists_bad_ones(site: Installation) -> None:
 def test_import_in_json_lists_every_bad_line(site: Installation) -> None:
     done = site.run("import", "-", "--json", stdin=b"[]\n" * 1200 + jsonl(PORTO))
 
-    told = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     assert done.returncode == 65
-    assert (told["new"], len(told["rejected"]), done.stderr) == (1, 1200, "")
-    assert told["rejected"][0] == {"line": 1, "reason": "the line is not a JSON object"}
+    assert (document["new"], len(document["rejected"]), done.stderr) == (1, 1200, "")
+    assert document["rejected"][0] == {"line": 1, "reason": "the line is not a JSON object"}
 
 
-def test_import_again_changes_nothing_and_an_edit_one(site: Installation, tmp_path: Path) -> None:
+def test_second_import_changes_nothing_and_an_edit_changes_its_episode(
+    site: Installation, tmp_path: Path
+) -> None:
     file = tmp_path / "story.jsonl.gz"
     file.write_bytes(gzip.compress(jsonl(PORTO, TEA)))
     site.call("import", str(file))
@@ -84,7 +93,7 @@ def test_import_again_changes_nothing_and_an_edit_one(site: Installation, tmp_pa
     assert done.stdout == "imported 2 (new 0, changed 1, unchanged 1), rejected 0\n"
 
 
-def test_what_recent_prints_can_be_imported(site: Installation, tmp_path: Path) -> None:
+def test_output_of_recent_can_be_imported(site: Installation, tmp_path: Path) -> None:
     site.put(PORTO, ODD)
     printed = site.call("recent", "alice", "--json").stdout
 
@@ -104,7 +113,7 @@ def test_what_recent_prints_can_be_imported(site: Installation, tmp_path: Path) 
         pytest.param(["audit", "verify"], id="audit verify"),
     ],
 )
-def test_missing_input_is_66_with_a_remedy_and_creates_nothing(
+def test_missing_input_exits_with_66_and_a_remedy_and_creates_nothing(
     site: Installation, arguments: list[str]
 ) -> None:
     done = site.look(*arguments)
@@ -114,7 +123,7 @@ def test_missing_input_is_66_with_a_remedy_and_creates_nothing(
     assert not site.state.exists()
 
 
-def test_looking_at_an_empty_site_creates_nothing(site: Installation) -> None:
+def test_reading_an_empty_site_creates_nothing(site: Installation) -> None:
     rules, status = site.look("rules"), site.look("status")
 
     assert (rules.returncode, status.returncode) == (0, 0)
@@ -123,7 +132,7 @@ def test_looking_at_an_empty_site_creates_nothing(site: Installation) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "rules", "status", "facts", "fire"])
-def test_mistake_in_the_configuration_is_78_with_file_and_key(
+def test_mistake_in_the_configuration_exits_with_78_and_names_file_and_key(
     site: Installation, command: str
 ) -> None:
     site.config.write_text(CONFIG + "fact: {batch: 3}\ntimezone: Mars\n")
@@ -138,7 +147,7 @@ def test_mistake_in_the_configuration_is_78_with_file_and_key(
     assert second.startswith(f"slumberd: {site.config}:5:11: timezone: ")
 
 
-def test_mistake_in_a_rule_is_78_with_file_and_key(site: Installation) -> None:
+def test_mistake_in_a_rule_exits_with_78_and_names_file_and_key(site: Installation) -> None:
     site.rules.write_text(RULES.replace("every: 1", "every: 0"))
 
     done = site.look("run")
@@ -148,20 +157,20 @@ def test_mistake_in_a_rule_is_78_with_file_and_key(site: Installation) -> None:
     assert "rules[0].cadence" in done.stderr
 
 
-def test_a_daemon_that_cannot_start_logs_every_mistake(site: Installation) -> None:
+def test_daemon_that_cannot_start_logs_every_mistake(site: Installation) -> None:
     site.rules.write_text(RULES.replace("every: 1", "every: 0"))
 
     done = site.look("run")
 
     [event] = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     logged = json.loads((site.state / "slumberd.log").read_text())
-    for told in (event, logged):
-        assert (told["event"], told["level"]) == ("daemon.failed", "error")
-        assert told["error"] == "ConfigurationError"
-        assert f"{site.rules}:5:" in told["message"]
+    for line in (event, logged):
+        assert (line["event"], line["level"]) == ("daemon.failed", "error")
+        assert line["error"] == "ConfigurationError"
+        assert f"{site.rules}:5:" in line["message"]
 
 
-def test_a_daemon_whose_log_cannot_be_opened_logs_that_to_standard_error(
+def test_daemon_that_cannot_open_its_log_reports_that_on_standard_error(
     site: Installation,
 ) -> None:
     site.config.write_text(CONFIG.replace("slumberd.log", "none/slumberd.log"))
@@ -189,7 +198,7 @@ def test_check_prints_every_mistake_of_every_file_on_standard_output(
     assert {place.split(":")[0] for place, _ in places} == {str(site.rules), str(other)}
 
 
-def test_check_says_what_is_valid(site: Installation) -> None:
+def test_check_prints_the_number_and_the_names_of_valid_rules(site: Installation) -> None:
     done = site.look("check")
 
     assert done.returncode == 0
@@ -220,7 +229,7 @@ def test_check_in_json_prints_file_line_column_path_and_problem(site: Installati
     assert (mistake["line"], mistake["column"], mistake["path"]) == (4, 1, "fact")
 
 
-def test_fire_consolidates_without_a_daemon_and_accounts_for_what_it_read(
+def test_fire_without_a_daemon_consolidates_and_counts_the_episodes_it_read(
     site: Installation,
 ) -> None:
     site.put(PORTO, TEA, CAKE, BRAGA, ODD)
@@ -238,14 +247,14 @@ def test_fire_consolidates_without_a_daemon_and_accounts_for_what_it_read(
     assert [line["event"] for line in logged].count("delta.applied") == 5
 
 
-def test_fire_of_an_unknown_rule_is_wrong_use(site: Installation) -> None:
+def test_fire_of_an_unknown_rule_is_refused(site: Installation) -> None:
     done = site.call("fire", "profil")
 
     assert done.returncode == 64
     assert done.stderr == "slumberd: no rule 'profil'; there are profile, quiet\n"
 
 
-def test_fire_says_when_nothing_was_pending(site: Installation) -> None:
+def test_fire_prints_that_nothing_was_pending(site: Installation) -> None:
     done = site.call("fire", "--all")
 
     assert done.returncode == 0
@@ -263,8 +272,10 @@ def test_dry_run_prints_deltas_and_writes_nothing(site: Installation) -> None:
     assert site.lines("rules")[0]["pending"] == 2
 
 
-def test_facts_print_one_a_line_with_their_keys_in_order(settled: Installation) -> None:
-    done = settled.look("facts", "--user", "alice", "--object", "tea", "--json")
+def test_facts_in_json_are_printed_line_by_line_with_keys_in_order(
+    fired_site: Installation,
+) -> None:
+    done = fired_site.look("facts", "--user", "alice", "--object", "tea", "--json")
 
     (line,) = done.stdout.splitlines()
     keys = "id user agent payload lineage confidence said_at pinned_at metadata"
@@ -275,8 +286,8 @@ def test_facts_print_one_a_line_with_their_keys_in_order(settled: Installation) 
     )
 
 
-def test_facts_are_a_table_for_people(settled: Installation) -> None:
-    heading, row = settled.look("facts", "--predicate", "lives_in").stdout.splitlines()
+def test_facts_are_printed_as_a_table(fired_site: Installation) -> None:
+    heading, row = fired_site.look("facts", "--predicate", "lives_in").stdout.splitlines()
 
     assert tuple(re.split(" {2,}", heading)) == COLUMNS
     assert re.split(" {2,}", row) == [
@@ -284,12 +295,14 @@ def test_facts_are_a_table_for_people(settled: Installation) -> None:
     ]  # fmt: skip
 
 
-def test_facts_answer_what_was_valid_and_what_was_believed(settled: Installation) -> None:
-    firings = settled.lines("audit", "ls", "--kind", "firing", "--rule", "profile")
+def test_facts_shows_the_state_valid_at_and_believed_at_an_instant(
+    fired_site: Installation,
+) -> None:
+    firings = fired_site.lines("audit", "ls", "--kind", "firing", "--rule", "profile")
     first, second = (firing["at"] for firing in firings)
 
     def homes(*options: str) -> list[str]:
-        found = settled.lines("facts", "--predicate", "lives_in", *options)
+        found = fired_site.lines("facts", "--predicate", "lives_in", *options)
         return [fact["payload"]["object"] for fact in found]
 
     assert homes() == ["Braga"]
@@ -301,22 +314,22 @@ def test_facts_answer_what_was_valid_and_what_was_believed(settled: Installation
     assert homes("--valid-at", at(60).isoformat(), "--believed-at", first) == ["Porto"]
 
 
-def test_audit_lists_the_rows_that_are_wanted(settled: Installation) -> None:
-    rows = settled.lines("audit", "ls")
+def test_audit_lists_the_requested_rows(fired_site: Installation) -> None:
+    rows = fired_site.lines("audit", "ls")
 
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
-    assert settled.lines("audit", "ls", "--limit", "1") == rows[-1:]
-    assert settled.lines("audit", "ls", "--after", "1", "--limit", "2") == rows[1:3]
-    assert settled.lines("audit", "ls", "--rule", "quiet") == []
-    (bad,) = settled.lines("audit", "ls", "--kind", "quarantine")
+    assert fired_site.lines("audit", "ls", "--limit", "1") == rows[-1:]
+    assert fired_site.lines("audit", "ls", "--after", "1", "--limit", "2") == rows[1:3]
+    assert fired_site.lines("audit", "ls", "--rule", "quiet") == []
+    (bad,) = fired_site.lines("audit", "ls", "--kind", "quarantine")
     assert (bad["source_episode_ids"], bad["reason"]) == (["e5"], "intent_unknown")
-    (moved,) = settled.lines("audit", "ls", "--fact", "e4")
+    (moved,) = fired_site.lines("audit", "ls", "--fact", "e4")
     assert (moved["kind"], moved["replaces"]) == ("update", ["e1"])
 
 
-def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Installation) -> None:
-    heading, newest, *_ = settled.look("recent", "alice").stdout.splitlines()
-    *_, last = settled.look("audit", "ls").stdout.splitlines()
+def test_recent_episodes_and_ledger_rows_are_printed_as_tables(fired_site: Installation) -> None:
+    heading, newest, *_ = fired_site.look("recent", "alice").stdout.splitlines()
+    *_, last = fired_site.look("audit", "ls").stdout.splitlines()
 
     assert heading.split() == ["id", "at", "session", "agent", "content"]
     assert newest.startswith("e5  2026-01-01 12:01:01Z  s1       rag    content of e5")
@@ -324,18 +337,18 @@ def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Installa
     assert last.split()[-3:-1] == ["e4", "e1"]
 
 
-def test_audit_verify_prints_rows_and_head(settled: Installation) -> None:
-    (verified,) = settled.lines("audit", "verify")
+def test_audit_verify_prints_rows_and_head(fired_site: Installation) -> None:
+    (verified,) = fired_site.lines("audit", "verify")
 
-    rows = settled.lines("audit", "ls")
+    rows = fired_site.lines("audit", "ls")
     assert (verified["ok"], verified["rows"], verified["broken"]) == (True, len(rows), None)
     expected = f"verified: {len(rows)} rows, head {verified['head']}\n"
-    assert settled.look("audit", "verify").stdout == expected
+    assert fired_site.look("audit", "verify").stdout == expected
 
 
-def test_rules_and_status_show_how_far_each_rule_has_read(settled: Installation) -> None:
-    profile, quiet = settled.lines("rules")
-    (status,) = settled.lines("status")
+def test_rules_and_status_show_how_far_each_rule_has_read(fired_site: Installation) -> None:
+    profile, quiet = fired_site.lines("rules")
+    (status,) = fired_site.lines("status")
 
     assert (profile["watermark"], profile["pending"], profile["quarantined"]) == (4, 0, 1)
     assert (quiet["watermark"], quiet["pending"], quiet["fired_at"]) == (None, 4, None)
@@ -344,11 +357,11 @@ def test_rules_and_status_show_how_far_each_rule_has_read(settled: Installation)
     assert status["rules"] == [profile, quiet]
     assert status["failing"] == []
     assert (status["running"], status["episodes"], status["facts"]) == (False, 4, 2)
-    assert "cron 0 3 * * *" in settled.look("rules").stdout
-    assert "every 1" in settled.look("status").stdout
+    assert "cron 0 3 * * *" in fired_site.look("rules").stdout
+    assert "every 1" in fired_site.look("status").stdout
 
 
-def test_audit_verify_names_the_row_that_was_tampered_with(site: Installation) -> None:
+def test_audit_verify_names_the_changed_row(site: Installation) -> None:
     site.put(PORTO, TEA)
     site.call("fire", "profile")
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
@@ -367,7 +380,7 @@ def test_audit_verify_names_the_row_that_was_tampered_with(site: Installation) -
     assert done.stdout.startswith(f"broken at row {seq}: ")
 
 
-def test_audit_verify_finds_a_fact_that_was_edited(site: Installation) -> None:
+def test_audit_verify_finds_an_edited_fact(site: Installation) -> None:
     site.put(PORTO)
     site.call("fire", "profile")
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
@@ -380,7 +393,7 @@ def test_audit_verify_finds_a_fact_that_was_edited(site: Installation) -> None:
     assert json.loads(done.stdout)["broken"]["problem"].startswith("fact 'e1' is not what")
 
 
-def test_reading_a_database_of_another_program_does_not_touch_it(site: Installation) -> None:
+def test_reading_a_database_of_another_program_does_not_change_it(site: Installation) -> None:
     site.state.mkdir()
     with closing(sqlite3.connect(site.state / "memory.db")) as connection, connection:
         connection.execute("CREATE TABLE episodes (id TEXT PRIMARY KEY)")
@@ -393,7 +406,7 @@ def test_reading_a_database_of_another_program_does_not_touch_it(site: Installat
     assert (site.state / "memory.db").read_bytes() == before
 
 
-def test_file_that_is_not_a_database_is_reported_as_such(site: Installation) -> None:
+def test_facts_reports_a_file_that_is_not_a_database(site: Installation) -> None:
     site.state.mkdir()
     (site.state / "facts.db").write_bytes(b"no database at all " * 99)
 
@@ -403,7 +416,7 @@ def test_file_that_is_not_a_database_is_reported_as_such(site: Installation) -> 
     assert "is no SQLite database" in done.stderr
 
 
-def test_daemon_fires_what_is_imported_answers_commands_and_stops_on_sigterm(
+def test_daemon_fires_imported_episodes_answers_commands_and_stops_on_sigterm(
     site: Installation,
 ) -> None:
     with site.daemon() as daemon:
@@ -436,29 +449,29 @@ def test_daemon_notifies_the_service_manager_that_it_is_ready(
         manager.settimeout(PATIENCE_SECONDS)
         env = environment({"NOTIFY_SOCKET": str(tmp_path / "notify")})
         with subprocess.Popen(site.command("run"), env=env) as daemon:
-            told = [manager.recv(100), manager.recv(100)]
+            messages = [manager.recv(100), manager.recv(100)]
             daemon.send_signal(signal.SIGINT)
             daemon.wait(PATIENCE_SECONDS)
 
-    assert told == [b"STATUS=2 rules", b"READY=1"]
+    assert messages == [b"STATUS=2 rules", b"READY=1"]
     assert daemon.returncode == 0
 
 
-def test_mistakes_of_the_configuration_hide_none_of_the_rules(site: Installation) -> None:
+def test_check_lists_mistakes_of_the_configuration_and_of_the_rules(site: Installation) -> None:
     site.config.write_text(f"{CONFIG}stop_seconds: soon\n")
     site.rules.write_text(RULES.replace("cadence", "cadance"))
 
     done = site.look("check")
 
     assert done.returncode == 78
-    told = done.stdout.splitlines()
-    assert [line.split(":")[0].split("/")[-1] for line in told] == [
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0].split("/")[-1] for line in lines] == [
         "slumberd.yaml", "rules.yaml", "rules.yaml",
     ]  # fmt: skip
 
 
-def test_options_may_stand_before_the_command(site: Installation, tmp_path: Path) -> None:
-    other = tmp_path / "elsewhere"
+def test_options_are_accepted_before_the_command(site: Installation, tmp_path: Path) -> None:
+    other = tmp_path / "other"
     command = [sys.executable, "-m", "slumberd", "-c", str(site.config), "--state-dir", str(other)]
 
     done = subprocess.run(
@@ -468,14 +481,14 @@ def test_options_may_stand_before_the_command(site: Installation, tmp_path: Path
     assert json.loads(done.stdout)["state_dir"] == str(other)
 
 
-def test_unknown_variable_of_ours_is_a_mistake(site: Installation) -> None:
+def test_unknown_slumberd_variable_is_a_mistake(site: Installation) -> None:
     done = site.run("status", SLUMBERD_STATEDIR="/s")
 
     assert done.returncode == 78
     assert "SLUMBERD_STATEDIR: unknown variable" in done.stderr
 
 
-def test_reader_that_goes_away_is_no_failure_to_tell(site: Installation) -> None:
+def test_closed_output_pipe_ends_a_command_without_a_message(site: Installation) -> None:
     site.put(*(triple(f"e{n}", f"s{n}", "is", "x" * 999, timestamp=at(n)) for n in range(200)))
     command = site.command("recent", "alice", "--limit", "200", "--json")
 
@@ -491,7 +504,7 @@ def test_reader_that_goes_away_is_no_failure_to_tell(site: Installation) -> None
     assert (process.returncode, err) == (141, b"")
 
 
-def test_output_that_cannot_be_written_is_74(site: Installation) -> None:
+def test_output_to_a_full_disk_exits_with_74(site: Installation) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             site.command("status"), stdout=full, stderr=subprocess.PIPE, env=environment({})
@@ -501,7 +514,7 @@ def test_output_that_cannot_be_written_is_74(site: Installation) -> None:
     assert done.stderr == b"slumberd: No space left on device\n"
 
 
-def test_demo_ends_with_the_facts_of_its_story(tmp_path: Path) -> None:
+def test_demo_ends_with_the_expected_facts(tmp_path: Path) -> None:
     place = tmp_path / "demo"
     command = [sys.executable, "-m", "slumberd"]
     env = environment({})
@@ -524,7 +537,7 @@ def test_demo_ends_with_the_facts_of_its_story(tmp_path: Path) -> None:
     assert "verified: " in done.stdout
 
 
-def test_demo_does_not_write_into_a_directory_that_is_there(tmp_path: Path) -> None:
+def test_demo_does_not_write_into_an_existing_directory(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     command = [sys.executable, "-m", "slumberd", "demo", "--keep", str(tmp_path)]
 

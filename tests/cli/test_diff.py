@@ -1,4 +1,4 @@
-"""`slumberd diff`: what a candidate would change, by the steps that put it in force; on a copy."""
+"""`slumberd diff`: the changes that candidate rules would make, computed on a copy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def trial(tmp_path: Path) -> TrialInstallation:
     return trial
 
 
-def only(summary: dict[str, Any]) -> dict[str, Any]:
+def only_rule(summary: dict[str, Any]) -> dict[str, Any]:
     (found,) = summary["rules"]
     return dict(found)
 
@@ -46,63 +46,63 @@ def totals(summary: dict[str, Any]) -> tuple[int, ...]:
     return tuple(summary[name] for name in ("appear", "change", "disappear", "stay", "support"))
 
 
-def test_the_same_rules_change_nothing(trial: TrialInstallation) -> None:
-    told, summary = trial.diff()
+def test_diff_of_the_same_rules_shows_no_change(trial: TrialInstallation) -> None:
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert totals(summary) == (0, 0, 0, 2, 0)
-    assert only(summary)["change"] == "unchanged"
+    assert only_rule(summary)["change"] == "unchanged"
 
 
-def test_a_changed_filter_is_backfilled(trial: TrialInstallation) -> None:
+def test_diff_backfills_a_rule_with_a_changed_filter(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(NO_COFFEE))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == [("changes", "e2", "e1")]
+    assert changes == [("changes", "e2", "e1")]
     assert totals(summary) == (0, 1, 0, 1, 0)
-    assert only(summary)["backfilled"]
+    assert only_rule(summary)["backfilled"]
 
 
-def test_an_added_rule_fires_and_what_another_promotes_too_only_changes_its_support(
+def test_diff_of_an_added_rule_shows_new_facts_and_new_support(
     trial: TrialInstallation,
 ) -> None:
     trial.candidate.write_text(rules(LIKES, LIVES, rule("rum", "object = 'rum'")))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == [("appears", None, "e3"), ("supported", "e4", "e4")]
+    assert changes == [("appears", None, "e3"), ("supported", "e4", "e4")]
     assert totals(summary) == (1, 0, 0, 2, 1)
 
 
-def test_what_is_pending_is_on_both_sides(trial: TrialInstallation) -> None:
+def test_diff_consolidates_pending_episodes_on_both_sides(trial: TrialInstallation) -> None:
     trial.put(triple("e9", "ada", "likes", "milk", timestamp=at(9)))
     trial.candidate.write_text(rules(LIKES, LIVES))
 
-    told, _ = trial.diff()
+    changes, _ = trial.diff()
 
-    assert told == [("appears", None, "e3")]
+    assert changes == [("appears", None, "e3")]
 
 
-def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: TrialInstallation) -> None:
+def test_facts_of_a_removed_rule_stay_and_are_counted(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(LIKES, rule("rum", "object = 'rum'"), LIVES))
     trial.candidate.write_text(rules(LIKES))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     resting = {given_rule["rule_id"]: given_rule["resting"] for given_rule in summary["rules"]}
     assert resting == {"likes": 0, "lives": 1, "rum": 0}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
     assert "1 fact comes from it alone, and stays" in shown
 
 
-def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: TrialInstallation) -> None:
+def test_facts_in_a_channel_that_a_rule_no_longer_uses_stay(trial: TrialInstallation) -> None:
     trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", "facts", "notes")))
 
-    told, _ = trial.diff()
+    changes, _ = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert "into notes stays" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
@@ -114,25 +114,25 @@ def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: TrialIn
         pytest.param({"enabled": "false"}, "enabled", id="disabled"),
     ],
 )
-def test_what_decides_no_fact_changes_none(
+def test_diff_of_a_key_without_effect_on_facts_shows_no_change(
     trial: TrialInstallation, keys: dict[str, str], field: str
 ) -> None:
     trial.candidate.write_text(rules(rule("likes", "predicate = 'likes'", **keys)))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
-    assert (only(summary)["fields"], only(summary)["fired"]) == ([field], False)
+    assert changes == []
+    assert (only_rule(summary)["fields"], only_rule(summary)["fired"]) == ([field], False)
     assert "changes no fact" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
-def test_a_changed_rule_that_is_disabled_does_nothing(trial: TrialInstallation) -> None:
+def test_changed_rule_that_is_disabled_changes_no_fact(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("likes", "", enabled="false")))
 
     assert trial.diff()[0] == []
 
 
-def test_a_rule_that_is_enabled_fires(trial: TrialInstallation) -> None:
+def test_diff_fires_a_rule_that_the_candidate_enables(trial: TrialInstallation) -> None:
     off = rule("lives", "predicate = 'lives_in'", enabled="false")
     trial.rules.write_text(rules(LIKES, off))
     trial.candidate.write_text(rules(LIKES, LIVES))
@@ -145,27 +145,27 @@ def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(
 ) -> None:
     trial.candidate.write_text(rules(LIKES, multi_valued="likes"))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == [("appears", None, "e1")]
+    assert changes == [("appears", None, "e1")]
     assert summary["multi_valued"] == {"facts": {"in_force": [], "candidate": ["likes"]}}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
     assert "channel facts: multi_valued none -> likes" in shown
 
 
-def test_what_a_hand_took_out_does_not_appear(trial: TrialInstallation) -> None:
+def test_fact_that_a_person_retracted_or_replaced_does_not_appear(trial: TrialInstallation) -> None:
     trial.do("unpin", facts=["e4"], reason="he never said that")
-    said = {"subject": "ada", "predicate": "lives_in", "object": "Rome"}
-    trial.do("pin", user="alice", agent="rag", reason="she told me", **said)
+    triple_of_fact = {"subject": "ada", "predicate": "lives_in", "object": "Rome"}
+    trial.do("pin", user="alice", agent="rag", reason="she moved", **triple_of_fact)
     trial.candidate.write_text(rules(ALL))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert totals(summary)[3] == 2
 
 
-def test_what_was_undone_appears_only_where_its_rule_is_backfilled(
+def test_undone_facts_appear_only_when_their_rule_is_backfilled(
     trial: TrialInstallation,
 ) -> None:
     (last,) = [row["firing_id"] for row in trial.lines("audit", "ls", "--kind", "firing")]
@@ -178,7 +178,7 @@ def test_what_was_undone_appears_only_where_its_rule_is_backfilled(
     assert trial.diff()[0] == [("appears", None, "e2"), ("appears", None, "e4")]
 
 
-def test_what_cannot_be_read_becomes_no_fact(trial: TrialInstallation) -> None:
+def test_unreadable_episode_does_not_appear_as_a_fact(trial: TrialInstallation) -> None:
     trial.put(ODD)
     trial.candidate.write_text(rules(LIKES, LIVES))
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_read_becomes_no_fact(trial: TrialInstallation) -> None:
 def test_rows_of_another_program_are_evaluated_on_both_sides(trial: TrialInstallation) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("DELETE FROM facts WHERE fact_id = 'e4'")
-        # Once it is noticed, it takes the place of e2.
+        # When the daemon reads this row, its fact replaces e2.
         connection.execute(
             "INSERT INTO facts SELECT 'x9', user, agent, replace(payload, 'coffee', 'gin'),"
             " lineage, confidence, metadata, ? FROM facts WHERE fact_id = 'e2'",
@@ -200,7 +200,7 @@ def test_rows_of_another_program_are_evaluated_on_both_sides(trial: TrialInstall
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_unreadable_values_are_compared_too(trial: TrialInstallation) -> None:
+def test_diff_compares_unreadable_values(trial: TrialInstallation) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("UPDATE facts SET payload = x'ff00', lineage = x'00'")
         connection.commit()
@@ -209,9 +209,9 @@ def test_unreadable_values_are_compared_too(trial: TrialInstallation) -> None:
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_a_fact_that_says_something_else_under_its_id_changes(trial: TrialInstallation) -> None:
-    said = {"subject": "ada", "predicate": "plays", "object": "go"}
-    trial.do("pin", user="alice", agent="rag", reason="she told me", id="e7", **said)
+def test_fact_with_another_object_under_the_same_id_changes(trial: TrialInstallation) -> None:
+    triple_of_fact = {"subject": "ada", "predicate": "plays", "object": "go"}
+    trial.do("pin", user="alice", agent="rag", reason="she moved", id="e7", **triple_of_fact)
     trial.put(triple("e7", "ada", "plays", "chess", timestamp=at(10**9)))
     trial.candidate.write_text(rules(LIKES, rule("plays", "predicate = 'plays'")))
 
@@ -219,7 +219,7 @@ def test_a_fact_that_says_something_else_under_its_id_changes(trial: TrialInstal
     assert "go -> chess" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
-def test_a_fact_does_not_replace_one_of_another_user_or_channel(trial: TrialInstallation) -> None:
+def test_fact_does_not_replace_a_fact_of_another_user(trial: TrialInstallation) -> None:
     eve = triple("e8", "ada", "likes", "coffee", timestamp=at(8), user="eve")
     trial.put(eve)
     trial.rules.write_text(rules(rule("likes", "user = 'alice' AND object = 'coffee'")))
@@ -231,7 +231,7 @@ def test_a_fact_does_not_replace_one_of_another_user_or_channel(trial: TrialInst
     assert ("appears", None, "e8") in trial.diff()[0]
 
 
-def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(
+def test_diff_reports_a_batch_that_would_await_approval_and_continues(
     trial: TrialInstallation,
 ) -> None:
     gone = [
@@ -243,9 +243,9 @@ def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(
     trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
     trial.candidate.write_text(rules(LIKES, rule("takes", "intent = 'delete'")))
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == [("disappears", "e2", None)]
+    assert changes == [("disappears", "e2", None)]
     assert summary["rules"][1]["exceeded_limits"] == [
         "this batch would delete 1 fact; the limit is 0 (max_deletes)"
     ]
@@ -256,7 +256,7 @@ def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(
     )
 
 
-def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(
+def test_diff_counts_a_held_batch_as_approved_on_both_sides(
     trial: TrialInstallation,
 ) -> None:
     trial.put(triple("d1", "ada", "likes", "coffee", timestamp=at(20),
@@ -264,16 +264,16 @@ def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(
     trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
     trial.fire()
 
-    told, summary = trial.diff()
+    changes, summary = trial.diff()
 
-    assert told == []
+    assert changes == []
     assert summary["exceeded_limits"] == {
         "likes": "this batch would delete 1 fact; the limit is 0 (max_deletes)"
     }
     assert "here it counts as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
-def test_a_rule_that_is_known_from_before_is_backfilled_when_it_is_added(
+def test_diff_backfills_an_added_rule_that_has_fired_before(
     trial: TrialInstallation,
 ) -> None:
     trial.rules.write_text(rules())
@@ -282,7 +282,7 @@ def test_a_rule_that_is_known_from_before_is_backfilled_when_it_is_added(
     assert trial.diff()[0] == [("changes", "e2", "e1")]
 
 
-def test_only_one_for_one_is_a_change(trial: TrialInstallation) -> None:
+def test_several_facts_replaced_by_another_appear_and_disappear(trial: TrialInstallation) -> None:
     trial.put(triple("e6", "ada", "likes", "milk", timestamp=at(6)))
     trial.rules.write_text(
         rules(rule("likes", "object IN ('tea', 'coffee')"), multi_valued="likes")
@@ -290,14 +290,16 @@ def test_only_one_for_one_is_a_change(trial: TrialInstallation) -> None:
     trial.fire()
     trial.candidate.write_text(rules(rule("likes", "object = 'milk'"), multi_valued="likes"))
 
-    told, _ = trial.diff("--user", "alice")
+    changes, _ = trial.diff("--user", "alice")
 
-    assert sorted(told, key=str) == [
+    assert sorted(changes, key=str) == [
         ("appears", None, "e6"), ("disappears", "e1", None), ("disappears", "e2", None),
     ]  # fmt: skip
 
 
-def test_but_some_rules_are_taken_from_the_candidate(trial: TrialInstallation) -> None:
+def test_diff_with_the_option_rule_takes_only_that_rule_from_the_candidate(
+    trial: TrialInstallation,
+) -> None:
     trial.candidate.write_text(rules(NO_COFFEE, LIVES, multi_valued="likes"))
 
     assert trial.diff("--rule", "lives")[0] == [("appears", None, "e3")]
@@ -318,7 +320,7 @@ GRAPH = """\
 
 
 @pytest.mark.parametrize("side", ["in force", "candidate", "both"])
-def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(
+def test_diff_refuses_the_option_rule_with_a_graph_rule_of_either_side(
     trial: TrialInstallation, side: str
 ) -> None:
     if side != "candidate":
@@ -332,14 +334,16 @@ def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(
     assert "rule 'team' is of kind graph and reads no episodes" in refused.stderr
 
 
-def test_but_one_users_facts_are_compared(trial: TrialInstallation) -> None:
+def test_diff_with_the_option_user_compares_only_the_facts_of_that_user(
+    trial: TrialInstallation,
+) -> None:
     trial.candidate.write_text(rules(rule("likes", "object = 'tea'")))
     assert totals(trial.diff()[1]) == (0, 1, 1, 0, 0)
 
     assert totals(trial.diff("--user", "bob")[1]) == (0, 0, 1, 0, 0)
 
 
-def test_people_see_what_differs_and_how_much(trial: TrialInstallation) -> None:
+def test_diff_prints_a_table_of_differences_and_their_totals(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("likes", "object = 'tea'"), LIVES))
 
     done = trial.look("diff", str(trial.candidate.parent))
@@ -355,7 +359,7 @@ def test_people_see_what_differs_and_how_much(trial: TrialInstallation) -> None:
     ]
 
 
-def test_people_see_some_and_programs_all(trial: TrialInstallation) -> None:
+def test_limit_cuts_the_table_of_differences(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(rule("likes", "object = 'tea'"), LIVES))
 
     shown = trial.look("diff", str(trial.candidate.parent), "--limit", "1").stdout
@@ -372,7 +376,7 @@ def test_people_see_some_and_programs_all(trial: TrialInstallation) -> None:
         pytest.param(None, "cannot be read as a directory", id="no directory"),
     ],
 )
-def test_mistakes_in_the_candidate_come_before_data(
+def test_diff_with_mistakes_in_the_candidate_does_not_read_the_data(
     trial: TrialInstallation, candidate: str | None, problem: str
 ) -> None:
     if candidate is None:
@@ -387,13 +391,15 @@ def test_mistakes_in_the_candidate_come_before_data(
     assert problem in done.stderr
 
 
-def test_without_episodes_there_is_nothing_to_compare(tmp_path: Path) -> None:
+def test_diff_without_episodes_exits_with_66(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules(LIKES))
 
     assert trial.look("diff", str(trial.candidate.parent)).returncode == 66
 
 
-def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: TrialInstallation) -> None:
+def test_diff_writes_nothing_and_runs_while_a_daemon_holds_the_directory(
+    trial: TrialInstallation,
+) -> None:
     trial.candidate.write_text(rules(ALL, multi_valued="likes"))
     with StateLock(trial.state):
         before = trial.files()
@@ -403,7 +409,7 @@ def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: TrialInst
         assert trial.files() == before
 
 
-def test_nothing_is_written_while_the_databases_are_open(trial: TrialInstallation) -> None:
+def test_diff_writes_nothing_while_the_databases_are_open(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(ALL))
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("UPDATE slumberd_numbers SET value = value + 1 WHERE name = 'epoch'")
@@ -413,13 +419,13 @@ def test_nothing_is_written_while_the_databases_are_open(trial: TrialInstallatio
         assert trial.diff()[0]
 
         after = trial.files()
-    # The index of a log in memory holds the marks of whoever reads; it is nobody's data.
+    # SQLite's index of the write-ahead log holds the marks of readers, and no data.
     assert {n: h for n, h in after.items() if not n.endswith("-shm")} == {
         n: h for n, h in before.items() if not n.endswith("-shm")
     }
 
 
-def test_a_host_that_never_saw_slumberd_can_try_it(tmp_path: Path) -> None:
+def test_diff_and_check_work_on_a_database_without_an_episode_log(tmp_path: Path) -> None:
     trial = TrialInstallation(tmp_path, rules())
     trial.candidate.write_text(rules(LIKES))
     trial.state.mkdir()
@@ -428,19 +434,19 @@ def test_a_host_that_never_saw_slumberd_can_try_it(tmp_path: Path) -> None:
             "CREATE TABLE episodes (id TEXT PRIMARY KEY, scope_key TEXT NOT NULL,"
             " content BLOB NOT NULL, timestamp TEXT NOT NULL, metadata BLOB NOT NULL)"
         )
-        connection.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", stored("e1"))
+        connection.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", episode_row("e1"))
         connection.commit()
     before = trial.files()
 
-    told, _ = trial.diff()
+    changes, _ = trial.diff()
 
-    assert told == [("appears", None, "e1")]
+    assert changes == [("appears", None, "e1")]
     assert trial.files() == before
     assert list(before) == ["memory.db"]
     assert trial.against_data(str(trial.candidate))["likes"]["matches"] == 1
 
 
-def stored(id: str) -> tuple[str, ...]:
+def episode_row(id: str) -> tuple[str, ...]:
     content = {"content": "", "source_node": "", "user": "a", "session": "s", "agent": "g"}
     metadata = {"subject": "a", "predicate": "likes", "object": "tea"}
     return (
@@ -449,7 +455,7 @@ def stored(id: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def test_a_daemon_goes_on_while_rules_are_tried(trial: TrialInstallation) -> None:
+def test_daemon_continues_while_diff_runs(trial: TrialInstallation) -> None:
     trial.candidate.write_text(rules(LIKES, LIVES))
     with trial.daemon():
         for number in range(5):

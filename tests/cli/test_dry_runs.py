@@ -1,4 +1,4 @@
-"""Dry runs say how much they list and leave out; erasing, dropping and firing say what to do."""
+"""Dry runs report how much they list and cut; `forget`, `drop` and `fire` name the remedy."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ def put_many(site: Installation, count: int) -> None:
     site.put(*(triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(count)))
 
 
-def answered(site: Installation, *arguments: str, code: int = 0) -> dict[str, Any]:
+def answer_of(site: Installation, *arguments: str, code: int = 0) -> dict[str, Any]:
     done = site.call(*arguments, "--json")
     assert done.returncode == code, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
-def test_dry_run_of_many_deltas_says_that_its_json_is_cut_and_how_many_there_are(
+def test_dry_run_in_json_reports_that_it_cut_the_deltas_and_their_total(
     site: Installation,
 ) -> None:
     put_many(site, MANY)
 
-    (report,) = answered(site, "fire", "profile", "--dry-run")["reports"]
+    (report,) = answer_of(site, "fire", "profile", "--dry-run")["reports"]
 
     assert (len(report["deltas"]), report["deltas_total"], report["deltas_cut"]) == (
         10_000, MANY, True,
     )  # fmt: skip
 
 
-def test_dry_run_lists_as_many_deltas_as_it_is_asked_for(site: Installation) -> None:
+def test_dry_run_lists_the_requested_number_of_deltas(site: Installation) -> None:
     put_many(site, 60)
 
-    (cut,) = answered(site, "fire", "profile", "--dry-run", "--limit", "3")["reports"]
-    (whole,) = answered(site, "fire", "profile", "--dry-run", "--limit", "60")["reports"]
+    (cut,) = answer_of(site, "fire", "profile", "--dry-run", "--limit", "3")["reports"]
+    (whole,) = answer_of(site, "fire", "profile", "--dry-run", "--limit", "60")["reports"]
 
     assert (len(cut["deltas"]), cut["deltas_total"], cut["deltas_cut"]) == (3, 60, True)
     assert (len(whole["deltas"]), whole["deltas_total"], whole["deltas_cut"]) == (60, 60, False)
@@ -78,25 +78,27 @@ def test_dry_run_prints_how_many_deltas_there_are(site: Installation) -> None:
     assert "50 of 1,060 deltas are listed; --limit 1060 lists all" in done.stdout
 
 
-def test_dry_run_of_an_undo_and_a_backfill_count_and_cut_alike(site: Installation) -> None:
+def test_dry_runs_of_undo_and_backfill_count_and_cut_deltas_in_the_same_way(
+    site: Installation,
+) -> None:
     put_many(site, 60)
     assert site.call("fire", "profile").returncode == 0
 
-    undone = answered(site, "undo", "profile@2", "--dry-run", "--limit", "7")
-    told = site.call("undo", "profile@2", "--dry-run").stdout
+    undone = answer_of(site, "undo", "profile@2", "--dry-run", "--limit", "7")
+    printed = site.call("undo", "profile@2", "--dry-run").stdout
     site.rules.write_text(site.rules.read_text().replace("IS NOT NULL", "= 'nothing'"))
-    (filled,) = answered(site, "backfill", "profile", "--dry-run", "--limit", "7")["reports"]
+    (filled,) = answer_of(site, "backfill", "profile", "--dry-run", "--limit", "7")["reports"]
 
     for cut in (undone, filled):
         assert (len(cut["deltas"]), cut["deltas_total"], cut["deltas_cut"]) == (7, 60, True)
-    assert "50 of 60 deltas are listed; --limit 60 lists all" in told
+    assert "50 of 60 deltas are listed; --limit 60 lists all" in printed
 
 
 def test_dry_run_prints_how_many_versions_it_did_not_read(
     site: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_many(site, 1)
-    answer = answered(site, "fire", "profile", "--dry-run")
+    answer = answer_of(site, "fire", "profile", "--dry-run")
     answer["reports"][0]["unread"] = 1_002
 
     print_firings(answer, dry_run=True, json=False, nothing="")
@@ -105,10 +107,10 @@ def test_dry_run_prints_how_many_versions_it_did_not_read(
     assert "profile: 1,002 more versions of episodes not read, and not counted above\n" in printed
 
 
-def asked_on_a_terminal(
+def erase_on_terminal(
     site: Installation, react: Callable[[subprocess.Popen[bytes], int], None]
 ) -> Any:
-    """Run `forget` on a terminal of its own, react to its question, and return how it ended."""
+    """Run `forget` on a new terminal, answer its question, and return its exit code and output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         site.command("forget", "--user", "alice"),
@@ -143,8 +145,8 @@ def end_the_input(_: subprocess.Popen[bytes], terminal: int) -> None:
 
 
 def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
-    # Again and again, as a person does: Python sees a signal that arrives between the question and
-    # the wait for the answer only after the answer.
+    # Send the signal several times: Python handles one that arrives between the question and the
+    # wait for the answer only after the answer.
     for _attempt in range(6):
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -161,12 +163,12 @@ def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
         pytest.param(interrupt, 130, id="^C"),
     ],
 )
-def test_person_who_does_not_confirm_an_erasure_reads_that_nothing_was_erased(
+def test_erasure_without_confirmation_prints_that_nothing_was_erased(
     site: Installation, react: Callable[[subprocess.Popen[bytes], int], None], code: int
 ) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
 
-    returncode, out, err = asked_on_a_terminal(site, react)
+    returncode, out, err = erase_on_terminal(site, react)
 
     assert (returncode, out) == (code, "")
     assert "slumberd: nothing was erased" in err.splitlines()
@@ -175,19 +177,17 @@ def test_person_who_does_not_confirm_an_erasure_reads_that_nothing_was_erased(
     assert site.lines("recent", "alice") != []
 
 
-def test_person_who_confirms_an_erasure_gets_a_certificate(site: Installation) -> None:
+def test_confirmed_erasure_prints_a_certificate(site: Installation) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
 
-    returncode, out, _ = asked_on_a_terminal(site, answer_yes)
+    returncode, out, _ = erase_on_terminal(site, answer_yes)
 
     assert returncode == 0
     assert json.loads(out)["rows"]["memory.db"]["episodes"] == 1
 
 
 @pytest.mark.parametrize("option", ["--yes", "--dry-run"])
-def test_erasure_of_a_user_of_whom_nothing_is_kept_ends_with_66(
-    site: Installation, option: str
-) -> None:
+def test_erasure_of_an_unknown_user_exits_with_66(site: Installation, option: str) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
     assert site.call("fire", "--all").returncode == 0
 
@@ -198,7 +198,7 @@ def test_erasure_of_a_user_of_whom_nothing_is_kept_ends_with_66(
     assert done.stdout == ""
 
 
-def test_erasure_that_may_have_been_cut_short_can_be_repeated(site: Installation) -> None:
+def test_erasure_can_be_repeated(site: Installation) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
     assert site.call("forget", "--user", "alice", "--yes").returncode == 0
 
@@ -220,23 +220,23 @@ def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Ins
 
 def put_unreadable(site: Installation, *ids: str) -> None:
     wish = {"intent": "wish"}
-    site.put(*(triple(one, one, "likes", "rum", metadata=wish) for one in ids))
+    site.put(*(triple(id, id, "likes", "rum", metadata=wish) for id in ids))
     assert site.call("fire", "profile").returncode == 0
 
 
-def quarantined(site: Installation) -> list[str]:
+def ids_in_quarantine(site: Installation) -> list[str]:
     return [entry["episode_id"] for entry in site.lines("quarantine", "ls")]
 
 
 @pytest.mark.parametrize("words", [[], ["e1", "--all"], ["--rule", "profile"]], ids=" ".join)
-def test_drop_wants_ids_or_all(site: Installation, words: list[str]) -> None:
+def test_drop_requires_ids_or_all(site: Installation, words: list[str]) -> None:
     put_unreadable(site, "e1", "e2")
 
     done = site.call("quarantine", "drop", *words)
 
     assert done.returncode == 64
     assert "name the episodes to drop, or give --all" in done.stderr
-    assert quarantined(site) == ["e1", "e2"]
+    assert ids_in_quarantine(site) == ["e1", "e2"]
 
 
 def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Installation) -> None:
@@ -246,38 +246,40 @@ def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Installatio
 
     assert done.returncode == 66
     assert "not in quarantine: 'e9'" in done.stderr
-    assert quarantined(site) == ["e1", "e2"]
+    assert ids_in_quarantine(site) == ["e1", "e2"]
 
 
-def test_drop_takes_what_it_names_or_all(site: Installation) -> None:
+def test_drop_removes_the_named_episodes_or_all(site: Installation) -> None:
     put_unreadable(site, "e1", "e2", "e3")
 
-    one = site.call("quarantine", "drop", "e1")
-    left = quarantined(site)
-    rest = site.call("quarantine", "drop", "--all", "--rule", "profile")
+    named = site.call("quarantine", "drop", "e1")
+    left = ids_in_quarantine(site)
+    others = site.call("quarantine", "drop", "--all", "--rule", "profile")
 
-    assert (one.stdout, left) == ("1 entry dropped\n", ["e2", "e3"])
-    assert (rest.stdout, quarantined(site)) == ("2 entries dropped\n", [])
+    assert (named.stdout, left) == ("1 entry dropped\n", ["e2", "e3"])
+    assert (others.stdout, ids_in_quarantine(site)) == ("2 entries dropped\n", [])
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["retry", "dry run"])
-def test_retry_says_what_is_still_unreadable(site: Installation, option: list[str]) -> None:
+def test_retry_prints_the_episodes_that_are_still_unreadable(
+    site: Installation, option: list[str]
+) -> None:
     put_unreadable(site, "e1", "e2")
 
-    told = site.call("quarantine", "retry", "e2", *option).stdout
-    answer = answered(site, "quarantine", "retry", *option)
+    printed = site.call("quarantine", "retry", "e2", *option).stdout
+    answer = answer_of(site, "quarantine", "retry", *option)
 
-    assert "1 episode is still in quarantine" in told
-    assert [line.split()[:3] for line in told.splitlines() if line.startswith("e")] == [
+    assert "1 episode is still in quarantine" in printed
+    assert [line.split()[:3] for line in printed.splitlines() if line.startswith("e")] == [
         ["episode", "rule", "channel"],
         ["e2", "profile", "facts"],
     ]
-    assert [one["episode_id"] for one in answer["still_quarantined"]] == ["e1", "e2"]
+    assert [entry["episode_id"] for entry in answer["still_quarantined"]] == ["e1", "e2"]
     assert answer["still_quarantined_total"] == 2
 
 
-def held_site(site: Installation) -> Installation:
-    """Let a batch that takes out two facts wait for approval."""
+def hold_batch(site: Installation) -> Installation:
+    """Make a batch that deletes two facts wait for approval."""
     site.rules.write_text(LIMITED)
     site.put(triple("e1", "a", "is", 1), triple("e2", "b", "is", 1))
     assert site.call("fire", "profile").returncode == 0
@@ -290,25 +292,25 @@ def held_site(site: Installation) -> Installation:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
-def test_fire_of_a_batch_that_waits_for_approval_fails_and_says_what_to_do(
+def test_fire_of_a_batch_that_waits_for_approval_fails_and_names_the_remedies(
     site: Installation, options: list[str]
 ) -> None:
-    held_site(site)
+    hold_batch(site)
 
     first = site.call("fire", "profile", *options)
     again = site.call("fire", "profile", *options)
 
     assert (first.returncode, again.returncode) == (1, 1)
     for done in (first, again):
-        told = done.stderr.splitlines()[-1]
-        assert told.startswith("slumberd: batch profile@")
-        assert "waits for approval" in told
-        assert "`slumberd approve profile@" in told
-        assert "`slumberd reject profile@" in told
+        message = done.stderr.splitlines()[-1]
+        assert message.startswith("slumberd: batch profile@")
+        assert "waits for approval" in message
+        assert "`slumberd approve profile@" in message
+        assert "`slumberd reject profile@" in message
 
 
 def test_fire_through_the_daemon_of_a_batch_that_waits_fails_too(site: Installation) -> None:
-    held_site(site)
+    hold_batch(site)
     with site.daemon():
         wait_until(lambda: any(rule["held_firing_id"] for rule in site.lines("status")[0]["rules"]))
 

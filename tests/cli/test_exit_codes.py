@@ -1,4 +1,4 @@
-"""What failing commands tell, and their exit codes."""
+"""Messages and exit codes of failing commands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_failure_is_reported_with_the_name_of_the_program_and_an_exit_code(
     assert "Traceback" not in err
 
 
-def test_every_mistake_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mistake_is_printed_on_its_own_line(capsys: pytest.CaptureFixture[str]) -> None:
     mistakes = [Mistake("f.yaml", 1, 2, "a", "one"), Mistake("f.yaml", 3, 4, "b", "two")]
 
     report_failure(ConfigurationError(mistakes))
@@ -65,7 +65,9 @@ def test_every_mistake_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_bug_is_called_one_and_says_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_message_of_a_bug_says_so_and_names_the_debug_variable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     report_failure(ZeroDivisionError("oops"))
 
     expected = "slumberd: ZeroDivisionError: oops (this is a bug; SLUMBERD_DEBUG=1 shows where)\n"
@@ -86,10 +88,10 @@ def test_debugging_shows_the_traceback(
     ("error", "code"),
     [
         pytest.param(KeyboardInterrupt(), 130, id="interrupted"),
-        pytest.param(BrokenPipeError(32, "Broken pipe"), 141, id="reader went away"),
+        pytest.param(BrokenPipeError(32, "Broken pipe"), 141, id="closed pipe"),
     ],
 )
-def test_what_a_person_did_is_not_commented(
+def test_interrupt_and_closed_pipe_print_nothing(
     error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report_failure(error) == code
@@ -111,7 +113,7 @@ def test_what_a_person_did_is_not_commented(
         pytest.param(["audit", "ls", "--after", f"{10**20}"], "--after", id="too large"),
     ],
 )
-def test_wrong_use_exits_with_64_and_names_what_is_wrong(
+def test_wrong_use_exits_with_64_and_names_the_problem(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(arguments) == 64
@@ -122,12 +124,14 @@ def test_wrong_use_exits_with_64_and_names_what_is_wrong(
     assert "Traceback" not in err
 
 
-def test_no_command_shows_the_help_and_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_command_shows_the_help_and_exits_with_64(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert call([]) == 64
     assert "Commands:" in capsys.readouterr().err
 
 
-def test_unexpected_failure_of_a_command_is_one_line_and_70(
+def test_unexpected_failure_prints_one_line_and_exits_with_70(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken() -> None:
@@ -149,7 +153,7 @@ GROUPS = {
 def test_every_command_has_help_with_an_example(
     entry: registry.Entry, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for path in [[entry.name, *rest] for rest in GROUPS.get(entry.name, [[]])]:
+    for path in [[entry.name, *names] for names in GROUPS.get(entry.name, [[]])]:
         assert call([*path, "--help"]) == 0
 
         out = capsys.readouterr().out
@@ -165,7 +169,7 @@ def test_help_lists_every_command_with_its_whole_summary(
     assert all(entry.summary in out for entry in registry.ENTRIES)
 
 
-def test_version_is_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["version"]) == 0
     assert capsys.readouterr().out.startswith(f"slumberd {slumberd.__version__} (Python 3.")
 

@@ -1,4 +1,4 @@
-"""Single words and lines that commands show to people."""
+"""Single words and lines that commands print."""
 
 from __future__ import annotations
 
@@ -87,11 +87,13 @@ def row(
         ),
     ],
 )
-def test_reason_why_a_fact_went_names_who_took_it_out(removal: DetailedRecord, words: str) -> None:
+def test_description_of_a_removal_names_who_removed_the_fact(
+    removal: DetailedRecord, words: str
+) -> None:
     assert describe_removal(removal, "e1") == words
 
 
-def test_epilog_counts_its_examples() -> None:
+def test_epilog_writes_example_or_examples() -> None:
     assert examples("slumberd a") == "\b\nExample:\nslumberd a"
     assert examples("slumberd a", "slumberd b") == "\b\nExamples:\nslumberd a\nslumberd b"
 
@@ -104,7 +106,7 @@ def test_misspelt_column_in_double_quotes_is_suggested_by_its_whole_name(
         check_filter("r", f"\"{word}\" = 'a'")
 
 
-def test_setting_without_a_file_is_a_mistake_without_a_place() -> None:
+def test_mistake_in_a_variable_has_no_line_and_no_column() -> None:
     environ = {"SLUMBERD_FACTS__PATH": "memory.db", "HOME": "/home/alice"}
 
     with pytest.raises(ConfigurationError) as raised:
@@ -114,7 +116,7 @@ def test_setting_without_a_file_is_a_mistake_without_a_place() -> None:
     assert (mistake.line, mistake.column) == (0, 0)
 
 
-def test_last_line_that_a_full_disk_does_not_take_is_an_error(
+def test_full_disk_at_the_last_line_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     full = Path("/dev/full").open("w")  # noqa: SIM115 # closing it fails, too

@@ -1,4 +1,4 @@
-"""`slumberd facts`: every form, bound and order on the command line, a page at a time."""
+"""`slumberd facts`: its patterns, limits, orders and pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.installation import RULES, Installation
 
 pytestmark = pytest.mark.integration
 
-TOLD = [
+EPISODES = [
     triple("e1", "ada", "likes", "tea", user="ada", timestamp=at(0), metadata={"confidence": 0.5}),
     triple("e2", "ada", "owns", 1, user="ada", timestamp=at(1)),
     triple("e3", "ada", "is", True, user="ada", timestamp=at(2), metadata={"confidence": 0.9}),
@@ -23,11 +23,11 @@ TOLD = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """A site with five facts in one channel, and two of them in another one, too."""
+    """Return a site with five facts in one channel, and two of them also in another."""
     site = Installation(tmp_path_factory.mktemp("site"))
     notes = RULES.replace('cron: "0 3 * * *"', "every: 1").replace("'never'", "'likes'")
     site.rules.write_text(notes)
-    site.put(*TOLD)
+    site.put(*EPISODES)
     done = site.run("fire", "--all")
     assert done.returncode == 0, done.stderr
     return site
@@ -62,7 +62,7 @@ def ids(site: Installation, *arguments: str) -> list[str]:
         ("--prefix id=e --believed-at now --order confidence --limit 1", "e1"),
     ],
 )
-def test_facts_are_found_by_every_form(site: Installation, words: str, expected: str) -> None:
+def test_facts_are_found_by_every_option(site: Installation, words: str, expected: str) -> None:
     assert ids(site, *words.split()) == expected.split()
 
 
@@ -80,7 +80,7 @@ def test_every_page_of_facts_is_printed_in_turn(site: Installation) -> None:
     assert seen == ["x5", "e4", "e3", "e2", "e1", "@notes/e4", "@notes/e1"]
 
 
-def test_a_table_shows_how_to_get_the_next_page(site: Installation) -> None:
+def test_table_shows_how_to_get_the_next_page(site: Installation) -> None:
     first = site.look("facts", "--limit", "6")
     *_, cursor = first.stderr.split()
 
@@ -91,7 +91,7 @@ def test_a_table_shows_how_to_get_the_next_page(site: Installation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "problem"),
     [
         (["--glob", "object=a["], 64, "object 'a[' at character 2: '[' has no ']'"),
         (["--regex", "id=(a"], 64, "id '(a' at character 1: missing )"),
@@ -113,19 +113,19 @@ def test_a_table_shows_how_to_get_the_next_page(site: Installation) -> None:
         " ".join(words).encode(errors="replace").decode() if isinstance(words, list) else ""
     ),
 )
-def test_wrong_options_are_reported_by_name(
-    site: Installation, words: list[str], code: int, told: str
+def test_wrong_option_is_reported_by_its_name(
+    site: Installation, words: list[str], code: int, problem: str
 ) -> None:
     done = site.look("facts", *words)
 
     assert done.returncode == code, done.stderr
-    assert told in " ".join(done.stderr.split())
+    assert problem in " ".join(done.stderr.split())
     assert not done.stdout
 
 
-def test_pages_are_of_a_moment_of_their_own(tmp_path: Path) -> None:
+def test_each_page_shows_the_facts_of_its_own_moment(tmp_path: Path) -> None:
     site = Installation(tmp_path)
-    site.put(*TOLD[:3])
+    site.put(*EPISODES[:3])
     assert site.run("fire", "profile").returncode == 0
     first = site.look("facts", "--json", "--limit", "1")
     assert site.run("unpin", "e2", "--reason", "so").returncode == 0

@@ -1,4 +1,4 @@
-"""Putting lines: a batch that is refused is halved until only its bad lines are left out."""
+"""Import of lines: a refused batch is halved until only its bad lines are left out."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ async def test_lines_are_put_and_counted(tmp_path: Path) -> None:
     assert tally.rejected == 0
 
 
-async def test_refused_lines_are_left_out_and_all_others_put(tmp_path: Path) -> None:
+async def test_import_puts_all_lines_except_refused_lines(tmp_path: Path) -> None:
     good = lines(*(f"e{number}" for number in range(1, 11)))
-    foreign = Line(11, episode("e3", user="mallory"))
+    of_another_user = Line(11, episode("e3", user="mallory"))
     unwritable = Line(12, episode("e12", metadata={"x": float("nan")}))
     unread = Line(13, None, "the line is not a JSON object")
 
-    tally = await put(tmp_path, [*good[:5], unread, foreign, unwritable, *good[5:]])
+    tally = await put(tmp_path, [*good[:5], unread, of_another_user, unwritable, *good[5:]])
 
     assert tally.counts.new == 10
-    assert [one.line for one in tally.kept] == [11, 12, 13]
-    assert "belongs to another scope" in tally.kept[0].reason
-    assert "JSON cannot hold" in tally.kept[1].reason
+    assert [rejection.line for rejection in tally.rejections] == [11, 12, 13]
+    assert "belongs to another scope" in tally.rejections[0].reason
+    assert "JSON cannot hold" in tally.rejections[1].reason
 
 
-async def test_later_line_of_an_id_wins_also_in_a_batch_that_is_halved(tmp_path: Path) -> None:
+async def test_later_line_of_an_id_wins_in_a_batch_that_is_halved(tmp_path: Path) -> None:
     story = [
         Line(1, episode("e1", content="first")),
         Line(2, episode("e2", metadata={"x": float("inf")})),
@@ -74,11 +74,11 @@ def test_bad_lines_are_printed_up_to_a_limit_and_then_counted(
     for first in (1, MOST_PRINTED):
         tally.reject([Rejection(first + number, "bad") for number in range(MOST_PRINTED - 1)])
 
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == MOST_PRINTED
-    assert told[-1] == f"slumberd: line {MOST_PRINTED}: bad"
+    messages = capsys.readouterr().err.splitlines()
+    assert len(messages) == MOST_PRINTED
+    assert messages[-1] == f"slumberd: line {MOST_PRINTED}: bad"
     assert tally.rejected == 2 * MOST_PRINTED - 2
-    assert tally.kept == []
+    assert tally.rejections == []
 
 
 def test_tally_is_printed_on_one_line() -> None:
@@ -96,7 +96,7 @@ def test_batches_hold_every_line_once_and_in_order() -> None:
     assert [line for batch in cut for line in batch] == story
 
 
-def test_lines_beyond_the_bound_are_counted_at_the_end(
+def test_bad_lines_beyond_the_limit_are_counted_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bad.jsonl").write_bytes(b"[]\n" * (MOST_PRINTED + 7))
@@ -116,16 +116,16 @@ def test_closed_standard_input_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> 
         pass
 
 
-def test_an_unknown_key_is_a_rejected_line_and_a_misspelled_one_of_metadata_a_warning(
+def test_unknown_key_rejects_a_line_and_a_misspelled_metadata_key_warns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     triple = {"Subject": "alice", "predicate": "likes", "object": "tea"}
-    told = [
+    content = [
         episode("e1").model_dump_json(),
         episode("e2", metadata=triple).model_dump_json().replace('"metadata"', '"metdata"'),
         episode("e3", metadata=triple).model_dump_json(),
     ]
-    (tmp_path / "some.jsonl").write_text("\n".join(told))
+    (tmp_path / "some.jsonl").write_text("\n".join(content))
 
     code = call(["import", str(tmp_path / "some.jsonl"), "--state-dir", str(tmp_path / "state")])
 
@@ -145,9 +145,9 @@ def test_warnings_are_listed_in_json(tmp_path: Path, capsys: pytest.CaptureFixtu
         "import", str(tmp_path / "some.jsonl"), "--json", "--state-dir", str(tmp_path / "state"),
     ])  # fmt: skip
 
-    told = orjson.loads(capsys.readouterr().out)
+    document = orjson.loads(capsys.readouterr().out)
     assert code == 0
-    assert told["new"] == 1
-    assert told["warnings"] == [
+    assert document["new"] == 1
+    assert document["warnings"] == [
         {"line": 1, "warning": "metadata key 'Intent' is not read; did you mean 'intent'?"}
     ]

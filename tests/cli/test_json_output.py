@@ -1,9 +1,10 @@
-"""The JSON of commands that look: each value of one story, whatever keys are added later."""
+"""The JSON of reading commands: the values of one example; further keys are allowed."""
 
 from __future__ import annotations
 
 import json
 import re
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ GONE = {"intent": "delete"}
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> TrialInstallation:
-    """Return a site with a held batch, a removed rule, and two episodes that wait."""
+    """Return a site with a held batch, a removed rule, and two pending episodes."""
     found = TrialInstallation(
         tmp_path_factory.mktemp("site"), rules(LIKES, CAUTIOUS, REMOVED, NIGHT)
     )
@@ -49,7 +50,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> TrialInstallation:
 
 
 def includes(found: Any, expected: Any) -> bool:
-    """Say whether a document has all that is expected; objects may have more keys."""
+    """Return whether a document has all expected values; objects may have more keys."""
     match expected:
         case dict():
             return isinstance(found, dict) and all(
@@ -63,13 +64,13 @@ def includes(found: Any, expected: Any) -> bool:
             return bool(found == expected) and type(found) is type(expected)
 
 
-def check(found: list[dict[str, Any]], *expected: dict[str, Any]) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        assert includes(one, other), (one, other)
+def differences(found: list[Any], expected: list[Any]) -> list[tuple[Any, Any]]:
+    """Return the pairs of a printed and an expected document that differ."""
+    pairs = zip_longest(found, expected)
+    return [(printed, wanted) for printed, wanted in pairs if not includes(printed, wanted)]
 
 
-def looked(trial: TrialInstallation, *words: str, code: int = 0) -> list[dict[str, Any]]:
+def documents_of(trial: TrialInstallation, *words: str, code: int = 0) -> list[dict[str, Any]]:
     done = trial.look(*words, "--json")
     assert done.returncode == code, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -103,32 +104,33 @@ STATES: list[dict[str, Any]] = [
 
 
 def test_rules_shows_how_far_each_rule_has_read(trial: TrialInstallation) -> None:
-    check(looked(trial, "rules"), *STATES)
+    assert differences(documents_of(trial, "rules"), STATES) == []
 
 
 def test_status_shows_sizes_and_how_far_each_rule_has_read(trial: TrialInstallation) -> None:
-    (status,) = looked(trial, "status")
+    (status,) = documents_of(trial, "status")
 
     expected: dict[str, Any] = {
         "running": False, "pid": None, "uptime_seconds": None, "generation": None, "failing": [],
         "state_dir": str(trial.state), "episodes": 5, "facts": 3, "ledger_rows": 13,
         "rules": STATES,
     }  # fmt: skip
-    check([status], expected)
+    assert differences([status], [expected]) == []
     paths = [trial.state / "memory.db", trial.state / "facts.db"]
     assert [(database["path"], database["bytes"]) for database in status["databases"]] == [
         (str(path), path.stat().st_size) for path in paths
     ]
 
 
-def test_rules_shows_removed_rules_and_what_they_left(trial: TrialInstallation) -> None:
-    check(
-        looked(trial, "rules", "--removed"),
-        {
-            "id": "removed", "watermark": 3, "fired_at": INSTANT,
-            "quarantined": 1, "held_firing_id": None,
-        },
-    )  # fmt: skip
+def test_rules_shows_removed_rules_and_their_quarantined_episodes(trial: TrialInstallation) -> None:
+    removed = {
+        "id": "removed", "watermark": 3, "fired_at": INSTANT,
+        "quarantined": 1, "held_firing_id": None,
+    }  # fmt: skip
+
+    found = documents_of(trial, "rules", "--removed")
+
+    assert differences(found, [removed]) == []
 
 
 def test_next_prints_words_and_instants_in_both_zones(trial: TrialInstallation) -> None:
@@ -145,16 +147,17 @@ def test_next_prints_words_and_instants_in_both_zones(trial: TrialInstallation) 
         "words": "at 03:00, every day", "notes": [],
     }  # fmt: skip
 
-    found = looked(trial, "next", "-n", "3")
+    found = documents_of(trial, "next", "-n", "3")
 
-    check(found, {"rule": "cautious", **every}, {"rule": "likes", **every}, night)
+    expected = [{"rule": "cautious", **every}, {"rule": "likes", **every}, night]
+    assert differences(found, expected) == []
     assert len(found[2]["next"]) == 3
-    for one in found[2]["next"]:
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT03:00:00\+0[12]:00", one["local"])
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT0[12]:00:00Z", one["utc"])
+    for instant in found[2]["next"]:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT03:00:00\+0[12]:00", instant["local"])
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT0[12]:00:00Z", instant["utc"])
 
 
-def promoted(seq: int, firing_id: str, kind: str, *replaces: str) -> dict[str, Any]:
+def promotion(seq: int, firing_id: str, kind: str, *replaces: str) -> dict[str, Any]:
     return {
         "seq": seq, "at": INSTANT, "firing_id": firing_id, "rule_id": firing_id.split("@")[0],
         "trigger": "manual", "kind": kind, "reason": "", "fact_id": "e1",
@@ -163,90 +166,91 @@ def promoted(seq: int, firing_id: str, kind: str, *replaces: str) -> dict[str, A
 
 
 def test_why_prints_the_fact_its_sources_and_its_promotions(trial: TrialInstallation) -> None:
-    check(
-        looked(trial, "why", "e1"),
-        {
-            "id": "e1",
-            "removal": None,
-            "fact": {
-                "id": "e1", "user": "alice", "agent": "rag", "confidence": 1.0, "metadata": {},
-                "payload": {"subject": "ada", "predicate": "likes", "object": "tea"},
-                "lineage": [
-                    {"rule_id": name, "source_episode_ids": ["e1"]}
-                    for name in ("cautious", "likes", "removed")
-                ],
-            },
-            "sources": [
-                {
-                    "id": "e1", "session": "s1", "at": "2026-01-01T12:00:01.000000Z",
-                    "source_node": "chat", "in_memory": True,
-                }
+    explanation: dict[str, Any] = {
+        "id": "e1",
+        "removal": None,
+        "fact": {
+            "id": "e1", "user": "alice", "agent": "rag", "confidence": 1.0, "metadata": {},
+            "payload": {"subject": "ada", "predicate": "likes", "object": "tea"},
+            "lineage": [
+                {"rule_id": name, "source_episode_ids": ["e1"]}
+                for name in ("cautious", "likes", "removed")
             ],
-            "promoted": [
-                promoted(2, "cautious@1", "add") | {"counts": True},
-                promoted(8, "likes@5", "update", "e1") | {"counts": True},
-                promoted(11, "removed@10", "update", "e1") | {"counts": True},
-            ],
-            "replaced": [],
-            "near": [],
-            "replaced_by": [],
         },
-    )  # fmt: skip
+        "sources": [
+            {
+                "id": "e1", "session": "s1", "at": "2026-01-01T12:00:01.000000Z",
+                "source_node": "chat", "in_memory": True,
+            }
+        ],
+        "promoted": [
+            promotion(2, "cautious@1", "add") | {"counts": True},
+            promotion(8, "likes@5", "update", "e1") | {"counts": True},
+            promotion(11, "removed@10", "update", "e1") | {"counts": True},
+        ],
+        "replaced": [],
+        "near": [],
+        "replaced_by": [],
+    }  # fmt: skip
+
+    found = documents_of(trial, "why", "e1")
+
+    assert differences(found, [explanation]) == []
 
 
-def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(
+def test_why_not_prints_the_outcome_of_an_episode_for_each_rule_and_channel(
     trial: TrialInstallation,
 ) -> None:
     odd = {
-        "became": "quarantined", "reason": "intent_unknown", "removal": None,
+        "outcome": "quarantined", "reason": "intent_unknown", "removal": None,
         "detail": "intent is 'shout'; write one of add, update, delete, noop",
         "row": {"kind": "quarantine", "reason": "intent_unknown", "replaces": []},
     }  # fmt: skip
 
-    found = looked(trial, "why-not", "odd")
+    found = documents_of(trial, "why-not", "odd")
 
-    check(
-        found,
+    expected = [
         {"rule_id": "cautious", "channel": "facts", "fact_id": "odd", **odd},
         {"rule_id": "likes", "channel": "facts", "fact_id": "odd", **odd},
         {"rule_id": "likes", "channel": "notes", "fact_id": "@notes/odd", **odd},
-        {"rule_id": "night", "channel": "facts", "fact_id": "odd", "became": "filtered"},
+        {"rule_id": "night", "channel": "facts", "fact_id": "odd", "outcome": "filtered"},
         {"rule_id": "removed", "channel": "facts", "fact_id": "odd", **odd},
-    )
-    assert [one["row"] and one["row"]["seq"] for one in found] == [3, 9, 7, None, 12]
+    ]
+    assert differences(found, expected) == []
+    assert [decision["row"] and decision["row"]["seq"] for decision in found] == [3, 9, 7, None, 12]
 
 
-def test_why_not_of_an_episode_that_waits_says_what_to_do(trial: TrialInstallation) -> None:
-    found = looked(trial, "why-not", "e2")
+def test_why_not_of_a_pending_episode_names_the_remedy(trial: TrialInstallation) -> None:
+    found = documents_of(trial, "why-not", "e2")
 
-    assert {(one["rule_id"], one["channel"]) for one in found} == {
+    assert {(decision["rule_id"], decision["channel"]) for decision in found} == {
         ("cautious", "facts"),
         ("likes", "facts"),
         ("likes", "notes"),
         ("night", "facts"),
     }
-    assert {(one["became"], one["row"]) for one in found} == {("pending", None)}
-    remedies = {one["rule_id"]: one["would_change"] for one in found}
+    assert {(decision["outcome"], decision["row"]) for decision in found} == {("pending", None)}
+    remedies = {decision["rule_id"]: decision["would_change"] for decision in found}
     assert "slumberd approve cautious@13" in remedies["cautious"]
     assert remedies["likes"] == "`slumberd fire likes`"
 
 
 def test_quarantine_prints_each_rule_channel_and_row(trial: TrialInstallation) -> None:
-    found = looked(trial, "quarantine", "ls")
+    found = documents_of(trial, "quarantine", "ls")
 
-    assert [(one["rule_id"], one["channel"], one["seq"]) for one in found] == [
+    assert [(row["rule_id"], row["channel"], row["seq"]) for row in found] == [
         ("cautious", "facts", 3),
         ("likes", "facts", 9),
         ("likes", "notes", 7),
         ("removed", "facts", 12),
     ]
-    assert {(one["episode_id"], one["reason"]) for one in found} == {("odd", "intent_unknown")}
+    assert {(row["episode_id"], row["reason"]) for row in found} == {("odd", "intent_unknown")}
 
 
 def test_audit_prints_every_row(trial: TrialInstallation) -> None:
-    found = looked(trial, "audit", "ls")
+    found = documents_of(trial, "audit", "ls")
 
-    assert [(one["seq"], one["firing_id"], one["kind"], one["fact_id"]) for one in found] == [
+    assert [(row["seq"], row["firing_id"], row["kind"], row["fact_id"]) for row in found] == [
         (1, "cautious@1", "firing", ""),
         (2, "cautious@1", "add", "e1"),
         (3, "cautious@1", "quarantine", "odd"),
@@ -264,13 +268,13 @@ def test_audit_prints_every_row(trial: TrialInstallation) -> None:
 
 
 def test_doctor_prints_each_problem_with_its_subject(trial: TrialInstallation) -> None:
-    (found,) = looked(trial, "doctor", code=1)
+    (found,) = documents_of(trial, "doctor", code=1)
 
     assert found["ok"] is False
-    told = {
+    findings = {
         (finding["id"], finding["subject"], finding["severity"]) for finding in found["findings"]
     }
-    assert told >= {
+    assert findings >= {
         ("rule.held", "rule cautious", "error"),
         ("episodes.quarantined", "rule cautious", "warning"),
         ("episodes.quarantined", "rule likes", "warning"),
@@ -279,14 +283,12 @@ def test_doctor_prints_each_problem_with_its_subject(trial: TrialInstallation) -
 
 
 def test_recent_prints_the_newest_episodes_first(trial: TrialInstallation) -> None:
-    found = looked(trial, "recent", "alice", "--limit", "3")
+    found = documents_of(trial, "recent", "alice", "--limit", "3")
 
-    assert [one["id"] for one in found] == ["e3", "e2", "x"]
-    check(
-        found[:1],
-        {
-            "id": "e3", "content": "content of e3", "timestamp": "2026-01-01T12:00:05.000000Z",
-            "source_node": "chat", "agent": "rag", "user": "alice", "session": "s1",
-            "metadata": {"subject": "bob", "predicate": "is", "object": "here", **GONE},
-        },
-    )  # fmt: skip
+    assert [episode["id"] for episode in found] == ["e3", "e2", "x"]
+    newest = {
+        "id": "e3", "content": "content of e3", "timestamp": "2026-01-01T12:00:05.000000Z",
+        "source_node": "chat", "agent": "rag", "user": "alice", "session": "s1",
+        "metadata": {"subject": "bob", "predicate": "is", "object": "here", **GONE},
+    }  # fmt: skip
+    assert differences(found[:1], [newest]) == []

@@ -1,4 +1,4 @@
-"""The schemas that editors use: current, kind, and of one mind with the loader."""
+"""The JSON schemas for editors: they are current and agree with the loader."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_schema_is_what_the_command_prints(
+def test_shipped_schema_equals_the_printed_schema(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(["schema", name]) == 0
@@ -81,7 +81,7 @@ def test_shipped_schema_is_what_the_command_prints(
     )
 
 
-def test_schema_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_schema_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["schema", "rule"]) == 64
     assert "did you mean 'rules'?" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Episodes from JSON lines: every line is an episode, empty, or a bad line with its reason."""
+"""Episodes from JSON lines: a line is an episode, is empty, or is bad for a reason."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ def test_lines_are_read_as_episodes_with_their_numbers() -> None:
         pytest.param(b"\xef\xbb\xbf" + line(), id="byte order mark"),
     ],
 )
-def test_line_is_read_however_it_begins_and_ends(content: bytes) -> None:
-    assert [one.episode for one in lines_of(content)] == [episode()]
+def test_line_is_read_with_any_beginning_and_ending(content: bytes) -> None:
+    assert [line_read.episode for line_read in lines_of(content)] == [episode()]
 
 
 def test_empty_lines_are_skipped_and_counted() -> None:
-    assert [one.number for one in lines_of(b"\n  \t\n" + line() + b"\r\n" + line())] == [3, 5]
+    assert [
+        line_read.number for line_read in lines_of(b"\n  \t\n" + line() + b"\r\n" + line())
+    ] == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -74,20 +76,20 @@ def test_bad_line_has_a_reason(content: bytes, problem: str) -> None:
     assert re.search(problem, bad.problem)
 
 
-def test_reason_says_the_column_and_no_line_of_its_own() -> None:
+def test_reason_names_the_column_and_no_line() -> None:
     (bad,) = lines_of(b'{"id": }\n')
 
     assert bad.problem.endswith("at column 8")
 
 
-def test_line_without_end_is_a_bad_line_and_the_next_is_read() -> None:
+def test_too_long_line_is_a_bad_line_and_the_next_line_is_read() -> None:
     first, second = read_lines(io.BytesIO(b"x" * 5000 + b"\n" + line()), most_bytes=1000)
 
     assert first == Line(1, None, "is longer than 0 MiB")
     assert second == Line(2, episode())
 
 
-def test_gzip_is_read_whatever_the_file_is_called(tmp_path: Path) -> None:
+def test_gzip_is_read_from_a_file_of_any_name(tmp_path: Path) -> None:
     file = tmp_path / "episodes"
     file.write_bytes(gzip.compress(line()))
 
@@ -98,14 +100,14 @@ def test_gzip_is_read_whatever_the_file_is_called(tmp_path: Path) -> None:
     assert source.size == file.stat().st_size
 
 
-def test_gzip_that_ends_early_keeps_what_was_whole_and_says_so(tmp_path: Path) -> None:
+def test_truncated_gzip_yields_its_complete_lines_and_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "episodes.gz"
     file.write_bytes(gzip.compress(line("e1")) + gzip.compress(line("e2"))[:-20])
 
     with open_input(str(file)) as source:
         *good, last = read_lines(source.stream)
 
-    assert [one.episode for one in good] == [episode("e1")]
+    assert [line_read.episode for line_read in good] == [episode("e1")]
     assert "ends early" in last.problem
 
 
@@ -116,17 +118,17 @@ def test_empty_file_holds_no_lines(tmp_path: Path) -> None:
         assert list(read_lines(source.stream)) == []
 
 
-def test_missing_file_is_no_input(tmp_path: Path) -> None:
+def test_missing_file_raises_no_input(tmp_path: Path) -> None:
     with pytest.raises(NoInputError, match="does not exist"), open_input(str(tmp_path / "none")):
         pass
 
 
-def test_directory_is_no_file_of_lines(tmp_path: Path) -> None:
+def test_directory_raises_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a directory"), open_input(str(tmp_path)):
         pass
 
 
-def test_a_misspelled_key_of_metadata_is_a_doubt_and_no_problem() -> None:
+def test_misspelled_metadata_key_is_a_doubt_and_not_a_problem() -> None:
     (doubtful,) = lines_of(line().replace(b"{}", b'{"predicat":"likes"}'))
 
     assert doubtful.episode == episode(metadata={"predicat": "likes"})

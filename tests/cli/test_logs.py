@@ -1,4 +1,4 @@
-"""`slumberd logs`: any log for a person, followed over rotations; hostile content stays text."""
+"""`slumberd logs`: it prints any log, follows rotations, and escapes hostile content."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def site(tmp_path: Path) -> Installation:
     return site
 
 
-def line(**said: Any) -> bytes:
-    return json_line({"ts": "2026-01-01T00:00:00.000000Z", "level": "info", **said})
+def line(**fields: Any) -> bytes:
+    return json_line({"ts": "2026-01-01T00:00:00.000000Z", "level": "info", **fields})
 
 
-def test_logs_show_the_file_of_the_configuration_as_a_terminal_would(site: Installation) -> None:
+def test_logs_prints_the_configured_file_as_readable_lines(site: Installation) -> None:
     shown = site.look("logs").stdout.splitlines()
 
     assert [text for text in shown if "delta.applied       add  e1  by profile@" in text]
     assert len(shown) == len((site.state / "slumberd.log").read_bytes().splitlines())
 
 
-def test_logs_of_a_rule_are_the_lines_about_it(site: Installation) -> None:
+def test_logs_of_a_rule_prints_only_lines_about_the_rule(site: Installation) -> None:
     shown = site.look("logs", "--rule", "quiet").stdout.splitlines()
-    none = site.look("logs", "--rule", "nobody")
+    none = site.look("logs", "--rule", "unknown")
 
     assert shown
     assert all("quiet" in text for text in shown)
     assert (none.stdout, none.returncode) == ("", 0)
-    assert none.stderr == "slumberd: no line is about rule 'nobody'\n"
+    assert none.stderr == "slumberd: no line is about rule 'unknown'\n"
 
 
 def test_logs_read_gzip_and_standard_input(site: Installation, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_logs_read_gzip_and_standard_input(site: Installation, tmp_path: Path) -
     assert site.run("logs", "-f", "-", stdin=content).stdout == expected
 
 
-def test_lines_that_are_no_json_are_shown_and_counted_when_a_rule_is_asked_for(
+def test_logs_prints_lines_that_are_not_json_and_counts_them_with_the_option_rule(
     site: Installation, tmp_path: Path
 ) -> None:
     file = tmp_path / "mixed"
@@ -82,14 +82,14 @@ def test_lines_that_are_no_json_are_shown_and_counted_when_a_rule_is_asked_for(
     assert "left out: 1 lines that are not JSON" in of_a_rule.stderr
 
 
-def test_a_log_that_is_not_there_is_66(site: Installation, tmp_path: Path) -> None:
+def test_missing_log_exits_with_66(site: Installation, tmp_path: Path) -> None:
     for words in (["logs"], ["logs", "-f"]):
         done = site.look(*words, str(tmp_path / "none"))
         assert done.returncode == 66
         assert "name a" in done.stderr
 
 
-def test_a_configuration_with_mistakes_leads_to_the_journal(
+def test_logs_reads_the_journal_when_the_configuration_has_mistakes(
     site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journalctl = tmp_path / "bin" / "journalctl"
@@ -128,10 +128,10 @@ KEYS = st.sampled_from(
     st.text() | st.just(HOSTILE),
     st.text() | st.just(HOSTILE),
 )
-def test_whatever_a_line_says_it_moves_no_cursor(
-    said: dict[str, Any], event: str, ts: str, level: str
+def test_readable_line_contains_no_control_characters(
+    fields: dict[str, Any], event: str, ts: str, level: str
 ) -> None:
-    whole = json.dumps({"ts": ts, "level": level, "event": event, **said}).encode()
+    whole = json.dumps({"ts": ts, "level": level, "event": event, **fields}).encode()
 
     for text in (whole, whole[:-1], HOSTILE.encode(), b"\xff" + whole):
         shown = readable_line(text, colors=False).decode()
@@ -159,7 +159,7 @@ class Follower:
 
 
 @contextmanager
-def following(site: Installation, *words: str) -> Iterator[Follower]:
+def follow(site: Installation, *words: str) -> Iterator[Follower]:
     command = site.command("logs", "--follow", *words)
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment({})) as process:
         try:
@@ -173,17 +173,17 @@ def append(path: Path, *events: str) -> None:
         file.writelines(line(event=event, at_="") for event in events)
 
 
-def test_following_survives_renaming_replacing_and_truncating(tmp_path: Path) -> None:
+def test_follow_continues_after_the_file_is_renamed_replaced_or_truncated(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     log = tmp_path / "followed"
     append(log, *(f"before.{number}" for number in range(30)))
-    with following(site, str(log)) as follower:
+    with follow(site, str(log)) as follower:
         follower.check_events(*(f"before.{number}" for number in range(20, 30)))
         append(log, "one")
         follower.check_events("one")
 
         log.rename(tmp_path / "followed.1")
-        append(tmp_path / "followed.1", "late")  # whoever writes has not noticed
+        append(tmp_path / "followed.1", "late")  # the writer has not noticed
         follower.check_events("late")
         log.touch()  # as logrotate's `create`
         append(tmp_path / "followed.1", "later")
@@ -205,7 +205,7 @@ def test_following_survives_renaming_replacing_and_truncating(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_following_a_daemon_shows_its_rule_over_a_rotation(tmp_path: Path) -> None:
+def test_follow_shows_the_events_of_a_rule_across_a_rotation(tmp_path: Path) -> None:
     home = Home(tmp_path, {"logging": {"format": "json", "file": "slumberd.log"}})
     home.rule("good", cadence={"every": 1})
     site = Installation.__new__(Installation)
@@ -213,7 +213,7 @@ def test_following_a_daemon_shows_its_rule_over_a_rotation(tmp_path: Path) -> No
     site.put(triple("e1", "alice", "likes", "tea"))
     assert home.call("fire", "good").returncode == 0
 
-    with following(site, "--rule", "good") as follower:
+    with follow(site, "--rule", "good") as follower:
         follower.check_events("delta.applied", "firing.completed")
         (home.state / "slumberd.log").rename(home.state / "slumberd.log.1")
         site.put(triple("e2", "alice", "owns", "tea"))

@@ -1,4 +1,4 @@
-"""Misspelled keys of metadata: a command and a daemon log them, and keep the episode."""
+"""Misspelled keys of metadata are logged, and the episode is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.installation import Installation
 pytestmark = pytest.mark.integration
 
 
-def test_a_firing_logs_what_a_host_misspelled(tmp_path: Path) -> None:
+def test_firing_logs_misspelled_metadata_keys(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(
         episode("e1", metadata={"subject": "alice", "predicat": "likes", "object": "tea"}),
@@ -23,7 +23,7 @@ def test_a_firing_logs_what_a_host_misspelled(tmp_path: Path) -> None:
     fired = site.call("fire", "--all")
 
     logged = map(orjson.loads, (site.state / "slumberd.log").read_bytes().splitlines())
-    warnings = [one for one in logged if one["event"] == "metadata.misspelled"]
+    warnings = [record for record in logged if record["event"] == "metadata.misspelled"]
     assert fired.returncode == 0
     assert [(warning["level"], warning["key"], warning["meant"]) for warning in warnings] == [
         ("warning", "predicat", "predicate")

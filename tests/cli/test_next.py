@@ -1,4 +1,4 @@
-"""`slumberd next`: rules in words, their instants, and notes on the clock."""
+"""`slumberd next`: rules in words, their instants, and notes on clock changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Next = Callable[..., list[str]]
 
 
 @pytest.fixture
-def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Next]:
+def run_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Next]:
     """Return what `slumberd next` prints on a Friday in March, line by line."""
     (tmp_path / "rules.d").mkdir()
     (tmp_path / "rules.d" / "all.yaml").write_text(RULES)
@@ -57,8 +57,8 @@ def _documents(lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_every_enabled_rule_is_shown_in_words_with_its_instants_and_notes(shown: Next) -> None:
-    assert shown("-n", "2") == [
+def test_next_shows_every_enabled_rule_in_words_with_instants_and_notes(run_next: Next) -> None:
+    assert run_next("-n", "2") == [
         "nightly '30 2 * * *' in Europe/Berlin: at 02:30, every day",
         "  Sat 2026-03-28 02:30 +01:00  2026-03-28 01:30:00Z",
         "  Sun 2026-03-29 03:00 +02:00  2026-03-29 01:00:00Z",
@@ -68,45 +68,43 @@ def test_every_enabled_rule_is_shown_in_words_with_its_instants_and_notes(shown:
     ]
 
 
-def test_rule_that_is_named_is_shown_though_disabled(shown: Next) -> None:
-    assert shown("weekly", "-n", "1") == [
+def test_next_shows_a_disabled_rule_that_is_named(run_next: Next) -> None:
+    assert run_next("weekly", "-n", "1") == [
         "weekly '@weekly' in Asia/Tokyo (disabled): at 00:00, on Sunday",
         "  Sun 2026-03-29 00:00 +09:00  2026-03-28 15:00:00Z",
     ]
 
 
-def test_paused_rule_is_said_to_be_paused_by_whom_and_until_what(
-    shown: Next, tmp_path: Path
-) -> None:
+def test_next_shows_who_paused_a_rule_and_how_to_resume_it(run_next: Next, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     keep_paused(tmp_path / "state", {"nightly": "uid 7"})
 
-    told = shown("nightly", "profile", "-n", "1")
-    nightly, profile = _documents(shown("nightly", "profile", "--json"))
+    lines = run_next("nightly", "profile", "-n", "1")
+    nightly, profile = _documents(run_next("nightly", "profile", "--json"))
 
-    assert told[0] == (
+    assert lines[0] == (
         "nightly '30 2 * * *' in Europe/Berlin (paused by uid 7 until `slumberd resume nightly`):"
         " at 02:30, every day"
     )
-    assert told[-1] == "profile: when 100 new episodes wait"
+    assert lines[-1] == "profile: when 100 new episodes wait"
     assert (nightly["paused"], nightly["paused_by"]) == (True, "uid 7")
     assert (profile["paused"], profile["paused_by"]) == (False, None)
 
 
-def test_rule_is_shown_five_times_when_nothing_else_is_said(shown: Next) -> None:
-    assert len([line for line in shown("nightly") if line.endswith("Z")]) == 5
+def test_next_shows_five_instants_by_default(run_next: Next) -> None:
+    assert len([line for line in run_next("nightly") if line.endswith("Z")]) == 5
 
 
-def test_expression_that_is_in_no_rule_is_shown(shown: Next) -> None:
-    assert shown("--cron", "0 0 13 * 5", "--timezone", "UTC", "-n", "1") == [
+def test_next_shows_the_instants_of_an_expression(run_next: Next) -> None:
+    assert run_next("--cron", "0 0 13 * 5", "--timezone", "UTC", "-n", "1") == [
         "'0 0 13 * 5' in UTC: at 00:00, on day 13 of the month, and also on Friday",
         "  Fri 2026-04-03 00:00 +00:00  2026-04-03 00:00:00Z",
     ]
-    assert "in Europe/Berlin" in shown("--cron", "@daily")[0]
+    assert "in Europe/Berlin" in run_next("--cron", "@daily")[0]
 
 
-def test_programs_get_a_document_a_line(shown: Next) -> None:
-    nightly, profile = _documents(shown("--json", "-n", "2"))
+def test_next_in_json_prints_a_document_for_each_rule(run_next: Next) -> None:
+    nightly, profile = _documents(run_next("--json", "-n", "2"))
 
     assert nightly == {
         "rule": "nightly",
@@ -151,14 +149,14 @@ def test_programs_get_a_document_a_line(shown: Next) -> None:
     ],
 )
 def test_wrong_use_is_reported_with_its_remedy(
-    shown: Next, tmp_path: Path, arguments: list[str], problem: str,
+    run_next: Next, tmp_path: Path, arguments: list[str], problem: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     assert call(["next", "--config", str(tmp_path / "slumberd.yaml"), *arguments]) == 64
     assert problem in capsys.readouterr().err
 
 
-async def test_running_daemon_is_asked_whatever_the_files_say(tmp_path: Path) -> None:
+async def test_next_asks_a_running_daemon_instead_of_reading_files(tmp_path: Path) -> None:
     hourly = ConsolidationRule(
         id="hourly", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
     )
@@ -182,7 +180,7 @@ async def test_next_reports_a_daemon_that_does_not_answer_instead_of_the_files(
     assert "unknown operation 'next'" in done.stderr
 
 
-def test_instants_lie_after_the_time_that_is_given() -> None:
+def test_instants_are_after_the_given_time() -> None:
     rule = ConsolidationRule(
         id="r", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
     )

@@ -1,4 +1,4 @@
-"""Instants as people write them on the command line."""
+"""Instants as text on the command line."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.unit
         pytest.param("2026-03-01", datetime(2026, 3, 1, tzinfo=UTC), id="date is midnight in utc"),
     ],
 )
-def test_text_is_the_instant_it_means(text: str, at: datetime) -> None:
+def test_text_is_parsed_as_an_instant(text: str, at: datetime) -> None:
     assert instant_of(text) == at
 
 
-def test_now_is_the_present_moment() -> None:
+def test_now_is_parsed_as_the_current_time() -> None:
     assert abs(instant_of("now") - SystemClock().now()) < timedelta(minutes=1)
 
 
@@ -46,6 +46,6 @@ def test_now_is_the_present_moment() -> None:
         pytest.param("", "2026-03-01 or now", id="nothing"),
     ],
 )
-def test_text_that_is_no_instant_is_refused_with_a_remedy(text: str, remedy: str) -> None:
+def test_text_that_is_not_an_instant_is_refused_with_a_remedy(text: str, remedy: str) -> None:
     with pytest.raises(typer.BadParameter, match=remedy):
         instant_of(text)

@@ -1,4 +1,4 @@
-"""Tables and JSON: as wide as needed off a terminal, fitted on one, never moving a cursor."""
+"""Printed tables and JSON, with and without a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_cell_shows_a_value_as_text(value: object, text: str) -> None:
     assert cell(value) == text
 
 
-def test_table_off_a_terminal_is_whole_and_without_trailing_blanks(
+def test_table_without_a_terminal_is_not_wrapped_and_has_no_trailing_blanks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_table(("id", "text"), [("e1", "x" * 300), ("e22", "short")])
@@ -39,13 +39,13 @@ def test_table_off_a_terminal_is_whole_and_without_trailing_blanks(
     assert capsys.readouterr().out == f"id   text\ne1   {'x' * 300}\ne22  short\n"
 
 
-def test_empty_table_is_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_table_prints_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("id", "text"), [])
 
     assert capsys.readouterr().out == "id  text\n"
 
 
-def test_table_on_a_terminal_is_folded_and_loses_nothing(
+def test_table_on_a_terminal_is_wrapped_and_loses_no_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -59,19 +59,19 @@ def test_table_on_a_terminal_is_folded_and_loses_nothing(
     assert out.count("x") == 201
 
 
-def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"at": datetime(2026, 1, 2, tzinfo=UTC), "text": "a\nb"})
 
     assert capsys.readouterr().out == '{"at":"2026-01-02T00:00:00Z","text":"a\\nb"}\n'
 
 
 @pytest.mark.parametrize("value", ["i" * 1_000_000, "\x1b" * 1_000_000, {"a": "b" * 1_000_000}])
-def test_cell_cuts_what_is_absurdly_long(value: object) -> None:
+def test_cell_cuts_a_text_that_is_too_long(value: object) -> None:
     shown = cell(value)
 
     assert len(shown) == MOST_CHARACTERS
     assert shown.endswith("…")
 
 
-def test_cell_leaves_what_just_fits_as_it_is() -> None:
+def test_cell_does_not_cut_a_text_of_the_greatest_length() -> None:
     assert cell("i" * MOST_CHARACTERS) == "i" * MOST_CHARACTERS

@@ -1,4 +1,4 @@
-"""Which episodes `backfill`, `quarantine`, `approve` and `reject` take at the command line."""
+"""The episodes that `backfill`, `quarantine`, `approve` and `reject` select."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def ids(trial: TrialInstallation) -> list[str]:
 
 
 @pytest.fixture
-def passed(tmp_path: Path) -> TrialInstallation:
-    """Return a site whose rule has passed four episodes without promoting any."""
+def site_without_facts(tmp_path: Path) -> TrialInstallation:
+    """Return a site whose rule read four episodes and promoted none."""
     trial = TrialInstallation(tmp_path, rules(rule("all", "0"), rule("other", "0")))
     trial.put(*STREAM)
     trial.fire()
@@ -45,24 +45,24 @@ def passed(tmp_path: Path) -> TrialInstallation:
         pytest.param(["--dry-run"], [], id="dry run"),
     ],
 )
-def test_backfill_takes_the_episodes_of_its_range(
-    passed: TrialInstallation, words: list[str], expected: list[str]
+def test_backfill_consolidates_the_episodes_of_its_range(
+    site_without_facts: TrialInstallation, words: list[str], expected: list[str]
 ) -> None:
-    done = passed.call("backfill", "all", *words)
+    done = site_without_facts.call("backfill", "all", *words)
 
     assert done.returncode == 0, done.stderr
-    assert ids(passed) == expected
+    assert ids(site_without_facts) == expected
 
 
-def test_backfill_is_of_the_rule_that_is_named(passed: TrialInstallation) -> None:
-    done = passed.call("backfill", "other", "--json")
+def test_backfill_consolidates_only_the_named_rule(site_without_facts: TrialInstallation) -> None:
+    done = site_without_facts.call("backfill", "other", "--json")
 
     assert json.loads(done.stdout)["dry_run"] is False
-    assert ids(passed) == []
+    assert ids(site_without_facts) == []
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> TrialInstallation:
+def quarantine_site(tmp_path: Path) -> TrialInstallation:
     """Return a site with two quarantined episodes of each of two rules."""
     trial = TrialInstallation(tmp_path, rules(rule("one"), rule("two")))
     trial.put(*(triple(id, "ada", "is", 1, timestamp=at(1), metadata=SHOUT) for id in ("a", "b")))
@@ -70,19 +70,19 @@ def odd(tmp_path: Path) -> TrialInstallation:
     return trial
 
 
-def quarantined(trial: TrialInstallation, *words: str) -> list[tuple[str, str]]:
+def entries_in_quarantine(trial: TrialInstallation, *words: str) -> list[tuple[str, str]]:
     found = trial.lines("quarantine", "ls", *words)
-    return sorted((one["rule_id"], one["episode_id"]) for one in found)
+    return sorted((entry["rule_id"], entry["episode_id"]) for entry in found)
 
 
 EVERY = [("one", "a"), ("one", "b"), ("two", "a"), ("two", "b")]
 
 
-def test_quarantine_is_listed_by_rule(odd: TrialInstallation) -> None:
-    assert quarantined(odd) == EVERY
-    assert quarantined(odd, "--rule", "one") == EVERY[:2]
-    assert quarantined(odd, "--rule", "one", "--rule", "two") == EVERY
-    assert quarantined(odd, "--rule", "none") == []
+def test_quarantine_is_listed_by_rule(quarantine_site: TrialInstallation) -> None:
+    assert entries_in_quarantine(quarantine_site) == EVERY
+    assert entries_in_quarantine(quarantine_site, "--rule", "one") == EVERY[:2]
+    assert entries_in_quarantine(quarantine_site, "--rule", "one", "--rule", "two") == EVERY
+    assert entries_in_quarantine(quarantine_site, "--rule", "none") == []
 
 
 @pytest.mark.parametrize(
@@ -95,45 +95,47 @@ def test_quarantine_is_listed_by_rule(odd: TrialInstallation) -> None:
     ],
 )
 def test_dropped_episodes_leave_the_quarantine(
-    odd: TrialInstallation, words: list[str], left: list[tuple[str, str]]
+    quarantine_site: TrialInstallation, words: list[str], left: list[tuple[str, str]]
 ) -> None:
-    done = odd.call("quarantine", "drop", *words, "--json")
+    done = quarantine_site.call("quarantine", "drop", *words, "--json")
 
     assert done.returncode == 0, done.stderr
-    assert quarantined(odd) == left
+    assert entries_in_quarantine(quarantine_site) == left
 
 
-def test_drop_says_how_many_entries_go_and_whether_it_was_a_dry_run(odd: TrialInstallation) -> None:
-    dry = json.loads(odd.call("quarantine", "drop", "a", "--dry-run", "--json").stdout)
-    wet = json.loads(odd.call("quarantine", "drop", "a", "--json").stdout)
+def test_drop_in_json_reports_the_number_of_entries_and_whether_it_was_a_dry_run(
+    quarantine_site: TrialInstallation,
+) -> None:
+    dry = json.loads(quarantine_site.call("quarantine", "drop", "a", "--dry-run", "--json").stdout)
+    wet = json.loads(quarantine_site.call("quarantine", "drop", "a", "--json").stdout)
 
     assert (dry["dropped"], dry["dry_run"]) == (2, True)
     assert (wet["dropped"], wet["dry_run"]) == (2, False)
 
 
-def test_retry_keeps_what_still_cannot_be_read(odd: TrialInstallation) -> None:
-    odd.call("quarantine", "retry", "a")
+def test_retry_keeps_unreadable_episodes_in_quarantine(quarantine_site: TrialInstallation) -> None:
+    quarantine_site.call("quarantine", "retry", "a")
 
-    assert quarantined(odd) == EVERY
+    assert entries_in_quarantine(quarantine_site) == EVERY
 
 
-def test_retry_takes_the_episodes_and_rules_that_are_named(odd: TrialInstallation) -> None:
-    named = answer(odd, "quarantine", "retry", "a", "--rule", "one", "--dry-run")
-    every = answer(odd, "quarantine", "retry", "--dry-run")
+def test_retry_reads_only_the_named_episodes_and_rules(quarantine_site: TrialInstallation) -> None:
+    named = answer(quarantine_site, "quarantine", "retry", "a", "--rule", "one", "--dry-run")
+    every = answer(quarantine_site, "quarantine", "retry", "--dry-run")
 
     assert read_by(named) == {"one": 1}
     assert read_by(every) == {"one": 2, "two": 2}
 
 
-def read_by(answered: dict[str, Any]) -> dict[str, int]:
+def read_by(document: dict[str, Any]) -> dict[str, int]:
     """Return how many episodes each rule has read."""
     return {
-        report["rule_id"]: report["channels"]["facts"]["read"] for report in answered["reports"]
+        report["rule_id"]: report["channels"]["facts"]["read"] for report in document["reports"]
     }
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> TrialInstallation:
+def held_site(tmp_path: Path) -> TrialInstallation:
     """Return a site where a batch that would delete two facts waits for approval."""
     trial = TrialInstallation(tmp_path, rules(rule("all", "", limits="{max_deletes: 1}")))
     trial.put(*STREAM)
@@ -157,38 +159,38 @@ def answer(trial: TrialInstallation, *words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_held_batch_changes_nothing_until_a_person_decides(held: TrialInstallation) -> None:
-    assert ids(held) == ["e0", "e1", "e2", "e3"]
-    assert batch(held).startswith("all@")
+def test_held_batch_changes_nothing_until_a_person_decides(held_site: TrialInstallation) -> None:
+    assert ids(held_site) == ["e0", "e1", "e2", "e3"]
+    assert batch(held_site).startswith("all@")
 
 
-def test_approved_batch_goes_on(held: TrialInstallation) -> None:
-    assert answer(held, "approve", batch(held))["dry_run"] is False
+def test_approved_batch_is_applied(held_site: TrialInstallation) -> None:
+    assert answer(held_site, "approve", batch(held_site))["dry_run"] is False
 
-    assert ids(held) == ["e2", "e3", "late"]
-    assert held.lines("rules")[0]["held_firing_id"] is None
+    assert ids(held_site) == ["e2", "e3", "late"]
+    assert held_site.lines("rules")[0]["held_firing_id"] is None
 
 
-def test_rejected_batch_is_passed_over(held: TrialInstallation) -> None:
-    assert answer(held, "reject", batch(held))["dry_run"] is False
+def test_rejected_batch_is_skipped(held_site: TrialInstallation) -> None:
+    assert answer(held_site, "reject", batch(held_site))["dry_run"] is False
 
-    assert ids(held) == ["e0", "e1", "e2", "e3"]
-    (state,) = held.lines("rules")
+    assert ids(held_site) == ["e0", "e1", "e2", "e3"]
+    (state,) = held_site.lines("rules")
     assert (state["held_firing_id"], state["pending"]) == (None, 0)
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])
-def test_dry_run_of_a_decision_decides_nothing(held: TrialInstallation, word: str) -> None:
-    waiting = batch(held)
+def test_dry_run_of_a_decision_decides_nothing(held_site: TrialInstallation, word: str) -> None:
+    waiting = batch(held_site)
 
-    assert answer(held, word, waiting, "--dry-run")["dry_run"] is True
+    assert answer(held_site, word, waiting, "--dry-run")["dry_run"] is True
 
-    assert ids(held) == ["e0", "e1", "e2", "e3"]
-    assert batch(held) == waiting
+    assert ids(held_site) == ["e0", "e1", "e2", "e3"]
+    assert batch(held_site) == waiting
 
 
-def test_batch_that_waits_nowhere_cannot_be_decided(held: TrialInstallation) -> None:
-    refused = held.call("approve", "all@1")
+def test_approve_of_a_batch_that_is_not_held_is_refused(held_site: TrialInstallation) -> None:
+    refused = held_site.call("approve", "all@1")
 
     assert refused.returncode == 64
-    assert batch(held).startswith("all@")
+    assert batch(held_site).startswith("all@")

@@ -1,4 +1,4 @@
-"""A command that is told to end closes what it has open."""
+"""A command that gets SIGTERM closes what it has open."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.unit
     ]
 )
 def _started(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Do with SIGINT as the shell does for a command that it starts."""
+    """Set SIGINT as the shell does for a command that it starts."""
     before: Any = signal.signal(signal.SIGINT, request.param)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("_started")
-def test_sigterm_ends_a_command_once_what_it_has_open_is_closed() -> None:
+def test_sigterm_ends_a_command_after_it_closes_its_resources() -> None:
     before = signal.getsignal(signal.SIGTERM)
     closed = []
 
@@ -51,7 +51,7 @@ def test_sigterm_ends_a_command_once_what_it_has_open_is_closed() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-async def test_a_cancellation_by_others_stays_one() -> None:
+async def test_cancellation_by_another_task_is_raised() -> None:
     async def main() -> None:
         with clean_up_on_sigterm():
             await asyncio.Event().wait()

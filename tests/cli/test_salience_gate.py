@@ -1,4 +1,4 @@
-"""Commands on rules with a gate: what they tell, and that what only looks writes nothing."""
+"""Commands on rules with a salience gate; those that only read write nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def _read(site: Installation, limit: int) -> None:
         await memory.recent("alice", limit=limit)
 
 
-def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(
+def test_read_episode_becomes_a_fact_and_why_not_explains_the_others(
     site: Installation,
 ) -> None:
     assert site.call("fire", "--all").returncode == 0
@@ -68,11 +68,11 @@ def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(
     assert site.call("fire", "--all").returncode == 0
 
     [fact] = site.lines("facts")
-    [told] = site.lines("why-not", "e1")
+    [decision] = site.lines("why-not", "e1")
 
     assert fact["id"] == "e2"
-    assert (told["became"], told["reason"]) == ("noop", "below_salience")
-    assert told["would_change"] == (
+    assert (decision["outcome"], decision["reason"]) == ("noop", "below_salience")
+    assert decision["would_change"] == (
         "its salience was 0.0000, and gated requires 0.03; the rule scores it again when it is read"
     )
     assert site.call("audit", "verify").returncode == 0
@@ -89,7 +89,9 @@ def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(
     ],
     ids=lambda words: words[0],
 )
-def test_what_only_looks_marks_nothing_as_held_back(site: Installation, words: list[str]) -> None:
+def test_reading_command_writes_nothing_about_gated_episodes(
+    site: Installation, words: list[str]
+) -> None:
     assert site.call("fire", "--all").returncode == 0
     site.put(triple("e3", "ada", "p3", 3))
     before = footprint(site)
@@ -100,14 +102,14 @@ def test_what_only_looks_marks_nothing_as_held_back(site: Installation, words: l
     assert footprint(site) == before
 
 
-def test_a_check_against_the_data_counts_the_episodes_below_the_gate(site: Installation) -> None:
+def test_check_against_data_counts_the_episodes_below_the_gate(site: Installation) -> None:
     done = site.call("check", "--against-data", "--json")
 
     assert "below_salience" in done.stdout
     assert "memory.db-wal" not in footprint(site)
 
 
-def differing(site: Installation, rules: str) -> dict[str, Any]:
+def summary_of_diff(site: Installation, rules: str) -> dict[str, Any]:
     candidate = site.config.parent / "candidate"
     candidate.mkdir()
     (candidate / "rules.yaml").write_text(rules)
@@ -116,25 +118,25 @@ def differing(site: Installation, rules: str) -> dict[str, Any]:
     return summary
 
 
-def test_a_diff_shows_the_facts_that_a_lower_gate_would_add(site: Installation) -> None:
+def test_diff_shows_the_facts_that_a_lower_gate_would_add(site: Installation) -> None:
     assert site.call("fire", "--all").returncode == 0
 
-    summary = differing(site, UNGATED)
+    summary = summary_of_diff(site, UNGATED)
 
     assert summary["rules"][0]["fields"] == ["salience"]
     assert (summary["appear"], summary["disappear"]) == (3, 0)
 
 
-def test_a_diff_shows_that_a_gate_removes_no_fact(site: Installation) -> None:
+def test_diff_shows_that_a_gate_removes_no_fact(site: Installation) -> None:
     site.rules.write_text(UNGATED)
     assert site.call("fire", "--all").returncode == 0
 
-    summary = differing(site, GATED)
+    summary = summary_of_diff(site, GATED)
 
     assert (summary["stay"], summary["disappear"]) == (3, 0)
 
 
-def test_tests_of_rules_know_of_gates(site: Installation) -> None:
+def test_rule_tests_apply_salience_gates(site: Installation) -> None:
     site.rules.with_name("rules.test.yaml").write_text(TESTS)
 
     done = site.call("test", str(site.rules.parent))
@@ -147,7 +149,7 @@ def test_tests_of_rules_know_of_gates(site: Installation) -> None:
     ) in done.stdout
 
 
-def test_a_rule_that_measures_relevance_does_so_from_the_command_line(site: Installation) -> None:
+def test_fire_applies_the_relevance_of_a_salience_gate(site: Installation) -> None:
     gate = '{min: 0.01, weights: {recency: 0, relevance: 1}, about: "green tea"}'
     site.rules.write_text(GATED.replace("{min: 0.03, tau: 2d}", gate))
     site.put(

@@ -1,4 +1,4 @@
-"""How commands feel: quick help, examples, completion, no escape codes where none belong."""
+"""Help, examples, completion and escape codes of every command, and how fast help starts."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ ALL = list(every_command())
 ESCAPE = b"\x1b"
 
 
-def process(*words: str, **environ: str) -> bytes:
+def run_process(*words: str, **environ: str) -> bytes:
     return subprocess.run(words, capture_output=True, check=True, env=environment(environ)).stdout
 
 
-def test_help_imports_nothing_that_takes_long() -> None:
+def test_help_does_not_import_slow_modules() -> None:
     code = (
         "import json, sys\nbefore = {*sys.modules}\nfrom slumberd.cli import call\n"
         "call(['--help'])\nprint()\nprint(json.dumps([*sys.modules.keys() - before]))"
     )
 
-    modules = json.loads(process(sys.executable, "-c", code).splitlines()[-1])
+    modules = json.loads(run_process(sys.executable, "-c", code).splitlines()[-1])
 
     assert {name.split(".")[0] for name in modules} & HEAVY == set()
 
@@ -53,52 +53,52 @@ def test_shell_completes_the_names_of_commands(shell: str) -> None:
         "fish": {"_TYPER_COMPLETE_ARGS": "slumberd do", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
 
-    told = process(
+    output = run_process(
         sys.executable, "-m", "slumberd", _SLUMBERD_COMPLETE=f"complete_{shell}", **asking
     ).decode()
 
-    assert "doctor" in told
-    assert "quarantine" not in told
+    assert "doctor" in output
+    assert "quarantine" not in output
 
 
 @pytest.fixture(scope="module")
-def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return furnished(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
-def site(furnishings: Installation, tmp_path: Path) -> Installation:
-    """Return a site of one's own, whose log goes to standard error."""
-    site = moved(furnishings, tmp_path / "site")
+def site(shared_site: Installation, tmp_path: Path) -> Installation:
+    """Return a new site whose log goes to standard error."""
+    site = moved(shared_site, tmp_path / "site")
     site.config.write_text(site.config.read_text().replace("logging: {file: slumberd.log}\n", ""))
     return site
 
 
 @contextmanager
-def not_for_long(command: str, site: Installation) -> Iterator[None]:
-    """Let a daemon find its directory taken, for no test would come to its end."""
+def run_refused(command: str, site: Installation) -> Iterator[None]:
+    """Lock the state directory for the command `run`, so that the daemon ends at once."""
     with StateLock(site.state) if command == "run" else nullcontext():
         yield
 
 
 @pytest.mark.parametrize("command", ALL)
-def test_terminal_that_wants_no_colours_gets_no_escape_codes(
+def test_terminal_with_no_color_gets_no_escape_codes(
     site: Installation, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
 
-    with not_for_long(command, site):
+    with run_refused(command, site):
         shown = shown_on_terminal(words_of(command, site))
-    told = shown_on_terminal([*command.split(), "--help"])
+    help_text = shown_on_terminal([*command.split(), "--help"])
 
     assert shown
-    assert told
-    assert ESCAPE not in shown + told
+    assert help_text
+    assert ESCAPE not in shown + help_text
 
 
 @pytest.mark.parametrize("words", [["facts"], ["fire", "--all"]], ids=" ".join)
-def test_terminal_that_says_nothing_of_colours_gets_some(
+def test_terminal_without_no_color_gets_colours(
     site: Installation, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -115,29 +115,29 @@ def test_output_without_a_terminal_has_no_escape_codes(
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
 
-    with not_for_long(command, site):
+    with run_refused(command, site):
         done = called(*words_of(command, site))
-    told = called(*command.split(), "--help")
+    help_text = called(*command.split(), "--help")
 
     assert done.stdout + done.stderr
-    assert "\x1b" not in done.stdout + done.stderr + told.stdout + told.stderr
+    assert "\x1b" not in done.stdout + done.stderr + help_text.stdout + help_text.stderr
 
 
 def calls_in(line: str) -> Iterator[list[str]]:
     """Yield the words of each call of slumberd in a line for a shell."""
     words = shlex.shlex(line, posix=True, punctuation_chars=True)
     words.whitespace_split = True
-    for between, told in groupby(words, key=lambda word: not word.strip("|&;<>")):
-        program_name, *arguments = told
+    for between, group in groupby(words, key=lambda word: not word.strip("|&;<>")):
+        program_name, *arguments = group
         if not between and program_name == NAME:
             yield arguments
 
 
 def parse(words: list[str]) -> None:
-    """Read words as the command line reads them, and call nothing.
+    """Parse words as the command line does, and call no command.
 
     Raises:
-        click.UsageError: They are wrong.
+        click.UsageError: The words are no valid command.
     """
     command: Any = program()
     context = command.make_context(NAME, list(words))
@@ -149,7 +149,7 @@ def parse(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ALL)
-def test_help_has_examples_that_the_command_line_takes(command: str) -> None:
+def test_examples_in_help_are_valid_commands(command: str) -> None:
     lines = called(*command.split(), "--help").stdout.split("Example")[1].splitlines()[1:]
 
     calls = [words for line in lines for words in calls_in(line)]
@@ -160,11 +160,11 @@ def test_help_has_examples_that_the_command_line_takes(command: str) -> None:
 
 
 @pytest.mark.timing
-def test_help_of_everything_takes_a_third_of_a_second() -> None:
+def test_help_takes_less_than_a_third_of_a_second() -> None:
     before = getrusage(RUSAGE_CHILDREN)
 
-    process(sys.executable, "-m", "slumberd", "--help")
+    run_process(sys.executable, "-m", "slumberd", "--help")
 
-    # Of the processor, not of the wall's clock: other tests are no fault of help.
+    # Measure processor time: other tests that run meanwhile do not count.
     after = getrusage(RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3

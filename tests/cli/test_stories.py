@@ -1,4 +1,4 @@
-"""What `why` and `status` tell of facts that went, and of rules with several stores."""
+"""The output of `why`, `status` and `audit ls` for small examples."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GONE = {"intent": "delete"}
 
 
 @pytest.fixture
-def moved(tmp_path: Path) -> TrialInstallation:
-    """Return a site where ada has moved twice, and left; one statement came late."""
+def site_of_ada(tmp_path: Path) -> TrialInstallation:
+    """Return a site where ada moved twice and left; one statement arrived late."""
     trial = TrialInstallation(tmp_path, rules(rule("homes")))
     trial.put(
         triple("e1", "ada", "lives_in", "Porto", timestamp=at(1)),
@@ -42,16 +42,18 @@ def why(trial: TrialInstallation, fact_id: str) -> str:
     return done.stdout
 
 
-def test_why_lists_the_rows_that_replaced_a_fact(moved: TrialInstallation) -> None:
-    (row,) = table(why(moved, "e1"), "row", "firing", "did", "how")
+def test_why_lists_the_rows_that_replaced_a_fact(site_of_ada: TrialInstallation) -> None:
+    (row,) = table(why(site_of_ada, "e1"), "row", "firing", "did", "how")
 
     assert (row["row"], row["firing"], row["did"], row["how"]) == (
         "3", "homes@1", "update", "e2 replaced it",
     )  # fmt: skip
 
 
-def test_why_says_what_a_fact_replaced_and_who_took_it_out(moved: TrialInstallation) -> None:
-    text = why(moved, "e2")
+def test_why_shows_the_fact_it_replaced_and_the_claim_that_removed_it(
+    site_of_ada: TrialInstallation,
+) -> None:
+    text = why(site_of_ada, "e2")
 
     assert labels(text)["replaced"] == "e1"
     (row,) = table(text, "row", "firing", "did", "how")
@@ -68,26 +70,28 @@ def test_why_of_a_current_fact_lists_nothing_that_replaced_it(tmp_path: Path) ->
     assert "replaced" not in why(trial, "e1")
 
 
-def test_why_of_a_late_statement_says_that_it_never_was_current(moved: TrialInstallation) -> None:
-    assert "why-not late" in why(moved, "late")
+def test_why_of_a_late_statement_points_to_why_not(site_of_ada: TrialInstallation) -> None:
+    assert "why-not late" in why(site_of_ada, "late")
 
 
-def test_why_knows_the_source_of_a_fact_that_its_host_has_pruned(moved: TrialInstallation) -> None:
-    with closing(sqlite3.connect(moved.state / "memory.db")) as host, host:
+def test_why_shows_the_source_of_a_fact_whose_episode_the_host_deleted(
+    site_of_ada: TrialInstallation,
+) -> None:
+    with closing(sqlite3.connect(site_of_ada.state / "memory.db")) as host, host:
         host.execute("DELETE FROM episodes WHERE id = 'e1'")
 
-    (document,) = moved.lines("why", "e1")
+    (document,) = site_of_ada.lines("why", "e1")
 
     (source,) = document["sources"]
     assert (source["id"], source["session"], source["in_memory"]) == ("e1", "s1", False)
     assert (source["at"], source["source_node"]) == ("2026-01-01T12:00:01.000000Z", "chat")
-    (row,) = table(why(moved, "e1"), "episode", "session", "in memory")
+    (row,) = table(why(site_of_ada, "e1"), "episode", "session", "in memory")
     assert row["in memory"] == "no longer in memory.db"
 
 
-def test_why_shows_content_only_on_request(moved: TrialInstallation) -> None:
-    (bare,) = moved.lines("why", "e1")
-    (whole,) = moved.lines("why", "e1", "--content")
+def test_why_shows_content_only_on_request(site_of_ada: TrialInstallation) -> None:
+    (bare,) = site_of_ada.lines("why", "e1")
+    (whole,) = site_of_ada.lines("why", "e1", "--content")
 
     assert "content" not in bare["sources"][0]
     assert whole["sources"][0]["content"] == "content of e1"
@@ -114,8 +118,8 @@ def test_status_shows_the_most_urgent_rules_first(tmp_path: Path) -> None:
     assert "`slumberd rules`" in printed
 
 
-def test_audit_shows_each_row_with_its_fact(moved: TrialInstallation) -> None:
-    rows = table(moved.look("audit", "ls").stdout, "seq", "firing", "kind", "fact", "reason")
+def test_audit_shows_each_row_with_its_fact(site_of_ada: TrialInstallation) -> None:
+    rows = table(site_of_ada.look("audit", "ls").stdout, "seq", "firing", "kind", "fact", "reason")
 
     assert [
         (row["seq"], row["firing"], row["kind"], row["fact"], row["reason"]) for row in rows
@@ -140,7 +144,7 @@ def test_audit_shows_each_row_with_its_fact(moved: TrialInstallation) -> None:
         pytest.param(["--rule", "other"], [], id="another rule"),
     ],
 )
-def test_audit_shows_the_rows_that_are_asked_for(
-    moved: TrialInstallation, words: list[str], seqs: list[int]
+def test_audit_shows_the_requested_rows(
+    site_of_ada: TrialInstallation, words: list[str], seqs: list[int]
 ) -> None:
-    assert [row["seq"] for row in moved.lines("audit", "ls", *words)] == seqs
+    assert [row["seq"] for row in site_of_ada.lines("audit", "ls", *words)] == seqs

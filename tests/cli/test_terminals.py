@@ -1,4 +1,4 @@
-"""What people see: on terminals of 80 and 100 columns, of nothing, of little and of thousands."""
+"""Output on terminals of 80 and 100 columns, with no, few and thousands of rows."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Return a site with long ids, wide texts, and something in quarantine."""
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Return a site with long ids, wide texts, and an episode in quarantine."""
     site = Installation(tmp_path_factory.mktemp("terminals"))
     site.rules.write_text(RULES)
     named = {"user": "ada", "agent": "waiter"}
     site.put(
-        *(triple(one, f"s{n}", "prefers", WIDE, timestamp=at(n), **named)
-          for n, one in enumerate(UUIDS)),
+        *(triple(id, f"s{n}", "prefers", WIDE, timestamp=at(n), **named)
+          for n, id in enumerate(UUIDS)),
         triple(LONG, "ada", "prefers", "tea " * 40, timestamp=at(50), **named),
         triple("bad", "ada", "prefers", "x", metadata={"intent": "wish"}, **named),
         triple("e7", "bob", "prefers", "mate", user="bob-" + UUIDS[0], timestamp=at(70)),
@@ -66,32 +66,34 @@ def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_id_is_broken_and_no_line_is_too_long(
-    furnishings: Installation, words: list[str], width: int, monkeypatch: pytest.MonkeyPatch
+    shared_site: Installation, words: list[str], width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    site = furnishings
+    site = shared_site
     wide = site.look(*words).stdout
-    ids = {*UUIDS, LONG, "preferences-of-everybody-who-says-what-they-prefer", *_firings(site)}
+    ids = {*UUIDS, LONG, "preferences-of-everybody-who-says-what-they-prefer", *firing_ids_of(site)}
 
     lines = lines_on_terminal([*words, "--config", str(site.config)], width)
 
-    broken = [one for one in ids if one in wide and not any(one in line for line in lines)]
+    broken = [id for id in ids if id in wide and not any(id in line for line in lines)]
     assert broken == []
     unbreakable = (LONG, str(site.state.parent), "lineage ", "says ")
-    long = [one for one in lines if cell_len(one) > width]
-    assert [one for one in long if not any(part in one for part in unbreakable)] == []
+    too_long = [line for line in lines if cell_len(line) > width]
+    assert [line for line in too_long if not any(part in line for part in unbreakable)] == []
 
 
-def _firings(site: Installation) -> set[str]:
+def firing_ids_of(site: Installation) -> set[str]:
     return {row["firing_id"] for row in site.lines("audit", "ls", "--limit", "1000")}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_time_has_one_form_with_its_zone(furnishings: Installation, words: list[str]) -> None:
-    told = re.sub(r"(?m)^lineage .*", "", furnishings.look(*words).stdout)  # its times are JSON
+def test_every_time_is_printed_in_the_same_format_with_its_zone(
+    shared_site: Installation, words: list[str]
+) -> None:
+    printed = re.sub(r"(?m)^lineage .*", "", shared_site.look(*words).stdout)  # its times are JSON
 
-    times = TIME.findall(told)
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", one) for one in times), times
+    times = TIME.findall(printed)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", time) for time in times), times
 
 
 def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
@@ -110,23 +112,23 @@ def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def site(furnishings: Installation, tmp_path: Path) -> Installation:
-    return moved(furnishings, tmp_path / "site")
+def site(shared_site: Installation, tmp_path: Path) -> Installation:
+    return moved(shared_site, tmp_path / "site")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         pytest.param(["facts", "--user", "adda"],
                      f"no facts for user 'adda'; users with facts: ada, bob-{UUIDS[0]}",
-                     id="facts of nobody"),
+                     id="facts of an unknown user"),
         pytest.param(["facts", "--user", "ada", "--subject", "x"],
                      "no facts match; there are others for user 'ada'", id="no such facts"),
         pytest.param(["facts", "--subject", "x"],
                      f"no facts match; users with facts: ada, bob-{UUIDS[0]}", id="facts of any"),
         pytest.param(["recent", "adda"],
                      f"no episodes of user 'adda'; users with episodes: ada, bob-{UUIDS[0]}",
-                     id="episodes of nobody"),
+                     id="episodes of an unknown user"),
         pytest.param(["recent", "ada", "--session", "x"],
                      "no such episodes; user 'ada' has others: leave out --session and --agent",
                      id="no such episodes"),
@@ -138,29 +140,29 @@ def site(furnishings: Installation, tmp_path: Path) -> Installation:
         pytest.param(["rules", "--removed"], "no rule was removed", id="no removed rule"),
     ],
 )  # fmt: skip
-def test_command_that_finds_nothing_says_what_exists_instead(
-    site: Installation, words: list[str], told: str
+def test_command_that_finds_nothing_shows_what_exists(
+    site: Installation, words: list[str], message: str
 ) -> None:
     done = site.look(*words)
     quiet = site.look(*words, "--json")
 
     assert (done.returncode, done.stdout) == (0, "")
-    assert re.sub(r"\b\d+ rows", "31 rows", done.stderr) == f"{told}\n"
+    assert re.sub(r"\b\d+ rows", "31 rows", done.stderr) == f"{message}\n"
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
-def test_list_of_users_is_bounded(tmp_path: Path) -> None:
+def test_list_of_users_has_a_limit(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(*(triple(f"e{n}", "it", "is", n, user=f"user{n:03}") for n in range(40)))
     assert site.call("fire", "profile").returncode == 0
 
     for words in (["facts", "--user", "x"], ["recent", "x"]):
-        told = site.look(*words).stderr
-        assert told.endswith("user000, user001, user002, user003, user004, user005, user006,"
+        message = site.look(*words).stderr
+        assert message.endswith("user000, user001, user002, user003, user004, user005, user006,"
                              " user007, user008, user009 and others\n")  # fmt: skip
 
 
-def test_directory_without_anything_says_what_to_do(tmp_path: Path) -> None:
+def test_empty_directory_prints_the_next_step(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.rules.write_text("rules: []\n")
 
@@ -174,10 +176,10 @@ def test_directory_without_anything_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["", *ALL, "audit", "quarantine"])
 def test_every_command_has_short_help_and_the_version(command: str) -> None:
     short = called(*command.split(), "-h")
-    told = called(*command.split(), "--help")
+    whole = called(*command.split(), "--help")
     version = called(*command.split(), "--version")
 
-    assert (short.returncode, short.stdout) == (0, told.stdout)
+    assert (short.returncode, short.stdout) == (0, whole.stdout)
     assert short.stdout.startswith("Usage: ")
     assert (version.returncode, version.stdout) == (0, f"slumberd {slumberd.__version__}\n")
 
@@ -199,7 +201,7 @@ def on_colourful_terminal(
     return shown_on_terminal([*words, "--config", str(site.config)])
 
 
-def test_terminal_gets_a_bar_and_no_line_a_delta(
+def test_fire_on_a_terminal_shows_a_bar_and_no_log_lines(
     logging_site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = on_colourful_terminal(logging_site, monkeypatch, "fire", "--all")
@@ -211,7 +213,7 @@ def test_terminal_gets_a_bar_and_no_line_a_delta(
     assert b"1 firing, profile@" in shown or b"firings, " in shown
 
 
-def test_terminal_gets_a_line_a_delta_when_it_asks(
+def test_fire_on_a_terminal_with_verbose_shows_a_line_for_each_delta(
     logging_site: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = on_colourful_terminal(logging_site, monkeypatch, "fire", "--all", "--verbose")
@@ -226,22 +228,22 @@ def test_output_without_a_terminal_has_a_line_for_each_delta(logging_site: Insta
     assert "delta.applied" in done.stderr
 
 
-def test_new_directory_is_for_its_owner_alone_and_works(tmp_path: Path) -> None:
+def test_init_creates_a_private_directory_that_works(tmp_path: Path) -> None:
     home = tmp_path / "deep" / "mind"
 
     done = called("init", str(home))
 
     assert done.returncode == 0
     assert f"export SLUMBERD_CONFIG={home / 'slumberd.yaml'}" in done.stdout
-    modes = {one: stat.S_IMODE(one.stat().st_mode) for one in [home, *home.rglob("*")]}
-    assert {mode for one, mode in modes.items() if one.is_dir()} == {0o700}
-    assert {mode for one, mode in modes.items() if one.is_file()} == {0o600}
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [home, *home.rglob("*")]}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     config = ("--config", str(home / "slumberd.yaml"))
     assert called("check", *config).returncode == 0
     assert "1 test: 1 passed, 0 failed" in called("test", *config).stdout
 
 
-def test_new_directory_is_for_its_owner_alone_under_any_umask(tmp_path: Path) -> None:
+def test_init_creates_a_private_directory_under_any_umask(tmp_path: Path) -> None:
     home = tmp_path / "mind"
     home.mkdir(0o777)
 
@@ -260,7 +262,7 @@ def test_new_directory_is_for_its_owner_alone_under_any_umask(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["slumberd.yaml", "something-else", None])
-def test_init_overwrites_nothing(tmp_path: Path, name: str | None) -> None:
+def test_init_overwrites_no_file(tmp_path: Path, name: str | None) -> None:
     home = tmp_path / "mind"
     if name is None:
         home.write_text("mine")

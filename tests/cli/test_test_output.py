@@ -1,4 +1,4 @@
-"""Values as a difference shows them: what a person could write into a file of tests."""
+"""Values in the output of `slumberd test`, printed as a file of tests would hold them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.unit
         pytest.param("", '""', id="no text"),
         pytest.param("true", '"true"', id="text that is a word of YAML"),
         pytest.param("12", '"12"', id="text that is a number"),
-        pytest.param("no", '"no"', id="text that is a trap"),
-        pytest.param("@notes/e1", '"@notes/e1"', id="text with a mark"),
+        pytest.param("no", '"no"', id="text that YAML reads as false"),
+        pytest.param("@notes/e1", '"@notes/e1"', id="text with a special character"),
         pytest.param("-", '"-"', id="text like an entry"),
         pytest.param("e1 ", '"e1 "', id="blank at the end"),
         pytest.param("a\x1b[2J", r'"a\u001b[2J"', id="cursor movement"),
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.unit
         pytest.param({"a": 1}, '{"a":1}', id="object"),
     ],
 )
-def test_value_is_as_short_as_yaml_allows(value: object, text: str) -> None:
+def test_value_is_printed_in_its_shortest_yaml_form(value: object, text: str) -> None:
     assert flow(value) == text
 
 
@@ -56,7 +56,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_shown_value_is_read_back_as_it_was(value: Any) -> None:
+def test_printed_value_is_read_back_unchanged(value: Any) -> None:
     with TemporaryDirectory() as directory:
         file = Path(directory) / "a.yaml"
         file.write_text(f"{{value: {flow(value)}}}\n")

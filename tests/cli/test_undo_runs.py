@@ -1,4 +1,4 @@
-"""A run is what one command or one due cadence did; it is undone whole, and so is that undo."""
+"""`slumberd undo --run` undoes all firings of a command or of a due cadence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def put(site: Installation, first: int, end: int) -> None:
     )
 
 
-def answered(site: Installation, *arguments: str) -> dict[str, Any]:
+def answer_of(site: Installation, *arguments: str) -> dict[str, Any]:
     done = site.call(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -69,25 +69,25 @@ def test_fire_prints_its_run_and_its_firings(site: Installation) -> None:
 
     runs = {row["run"] for row in site.lines("audit", "ls", "--kind", "firing") if row["run"]}
     (run,) = runs
-    (told,) = [line for line in done.stdout.splitlines() if line.startswith("run ")]
-    assert told.startswith(f"run {run}: 6 firings, kept@")
-    assert told.endswith(f"`slumberd undo --run {run}` undoes it")
+    (line,) = [text for text in done.stdout.splitlines() if text.startswith("run ")]
+    assert line.startswith(f"run {run}: 6 firings, kept@")
+    assert line.endswith(f"`slumberd undo --run {run}` undoes it")
 
 
-def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Installation) -> None:
+def test_undo_of_a_run_undoes_every_batch_of_every_rule(site: Installation) -> None:
     put(site, 0, 20)
-    answered(site, "fire", "--all")
+    answer_of(site, "fire", "--all")
     before = facts(site)
     put(site, 20, 60)
-    run = answered(site, "fire", "--all")["run"]
+    run = answer_of(site, "fire", "--all")["run"]
     after = facts(site)
 
-    answer = answered(site, "undo", "--run", run)
+    answer = answer_of(site, "undo", "--run", run)
 
     assert facts(site) == before
     assert len(answer["undone"]) == len(answer["firing_ids"]) > 10
     assert ledger_is_whole(site)
-    again = answered(site, "undo", "--run", answer["run"])
+    again = answer_of(site, "undo", "--run", answer["run"])
     assert sorted(again["undone"]) == sorted(answer["firing_ids"])
     assert facts(site) == after
     assert ledger_is_whole(site)
@@ -95,8 +95,8 @@ def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Installation) 
 
 def test_undo_of_a_run_again_does_nothing(site: Installation) -> None:
     put(site, 0, 12)
-    run = answered(site, "fire", "--all")["run"]
-    answered(site, "undo", "--run", run)
+    run = answer_of(site, "fire", "--all")["run"]
+    answer_of(site, "undo", "--run", run)
     rows = len(site.lines("audit", "ls", "--limit", "1000"))
 
     again = site.call("undo", "--run", run)
@@ -106,22 +106,24 @@ def test_undo_of_a_run_again_does_nothing(site: Installation) -> None:
     assert len(site.lines("audit", "ls", "--limit", "1000")) == rows
 
 
-def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Installation) -> None:
+def test_undo_of_a_run_skips_a_firing_that_is_already_undone(site: Installation) -> None:
     put(site, 0, 12)
-    fired = answered(site, "fire", "kept")
-    first, *others = [one for report in fired["reports"] for one in report["firing_ids"]][:3]
-    answered(site, "undo", first)
+    fired = answer_of(site, "fire", "kept")
+    first, *others = [
+        firing_id for report in fired["reports"] for firing_id in report["firing_ids"]
+    ][:3]
+    answer_of(site, "undo", first)
 
-    answer = answered(site, "undo", "--run", fired["run"])
+    answer = answer_of(site, "undo", "--run", fired["run"])
 
     assert first not in answer["undone"][: len(others)]
     assert facts(site) == []
 
 
 @pytest.mark.slow  # waits for a lock as long as a command does
-def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Installation) -> None:
+def test_failed_undo_of_a_run_changes_nothing_and_can_be_repeated(site: Installation) -> None:
     put(site, 0, 12)
-    run = answered(site, "fire", "--all")["run"]
+    run = answer_of(site, "fire", "--all")["run"]
     before = facts(site)
     with closing(sqlite3.connect(site.state / "facts.db", timeout=0)) as locked:
         locked.execute("BEGIN IMMEDIATE")
@@ -129,7 +131,7 @@ def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Inst
         locked.rollback()
     left = facts(site)
 
-    answer = answered(site, "undo", "--run", run)
+    answer = answer_of(site, "undo", "--run", run)
 
     assert failed.returncode == 75
     assert left == before
@@ -137,65 +139,65 @@ def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Inst
     assert answer["undone"]
 
 
-def killed(site: Installation, point: str, *words: str) -> int:
-    """Run a command that dies at a boundary of a statement; return its exit code."""
+def run_until_killed(site: Installation, point: str, *words: str) -> int:
+    """Run a command that is killed at a statement; return its exit code."""
     command = [sys.executable, "-m", "tests.support.failing", *words, "--config", str(site.config)]
     env = environment({"SLUMBERD_FAILPOINT": point})
     return subprocess.run(command, env=env, capture_output=True, cwd=ROOT).returncode
 
 
 @pytest.mark.slow  # waits for a lock as long as a command does
-def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all(site: Installation) -> None:
+def test_killed_undo_of_a_run_is_complete_or_changes_nothing(site: Installation) -> None:
     put(site, 0, 40)
-    run = answered(site, "fire", "--all")["run"]
+    run = answer_of(site, "fire", "--all")["run"]
     before = facts(site)
     counts = set()
 
     for commit in range(1, 6):
-        code = killed(site, f"facts.db COMMIT#{commit}", "undo", "--run", run)
+        code = run_until_killed(site, f"facts.db COMMIT#{commit}", "undo", "--run", run)
         counts.add((code, len(facts(site))))
 
     promoted = len(before)
     assert {count for _, count in counts} == {0, promoted}
     assert (137, promoted) in counts
-    answered(site, "undo", "--run", run)
+    answer_of(site, "undo", "--run", run)
     assert facts(site) == []
     assert ledger_is_whole(site)
 
 
 def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Installation) -> None:
     put(site, 0, 12)
-    run = answered(site, "fire", "--all")["run"]
+    run = answer_of(site, "fire", "--all")["run"]
     before = facts(site)
 
-    answer = answered(site, "undo", "--run", run, "--dry-run", "--limit", "2")
-    told = site.call("undo", "--run", run, "--dry-run").stdout
+    answer = answer_of(site, "undo", "--run", run, "--dry-run", "--limit", "2")
+    printed = site.call("undo", "--run", run, "--dry-run").stdout
 
     assert facts(site) == before
     assert (answer["run"], answer["firing_ids"]) == (None, [])
     assert len(answer["undone"]) == 6
     assert answer["counts"] == {"delete": 18}
     assert (answer["deltas_total"], answer["deltas_cut"], len(answer["deltas"])) == (18, True, 2)
-    assert "would undo 6 firings (kept@" in told
+    assert "would undo 6 firings (kept@" in printed
 
 
-def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(
+def test_undo_of_a_rule_since_an_instant_undoes_its_later_firings(
     site: Installation,
 ) -> None:
     put(site, 0, 12)
-    answered(site, "fire", "--all")
+    answer_of(site, "fire", "--all")
     before = facts(site)
     since = site.lines("audit", "ls", "--kind", "firing")[-1]["at"]
     put(site, 12, 40)
-    answered(site, "fire", "noted")
-    answered(site, "fire", "kept")
+    answer_of(site, "fire", "noted")
+    answer_of(site, "fire", "kept")
     moment = site.lines("audit", "ls", "--rule", "noted", "--after", "30", "--kind", "firing")
 
-    answer = answered(site, "undo", "noted", "--since", moment[0]["at"])
-    answered(site, "undo", "kept", "--since", moment[0]["at"])
+    answer = answer_of(site, "undo", "noted", "--since", moment[0]["at"])
+    answer_of(site, "undo", "kept", "--since", moment[0]["at"])
 
     assert moment[0]["at"] > since
-    assert {one.split("@")[0] for one in answer["undone"]} == {"noted"}
+    assert {firing_id.split("@")[0] for firing_id in answer["undone"]} == {"noted"}
     assert facts(site) == before
 
 
@@ -203,17 +205,17 @@ def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(
     ("words", "problem"),
     [
         pytest.param(["--run", "nonsense"], "no run 'nonsense'", id="unknown run"),
-        pytest.param(["nobody", "--since", "now"], "rule 'nobody' has never fired", id="no rule"),
+        pytest.param(["unknown", "--since", "now"], "rule 'unknown' has never fired", id="no rule"),
         pytest.param([], "name a firing, or --run ID, or a rule", id="nothing"),
         pytest.param(["kept@1", "--run", "x"], "one of the three", id="two"),
         pytest.param(["--since", "now"], "one of the three", id="since without a rule"),
     ],
 )
-def test_undo_of_what_is_not_there_is_refused(
+def test_undo_of_an_unknown_run_or_rule_is_refused(
     site: Installation, words: list[str], problem: str
 ) -> None:
     put(site, 0, 2)
-    answered(site, "fire", "--all")
+    answer_of(site, "fire", "--all")
 
     done = site.call("undo", *words)
 
@@ -221,7 +223,7 @@ def test_undo_of_what_is_not_there_is_refused(
     assert problem in done.stderr
 
 
-def test_everything_that_one_due_cadence_does_is_one_run(tmp_path: Path) -> None:
+def test_all_batches_of_a_due_cadence_belong_to_one_run(tmp_path: Path) -> None:
     home = Home(tmp_path, settings={"facts": {"batch": 10}})
     home.rule("all", cadence={"every": 40})
     site = Installation.__new__(Installation)
@@ -232,7 +234,7 @@ def test_everything_that_one_due_cadence_does_is_one_run(tmp_path: Path) -> None
         wait_until(lambda: len(site.lines("facts")) == 14)
         run = site.lines("audit", "ls", "--kind", "firing")[-1]["run"]
 
-        answer = answered(site, "undo", "--run", run)
+        answer = answer_of(site, "undo", "--run", run)
 
         assert answer["undone"] == [f"all@{n}" for n in (1, 12, 23, 34)]
         assert site.lines("facts") == []

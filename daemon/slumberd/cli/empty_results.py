@@ -22,7 +22,7 @@ def no_facts(settings: Settings, users: Sequence[str]) -> str:
 
     Args:
         settings: The configuration, for the database of the facts.
-        users: The users that the command asked for.
+        users: The users that the command names.
     """
     known = _users_with_facts(settings)
     if not known:
@@ -39,8 +39,8 @@ def no_episodes(settings: Settings, user: str, *, narrowed: bool) -> str:
 
     Args:
         settings: The configuration, for the database of the episodes.
-        user: The user that the command asked for.
-        narrowed: Whether it also asked for a session or an agent.
+        user: The user that the command names.
+        narrowed: Whether the command also names a session or an agent.
     """
     known = look(settings.memory_path, partial(users_with_episodes, limit=MOST_NAMES + 1))
     if not known:

@@ -73,8 +73,8 @@ def _explain_os_error(error: OSError) -> tuple[int, str]:
 
 
 def _give_up_output() -> None:
-    """Send the rest of standard output nowhere: the interpreter flushes it again at its end."""
+    """Discard further standard output: the interpreter flushes the stream again when it ends."""
     with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, sys.stdout.fileno())
+        os.close(null_device)

@@ -41,7 +41,7 @@ _NOOPS = {
 
 
 def describe_removal(row: DetailedRecord, fact_id: str) -> str:
-    """Return why a fact is not current, from the row that took it out."""
+    """Return why a fact is not current, from the row that removed it."""
     if row.record.rule_id in _REMOVALS:
         return _REMOVALS[row.record.rule_id]
     if row.record.fact_id == fact_id:
@@ -93,7 +93,7 @@ def would_change(
     """Return what would change a decision, in one sentence.
 
     Args:
-        decision: What became of an episode under a rule.
+        decision: The outcome of an episode under a rule.
         rule: The rule; None when it is no longer loaded.
         in_memory: Whether the episode is still in memory.db.
         held: The rule's batch that awaits approval, or was approved; None without one.
@@ -155,7 +155,7 @@ def _remedy_if_quarantined(decision: Decision) -> str:
 
 
 def _remedy_if_resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
-    """Return what would change what the precedence rule made of an episode."""
+    """Return what would change the outcome of an episode that the precedence rule resolved."""
     row = decision.row
     if decision.is_current:
         return f"{NOTHING}: its fact is current"
@@ -192,7 +192,7 @@ ASSERTION_COLUMNS = (
 )  # fmt: skip
 REPLACING_COLUMNS = ("row", "at", "firing", "did", "how")
 DECISION_COLUMNS = (
-    "rule", "channel", "became", "firing", "fact", "current", "what would change that",
+    "rule", "channel", "outcome", "firing", "fact", "current", "what would change that",
 )  # fmt: skip
 
 Versions = dict[str, EpisodeVersion]
@@ -268,7 +268,7 @@ class FactExplanation:
         ):
             return "the row that took it out was erased"
         id = printable(episode_id_of(explanation.fact_id))
-        return f"it never was; `slumberd why-not {id}` shows what became of the episode"
+        return f"it never was; `slumberd why-not {id}` shows the outcome of the episode"
 
     def _print_fact(self) -> None:
         explanation = self._explanation
@@ -390,7 +390,7 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
     return {
         "rule_id": decision.rule_id,
         "channel": decision.channel,
-        "became": decision.outcome,
+        "outcome": decision.outcome,
         "reason": decision.reason,
         "detail": decision.detail,
         "fact_id": decision.fact_id,

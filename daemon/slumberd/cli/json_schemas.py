@@ -108,12 +108,12 @@ def describe_attributes(form: type) -> tuple[str, dict[str, str]]:
 def _inline(schema: Any, definitions: Schema) -> Any:  # noqa: ANN401 # any piece of JSON
     """Return a schema with its definitions in the places that refer to them."""
     match schema:
-        case {"$ref": str(reference), **rest}:
+        case {"$ref": str(reference), **others}:
             name = reference.rpartition("/")[2]
-            return _inline({**definitions[name], **rest}, definitions)
-        case {"properties": dict(properties), **rest}:
+            return _inline({**definitions[name], **others}, definitions)
+        case {"properties": dict(properties), **others}:
             inlined = {name: _inline(value, definitions) for name, value in properties.items()}
-            return _in_order({**_inline(rest, definitions), "properties": inlined})
+            return _in_order({**_inline(others, definitions), "properties": inlined})
         case dict():
             return _in_order({key: _inline(value, definitions) for key, value in schema.items()})
         case list():
@@ -128,5 +128,5 @@ _LAST = ("required", "properties", "items", "additionalProperties", "oneOf")
 
 def _in_order(schema: Schema) -> Schema:
     """Return a schema in the order for a reader: its description first, its parts last."""
-    rest = sorted(key for key in schema if key not in _FIRST + _LAST)
-    return {key: schema[key] for key in (*_FIRST, *rest, *_LAST) if key in schema}
+    others = sorted(key for key in schema if key not in _FIRST + _LAST)
+    return {key: schema[key] for key in (*_FIRST, *others, *_LAST) if key in schema}

@@ -111,7 +111,7 @@ ENTRIES = (
     Entry(
         "why-not",
         "why:why_not",
-        "Show what became of an episode, and what would change that.",
+        "Show the outcome of an episode, and what would change it.",
         ("slumberd why-not e42",),
     ),
     Entry(
@@ -130,7 +130,7 @@ ENTRIES = (
         "Assert a fact as a person.",
         (
             "slumberd pin --user alice --agent concierge --subject alice --predicate lives_in"
-            " --object Lisbon --reason 'she told me'",
+            " --object Lisbon --reason 'she moved to Lisbon'",
         ),
     ),
     Entry(

@@ -58,11 +58,11 @@ def lay_out(columns: Sequence[str], rows: Rows, width: int | None) -> Iterator[L
     if width is None or _total(natural) <= width:
         yield from _table(table, natural)
         return
-    for kept, shared in _with_fewer_columns(table, len(rows)):
-        widths = _narrow_widths(kept, width)
+    for columns_left, shared in _with_fewer_columns(table, len(rows)):
+        widths = _narrow_widths(columns_left, width)
         if widths is not None:
             yield from _shared_lines(shared)
-            yield from _table(kept, _trim_widths(kept, widths, width))
+            yield from _table(columns_left, _trim_widths(columns_left, widths, width))
             return
     yield from _blocks(table, width)
 
@@ -115,14 +115,14 @@ def _with_fewer_columns(
     """
     yield table, {}
     first, *others = table
-    kept = [first, *(column for column in others if any(map(_has_content, column.cells)))]
+    columns_left = [first, *(column for column in others if any(map(_has_content, column.cells)))]
     shared: dict[str, str] = {}
-    yield kept, shared
-    uniform = [column for column in kept[:0:-1] if rows > 1 and len({*column.cells}) == 1]
+    yield columns_left, shared
+    uniform = [column for column in columns_left[:0:-1] if rows > 1 and len({*column.cells}) == 1]
     for left_out in uniform:
-        kept = [column for column in kept if column is not left_out]
+        columns_left = [column for column in columns_left if column is not left_out]
         shared = {left_out.name: left_out.cells[0], **shared}
-        yield kept, shared
+        yield columns_left, shared
 
 
 def _has_content(cell: str) -> bool:

@@ -1,4 +1,4 @@
-"""Why a fact stands or went, and what became of an episode: each answer once, on small stories."""
+"""Why a fact is current or was removed, and the outcome of an episode: small stories."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ async def test_newer_version_is_pending_whatever_became_of_the_older(home: Expla
 async def test_disabled_rule_fires_by_hand_only(home: ExplainedStores) -> None:
     await home.put(PORTO)
 
-    became, remedy = await home.outcome_of("e1", rule("off", enabled=False))
+    outcome, remedy = await home.outcome_of("e1", rule("off", enabled=False))
 
-    assert (became, remedy) == ("pending", "off is disabled, but: `slumberd fire off`")
+    assert (outcome, remedy) == ("pending", "off is disabled, but: `slumberd fire off`")
 
 
 async def test_episode_of_a_held_batch_is_pending_until_approval(home: ExplainedStores) -> None:
@@ -321,9 +321,9 @@ async def test_filter_that_no_longer_selects_an_episode_deletes_its_fact(
     await home.put(triple("e1", "alice", "lived_in", "Porto", timestamp=at(0)))
     await home.fire(picky)
 
-    became, remedy = await home.outcome_of("e1", picky)
+    outcome, remedy = await home.outcome_of("e1", picky)
 
-    assert became == "delete"
+    assert outcome == "delete"
     assert remedy == "the filter of picky does not select it: predicate = 'lives_in'"
     assert await home.removal_of("e1") == "picky no longer selects its episode"
 
@@ -517,9 +517,9 @@ async def test_manual_edits_are_not_rules_and_explain_the_fact(home: ExplainedSt
     await home.put_and_fire(PORTO)
     await home.facts.unpin("e1")
 
-    became, remedy = await home.outcome_of("e1")
+    outcome, remedy = await home.outcome_of("e1")
 
-    assert became == "add"
+    assert outcome == "add"
     assert remedy == "a person retracted it; say it again with a later timestamp"
 
 
@@ -548,9 +548,9 @@ async def test_erased_scope_needs_newer_episodes(home: ExplainedStores) -> None:
         dry_run=False,
     )
 
-    became, remedy = await home.outcome_of("e1")
+    outcome, remedy = await home.outcome_of("e1")
 
-    assert became == "forgotten"
+    assert outcome == "forgotten"
     assert remedy == "its scope was erased; only episodes that are newer than the erasure count"
     with pytest.raises(NoInputError):
         await home.facts.why("e1")
@@ -873,7 +873,7 @@ def test_why_not_prints_one_decision_a_rule_and_channel(
     out, _ = run_command(site, capfd, "why-not", "odd")
 
     found = [
-        (document["rule_id"], document["channel"], document["became"], document["current"])
+        (document["rule_id"], document["channel"], document["outcome"], document["current"])
         for document in documents
     ]
     assert found == [("all", "facts", "add", False), ("later", "notes", "pending", False)]
@@ -897,7 +897,7 @@ def test_why_not_before_any_firing_is_pending(
     documents = documents_of(site, capfd, "why-not", "e1")
 
     assert [
-        (document["rule_id"], document["became"], document["row"]) for document in documents
+        (document["rule_id"], document["outcome"], document["row"]) for document in documents
     ] == [("all", "pending", None)]
     assert not (site.state / "facts.db").exists()
 
@@ -939,4 +939,4 @@ def test_both_commands_only_read_while_a_daemon_runs(
         decisions = documents_of(site, capfd, "why-not", "e2")
 
     assert why["current"]
-    assert [decision["became"] for decision in decisions] == ["update", "pending"]
+    assert [decision["outcome"] for decision in decisions] == ["update", "pending"]

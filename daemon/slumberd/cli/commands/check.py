@@ -226,7 +226,7 @@ def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
 
 
 def _print_valid(rules: RuleSet, found: PreviewResult | None, *, json: bool) -> None:
-    """Print that the rules have no mistakes, and what they would do if a preview was asked for."""
+    """Print that the rules have no mistakes, and their preview when there is one."""
     ids = [rule.id for rule in rules.rules]
     if json:
         previews = {} if found is None else _previews_document(found)

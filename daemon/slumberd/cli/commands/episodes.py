@@ -53,13 +53,13 @@ class LineWarning(NamedTuple):
 
 @dataclass
 class ImportTally:
-    """What became of the lines.
+    """How many lines were put and rejected, and why.
 
     Attributes:
         keep: Whether to keep all rejections and warnings, or to print the first ones at once.
         counts: The counts of the lines that were put.
         rejected: How many lines were rejected.
-        kept: The rejections, if they are kept.
+        rejections: The rejections, if they are kept.
         warned: How many warnings there are.
         warnings: The warnings, if they are kept.
     """
@@ -67,7 +67,7 @@ class ImportTally:
     keep: bool
     counts: PutCounts = field(default_factory=PutCounts)
     rejected: int = 0
-    kept: list[Rejection] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
     warned: int = 0
     warnings: list[LineWarning] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class ImportTally:
     def reject(self, rejections: Sequence[Rejection]) -> None:
         """Print or keep the rejections of lines."""
         if self.keep:
-            self.kept.extend(rejections)
+            self.rejections.extend(rejections)
         else:
             for rejection in rejections[: max(0, MOST_PRINTED - self.rejected)]:
                 say(f"line {rejection.line}: {rejection.reason}")
@@ -138,7 +138,7 @@ def import_(
 
 def _print_tally(tally: ImportTally) -> None:
     if tally.keep:
-        rejected = [rejection._asdict() for rejection in tally.kept]
+        rejected = [rejection._asdict() for rejection in tally.rejections]
         warnings = [warning._asdict() for warning in tally.warnings]
         print_json({**tally.counts._asdict(), "rejected": rejected, "warnings": warnings})
         return
@@ -174,7 +174,7 @@ def batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 async def put_lines(put_many: PutMany, lines: Sequence[Line], tally: ImportTally) -> None:
-    """Put lines in order, and record in the tally what became of each.
+    """Put lines in order, and record in the tally the result of each.
 
     Args:
         put_many: Puts episodes in one transaction.

@@ -34,7 +34,7 @@ def fire(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Fire rules now, whatever their cadence, and show what became of what they read.
+    """Fire rules now, whatever their cadence, and show the outcome of what they read.
 
     The daemon fires them when it runs; else this process does, under the same lock. The log lines
     of the deltas go where those of the daemon go.

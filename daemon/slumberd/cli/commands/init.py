@@ -53,7 +53,7 @@ Next:
   export SLUMBERD_CONFIG={config}
   slumberd test                  # the test of the rule
   slumberd import FILE.jsonl     # episodes, a JSON object a line
-  slumberd fire --all            # by hand; `slumberd run` is the daemon
+  slumberd fire --all            # fire now; `slumberd run` is the daemon
   slumberd facts
 """
 

@@ -126,11 +126,11 @@ def upcoming(
         raise UsageError("name rules, or give --cron and perhaps --timezone, not both")
     settings, now = settings_of(config, state_dir), SystemClock().now()
     if cron:
-        found = [_of_expression(cron, timezone or settings.timezone, now, count)]
+        found = [_outlook_of_expression(cron, timezone or settings.timezone, now, count)]
     else:
-        answer = _in_force(settings)
-        chosen = _chosen(answer["rules"], rules or [])
-        found = list(outlooks(chosen, answer["timezone"], now, count))
+        answer = _load_rules(settings)
+        selected = _select_rules(answer["rules"], rules or [])
+        found = list(outlooks(selected, answer["timezone"], now, count))
     if json:
         print_json_lines(outlook.document() for outlook in found)
     else:
@@ -138,14 +138,14 @@ def upcoming(
             outlook.print()
 
 
-def _of_expression(expression: str, timezone: str, now: datetime, count: int) -> Outlook:
+def _outlook_of_expression(expression: str, timezone: str, now: datetime, count: int) -> Outlook:
     try:
         return _outlook(_NO_RULE, Cron(expression, timezone), timezone, now, count)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
-def _in_force(settings: Settings) -> Answer:
+def _load_rules(settings: Settings) -> Answer:
     """Return the rules of the running daemon, or those of the files when no daemon runs.
 
     Raises:
@@ -161,7 +161,7 @@ def _in_force(settings: Settings) -> Answer:
     return found
 
 
-def _chosen(rules: Sequence[Scheduled], ids: Sequence[str]) -> list[Scheduled]:
+def _select_rules(rules: Sequence[Scheduled], ids: Sequence[str]) -> list[Scheduled]:
     """Return the rules of these ids, in their order; without ids, the enabled rules."""
     known = {rule["id"]: rule for rule in rules}
     if unknown := [id for id in ids if id not in known]:

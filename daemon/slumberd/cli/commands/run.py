@@ -90,7 +90,7 @@ def _run(daemon: Daemon, logs: DaemonLogs) -> None:
     try:
         run_until(install_handlers, daemon)
     except Exception as error:
-        # The log must hold the reason: standard error may lead nowhere.
+        # The log must hold the reason: standard error may be discarded.
         _log_failure(error)
         raise
 

@@ -64,12 +64,12 @@ def doctor(
     if kinds:
         _print_kinds(json=json)
         return
-    checkup = examine(config, state_dir, seconds=None if deep else QUICK_SECONDS)
+    report = examine(config, state_dir, seconds=None if deep else QUICK_SECONDS)
     if json:
-        print_json(_checkup_document(checkup))
+        print_json(_report_document(report))
     else:
-        _print_checkup(checkup)
-    if checkup.findings:
+        _print_report(report)
+    if report.findings:
         raise typer.Exit(PROBLEMS)
 
 
@@ -146,22 +146,22 @@ def _print_kinds(*, json: bool) -> None:
         print_table(("id", "severity", "well when"), ((id, *kind) for id, kind in KINDS.items()))
 
 
-def _checkup_document(checkup: DoctorReport) -> dict[str, object]:
+def _report_document(report: DoctorReport) -> dict[str, object]:
     return {
-        "ok": not checkup.findings,
-        "findings": [finding.document() for finding in checkup.findings],
-        "unfinished": list(checkup.unfinished),
+        "ok": not report.findings,
+        "findings": [finding.document() for finding in report.findings],
+        "unfinished": list(report.unfinished),
     }
 
 
-def _print_checkup(checkup: DoctorReport) -> None:
-    for finding in checkup.findings:
+def _print_report(report: DoctorReport) -> None:
+    for finding in report.findings:
         print(f"{finding.severity:8} {finding.id}  {cell(finding.subject)}")
         print(f"         {cell(finding.problem)}")
         print(f"         remedy: {cell(finding.remedy)}")
-    for check in checkup.unfinished:
+    for check in report.unfinished:
         say(f"not finished in time: {cell(check)}; `slumberd doctor --deep` finishes it")
-    count = len(checkup.findings)
+    count = len(report.findings)
     print(plural(count, "finding") if count else "nothing found")
 
 
@@ -226,7 +226,10 @@ def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
     silent = any(finding.id == "daemon.silent" for finding in findings)
     found = find_urgent(context)
     # A daemon that does not answer is not down: one finding is enough.
-    return [*findings, *(kept for kept in found if not (silent and kept.id == "daemon.down"))]
+    return [
+        *findings,
+        *(finding for finding in found if not (silent and finding.id == "daemon.down")),
+    ]
 
 
 def _status_document(

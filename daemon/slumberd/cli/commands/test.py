@@ -144,13 +144,13 @@ def _reasons(verdict: Verdict, finding: Finding) -> Iterator[str]:
 
 def _reason(verdict: Verdict, decision: Decision) -> str:
     why = ": ".join(filter(None, (decision.reason, decision.detail)))
-    became = decision.outcome + (f" ({printable(why)})" if why else "")
+    outcome = decision.outcome + (f" ({printable(why)})" if why else "")
     where = "" if decision.channel == FACTS else f" in {decision.channel}"
     episode_id = printable(episode_id_of(decision.fact_id))
-    outcome = f"{episode_id} under {decision.rule_id}{where}: {became}"
+    sentence = f"{episode_id} under {decision.rule_id}{where}: {outcome}"
     if decision.outcome == "quarantined":  # the remedy needs a real store
-        return outcome
-    return f"{outcome}; {_remedy(verdict, decision)}"
+        return sentence
+    return f"{sentence}; {_remedy(verdict, decision)}"
 
 
 def _remedy(verdict: Verdict, decision: Decision) -> str:

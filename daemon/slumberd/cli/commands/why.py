@@ -1,4 +1,4 @@
-"""`slumberd why` and `slumberd why-not`: explain a fact, and what became of an episode."""
+"""`slumberd why` and `slumberd why-not`: explain a fact, and the outcome of an episode."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def why(
 
     The command shows its lineage, the episodes that it comes from, and the firings that promoted
     it. Of each firing it shows the rule, the rule's content hash at that time, the instant, what
-    triggered it, and who asked for it. It also shows what the fact replaced, and what replaced or
+    triggered it, and who requested it. It also shows what the fact replaced, and what replaced or
     deleted the fact.
     """
     settings = settings_of(config, state_dir)
@@ -71,7 +71,7 @@ def why_not(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show what became of an episode under every rule, and what would change that.
+    """Show the outcome of an episode under every rule, and what would change it.
 
     pending: the rule has not read its newest version. filtered: the rule's filter does not select
     it. forgotten: its scope was erased. skipped: the rule has no row about it, whatever its filter
@@ -122,11 +122,11 @@ async def _read_newest(
 
 
 class _Outcome(NamedTuple):
-    """What became of an episode.
+    """The outcome of an episode.
 
     Attributes:
         version: Its newest version; None when memory.db no longer has it.
-        decisions: What became of it, by rule and channel.
+        decisions: The outcome, by rule and channel.
         held: The batches that await approval, by rule.
     """
 
