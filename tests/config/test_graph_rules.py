@@ -176,5 +176,5 @@ def test_hash_of_a_graph_rule_covers_every_key(tmp_path: Path) -> None:
         team.model_copy(update={key: "other"}) for key in ("filter_cypher", "user", "agent", "id")
     ]
 
-    assert len({changed.content_hash for changed in (team, *others)}) == 5
+    assert len({variant.content_hash for variant in (team, *others)}) == 5
     assert isinstance(team, ConsolidationRule)

@@ -163,7 +163,7 @@ def test_reader_stops_after_too_many_unquoted_values(tmp_path: Path) -> None:
 def test_reader_reports_a_repeated_key_once(tmp_path: Path) -> None:
     document = _read(tmp_path, "a: {b: {c: 1}}\na: {b: {c: 2, c: 3}}\n")
 
-    assert [found[:2] for found in _mistakes_of(document)] == [(2, 1), (2, 15)]
+    assert [mistake[:2] for mistake in _mistakes_of(document)] == [(2, 1), (2, 15)]
 
 
 def test_reader_keeps_the_first_of_two_equal_keys(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",), low
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    """Return a site without problems: one rule, which has fired, on a machine without systemd."""
+    """Return an installation without problems: a rule has fired, and systemd is absent."""
     monkeypatch.setattr("slumberd.diagnostics.host_checks.LOW_BYTES", 1)
     monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
     site = Installation(tmp_path)
@@ -118,7 +118,7 @@ def test_doctor_prints_id_and_remedy_of_a_finding(site: Installation) -> None:
     assert shown.endswith("1 finding\n")
 
 
-def test_list_names_every_kind() -> None:
+def test_doctor_list_prints_every_kind_of_finding() -> None:
     shown = called("doctor", "--list").stdout
 
     assert all(f"\n{id} " in shown for id in KINDS)
@@ -284,7 +284,7 @@ def test_doctor_lists_a_retraction_that_covers_nothing(site: Installation) -> No
 
 
 def declare(site: Installation, predicate: str) -> None:
-    """Let another program write a fact on Ada and coffee."""
+    """Write a declared fact about Ada and coffee, as another program would."""
     payload = json.dumps({"subject": "ada", "predicate": predicate, "object": "coffee"})
     sql(
         site.state / "facts.db",
@@ -356,7 +356,7 @@ def test_status_shows_what_is_pending_the_last_firing_and_the_next_instant(
     assert footprint(site) == before
 
 
-def test_status_shows_the_rules_that_need_attention_of_many(site: Installation) -> None:
+def test_status_of_many_rules_shows_only_those_that_need_attention(site: Installation) -> None:
     many = "".join(
         f"  - {{id: r{number:02}, cadence: {{every: 9}}, when_filter: '', then_emits: [facts]}}\n"
         for number in range(40)
@@ -373,7 +373,7 @@ def test_status_shows_the_rules_that_need_attention_of_many(site: Installation) 
 @contextmanager
 def silent_daemon(directory: Path) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as listening:
-        # A path of a socket has 107 bytes; this one is short, however deep the directory lies.
+        # The path of a socket may have 107 bytes; this path is short in every directory.
         folder = os.open(directory, os.O_PATH)
         listening.bind(f"/proc/self/fd/{folder}/control.sock")
         os.close(folder)
@@ -381,7 +381,7 @@ def silent_daemon(directory: Path) -> Iterator[None]:
         yield
 
 
-def test_daemon_that_does_not_answer_is_not_waited_for(site: Installation) -> None:
+def test_status_does_not_wait_for_a_daemon_that_does_not_answer(site: Installation) -> None:
     with silent_daemon(site.state):
         daemon, (finding,) = ask_daemon(site.state, seconds=0.05)
 
@@ -511,7 +511,7 @@ def test_doctor_finds_an_unwritable_textfile(site: Installation) -> None:
 
 @contextmanager
 def in_the_open(name: str) -> Iterator[Path]:
-    """Yield a file that every user can open, wherever the directory of tests is."""
+    """Yield a file in a directory that every user can enter."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         file = Path(folder, name)
@@ -522,7 +522,7 @@ def in_the_open(name: str) -> Iterator[Path]:
 STRANGER = Account("stranger", 54_321, frozenset({54_321}))
 
 
-def test_user_who_may_read_is_not_barred() -> None:
+def test_user_with_permission_can_read() -> None:
     with in_the_open("rules.yaml") as file:
         assert STRANGER.barred(file) is None
         file.chmod(0)
@@ -566,7 +566,7 @@ def test_user_cannot_read_below_a_closed_directory() -> None:
         assert STRANGER.barred(file) == file.parent
 
 
-def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> None:
+def test_doctor_finds_a_unit_user_that_cannot_read_rules(tmp_path: Path) -> None:
     units, state = tmp_path / "units", Path("/var/lib/slumberd")
     (units / "slumberd.service.d").mkdir(parents=True)
     (units / "slumberd.service").write_text("[Service]\nUser=no-such-user\n#User=root\n")
@@ -585,7 +585,9 @@ def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> Non
         assert well == []
         assert finding.problem == "user 'nobody', whom the unit runs as, cannot read it"
         assert finding.remedy.startswith(f"run `chmod o+rX {file}`")
-        assert list(check_unit_user(machine, tmp_path, [file])) == [], "is not the unit's"
+        assert list(check_unit_user(machine, tmp_path, [file])) == [], (
+            "the unit does not use this directory"
+        )
 
 
 def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
