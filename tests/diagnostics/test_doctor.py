@@ -49,7 +49,6 @@ QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",), low
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     """Return an installation without problems: a rule has fired, and systemd is absent."""
-    monkeypatch.setattr("slumberd.diagnostics.host_checks.LOW_BYTES", 1)
     monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
     site = Installation(tmp_path)
     site.put(TEA)
@@ -591,7 +590,7 @@ def test_doctor_finds_a_unit_user_that_cannot_read_rules(tmp_path: Path) -> None
 
 
 def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
-    assert ids_of(check_disk_space(tmp_path, 10**18, Machine())) == ["disk.low"]
+    assert ids_of(check_disk_space(tmp_path, 10**18, QUIET)) == ["disk.low"]
     assert ids_of(check_time_zones(["Mars/Olympus"])) == ["timezone.missing"]
     assert ids_of(check_time_zones(["Asia/Tokyo"])) == []
 
