@@ -523,13 +523,13 @@ STRANGER = Account("stranger", 54_321, frozenset({54_321}))
 
 def test_user_with_permission_can_read() -> None:
     with in_the_open("rules.yaml") as file:
-        assert STRANGER.barred(file) is None
+        assert STRANGER.find_blocked_path(file) is None
         file.chmod(0)
-        assert Account("root", 0, frozenset()).barred(file) is None
+        assert Account("root", 0, frozenset()).find_blocked_path(file) is None
 
 
 @pytest.mark.parametrize(
-    ("mode", "account", "barred"),
+    ("mode", "account", "blocked"),
     [
         pytest.param(0o640, STRANGER, True, id="a file for others"),
         pytest.param(
@@ -549,20 +549,20 @@ def test_user_with_permission_can_read() -> None:
     ],
 )
 def test_user_reads_as_owner_as_group_or_as_other(
-    mode: int, account: Account, *, barred: bool
+    mode: int, account: Account, *, blocked: bool
 ) -> None:
     with in_the_open("rules.yaml") as file:
         os.chown(file, account.uid if os.getuid() == 0 and account.uid == 1 else -1, -1)
         file.chmod(mode)
 
-        assert account.barred(file) == (file if barred else None)
+        assert account.find_blocked_path(file) == (file if blocked else None)
 
 
 def test_user_cannot_read_below_a_closed_directory() -> None:
     with in_the_open("rules.yaml") as file:
         file.parent.chmod(0o700)
 
-        assert STRANGER.barred(file) == file.parent
+        assert STRANGER.find_blocked_path(file) == file.parent
 
 
 def test_doctor_finds_a_unit_user_that_cannot_read_rules(tmp_path: Path) -> None:

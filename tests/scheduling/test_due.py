@@ -20,9 +20,9 @@ from slumberd.scheduling.due import (
     due_every,
     in_due_order,
     is_cut_short,
-    is_held_back,
     may_be_due,
-    set_back,
+    must_wait,
+    next_retry_state,
     why_skipped,
 )
 from tests.support.builders import START, at
@@ -155,13 +155,13 @@ def test_due_order_does_not_depend_on_the_input_order(dues: list[Due]) -> None:
 
 
 def test_pauses_grow_until_retries_are_used_up() -> None:
-    setbacks = [set_back(pending(1), None, now=0.0)]
+    states = [next_retry_state(pending(1), None, now=0.0)]
     for _ in BACKOFF_SECONDS:
-        setbacks.append(set_back(pending(1), setbacks[-1], now=0.0))
+        states.append(next_retry_state(pending(1), states[-1], now=0.0))
 
-    pauses = [setback.retry_at for setback in setbacks]
+    pauses = [state.retry_at for state in states]
 
-    assert [setback.failures for setback in setbacks] == [1, 2, 3, 4]
+    assert [state.failures for state in states] == [1, 2, 3, 4]
     assert pauses == [
         pytest.approx(1, rel=0.2),
         pytest.approx(5, rel=0.2),
@@ -171,27 +171,29 @@ def test_pauses_grow_until_retries_are_used_up() -> None:
 
 
 def test_rules_that_fail_together_retry_at_different_times() -> None:
-    retries = {set_back(pending(1, rule_id=f"r{n}"), None, now=0.0).retry_at for n in range(20)}
+    retries = {
+        next_retry_state(pending(1, rule_id=f"r{n}"), None, now=0.0).retry_at for n in range(20)
+    }
 
     assert len(retries) == 20
 
 
 def test_failure_at_the_next_due_instant_restarts_the_pauses() -> None:
-    setback = set_back(pending(1), None, now=0.0)
+    state = next_retry_state(pending(1), None, now=0.0)
     for _ in BACKOFF_SECONDS:
-        setback = set_back(pending(1), setback, now=0.0)
+        state = next_retry_state(pending(1), state, now=0.0)
 
-    again = set_back(pending(2), setback, now=0.0)
+    again = next_retry_state(pending(2), state, now=0.0)
 
     assert again.failures == 1
     assert again.retry_at is not None
 
 
 def test_failed_rule_waits_until_its_pause_is_over() -> None:
-    setback = set_back(pending(10), None, now=100.0)
+    state = next_retry_state(pending(10), None, now=100.0)
 
-    assert is_held_back(pending(99), setback, Every(10), now=100.7)
-    assert not is_held_back(pending(10), setback, Every(10), now=101.3)
+    assert must_wait(pending(99), state, Every(10), now=100.7)
+    assert not must_wait(pending(10), state, Every(10), now=101.3)
 
 
 @pytest.mark.parametrize(
@@ -203,20 +205,20 @@ def test_failed_rule_waits_until_its_pause_is_over() -> None:
     ],
 )
 def test_counting_rule_without_retries_waits_for_a_full_count(newest: int, held: bool) -> None:
-    setback = set_back(pending(10), None, now=0.0)
+    state = next_retry_state(pending(10), None, now=0.0)
     for _ in BACKOFF_SECONDS:
-        setback = set_back(pending(10), setback, now=0.0)
+        state = next_retry_state(pending(10), state, now=0.0)
 
-    assert is_held_back(pending(newest), setback, Every(10), now=9e9) is held
+    assert must_wait(pending(newest), state, Every(10), now=9e9) is held
 
 
 @pytest.mark.parametrize(("instant", "held"), [(10, True), (70, False)])
 def test_cron_rule_without_retries_waits_for_its_next_instant(instant: int, held: bool) -> None:
-    setback = set_back(passed(10), None, now=0.0)
+    state = next_retry_state(passed(10), None, now=0.0)
     for _ in BACKOFF_SECONDS:
-        setback = set_back(passed(10), setback, now=0.0)
+        state = next_retry_state(passed(10), state, now=0.0)
 
-    assert is_held_back(passed(instant), setback, DAILY, now=9e9) is held
+    assert must_wait(passed(instant), state, DAILY, now=9e9) is held
 
 
 def test_rule_does_not_fire_again_for_a_served_instant() -> None:
@@ -256,7 +258,7 @@ def test_recovered_rule_restarts_with_the_shortest_pause(how: str) -> None:
     retries.record_failure(pending(1), monotonic=0.0)
     retries.record_failure(pending(1), monotonic=0.0)
 
-    retries.record_success(pending(1)) if how == "succeeded" else retries.forget("r1")
+    retries.record_success(pending(1)) if how == "succeeded" else retries.remove("r1")
 
     assert retries.record_failure(pending(2), monotonic=0.0).failures == 1
 
@@ -273,7 +275,7 @@ def test_removed_rule_may_fire_again_for_the_same_instant() -> None:
     retries.record_success(due)
     assert not retries.allows(due, DAILY, monotonic=0)
 
-    retries.forget(due.rule_id)
+    retries.remove(due.rule_id)
 
     assert retries.allows(due, DAILY, monotonic=0)
 
@@ -282,7 +284,7 @@ def test_failure_after_removal_counts_as_the_first() -> None:
     retries, due = RetryTracker(), passed(10)
     retries.record_failure(due, monotonic=0)
 
-    retries.forget(due.rule_id)
+    retries.remove(due.rule_id)
 
     assert retries.allows(due, DAILY, monotonic=0)
     assert retries.record_failure(due, monotonic=0).failures == 1
