@@ -167,7 +167,7 @@ def test_disabled_graph_rule_needs_neither_graph_nor_extra(
 ) -> None:
     rules = _load(tmp_path, TEAM + "    enabled: false\n", check)
 
-    assert [given_rule.enabled for given_rule in rules.rules] == [False]
+    assert [each.enabled for each in rules.rules] == [False]
 
 
 def test_hash_of_a_graph_rule_covers_every_key(tmp_path: Path) -> None:

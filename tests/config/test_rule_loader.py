@@ -427,19 +427,19 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
             "every: 5",
             "cron: ",
             "3:20: rules[0].cadence.cron: a value is needed here; without one, leave out the key",
-            id="cron of nothing",
+            id="empty cron expression",
         ),
         pytest.param(
             "cadence: {every: 5}",
             "every: 5",
             "3:5: rules[0].every: unknown key 'every'; it belongs under 'cadence'",
-            id="cadence's key one level up",
+            id="key of the cadence one level up",
         ),
         pytest.param(
             "then_emits:",
             "emits:",
             "5:5: rules[0].emits: unknown key 'emits'; did you mean 'then_emits'?",
-            id="half of a key",
+            id="half a key",
         ),
         pytest.param(
             "then_emits",
@@ -457,13 +457,13 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
             "rules:\n  - id: tea",
             "id: tea\nrules:\n  - id: tea",
             "1:1: id: unknown key 'id'; it belongs under 'rules'",
-            id="key of a rule beside the rules",
+            id="key of a rule outside of the rules",
         ),
         pytest.param(
             'when_filter: ""',
             "when_filter:",
             '4:17: rules[0].when_filter: text is needed, not null; write "" for an empty one',
-            id="filter of nothing",
+            id="null as filter",
         ),
         pytest.param(
             "[facts]",
@@ -727,23 +727,29 @@ _NAMES = ("user", "subject", "predicate", "object", "confidence", "intent")
     ("row", "chosen_by"),
     [
         pytest.param(
-            ("alice", "alice", "lives_in", "Oslo", 1.0, None), {"profile", "nightly"}, id="herself"
+            ("alice", "alice", "lives_in", "Oslo", 1.0, None),
+            {"profile", "nightly"},
+            id="statement about the user",
         ),
         pytest.param(
             ("alice", "bob", "prefers_tea", "green", 0.9, None),
             {"preferences", "nightly"},
-            id="sure taste",
+            id="confident preference",
         ),
         pytest.param(
             ("alice", "bob", "likes", "tea", 1.0, None),
             {"preferences", "nightly"},
-            id="taste without confidence has 1",
+            id="preference without confidence has 1",
         ),
-        pytest.param(("alice", "bob", "likes", "tea", 0.2, None), {"nightly"}, id="unsure taste"),
+        pytest.param(
+            ("alice", "bob", "likes", "tea", 0.2, None),
+            {"nightly"},
+            id="preference with low confidence",
+        ),
         pytest.param(
             ("alice", "bob", "likes", "tea", 0.2, "delete"),
             {"preferences", "nightly"},
-            id="delete of a taste",
+            id="delete of a preference",
         ),
         pytest.param(
             ("alice", None, None, None, None, "delete"), {"nightly"}, id="delete by episode id"

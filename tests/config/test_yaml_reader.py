@@ -98,7 +98,7 @@ def test_byte_order_mark_is_skipped(tmp_path: Path) -> None:
         pytest.param("2026-01-01", "is a date", id="date"),
         pytest.param("9" * 19, "more digits than", id="too many digits"),
         pytest.param("a\u200bb", "an invisible character", id="zero width space"),
-        pytest.param("a\u00a0b", "a space that YAML does not know", id="space that does not break"),
+        pytest.param("a\u00a0b", "a space that YAML does not know", id="non-breaking space"),
     ],
 )
 def test_reader_refuses_an_ambiguous_plain_word(tmp_path: Path, word: str, remedy: str) -> None:
@@ -327,7 +327,7 @@ def test_link_is_read_when_no_directory_limits_it(tmp_path: Path) -> None:
     ("mode", "by_root", "refused"),
     [
         pytest.param(0o666, True, True, id="everybody may write"),
-        pytest.param(0o602, True, True, id="everybody but the group"),
+        pytest.param(0o602, True, True, id="everybody except the group may write"),
         pytest.param(0o664, True, False, id="the group may write"),
         pytest.param(0o666, False, False, id="read by another user"),
     ],

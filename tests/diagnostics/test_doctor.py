@@ -238,7 +238,7 @@ OTHER_VERSIONS = [
         "UPDATE slumberd_schema SET version = 99",
         "was written by a newer slumberd (ledger 99, ours is 2)",
         "use that slumberd, or a newer one",
-        id="facts of a newer one",
+        id="facts of a newer version",
     ),
 ]
 
@@ -268,9 +268,9 @@ def test_doctor_finds_episodes_that_no_rule_could_read(site: Installation) -> No
 
 def test_doctor_lists_a_retraction_that_covers_nothing(site: Installation) -> None:
     early = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
-    late = {"intent": "delete", "replaces": "e9", "predicate": "likes"}
+    metadata = {"intent": "delete", "replaces": "e9", "predicate": "likes"}
     site.put(triple("e0", "ada", "likes", "x", timestamp=at(0), metadata=early))
-    site.put(triple("e8", "ada", "likes", "x", timestamp=at(8), metadata=late))
+    site.put(triple("e8", "ada", "likes", "x", timestamp=at(8), metadata=metadata))
     site.call("fire", "--all")
     site.put(triple("e9", "ada", "likes", "rum", timestamp=at(7)))
     site.call("fire", "--all")
@@ -457,14 +457,14 @@ def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Installation) ->
     rules, now = rules_of(settings), SystemClock().now()
     daemon = {"rules_hash": rules.content_hash, "uptime_seconds": 9e9}
 
-    def late(minutes: int) -> list[str]:
+    def late_rules(minutes: int) -> list[str]:
         when = now + timedelta(minutes=minutes)
         context = DoctorContext(settings, rules, None, daemon, when, QUIET)
         findings = run_checks(context).findings
         return [finding.subject for finding in findings if finding.id == "rule.late"]
 
-    assert late(5) == []
-    assert late(15) == ["rule profile"]
+    assert late_rules(5) == []
+    assert late_rules(15) == ["rule profile"]
 
 
 def ids_of(findings: Iterable[Finding]) -> list[str]:
@@ -531,7 +531,7 @@ def test_user_with_permission_can_read() -> None:
 @pytest.mark.parametrize(
     ("mode", "account", "blocked"),
     [
-        pytest.param(0o640, STRANGER, True, id="a file for others"),
+        pytest.param(0o640, STRANGER, True, id="a file closed to others"),
         pytest.param(
             0o640,
             replace(STRANGER, groups=frozenset({os.getgid()})),
@@ -542,10 +542,12 @@ def test_user_with_permission_can_read() -> None:
             0o604,
             replace(STRANGER, groups=frozenset({os.getgid()})),
             True,
-            id="a file not for its group",
+            id="a file closed to its group",
         ),
         pytest.param(0o400, replace(STRANGER, uid=os.getuid() or 1), False, id="a file of its own"),
-        pytest.param(0o044, replace(STRANGER, uid=os.getuid() or 1), True, id="not even its own"),
+        pytest.param(
+            0o044, replace(STRANGER, uid=os.getuid() or 1), True, id="not readable for its owner"
+        ),
     ],
 )
 def test_user_reads_as_owner_as_group_or_as_other(

@@ -32,10 +32,10 @@ EPISODES = statements("episodes")
 def store(*episodes: Episode, afterwards: str = "") -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute(EPISODES["create_table"])
-        for given_episode in episodes:
+        for each in episodes:
             row = encode(
-                given_episode,
-                Scope(given_episode.user, given_episode.session, given_episode.agent),
+                each,
+                Scope(each.user, each.session, each.agent),
                 operation="put",
             )
             connection.execute(EPISODES["insert"], row)
@@ -48,8 +48,8 @@ def run_filter(
     fragment: str, *episodes: Episode, mismatch: ScopeMismatch = "quarantine", seconds: float = 5
 ) -> Verdict:
     with store(*episodes) as connection:
-        judge = Filter("r1", fragment, mismatch=mismatch, seconds=seconds)
-        return judge.select(connection, range(1, len(episodes) + 1))
+        row_filter = Filter("r1", fragment, mismatch=mismatch, seconds=seconds)
+        return row_filter.select(connection, range(1, len(episodes) + 1))
 
 
 def selected(fragment: str) -> str:

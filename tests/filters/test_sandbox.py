@@ -45,7 +45,7 @@ def target() -> Iterator[FilterTarget]:
 
 
 @pytest.fixture(scope="module")
-def context() -> Iterator[FilterTarget]:
+def unlimited_target() -> Iterator[FilterTarget]:
     """Return a target with a long deadline, so that only the tokenizer limits the time."""
     target = FilterTarget(overrun=60)
     yield target
@@ -95,11 +95,11 @@ def check_touches_nothing_else(target: FilterTarget, fragment: str) -> None:
 
 @pytest.mark.parametrize("fragment", [*HOSTILE, *BROKEN])
 def test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows(
-    fragment: str, context: FilterTarget, monkeypatch: pytest.MonkeyPatch
+    fragment: str, unlimited_target: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
-    check_touches_nothing_else(context, fragment)
+    check_touches_nothing_else(unlimited_target, fragment)
 
 
 @pytest.mark.parametrize("fragment", HOSTILE)

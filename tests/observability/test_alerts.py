@@ -186,7 +186,7 @@ def test_heartbeat_alert_names_only_the_dead_host() -> None:
 
 
 def test_lagging_alert_waits_for_its_duration() -> None:
-    late = beats(range(9), late_seconds=901.0)
+    lagging = beats(range(9), late_seconds=901.0)
 
-    assert fired("SlumberdLagging", late, 9) == []
-    assert fired("SlumberdLagging", [*late, *beats([9, 10], late_seconds=901.0)], 10)
+    assert fired("SlumberdLagging", lagging, 9) == []
+    assert fired("SlumberdLagging", [*lagging, *beats([9, 10], late_seconds=901.0)], 10)

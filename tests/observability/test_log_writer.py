@@ -183,7 +183,7 @@ def test_delta_lines_that_wait_for_a_reader_are_queued_once(reader: Reader) -> N
     assert len(reader.lines) == 100, "and not three times as many"
 
 
-class Late:
+class SlowOutput:
     """A writer that does not finish its first request until a test says so."""
 
     dropped = 0
@@ -201,15 +201,15 @@ class Late:
 
 
 def test_delta_lines_that_were_written_late_are_not_written_again() -> None:
-    late = Late()
-    deltas = DeltaLines(late, level="info", now=_now, render=json_line)
+    output = SlowOutput()
+    deltas = DeltaLines(output, level="info", now=_now, render=json_line)
     with pytest.raises(TimeoutError):
         deltas.applied([_record(1), _record(2)])
-    late.requests[0][0].done = True
+    output.requests[0][0].done = True
 
     deltas.applied([_record(1), _record(2), _record(3)])
 
-    written = b"".join(lines for _, lines in late.requests).splitlines()
+    written = b"".join(lines for _, lines in output.requests).splitlines()
     assert [orjson.loads(line)["seq"] for line in written] == [1, 2, 3]
 
 

@@ -54,7 +54,9 @@ def value(query: str, *entries: Entry, now: float = 300) -> dict[str, float]:
         pytest.param('max(max_over_time({job="s"} | json none | unwrap none [1h]))', {}, id="null"),
         pytest.param('sum(count_over_time({job="s", host!="a"}[1h]))', {}, id="unequal"),
         pytest.param('sum(count_over_time({event=~"be.t|x"}[1h]))', {"": 5}, id="pattern"),
-        pytest.param('sum(count_over_time({event=~"be"}[1h]))', {}, id="a pattern is of the whole"),
+        pytest.param(
+            'sum(count_over_time({event=~"be"}[1h]))', {}, id="a pattern matches the whole value"
+        ),
         pytest.param('absent_over_time({job="s", host=~".+"}[1h])', {}, id="not absent"),
         pytest.param('absent_over_time({job="t", host=~".+"}[1h])', {"t": 1}, id="absent"),
     ],

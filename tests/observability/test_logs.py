@@ -431,7 +431,7 @@ def test_console_lines_of_deltas_and_firings_are_short(stream: io.BytesIO) -> No
     ]
 
 
-class _Choosy(io.RawIOBase):
+class LimitedStream(io.RawIOBase):
     """A stream that accepts a given number of bytes in each write, or fails."""
 
     def __init__(self, *takes: int | OSError) -> None:
@@ -446,12 +446,12 @@ class _Choosy(io.RawIOBase):
         return min(take, len(data))
 
 
-def _sink(stream: _Choosy) -> LineStream:
+def _sink(stream: LimitedStream) -> LineStream:
     return LineStream(cast("Any", stream))
 
 
 def test_lines_of_a_batch_are_one_write() -> None:
-    stream = _Choosy()
+    stream = LimitedStream()
     log = DeltaLines(_sink(stream), level="info", now=_now, render=json_line)
     stream.takes = [10**6, OSError(28, "a second write")]
 
@@ -461,7 +461,7 @@ def test_lines_of_a_batch_are_one_write() -> None:
 
 
 def test_short_write_is_continued_to_the_end() -> None:
-    stream = _Choosy(1, 3)
+    stream = LimitedStream(1, 3)
 
     _sink(stream).write(b"first line\n")
 
@@ -469,7 +469,7 @@ def test_short_write_is_continued_to_the_end() -> None:
 
 
 def test_line_after_a_partial_write_starts_on_a_new_line() -> None:
-    stream = _Choosy(4, OSError(28, "full"), OSError(28, "full"))
+    stream = LimitedStream(4, OSError(28, "full"), OSError(28, "full"))
     sink = _sink(stream)
 
     written = [sink.write(b"a line\n") for _ in range(4)]
@@ -479,7 +479,7 @@ def test_line_after_a_partial_write_starts_on_a_new_line() -> None:
 
 
 def test_line_after_a_failed_write_leaves_no_empty_line() -> None:
-    stream = _Choosy(OSError(28, "full"))
+    stream = LimitedStream(OSError(28, "full"))
     sink = _sink(stream)
 
     with pytest.raises(OSError, match="full"):
@@ -490,7 +490,7 @@ def test_line_after_a_failed_write_leaves_no_empty_line() -> None:
 
 
 def test_failed_write_of_delta_lines_raises() -> None:
-    stream = _Choosy(OSError(28, "full"))
+    stream = LimitedStream(OSError(28, "full"))
     log = DeltaLines(_sink(stream), level="info", now=_now, render=json_line)
 
     with pytest.raises(OSError, match="full"):
@@ -498,7 +498,7 @@ def test_failed_write_of_delta_lines_raises() -> None:
 
 
 def test_failed_write_of_an_event_raises_nothing() -> None:
-    stream = _Choosy(OSError(32, "gone"))
+    stream = LimitedStream(OSError(32, "gone"))
     configure("json", "info", cast("Any", stream), terminal=False, now=_now)
 
     structlog.get_logger().info("rule.loaded")

@@ -18,8 +18,8 @@ GIGABYTE = 10**9
     ("episodes", "facts", "least"),
     [
         pytest.param(64_000_000, 0, 430_000_000, id="all episodes are new"),
-        pytest.param(64_000_000, 128_000_000, 500_000_000, id="most are facts already"),
-        pytest.param(0, 0, 0, id="nothing is there"),
+        pytest.param(64_000_000, 128_000_000, 500_000_000, id="most episodes are facts already"),
+        pytest.param(0, 0, 0, id="no data"),
     ],
 )
 def test_room_for_copies_covers_the_measured_size_of_a_diff(

@@ -219,7 +219,7 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
             "{id: e1}\n",
             "{}\n",
             "11:11: tests[0].expect.facts[0]: no key is set; a fact needs at least one,",
-            id="fact of nothing",
+            id="fact without keys",
         ),
         pytest.param(
             "{id: e2}",

@@ -219,7 +219,7 @@ def test_omitted_keys_are_not_compared(rules: Path) -> None:
     ("name", "named", "fired"),
     [
         pytest.param("tea.test.yaml", "", ["tea"], id="enabled rules of the file with that name"),
-        pytest.param("tea.test.yml", "", ["tea"], id="other ending"),
+        pytest.param("tea.test.yml", "", ["tea"], id="another file extension"),
         pytest.param("all.test.yaml", "", ["other", "tea"], id="enabled rules of the directory"),
         pytest.param("tea.test.yaml", "[other, asleep]", ["asleep", "other"], id="named rules"),
     ],

@@ -46,43 +46,43 @@ def test_instants_are_in_local_time() -> None:
             "30 2 * * *", "Europe/Berlin", "2026-03-27", 5,
             ["2026-03-29 02:00 the clock goes forward to 03:00;"
              " 02:30 does not exist then: fires once, at 03:00"],
-            id="left out, fixed time",
+            id="skipped, fixed time",
         ),
         pytest.param(
             "*/30 2 * * *", "Europe/Berlin", "2026-03-27", 6,
             ["2026-03-29 02:00 the clock goes forward to 03:00;"
              " 02:00 and 02:30 do not exist then: skipped"],
-            id="left out, every half hour",
+            id="skipped, every half hour",
         ),
         pytest.param(
             "30 2 * * *", "Europe/Berlin", "2026-10-24", 2,
             ["2026-10-25 03:00 the clock goes back to 02:00;"
              " 02:30 comes twice: fires the first time only"],
-            id="twice, and the last that is shown",
+            id="repeated, and the last instant shown",
         ),
         pytest.param(
             "*/20 2 * * *", "Europe/Berlin", "2026-10-24T12:00", 9,
             ["2026-10-25 03:00 the clock goes back to 02:00;"
              " 02:00, 02:20 and 02:40 come twice: fires both times"],
-            id="twice, every third of an hour",
+            id="repeated, every twenty minutes",
         ),
         pytest.param(
             "* 2 * * *", "Europe/Berlin", "2026-10-24T12:00", 9,
             ["2026-10-25 03:00 the clock goes back to 02:00;"
              " 02:00 and 59 more up to 02:59 come twice: fires both times"],
-            id="many of them",
+            id="many times",
         ),
         pytest.param(
             "0 2-3 * * *", "Europe/Berlin", "2026-03-28T12:00", 5,
             ["2026-03-29 02:00 the clock goes forward to 03:00;"
              " 02:00 does not exist then: fires once, at 03:00"],
-            id="left out, beside one that is not",
+            id="skipped, beside a time that exists",
         ),
         pytest.param(
             "0 1-3 * * *", "Europe/Berlin", "2026-10-24T12:00", 5,
             ["2026-10-25 03:00 the clock goes back to 02:00;"
              " 02:00 comes twice: fires the first time only"],
-            id="twice, between two that are not",
+            id="repeated, between two single times",
         ),
         pytest.param(
             "15 2 * * *", "Australia/Lord_Howe", "2026-10-02", 5,

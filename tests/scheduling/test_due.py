@@ -77,7 +77,7 @@ def test_rule_is_due_when_an_instant_has_just_passed() -> None:
     ("missed", "now"),
     [
         pytest.param(one_missed(10), 10 + 60.001, id="over a minute late"),
-        pytest.param(Missed(at(10), at(70), 2), 70, id="the second already"),
+        pytest.param(Missed(at(10), at(70), 2), 70, id="the second instant has passed"),
     ],
 )
 def test_missed_instants_are_caught_up_in_one_firing(missed: Missed, now: float) -> None:
@@ -107,13 +107,13 @@ HOUR = timedelta(hours=1)
     ("on_missed", "now", "since", "reason"),
     [
         pytest.param("run_once", 1_000, 500, "", id="missed"),
-        pytest.param("skip", 1_000, 500, "on_missed", id="missed, and not wanted"),
-        pytest.param("skip", 1_000, 0, "", id="late, for others took their time"),
+        pytest.param("skip", 1_000, 500, "on_missed", id="missed, and skipped by the rule"),
+        pytest.param("skip", 1_000, 0, "", id="late because other rules took long"),
         pytest.param("skip", 160, 150, "", id="a moment ago"),
         pytest.param("skip", 160.001, 150, "on_missed", id="more than a moment ago"),
         pytest.param("run_once", 3_700, 500, "", id="just within the window"),
         pytest.param("run_once", 3_700.001, 500, "catchup_window", id="beyond the window"),
-        pytest.param("run_once", 9_999, 0, "", id="beyond the window, but late only"),
+        pytest.param("run_once", 9_999, 0, "", id="beyond the window, but only late"),
     ],
 )
 def test_only_instants_before_the_daemon_was_running_are_skipped(

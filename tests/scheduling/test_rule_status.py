@@ -30,10 +30,10 @@ def status_of(rule: ConsolidationRule, progress: RuleProgress) -> RuleStatus:
 @pytest.mark.parametrize(
     ("change", "late"),
     [
-        pytest.param({}, 60.0, id="for as long as the caller knows"),
-        pytest.param({"oldest_at": at(3590)}, 10.0, id="not longer than the first is old"),
-        pytest.param({"oldest_at": at(3601)}, 60.0, id="a date in the future says nothing"),
-        pytest.param({"oldest_at": None}, 60.0, id="nor does an unreadable date"),
+        pytest.param({}, 60.0, id="the caller knows the duration"),
+        pytest.param({"oldest_at": at(3590)}, 10.0, id="limited by the age of the first version"),
+        pytest.param({"oldest_at": at(3601)}, 60.0, id="a date in the future is ignored"),
+        pytest.param({"oldest_at": None}, 60.0, id="an unreadable date is ignored"),
         pytest.param({"full_seconds": None}, 3600.0, id="the caller does not know"),
         pytest.param({"full_seconds": None, "oldest_at": None}, 0.0, id="nothing is known"),
     ],
@@ -119,9 +119,9 @@ def test_age_of_the_oldest_pending_version_is_unknown_without_pending_versions()
     ("start", "watermark", "position"),
     [
         pytest.param("beginning", 7, 7, id="begun"),
-        pytest.param("now", 7, 7, id="begun, from now"),
+        pytest.param("now", 7, 7, id="begun, starts now"),
         pytest.param("beginning", None, 0, id="new"),
-        pytest.param("now", None, None, id="new, from now"),
+        pytest.param("now", None, None, id="new, starts now"),
     ],
 )
 def test_pending_versions_start_above_the_watermark_or_the_start(

@@ -419,7 +419,7 @@ async def test_count_of_missed_instants_is_at_most_a_thousand(harness: Scheduler
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        pytest.param({"on_missed": "skip"}, "on_missed", id="missed ones are skipped"),
+        pytest.param({"on_missed": "skip"}, "on_missed", id="missed instants are skipped"),
         pytest.param({"catchup_window": "1h"}, "catchup_window", id="too long ago"),
     ],
 )
@@ -513,7 +513,10 @@ async def test_rules_fire_in_the_order_of_their_due_instants(harness: SchedulerH
 
 @pytest.mark.parametrize(
     ("own", "hour"),
-    [pytest.param(None, 2, id="the configured"), pytest.param("Asia/Tokyo", 18, id="its own")],
+    [
+        pytest.param(None, 2, id="the configured zone"),
+        pytest.param("Asia/Tokyo", 18, id="the zone of the rule"),
+    ],
 )
 async def test_cron_rule_uses_its_time_zone_or_the_configured_one(
     harness: SchedulerHarness, own: str | None, hour: int
