@@ -706,14 +706,14 @@ def test_ambiguous_key_is_reported_once_and_not_as_a_mistake_of_its_mapping(tmp_
     ]
 
 
-def _shipped() -> RuleSet:
+def _load_shipped() -> RuleSet:
     return load_rules(
         ROOT / "rules", check_filter=sandbox.check_filter, check_cron=cron.check, timezone="UTC"
     )
 
 
 def test_shipped_rules_load_and_each_file_is_named_after_its_rule() -> None:
-    rules = _shipped()
+    rules = _load_shipped()
 
     assert [rule.id for rule in rules.rules] == ["nightly", "preferences", "profile"]
     assert all(Path(source).stem == id for id, source in rules.sources.items())
@@ -765,7 +765,7 @@ def test_filters_of_shipped_rules_select_the_intended_episodes(
 
     chosen = {
         rule.id
-        for rule in _shipped().rules
+        for rule in _load_shipped().rules
         if connection.execute(
             f"SELECT 1 FROM (SELECT {values}) WHERE {rule.when_filter}", row
         ).fetchone()

@@ -1,4 +1,4 @@
-"""Strict YAML: what is read, what is refused, and where."""
+"""The YAML reader returns values with their places, or refuses a file with its mistakes."""
 
 from __future__ import annotations
 

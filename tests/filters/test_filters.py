@@ -52,7 +52,7 @@ def run_filter(
         return row_filter.select(connection, range(1, len(episodes) + 1))
 
 
-def selected(fragment: str) -> str:
+def select_ids(fragment: str) -> str:
     verdict = run_filter(fragment, *ROWS)
     assert verdict.failed == {}
     return " ".join(ROWS[rid - 1].id for rid in sorted(verdict.matched))
@@ -68,7 +68,7 @@ def test_filter_on_documented_columns_selects_the_expected_episodes(
 ) -> None:
     check_filter("r1", fragment)
 
-    assert selected(fragment) == expected
+    assert select_ids(fragment) == expected
 
 
 def test_filter_selects_the_same_episodes_under_trust_episode() -> None:

@@ -84,7 +84,7 @@ def test_invalid_filter_of_known_words_is_refused_when_sqlite_compiles_it(fragme
         check_filter("r1", fragment)
 
 
-def check_touches_nothing_else(target: FilterTarget, fragment: str) -> None:
+def check_reads_only_its_rows(target: FilterTarget, fragment: str) -> None:
     """Run a fragment; the target raises `Finding` when it reads anything but its rows.
 
     SQLite may refuse it, and so may its driver: for a NUL, a surrogate or a second statement.
@@ -99,7 +99,7 @@ def test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows(
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
-    check_touches_nothing_else(unlimited_target, fragment)
+    check_reads_only_its_rows(unlimited_target, fragment)
 
 
 @pytest.mark.parametrize("fragment", HOSTILE)

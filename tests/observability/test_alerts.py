@@ -144,7 +144,7 @@ CASES = {
 }
 
 
-def fired(name: str, entries: Sequence[Entry], minutes: float) -> list[dict[str, str]]:
+def firing_labels(name: str, entries: Sequence[Entry], minutes: float) -> list[dict[str, str]]:
     return alerts()[name].fires(entries, until=at(minutes * MINUTE).timestamp())
 
 
@@ -154,12 +154,12 @@ def test_every_alert_has_a_case_here() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_alert_fires_on_its_log(name: str) -> None:
-    assert fired(name, CASES[name].trips, CASES[name].minutes)
+    assert firing_labels(name, CASES[name].trips, CASES[name].minutes)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_alert_stays_quiet_on_a_similar_log(name: str) -> None:
-    assert fired(name, CASES[name].quiet, CASES[name].minutes) == []
+    assert firing_labels(name, CASES[name].quiet, CASES[name].minutes) == []
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -175,18 +175,20 @@ def test_logs_of_an_alert_conform_to_the_catalogue(name: str) -> None:
 def test_annotations_of_an_alert_use_its_own_labels(name: str) -> None:
     named = set(re.findall(r"\$labels\.(\w+)", " ".join(alerts()[name].annotations.values())))
 
-    for labels in fired(name, CASES[name].trips, CASES[name].minutes):
+    for labels in firing_labels(name, CASES[name].trips, CASES[name].minutes):
         assert named <= labels.keys()
 
 
 def test_heartbeat_alert_names_only_the_dead_host() -> None:
     alive = [told(minute, "daemon.heartbeat", host="bob") for minute in range(40)]
 
-    assert fired("SlumberdHeartbeatDead", [*beats(range(30)), *alive], 40) == [{"host": "ada"}]
+    assert firing_labels("SlumberdHeartbeatDead", [*beats(range(30)), *alive], 40) == [
+        {"host": "ada"}
+    ]
 
 
 def test_lagging_alert_waits_for_its_duration() -> None:
     lagging = beats(range(9), late_seconds=901.0)
 
-    assert fired("SlumberdLagging", lagging, 9) == []
-    assert fired("SlumberdLagging", [*lagging, *beats([9, 10], late_seconds=901.0)], 10)
+    assert firing_labels("SlumberdLagging", lagging, 9) == []
+    assert firing_labels("SlumberdLagging", [*lagging, *beats([9, 10], late_seconds=901.0)], 10)

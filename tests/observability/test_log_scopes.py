@@ -56,7 +56,7 @@ def given_episodes() -> list[Episode]:
     ]
 
 
-async def everything(store: SQLiteFactStore) -> list[Record]:
+async def create_rows(store: SQLiteFactStore) -> list[Record]:
     """Create ledger rows of every kind; return their records in order."""
     mine = Fact(
         id="p1", user="al/ice%", agent="rag",
@@ -82,7 +82,7 @@ def owners(records: Iterable[Record]) -> dict[int, tuple[str, str]]:
     }
 
 
-def without_an_owner(records: Iterable[Record]) -> set[int]:
+def rows_without_owner(records: Iterable[Record]) -> set[int]:
     """Return the rows that undo a quarantine; they have no owner."""
     return {
         record.seq for record in records if record.fact_id == "q1" and record.reason == "undone"
@@ -92,12 +92,12 @@ def without_an_owner(records: Iterable[Record]) -> set[int]:
 async def test_rows_contain_user_and_agent_at_commit_and_when_read_again(
     store: SQLiteFactStore,
 ) -> None:
-    records = await everything(store)
+    records = await create_rows(store)
 
     read = await store.watermarks.unlogged(limit=1_000)
 
     assert read[: len(records)] == records
-    known = {owner for seq, owner in owners(read).items() if seq not in without_an_owner(read)}
+    known = {owner for seq, owner in owners(read).items() if seq not in rows_without_owner(read)}
     assert known == {("al/ice%", "rag"), ("bob", "other"), ("bob", "rag")}
     assert {record.reason for record in records} >= {
         "known",
@@ -110,7 +110,7 @@ async def test_rows_contain_user_and_agent_at_commit_and_when_read_again(
 async def test_rows_that_are_erased_before_they_are_logged_contain_no_user(
     store: SQLiteFactStore,
 ) -> None:
-    await everything(store)
+    await create_rows(store)
 
     await store.erasures.forget(
         ScopeFilter.of("al/ice%", None, None), moment=microseconds(LATER), at=LATER, by="me",

@@ -64,14 +64,14 @@ def reader() -> Iterator[Reader]:
 
 
 def _line_writer(write: Callable[[bytes], None], patience: float = 0.0) -> LineWriter:
-    return LineWriter(write, _lost, patience_seconds=patience)
+    return LineWriter(write, _dropped_line, patience_seconds=patience)
 
 
-def _lost(lines: int) -> bytes:
+def _dropped_line(lines: int) -> bytes:
     return b"%d lost\n" % lines
 
 
-def _stalled(reader: Reader) -> LineWriter:
+def _stalled_writer(reader: Reader) -> LineWriter:
     line_writer = _line_writer(reader.write)
     line_writer.write(b"first\n")
     assert reader.writing.wait(PATIENCE_SECONDS)
@@ -88,7 +88,7 @@ def _read_all(line_writer: LineWriter, reader: Reader) -> None:
 
 
 def test_lines_are_written_in_order(reader: Reader) -> None:
-    line_writer = _stalled(reader)
+    line_writer = _stalled_writer(reader)
 
     line_writer.write(b"second\n")
     line_writer.write(b"third\n", must=True)
@@ -99,7 +99,7 @@ def test_lines_are_written_in_order(reader: Reader) -> None:
 
 
 def test_lines_without_room_are_counted_and_reported(reader: Reader) -> None:
-    line_writer, big = _stalled(reader), b"x" * (EVENT_BYTES // 2) + b"\n"
+    line_writer, big = _stalled_writer(reader), b"x" * (EVENT_BYTES // 2) + b"\n"
 
     taken = [line_writer.write(big) for _ in range(5)]
     _read_all(line_writer, reader)
@@ -131,7 +131,7 @@ def test_lines_that_a_full_disk_refuses_are_counted_and_reported_later() -> None
 
 
 def test_lines_that_must_be_written_have_room_when_others_have_none(reader: Reader) -> None:
-    line_writer = _stalled(reader)
+    line_writer = _stalled_writer(reader)
     line_writer.write(b"x" * (EVENT_BYTES - 100) + b"\n")
 
     assert not line_writer.write(b"y" * 200 + b"\n")
@@ -143,7 +143,7 @@ def test_lines_that_must_be_written_have_room_when_others_have_none(reader: Read
 
 
 def test_lines_that_must_be_written_do_not_fill_the_memory(reader: Reader) -> None:
-    line_writer = LineWriter(reader.write, _lost, event_bytes=10, must_bytes=20)
+    line_writer = LineWriter(reader.write, _dropped_line, event_bytes=10, must_bytes=20)
 
     taken = [line_writer.write(b"x" * 10, must=True) for _ in range(5)]
 
@@ -164,7 +164,7 @@ def test_request_is_done_when_its_lines_are_written(reader: Reader) -> None:
 
 
 def test_close_does_not_wait_for_a_stuck_reader(reader: Reader) -> None:
-    line_writer = _stalled(reader)
+    line_writer = _stalled_writer(reader)
 
     line_writer.close(seconds=0.01)
 
@@ -172,7 +172,7 @@ def test_close_does_not_wait_for_a_stuck_reader(reader: Reader) -> None:
 
 
 def test_delta_lines_that_wait_for_a_reader_are_queued_once(reader: Reader) -> None:
-    line_writer = _stalled(reader)
+    line_writer = _stalled_writer(reader)
     deltas = _deltas(line_writer)
 
     for _ in range(3):

@@ -38,7 +38,7 @@ def _now() -> datetime:
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     with logging_as_before():
         yield
 
@@ -322,7 +322,9 @@ def test_delta_line_has_the_fields_of_the_record_without_content(stream: io.Byte
     ]
 
 
-def _named(stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: Any) -> list[tuple[Any, Any]]:
+def _logged_scopes(
+    stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: Any
+) -> list[tuple[Any, Any]]:
     """Return user and agent of the lines of stores with these keys."""
     first = send(LineStream(stream), json_line, "info", _now, scope)
     for key in keys:
@@ -333,7 +335,7 @@ def _named(stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: Any) -> li
 def test_scope_hashes_are_equal_within_a_store_and_differ_between_stores(
     stream: io.BytesIO,
 ) -> None:
-    first, again, other = _named(stream, "hashed", b"key 1", b"key 1", b"key 2")
+    first, again, other = _logged_scopes(stream, "hashed", b"key 1", b"key 1", b"key 2")
 
     assert first == again != other
     assert first[0] != first[1]
@@ -343,18 +345,18 @@ def test_scope_hashes_are_equal_within_a_store_and_differ_between_stores(
 def test_scope_hashes_differ_between_users_and_an_empty_name_stays_empty(
     stream: io.BytesIO,
 ) -> None:
-    _named(stream, "hashed", b"key", user="bob", agent="")
-    (bob, no_name), (alice, _) = _named(stream, "hashed", b"key", user="alice")
+    _logged_scopes(stream, "hashed", b"key", user="bob", agent="")
+    (bob, no_name), (alice, _) = _logged_scopes(stream, "hashed", b"key", user="alice")
 
     assert (no_name, bob != alice) == ("", True)
 
 
 def test_store_without_a_key_logs_no_scope_hash(stream: io.BytesIO) -> None:
-    assert _named(stream, "hashed", b"") == [(None, None)]
+    assert _logged_scopes(stream, "hashed", b"") == [(None, None)]
 
 
 def test_scope_none_keeps_user_and_agent_out_of_the_log(stream: io.BytesIO) -> None:
-    assert _named(stream, "none", b"key") == [(None, None)]
+    assert _logged_scopes(stream, "none", b"key") == [(None, None)]
     assert b"alice" not in stream.getvalue()
 
 

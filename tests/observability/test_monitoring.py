@@ -43,11 +43,11 @@ def firing(entries: Iterable[Entry]) -> set[str]:
     return {name for name, alert in alerts().items() if alert.fires(found, until=until)}
 
 
-def logged(site: Installation) -> list[Entry]:
+def read_log(site: Installation) -> list[Entry]:
     return [collected(line) for line in (site.state / "slumberd.log").read_bytes().splitlines()]
 
 
-def change(site: Installation, statement: str) -> None:
+def execute(site: Installation, statement: str) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute(statement)
 
@@ -60,25 +60,25 @@ def fire(site: Installation, *ids: str, **fields: str) -> None:
 def test_tampered_ledger_triggers_only_its_alert(site: Installation) -> None:
     fire(site, "e0", "e1")
     site.call("audit", "verify", "--log")
-    before = firing(logged(site))
-    change(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
+    before = firing(read_log(site))
+    execute(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 
     site.call("audit", "verify", "--log")
 
     assert "SlumberdChainBroken" not in before
-    assert firing(logged(site)) - before == {"SlumberdChainBroken"}
+    assert firing(read_log(site)) - before == {"SlumberdChainBroken"}
 
 
 def test_restored_backup_triggers_its_alert(site: Installation, tmp_path: Path) -> None:
     fire(site, "e0")
     shutil.copy(site.state / "facts.db", tmp_path / "backup.db")
     fire(site, "e1", "e2")
-    before = firing(logged(site))
+    before = firing(read_log(site))
 
     shutil.copy(tmp_path / "backup.db", site.state / "facts.db")
     assert site.call("pause", "profile").returncode == 0
 
-    assert firing(logged(site)) - before == {"SlumberdLedgerShrank"}
+    assert firing(read_log(site)) - before == {"SlumberdLedgerShrank"}
 
 
 @pytest.mark.parametrize(("count", "trips"), [(10, False), (11, True)])
@@ -87,7 +87,7 @@ def test_quarantined_episodes_trigger_their_alert(
 ) -> None:
     fire(site, *(f"e{n}" for n in range(count)), intent="shout")
 
-    assert ("SlumberdQuarantineGrowing" in firing(logged(site))) == trips
+    assert ("SlumberdQuarantineGrowing" in firing(read_log(site))) == trips
 
 
 class HeartbeatRun:
@@ -178,7 +178,7 @@ def test_daemon_that_refuses_a_reload_triggers_its_alert(site: Installation) -> 
 
         assert site.call("reload").returncode == 1
         # Another thread writes the lines a moment later.
-        wait_until(lambda: any(entry.labels["level"] == "error" for entry in logged(site)))
+        wait_until(lambda: any(entry.labels["level"] == "error" for entry in read_log(site)))
 
     # The daemon stopped before its first heartbeat, so this alert may fire too.
-    assert firing(logged(site)) - {"SlumberdSilent"} == {"SlumberdReloadFailed"}
+    assert firing(read_log(site)) - {"SlumberdSilent"} == {"SlumberdReloadFailed"}

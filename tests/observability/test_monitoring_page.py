@@ -43,7 +43,7 @@ def test_runbook_lists_exactly_the_alerts() -> None:
     assert {heading for heading in headings() if heading.startswith("Slumberd")} == {*alerts()}
 
 
-def codes() -> str:
+def code_of_page() -> str:
     """Return the code blocks and code spans of the page, one per line."""
     text = PAGE.read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
@@ -54,7 +54,7 @@ def codes() -> str:
 
 def commands() -> list[str]:
     """Return each call of slumberd that the page shows."""
-    parts = re.split(r"\n|\||&&|\$\(", codes())
+    parts = re.split(r"\n|\||&&|\$\(", code_of_page())
     return sorted({part.strip() for part in parts if re.match(r"\s*slumberd [a-z]", part)})
 
 
@@ -91,7 +91,7 @@ def test_page_links_existing_files_events_and_headings() -> None:
     for anchor in re.findall(r"\]\(#([\w-]+)\)", text):
         assert anchor in {heading.lower().replace(" ", "-") for heading in headings()}
     events = {name.split(".")[0] for name in CATALOGUE} - {"daemon", "rule", "logs"}
-    named = re.findall(rf"\b((?:{'|'.join(events)})\.[a-z_]+)\b", codes())
+    named = re.findall(rf"\b((?:{'|'.join(events)})\.[a-z_]+)\b", code_of_page())
     assert {*named} - {*CATALOGUE} == {"config.alloy", "metrics.textfile"}
 
 

@@ -60,7 +60,7 @@ VITALS = DaemonHealth(
 )
 
 
-def figures(vitals: DaemonHealth) -> dict[str, float]:
+def read_metrics(vitals: DaemonHealth) -> dict[str, float]:
     """Return the value of each metric by its name and rule."""
     return {
         "/".join([sample.name, *sample.labels.values()]).removeprefix("slumberd_"): sample.value
@@ -70,7 +70,7 @@ def figures(vitals: DaemonHealth) -> dict[str, float]:
 
 
 def test_metrics_equal_the_health_of_the_daemon() -> None:
-    samples = figures(VITALS)
+    samples = read_metrics(VITALS)
 
     assert samples["heartbeat_timestamp_seconds"] == at(0).timestamp()
     assert samples["uptime_seconds"] == 90.5
@@ -95,11 +95,11 @@ def test_metrics_equal_the_health_of_the_daemon() -> None:
 
 def test_unknown_metric_is_omitted() -> None:
     without = replace(VITALS, provenance=None, rules=[])
-    unknown = figures(replace(without, rss_bytes=None, next_at=None, succeeded_at=None))
+    unknown = read_metrics(replace(without, rss_bytes=None, next_at=None, succeeded_at=None))
 
     left_out = ("rule_", "next_", "last_", "resid", "provenance_")
     assert not {name for name in unknown if name.startswith(left_out)}
-    assert "rule_last_success_timestamp_seconds/idle" not in figures(VITALS)
+    assert "rule_last_success_timestamp_seconds/idle" not in read_metrics(VITALS)
 
 
 def test_every_metric_has_help_and_type() -> None:

@@ -82,13 +82,13 @@ def documents() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def promtool(*words: str) -> subprocess.CompletedProcess[str]:
+def run_promtool(*words: str) -> subprocess.CompletedProcess[str]:
     assert PROMTOOL is not None
     command = [PROMTOOL, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-def outcome(folder: Path, name: str, values: str, minutes: int) -> bool:
+def alert_fires(folder: Path, name: str, values: str, minutes: int) -> bool:
     """Return whether promtool finds that an alert fires on a series."""
     test = {
         "interval": "1m",
@@ -97,7 +97,7 @@ def outcome(folder: Path, name: str, values: str, minutes: int) -> bool:
     }
     file = folder / "test.yaml"
     file.write_bytes(orjson.dumps({"rule_files": [str(RULES)], "tests": [test]}))
-    done = promtool("test", "rules", str(file))
+    done = run_promtool("test", "rules", str(file))
     output = done.stdout + done.stderr
     assert done.returncode == 0 or "got:[" in output.replace(" ", ""), output
     return done.returncode != 0
@@ -130,7 +130,7 @@ def test_alert_uses_metrics_of_the_textfile(document: dict[str, Any]) -> None:
 
 @needs_promtool
 def test_promtool_accepts_the_alerts() -> None:
-    done = promtool("check", "rules", str(RULES))
+    done = run_promtool("check", "rules", str(RULES))
 
     assert done.returncode == 0, done.stderr
     assert f"{len(CASES)} rules found" in done.stdout
@@ -143,5 +143,5 @@ def test_prometheus_alert_fires_on_its_series_and_not_on_a_similar_one(
 ) -> None:
     case = CASES[name]
 
-    assert outcome(tmp_path, name, case.trips, case.minutes)
-    assert not outcome(tmp_path, name, case.quiet, case.minutes)
+    assert alert_fires(tmp_path, name, case.trips, case.minutes)
+    assert not alert_fires(tmp_path, name, case.quiet, case.minutes)

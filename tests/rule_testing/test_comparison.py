@@ -125,19 +125,19 @@ entries = st.fixed_dictionaries(
 masks = st.sets(st.sampled_from(KEYS))
 
 
-def _projected(entry: Entry, keys: set[str]) -> Entry:
+def _select_keys(entry: Entry, keys: set[str]) -> Entry:
     return {key: entry[key] for key in KEYS if key in keys}
 
 
 @st.composite
-def matched(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
+def matching_entries(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
     """Return actual entries, and some keys of each in another order as expected."""
     got: list[Entry] = [*draw(st.lists(entries, max_size=8))]
-    expected = [_projected(entry, draw(masks)) for entry in got]
+    expected = [_select_keys(entry, draw(masks)) for entry in got]
     return draw(st.permutations(expected)), got
 
 
-@given(matched())
+@given(matching_entries())
 def test_subset_of_the_entries_matches_in_any_order(
     both: tuple[list[Entry], list[Entry]],
 ) -> None:
@@ -146,7 +146,7 @@ def test_subset_of_the_entries_matches_in_any_order(
     assert _agree(compare("deltas", expected, got))
 
 
-@given(matched(), st.data())
+@given(matching_entries(), st.data())
 def test_missing_or_additional_entry_always_differs(
     both: tuple[list[Entry], list[Entry]], data: st.DataObject
 ) -> None:

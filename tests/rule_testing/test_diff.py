@@ -97,7 +97,9 @@ async def consolidate(home: OpenStores, rules: RuleSet) -> None:
             await home.fire(each)
 
 
-async def from_scratch(folder: Path, history: Sequence[Episode], rules: RuleSet) -> Facts:
+async def consolidate_from_scratch(
+    folder: Path, history: Sequence[Episode], rules: RuleSet
+) -> Facts:
     """Return the current facts after the rules have evaluated the whole history."""
     async with open_stores(folder) as home:
         for episode in history:
@@ -171,8 +173,8 @@ def test_diff_equals_the_difference_of_two_consolidations(
     async def main(folder: Path) -> None:
         for name in ("before", "after", "live"):
             (folder / name).mkdir()
-        before = await from_scratch(folder / "before", history, case.present)
-        after = await from_scratch(folder / "after", history, case.candidate)
+        before = await consolidate_from_scratch(folder / "before", history, case.present)
+        after = await consolidate_from_scratch(folder / "after", history, case.candidate)
 
         assert await run_diff(folder / "live", history, case, half) == expected(before, after)
 
@@ -187,7 +189,7 @@ async def test_watermarks_of_a_copy_are_never_beyond_its_log(tmp_path: Path) -> 
             await home.fire()
 
     def go_on(words: str) -> None:
-        # Heard in a thread, before each database is copied.
+        # A thread calls this function before it copies each database.
         asyncio.run(say(words))
 
     await say("e1")

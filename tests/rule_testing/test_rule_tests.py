@@ -113,7 +113,7 @@ def _case(expect: str, *, episodes: str = "[{id: e1}]", rules: str = "") -> str:
     return f"tests: [{{name: a, episodes: {episodes}, expect: {expect}{named}}}]\n"
 
 
-def _holds(file: Path, expect: str, **case: str) -> bool:
+def _passes(file: Path, expect: str, **case: str) -> bool:
     """Return whether a test with this expectation passes; the test must be valid."""
     file.write_text(_case(expect, **case))
     code = call(["test", str(file)])
@@ -174,7 +174,7 @@ def test_expectation_can_name_every_part_of_the_result(rules: Path) -> None:
     more = "object: 1, confidence: 0.75, content: c, episodes: [e1]"
     whole = f"{{deltas: [{delta}, replaces: []}}], filtered: [], facts: [{fact}, {more}}}]}}"
 
-    assert _holds(file, whole, episodes=episodes, rules="[asleep]")
+    assert _passes(file, whole, episodes=episodes, rules="[asleep]")
 
 
 @pytest.mark.parametrize(
@@ -205,14 +205,14 @@ def test_expectation_can_name_every_part_of_the_result(rules: Path) -> None:
 def test_wrong_expectation_fails(rules: Path, wrong: str) -> None:
     (rules / "other.yaml").write_text(OTHER)
 
-    assert _holds(rules / "other.test.yaml", "{deltas: [{episode: e1}], facts: [{id: e1}]}")
-    assert not _holds(rules / "other.test.yaml", f"{{{wrong}}}")
+    assert _passes(rules / "other.test.yaml", "{deltas: [{episode: e1}], facts: [{id: e1}]}")
+    assert not _passes(rules / "other.test.yaml", f"{{{wrong}}}")
 
 
 def test_omitted_keys_are_not_compared(rules: Path) -> None:
-    assert _holds(rules / "tea.test.yaml", "{filtered: []}")
-    assert not _holds(rules / "tea.test.yaml", "{facts: []}")
-    assert not _holds(rules / "tea.test.yaml", "{deltas: []}")
+    assert _passes(rules / "tea.test.yaml", "{filtered: []}")
+    assert not _passes(rules / "tea.test.yaml", "{facts: []}")
+    assert not _passes(rules / "tea.test.yaml", "{deltas: []}")
 
 
 @pytest.mark.parametrize(
@@ -246,13 +246,13 @@ def test_channels_of_all_rule_files_apply_to_a_test(rules: Path) -> None:
     )
     current = ", ".join(f"{{id: {id}}}" for id in ("likes1", "likes2", "owns1", "owns2", "is2"))
 
-    assert _holds(rules / "tea.test.yaml", f"{{facts: [{current}]}}", episodes=f"[{episodes}]")
+    assert _passes(rules / "tea.test.yaml", f"{{facts: [{current}]}}", episodes=f"[{episodes}]")
 
 
 def test_rule_that_starts_now_evaluates_the_first_step(rules: Path) -> None:
     (rules / "other.yaml").write_text(OTHER)
 
-    assert _holds(rules / "other.test.yaml", "{deltas: [{episode: e1, kind: add}]}")
+    assert _passes(rules / "other.test.yaml", "{deltas: [{episode: e1, kind: add}]}")
 
 
 def test_steps_share_stores_but_tests_do_not(rules: Path) -> None:

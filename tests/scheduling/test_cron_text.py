@@ -142,7 +142,7 @@ def test_changes_equal_those_of_a_search_by_half_hours(zone: str) -> None:
     assert found == [change for change in seen if change[1] != change[2]]
 
 
-def _existence(wall: datetime, zone: ZoneInfo) -> int:
+def _count_occurrences(wall: datetime, zone: ZoneInfo) -> int:
     """Return how often a local time occurs on a day."""
     instants = {wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
     return sum(at.astimezone(zone).replace(tzinfo=None) == wall for at in instants)
@@ -178,10 +178,10 @@ def test_notes_list_exactly_the_skipped_and_repeated_times(
         for day in _days((after + 2 * DAY).date(), table.instants[-1].date())
         for minute in minutes
     ]
-    odd = {wall: count for wall in named if (count := _existence(wall, clock)) != 1}
+    odd = {wall: count for wall in named if (count := _count_occurrences(wall, clock)) != 1}
     last = table.instants[-1].replace(tzinfo=None)
     assert utc == cron.next_instants(expression, zone, after=after, most=most)
-    assert all(_existence(wall, clock) == count for wall, count in noted.items())
+    assert all(_count_occurrences(wall, clock) == count for wall, count in noted.items())
     assert {wall for wall in odd if wall <= last} <= noted.keys()
     for note in table.notes:
         assert note.change.at <= utc[-1] + DAY

@@ -33,12 +33,12 @@ DAILY = Cron("0 3 * * *")
 seconds = st.integers(-(10**6), 10**6)
 
 
-def pending(newest: int, *, after: int = 0, rule_id: str = "r1") -> Due:
+def due_by_count(newest: int, *, after: int = 0, rule_id: str = "r1") -> Due:
     """Return a due counting rule for a log that ends here."""
     return Due(rule_id, "every", START, after=after, newest=newest)
 
 
-def passed(seconds: float, *, rule_id: str = "r1") -> Due:
+def due_by_cron(seconds: float, *, rule_id: str = "r1") -> Due:
     """Return a due cron rule whose instant has just passed."""
     return Due(rule_id, "cron", at(seconds), missed=1, upto=at(seconds))
 
@@ -57,14 +57,14 @@ def test_every_ten_is_due_at_ten_pending(count: int, due: bool) -> None:
 def test_cheap_check_never_excludes_a_rule_that_is_due(after: int, newest: int, count: int) -> None:
     at_most_pending = max(newest - after, 0)
 
-    possible = may_be_due(pending(newest, after=after), Every(count))
+    possible = may_be_due(due_by_count(newest, after=after), Every(count))
 
     assert possible or not due_every(Every(count), at_most_pending)
 
 
 @pytest.mark.parametrize(("newest", "cut"), [(4, True), (5, False), (6, False)])
 def test_log_that_ends_below_the_watermark_is_cut_short(newest: int, cut: bool) -> None:
-    assert is_cut_short(pending(newest, after=5)) is cut
+    assert is_cut_short(due_by_count(newest, after=5)) is cut
 
 
 def test_rule_is_due_when_an_instant_has_just_passed() -> None:
@@ -89,11 +89,11 @@ def test_missed_instants_are_caught_up_in_one_firing(missed: Missed, now: float)
 @pytest.mark.parametrize(
     ("due", "timing"),
     [
-        pytest.param(passed(10), Timing(0, 2_500), id="on time"),
+        pytest.param(due_by_cron(10), Timing(0, 2_500), id="on time"),
         pytest.param(
             Due("r1", "catchup", at(1), missed=4, upto=at(10)), Timing(4, 2_500), id="catching up"
         ),
-        pytest.param(pending(3), Timing(0, None), id="counting"),
+        pytest.param(due_by_count(3), Timing(0, None), id="counting"),
     ],
 )
 def test_timing_contains_lateness_and_number_of_missed_instants(due: Due, timing: Timing) -> None:
@@ -119,13 +119,13 @@ HOUR = timedelta(hours=1)
 def test_only_instants_before_the_daemon_was_running_are_skipped(
     on_missed: OnMissed, now: float, since: float, reason: str
 ) -> None:
-    due = passed(100)
+    due = due_by_cron(100)
 
     assert why_skipped(due, on_missed, HOUR, now=at(now), since=at(since)) == reason
 
 
 def test_counting_rule_is_never_skipped() -> None:
-    assert why_skipped(pending(3), "skip", HOUR, now=at(9_999), since=at(9_999)) == ""
+    assert why_skipped(due_by_count(3), "skip", HOUR, now=at(9_999), since=at(9_999)) == ""
 
 
 def test_rule_without_missed_instants_is_not_due() -> None:
@@ -144,20 +144,20 @@ def test_instant_at_or_before_the_last_one_served_never_fires_again(
 
 
 def test_due_order_is_by_instant_then_by_rule_id() -> None:
-    dues = [passed(2, rule_id="a"), passed(1, rule_id="c"), passed(1, rule_id="b")]
+    dues = [due_by_cron(2, rule_id="a"), due_by_cron(1, rule_id="c"), due_by_cron(1, rule_id="b")]
 
     assert [due.rule_id for due in in_due_order(dues)] == ["b", "c", "a"]
 
 
-@given(st.permutations([passed(n % 3, rule_id=f"r{n}") for n in range(7)]))
+@given(st.permutations([due_by_cron(n % 3, rule_id=f"r{n}") for n in range(7)]))
 def test_due_order_does_not_depend_on_the_input_order(dues: list[Due]) -> None:
     assert in_due_order(dues) == in_due_order(reversed(dues))
 
 
 def test_pauses_grow_until_retries_are_used_up() -> None:
-    states = [next_retry_state(pending(1), None, now=0.0)]
+    states = [next_retry_state(due_by_count(1), None, now=0.0)]
     for _ in BACKOFF_SECONDS:
-        states.append(next_retry_state(pending(1), states[-1], now=0.0))
+        states.append(next_retry_state(due_by_count(1), states[-1], now=0.0))
 
     pauses = [state.retry_at for state in states]
 
@@ -172,28 +172,29 @@ def test_pauses_grow_until_retries_are_used_up() -> None:
 
 def test_rules_that_fail_together_retry_at_different_times() -> None:
     retries = {
-        next_retry_state(pending(1, rule_id=f"r{n}"), None, now=0.0).retry_at for n in range(20)
+        next_retry_state(due_by_count(1, rule_id=f"r{n}"), None, now=0.0).retry_at
+        for n in range(20)
     }
 
     assert len(retries) == 20
 
 
 def test_failure_at_the_next_due_instant_restarts_the_pauses() -> None:
-    state = next_retry_state(pending(1), None, now=0.0)
+    state = next_retry_state(due_by_count(1), None, now=0.0)
     for _ in BACKOFF_SECONDS:
-        state = next_retry_state(pending(1), state, now=0.0)
+        state = next_retry_state(due_by_count(1), state, now=0.0)
 
-    again = next_retry_state(pending(2), state, now=0.0)
+    again = next_retry_state(due_by_count(2), state, now=0.0)
 
     assert again.failures == 1
     assert again.retry_at is not None
 
 
 def test_failed_rule_waits_until_its_pause_is_over() -> None:
-    state = next_retry_state(pending(10), None, now=100.0)
+    state = next_retry_state(due_by_count(10), None, now=100.0)
 
-    assert must_wait(pending(99), state, Every(10), now=100.7)
-    assert not must_wait(pending(10), state, Every(10), now=101.3)
+    assert must_wait(due_by_count(99), state, Every(10), now=100.7)
+    assert not must_wait(due_by_count(10), state, Every(10), now=101.3)
 
 
 @pytest.mark.parametrize(
@@ -205,49 +206,49 @@ def test_failed_rule_waits_until_its_pause_is_over() -> None:
     ],
 )
 def test_counting_rule_without_retries_waits_for_a_full_count(newest: int, held: bool) -> None:
-    state = next_retry_state(pending(10), None, now=0.0)
+    state = next_retry_state(due_by_count(10), None, now=0.0)
     for _ in BACKOFF_SECONDS:
-        state = next_retry_state(pending(10), state, now=0.0)
+        state = next_retry_state(due_by_count(10), state, now=0.0)
 
-    assert must_wait(pending(newest), state, Every(10), now=9e9) is held
+    assert must_wait(due_by_count(newest), state, Every(10), now=9e9) is held
 
 
 @pytest.mark.parametrize(("instant", "held"), [(10, True), (70, False)])
 def test_cron_rule_without_retries_waits_for_its_next_instant(instant: int, held: bool) -> None:
-    state = next_retry_state(passed(10), None, now=0.0)
+    state = next_retry_state(due_by_cron(10), None, now=0.0)
     for _ in BACKOFF_SECONDS:
-        state = next_retry_state(passed(10), state, now=0.0)
+        state = next_retry_state(due_by_cron(10), state, now=0.0)
 
-    assert must_wait(passed(instant), state, DAILY, now=9e9) is held
+    assert must_wait(due_by_cron(instant), state, DAILY, now=9e9) is held
 
 
 def test_rule_does_not_fire_again_for_a_served_instant() -> None:
     retries = RetryTracker()
 
-    retries.record_success(pending(10, after=3))
+    retries.record_success(due_by_count(10, after=3))
 
-    assert not retries.allows(pending(10, after=3), Every(1), monotonic=0.0)
-    assert retries.allows(pending(11, after=3), Every(1), monotonic=0.0)
-    assert retries.allows(pending(10, after=4), Every(1), monotonic=0.0)
-    assert retries.allows(pending(10, after=3, rule_id="r2"), Every(1), monotonic=0.0)
+    assert not retries.allows(due_by_count(10, after=3), Every(1), monotonic=0.0)
+    assert retries.allows(due_by_count(11, after=3), Every(1), monotonic=0.0)
+    assert retries.allows(due_by_count(10, after=4), Every(1), monotonic=0.0)
+    assert retries.allows(due_by_count(10, after=3, rule_id="r2"), Every(1), monotonic=0.0)
 
 
 def test_failed_rule_is_ready_to_retry_after_its_pause() -> None:
     retries = RetryTracker()
 
-    retries.record_failure(pending(1), monotonic=0.0)
+    retries.record_failure(due_by_count(1), monotonic=0.0)
 
     assert retries.ready_to_retry(0.5) == set()
     assert retries.ready_to_retry(1.5) == {"r1"}
-    assert not retries.allows(pending(1), Every(1), monotonic=0.5)
-    assert retries.allows(pending(1), Every(1), monotonic=1.5)
+    assert not retries.allows(due_by_count(1), Every(1), monotonic=0.5)
+    assert retries.allows(due_by_count(1), Every(1), monotonic=1.5)
 
 
 def test_rule_without_retries_is_never_ready_to_retry() -> None:
     retries = RetryTracker()
 
     for _ in range(len(BACKOFF_SECONDS) + 1):
-        retries.record_failure(pending(1), monotonic=0.0)
+        retries.record_failure(due_by_count(1), monotonic=0.0)
 
     assert retries.ready_to_retry(9e9) == set()
 
@@ -255,12 +256,12 @@ def test_rule_without_retries_is_never_ready_to_retry() -> None:
 @pytest.mark.parametrize("how", ["succeeded", "removed"])
 def test_recovered_rule_restarts_with_the_shortest_pause(how: str) -> None:
     retries = RetryTracker()
-    retries.record_failure(pending(1), monotonic=0.0)
-    retries.record_failure(pending(1), monotonic=0.0)
+    retries.record_failure(due_by_count(1), monotonic=0.0)
+    retries.record_failure(due_by_count(1), monotonic=0.0)
 
-    retries.record_success(pending(1)) if how == "succeeded" else retries.remove("r1")
+    retries.record_success(due_by_count(1)) if how == "succeeded" else retries.remove("r1")
 
-    assert retries.record_failure(pending(2), monotonic=0.0).failures == 1
+    assert retries.record_failure(due_by_count(2), monotonic=0.0).failures == 1
 
 
 def test_firing_one_minute_late_is_on_time() -> None:
@@ -271,7 +272,7 @@ def test_firing_one_minute_late_is_on_time() -> None:
 
 
 def test_removed_rule_may_fire_again_for_the_same_instant() -> None:
-    retries, due = RetryTracker(), passed(10)
+    retries, due = RetryTracker(), due_by_cron(10)
     retries.record_success(due)
     assert not retries.allows(due, DAILY, monotonic=0)
 
@@ -281,7 +282,7 @@ def test_removed_rule_may_fire_again_for_the_same_instant() -> None:
 
 
 def test_failure_after_removal_counts_as_the_first() -> None:
-    retries, due = RetryTracker(), passed(10)
+    retries, due = RetryTracker(), due_by_cron(10)
     retries.record_failure(due, monotonic=0)
 
     retries.remove(due.rule_id)

@@ -1,4 +1,4 @@
-"""When rules fire: driven turn by turn, with a stopped clock and stores in memory."""
+"""The scheduler fires due rules, turn by turn, with a stopped clock and fake stores."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class SchedulerHarness:
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def capture_logs_quickly() -> Iterator[None]:
     """Render no tracebacks: rendering takes longer than the tests."""
     with structlog.testing.capture_logs():
         yield

@@ -1,4 +1,4 @@
-"""A year of cron rules at a million times the speed: every instant is accounted for once.
+"""A daemon serves every cron instant of a year once, at a million times the speed.
 
 The real process runs under libfaketime (Debian's package ``faketime``), which lets all of its
 clocks run much faster. The test computes the expected instants itself, with zoneinfo alone.
@@ -50,24 +50,26 @@ def libfaketime() -> str:
 def instants(name: str, zone: ZoneInfo) -> list[datetime]:
     """Return every instant of the years in which the daemon can end, in order."""
     if name in ("hourly", "on_sundays"):
-        return [at for at in _every(timedelta(minutes=20)) if _shows(name, at.astimezone(zone))]
+        return [at for at in _every(timedelta(minutes=20)) if _matches(name, at.astimezone(zone))]
     time = (2, 30) if name == "at_half_past_two" else (9, 15)
     days = [at for at in _every(timedelta(days=1)) if name != "twice_a_month" or at.day in (1, 15)]
-    return [_first(day.replace(tzinfo=None, hour=time[0], minute=time[1]), zone) for day in days]
+    return [
+        _first_instant(day.replace(tzinfo=None, hour=time[0], minute=time[1]), zone) for day in days
+    ]
 
 
 def _every(step: timedelta) -> list[datetime]:
     return [FIRST + number * step for number in range((END - FIRST) // step * YEARS)]
 
 
-def _shows(name: str, wall: datetime) -> bool:
+def _matches(name: str, wall: datetime) -> bool:
     """Return whether an expression with a star matches this local time."""
     if name == "hourly":
         return wall.minute == 0
     return wall.isoweekday() == SUNDAY and wall.hour in (1, 2, 3)
 
 
-def _first(local: datetime, zone: ZoneInfo) -> datetime:
+def _first_instant(local: datetime, zone: ZoneInfo) -> datetime:
     """Return the first instant of a local time, or the end of the gap that skips it."""
     midnight = local.replace(hour=0, minute=0, tzinfo=zone).astimezone(UTC)
     quarters = (midnight + number * timedelta(minutes=15) for number in range(100))
@@ -90,7 +92,7 @@ async def begin(home: Home) -> None:
             await facts.watermarks.begin(rule_id, BEGINNING, served=FIRST)
 
 
-def lived_through(home: Home) -> dict[str, list[Event]]:
+def run_for_a_year(home: Home) -> dict[str, list[Event]]:
     """Run the daemon for a year; return its ``firing.served`` events by rule."""
     served = defaultdict(list)
     with home.daemon(LD_PRELOAD=libfaketime(), **FAKETIME) as daemon:
@@ -102,7 +104,7 @@ def lived_through(home: Home) -> dict[str, list[Event]]:
     return served
 
 
-def accounted_for(events: list[Event], all_of_them: list[datetime]) -> list[datetime]:
+def served_instants(events: list[Event], all_of_them: list[datetime]) -> list[datetime]:
     """Return the instants between the first and last of each firing."""
     found = []
     for event in events:
@@ -120,14 +122,16 @@ def test_every_instant_of_a_year_is_served_once(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for rule_id, (name, zone) in RULES.items():
         cadence = {"cron": EXPRESSIONS[name], "timezone": zone.key}
-        home.rule(rule_id, cadence=cadence, catchup_window="366d")  # to start takes months
+        home.rule(
+            rule_id, cadence=cadence, catchup_window="366d"
+        )  # a start takes months of fast time
     asyncio.run(begin(home))
 
-    served = lived_through(home)
+    served = run_for_a_year(home)
 
     for rule_id, (name, zone) in RULES.items():
         expected = [at for at in instants(name, zone) if at > FIRST]
-        found = accounted_for(served[rule_id], expected)
+        found = served_instants(served[rule_id], expected)
         assert found == expected[: len(found)], rule_id
         assert expected[len(found)] >= END, rule_id
     assert len(home.facts()) == EPISODES
