@@ -1,4 +1,4 @@
-"""Rules and channels whose names hold colons work wherever their names are written or read."""
+"""Every command accepts rules and channels whose names contain colons."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ def home(tmp_path: Path) -> Home:
 
 
 def put(home: Home, id: str, what: str, seconds: int) -> None:
-    one = triple(id, "alice", "likes", what, timestamp=at(seconds))
+    episode = triple(id, "alice", "likes", what, timestamp=at(seconds))
 
     async def write() -> None:
         async with SQLiteMemoryStore(home.state / "memory.db") as memory:
-            await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+            await memory.put(
+                episode, user=episode.user, session=episode.session, agent=episode.agent
+            )
 
     asyncio.run(write())
 
@@ -37,16 +39,16 @@ def ids(home: Home, *words: str) -> list[str]:
     return sorted(fact["id"] for fact in home.facts(*words))
 
 
-def test_a_daemon_fires_logs_pauses_and_undoes_a_rule_with_a_colon(home: Home) -> None:
+def test_daemon_fires_logs_pauses_and_undoes_a_rule_with_a_colon(home: Home) -> None:
     put(home, "e1", "tea", 0)
 
     with home.daemon() as daemon:
-        line = daemon.wait_for("delta.applied", lambda one: one["fact_id"] == "@kg:team/e1")
-        daemon.wait_for("delta.applied", lambda one: one["fact_id"] == "@team:own/e1")
+        line = daemon.wait_for("delta.applied", lambda fields: fields["fact_id"] == "@kg:team/e1")
+        daemon.wait_for("delta.applied", lambda fields: fields["fact_id"] == "@team:own/e1")
         home.call("pause", "kg:likes")
         home.call("resume", "kg:likes")
         put(home, "e2", "coffee", 1)
-        done = daemon.wait_for("delta.applied", lambda one: one["fact_id"] == "e2")
+        done = daemon.wait_for("delta.applied", lambda fields: fields["fact_id"] == "e2")
         home.call("undo", done["firing_id"])
         left = ids(home, "--channel", "kg:team")
 
@@ -56,7 +58,7 @@ def test_a_daemon_fires_logs_pauses_and_undoes_a_rule_with_a_colon(home: Home) -
     assert home.call("audit", "verify").returncode == 0
 
 
-def test_commands_take_names_with_colons(home: Home) -> None:
+def test_commands_accept_names_with_colons(home: Home) -> None:
     put(home, "e1", "tea", 0)
 
     fired = home.call("fire", "kg:likes")
@@ -67,8 +69,12 @@ def test_commands_take_names_with_colons(home: Home) -> None:
     home.call("unpin", "@kg:team/e1", "--reason", "wrong")
 
     assert "kg:likes" in fired.stdout + fired.stderr
-    assert [one["rule_id"] for one in why["promoted"]] == ["kg:likes"]
-    assert {orjson.loads(one)["channel"] for one in why_not} == {"facts", "kg:team", "team:own"}
+    assert [promotion["rule_id"] for promotion in why["promoted"]] == ["kg:likes"]
+    assert {orjson.loads(reason)["channel"] for reason in why_not} == {
+        "facts",
+        "kg:team",
+        "team:own",
+    }
     assert [rule["id"] for rule in rules] == ["kg:likes"]
     assert ids(home) == ["@team:own/e1", "e1"]
     assert home.call("check").returncode == 0

@@ -1,4 +1,4 @@
-"""Rules of kind graph: their form, and every mistake at its place."""
+"""Rules of kind graph: their keys, and the place of every mistake."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _mistakes(directory: Path, text: str, check: CheckCypher | None = None) -> l
     return [str(mistake).removeprefix(f"{directory}/") for mistake in caught.value.mistakes]
 
 
-def test_a_graphs_rule_has_a_clock_an_owner_and_a_query(tmp_path: Path) -> None:
+def test_graph_rule_has_a_cron_cadence_an_owner_and_a_query(tmp_path: Path) -> None:
     (team,) = _load(tmp_path, TEAM).rules
 
     assert not team.reads_episodes
@@ -57,14 +57,14 @@ def test_a_graphs_rule_has_a_clock_an_owner_and_a_query(tmp_path: Path) -> None:
     assert (team.then_emits, team.due) == (["facts"], Cron("0 3 * * *"))
 
 
-def test_a_graphs_rule_selects_no_episode(tmp_path: Path) -> None:
+def test_graph_rule_selects_no_episode(tmp_path: Path) -> None:
     rules = _load(tmp_path, TEAM)
 
     assert rules.rules[0].when_filter == "0"
     assert rules.of_episodes().rules == ()
 
 
-def test_a_rule_that_does_not_say_its_kind_is_of_episodes_and_keeps_its_hash() -> None:
+def test_rule_without_kind_reads_episodes_and_keeps_its_hash() -> None:
     plain = rule("tea")
 
     assert plain.reads_episodes
@@ -90,7 +90,7 @@ def test_a_rule_that_does_not_say_its_kind_is_of_episodes_and_keeps_its_hash() -
         ("agent: rag", "agent: rag\n    then_emits: []", "exactly one channel is needed, not 0"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_its_form_is_told_at_its_place(
+def test_loader_reports_a_mistake_in_a_graph_rule_with_its_place(
     tmp_path: Path, was: str, now: str, mistake: str
 ) -> None:
     found = _mistakes(tmp_path, TEAM.replace(was, now, 1))
@@ -98,7 +98,7 @@ def test_a_mistake_in_its_form_is_told_at_its_place(
     assert mistake in "\n".join(found)
 
 
-def test_keys_of_a_graphs_rule_are_unknown_in_one_of_episodes(tmp_path: Path) -> None:
+def test_keys_of_a_graph_rule_are_unknown_in_an_episode_rule(tmp_path: Path) -> None:
     text = """
     rules:
       - {id: tea, cadence: {every: 1}, when_filter: "", then_emits: [facts], user: alice}
@@ -122,7 +122,7 @@ def test_keys_of_a_graphs_rule_are_unknown_in_one_of_episodes(tmp_path: Path) ->
         ("CALL a.b()", "5:26: rules[0].filter_cypher: unknown-procedure"),
     ],
 )
-def test_a_mistake_in_its_query_is_told_at_its_place(
+def test_loader_reports_a_mistake_in_a_query_with_its_place(
     tmp_path: Path, query: str, mistake: str
 ) -> None:
     found = _mistakes(tmp_path, TEAM.replace(QUERY, query))
@@ -130,7 +130,7 @@ def test_a_mistake_in_its_query_is_told_at_its_place(
     assert mistake in "\n".join(found)
 
 
-def test_a_mistake_in_a_query_of_several_lines_is_told_in_its_line(tmp_path: Path) -> None:
+def test_loader_reports_a_mistake_in_a_query_of_several_lines_with_its_line(tmp_path: Path) -> None:
     block = f'filter_cypher: "{QUERY}"'
     text = TEAM.replace(block, "filter_cypher: |\n      MATCH (a)\n      RETURN my.fn(a)")
 
@@ -139,7 +139,7 @@ def test_a_mistake_in_a_query_of_several_lines_is_told_in_its_line(tmp_path: Pat
     assert mistake.startswith("a.yaml:7:14: rules[0].filter_cypher: unknown-function")
 
 
-def test_without_a_graph_there_is_nothing_to_promote(tmp_path: Path) -> None:
+def test_graph_rule_without_a_configured_graph_is_a_mistake(tmp_path: Path) -> None:
     (mistake,) = _mistakes(tmp_path, TEAM, make_cypher_check(graph=False))
 
     assert mistake == (
@@ -152,7 +152,7 @@ def _missing(_: str) -> None:
     raise ExtraMissingError("graph", "Cypher cannot be read")
 
 
-def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_loader_reports_the_extra_that_a_graph_rule_needs(tmp_path: Path) -> None:
     (mistake,) = _mistakes(tmp_path, TEAM, _missing)
 
     assert mistake == (
@@ -162,17 +162,19 @@ def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("check", [_missing, make_cypher_check(graph=False)])
-def test_a_disabled_rule_needs_neither_graph_nor_extra(tmp_path: Path, check: CheckCypher) -> None:
+def test_disabled_graph_rule_needs_neither_graph_nor_extra(
+    tmp_path: Path, check: CheckCypher
+) -> None:
     rules = _load(tmp_path, TEAM + "    enabled: false\n", check)
 
-    assert [given_rule.enabled for given_rule in rules.rules] == [False]
+    assert [each.enabled for each in rules.rules] == [False]
 
 
-def test_every_key_of_a_graphs_rule_counts_in_its_hash(tmp_path: Path) -> None:
+def test_hash_of_a_graph_rule_covers_every_key(tmp_path: Path) -> None:
     (team,) = _load(tmp_path, TEAM).rules
     others = [
         team.model_copy(update={key: "other"}) for key in ("filter_cypher", "user", "agent", "id")
     ]
 
-    assert len({one.content_hash for one in (team, *others)}) == 5
+    assert len({variant.content_hash for variant in (team, *others)}) == 5
     assert isinstance(team, ConsolidationRule)

@@ -1,4 +1,4 @@
-"""The parser in C reads what the one in Python reads, with the same places."""
+"""The C parser returns the same values and places as the Python parser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ODD = [
     "># x\n", "a: | # x\n  b\n", '{cron: ,"0 3"}\n', "[1: ,2]\n", "{a: \n\n, b: c}\n",
     "--- #\n", "a:\tb\n", "a: b\u2028c: d\n",
 ]  # fmt: skip
-"""What the two take for different things, or place otherwise."""
+"""Texts for which the two parsers differ in type or in place."""
 
 PIECES = [
     *"[]{}:,-?'\"|>#&*!%@` \n~",
@@ -47,7 +47,7 @@ EDITS = 100
 
 
 def mutants(chance: random.Random) -> list[str]:
-    """Return stretches of real files, with a few characters changed."""
+    """Return sections of real files with a few changed characters."""
     texts = []
     for _ in range(EDITS):
         text = chance.choice(SMALL + SHIPPED)
@@ -60,7 +60,7 @@ def mutants(chance: random.Random) -> list[str]:
     return texts
 
 
-def test_both_parsers_read_every_text_alike(tmp_path: Path) -> None:
+def test_both_parsers_return_equal_documents(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     for text in [*SMALL, *ODD, *SHIPPED, *mutants(random.Random(7))]:
         file.write_text(text)
@@ -78,7 +78,7 @@ def test_quick_parser_reads_ordinary_files(tmp_path: Path, monkeypatch: pytest.M
     assert read_document(file).readable
 
 
-def test_filters_are_checked_on_one_database_as_they_are_alone() -> None:
+def test_shared_filter_checker_reports_the_same_as_a_single_check() -> None:
     fragments = [
         "predicate = 'x'",
         "nonsense(",
@@ -87,14 +87,14 @@ def test_filters_are_checked_on_one_database_as_they_are_alone() -> None:
         "sqlite_version()",
     ]
 
-    def said(check: object, fragment: str) -> str:
+    def refusal(check: object, fragment: str) -> str:
         try:
-            check("r", fragment)  # type: ignore[operator] # either of the two
+            check("r", fragment)  # type: ignore[operator] # one of two functions of this type
         except FilterError as error:
             return str(error)
         return ""
 
     with filter_checker() as shared:
-        together = [said(shared, fragment) for fragment in fragments * 2]
+        together = [refusal(shared, fragment) for fragment in fragments * 2]
 
-    assert together == [said(check_filter, fragment) for fragment in fragments] * 2
+    assert together == [refusal(check_filter, fragment) for fragment in fragments] * 2

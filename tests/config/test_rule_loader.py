@@ -1,4 +1,4 @@
-"""Rule files: a set of them is loaded whole, or every mistake is told."""
+"""The loader returns all rules of a directory, or reports every mistake."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
     }
 
 
-def test_a_rule_may_count_episodes_in_words_and_names_may_hold_colons(tmp_path: Path) -> None:
+def test_cadence_may_be_in_words_and_names_may_contain_colons(tmp_path: Path) -> None:
     text = """
         rules:
           - id: kg:tea
@@ -139,7 +139,7 @@ def test_a_rule_may_count_episodes_in_words_and_names_may_hold_colons(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["kg/tea", "kg@tea", "kg tea", "Kg"])
-def test_a_name_that_would_end_within_an_id_is_refused(tmp_path: Path, name: str) -> None:
+def test_name_that_is_ambiguous_inside_an_id_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a valid name"):
         _load(tmp_path, a=TEA.replace("id: tea", f"id: {name}"))
 
@@ -173,28 +173,28 @@ def test_rule_without_similarity_keeps_its_hash(tmp_path: Path) -> None:
     def hashed(more: str) -> str:
         return _load(tmp_path, a=text % more).rules[0].content_hash
 
-    assert hashed("") == "6c6f566d318b22b3"  # as before there was such a key
+    assert hashed("") == "6c6f566d318b22b3"  # the hash from before this key existed
     assert len({hashed(""), hashed(", similarity: {}"), hashed(", similarity: {min: 0.9}")}) == 3
 
 
 @pytest.mark.parametrize("least", ["1.1", "-0.1", ".nan", "near", "true"])
-def test_nearness_is_a_number_between_0_and_1(tmp_path: Path, least: str) -> None:
-    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+def test_min_similarity_is_a_number_between_0_and_1(tmp_path: Path, least: str) -> None:
+    keys = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
 
-    [told] = _mistakes(tmp_path, a=f"rules: [{{{one}, similarity: {{min: {least}}}}}]")
+    [mistake] = _mistakes(tmp_path, a=f"rules: [{{{keys}, similarity: {{min: {least}}}}}]")
 
-    assert "rules[0].similarity.min: " in told
+    assert "rules[0].similarity.min: " in mistake
 
 
 def test_loader_reports_a_missing_extra_at_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)
-    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+    keys = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
 
-    told = _mistakes(tmp_path, a=f"rules:\n  - {{{one}, similarity: {{}}}}")
+    mistakes = _mistakes(tmp_path, a=f"rules:\n  - {{{keys}, similarity: {{}}}}")
 
-    assert told == [
+    assert mistakes == [
         "a.yaml:2:84: rules[0].similarity: 'similarity' needs the extra: "
         "`pip install 'slumberd[vectors]'`"
     ]
@@ -218,7 +218,7 @@ def test_loader_reports_a_missing_extra_at_the_key(
         ("0.1", "keys with values are needed, not 0.1"),
     ],
 )
-def test_loader_reports_an_impossible_salience_with_its_place(
+def test_loader_reports_an_impossible_salience_gate_with_its_place(
     tmp_path: Path, gate: str, problem: str
 ) -> None:
     text = f"""
@@ -226,38 +226,38 @@ def test_loader_reports_an_impossible_salience_with_its_place(
           - {{id: a, cadence: {{every: 1}}, when_filter: "", then_emits: [facts], salience: {gate}}}
     """
 
-    [told] = _mistakes(tmp_path, a=text)
+    [mistake] = _mistakes(tmp_path, a=text)
 
-    assert told.startswith("a.yaml:2:")
-    assert "rules[0].salience" in told
-    assert problem in told
+    assert mistake.startswith("a.yaml:2:")
+    assert "rules[0].salience" in mistake
+    assert problem in mistake
 
 
-def test_a_gate_that_needs_what_is_not_installed_is_a_mistake_of_the_rule(
+def test_salience_gate_that_needs_a_missing_extra_is_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)
     gate = "{min: 0.1, weights: {relevance: 1}, about: tea}"
-    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+    keys = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
 
-    [told] = _mistakes(tmp_path, a=f"rules:\n  - {{{one}, salience: {gate}}}")
+    [mistake] = _mistakes(tmp_path, a=f"rules:\n  - {{{keys}, salience: {gate}}}")
 
-    assert told.endswith(
+    assert mistake.endswith(
         "rules[0].salience.about: 'about' needs the extra: `pip install 'slumberd[vectors]'`"
     )
 
 
-def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:
+def test_rule_forms_contain_every_key_of_a_rule() -> None:
     assert {*RuleForm.model_fields, *GraphRuleForm.model_fields} == {
         *ConsolidationRule.model_fields
     }
 
 
 def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:
-    one = "rules: []\nchannels: {facts: {multi_valued: [likes]}, notes: {multi_valued: [has]}}"
-    two = "rules: []\nchannels: {facts: {multi_valued: [knows]}}"
+    first = "rules: []\nchannels: {facts: {multi_valued: [likes]}, notes: {multi_valued: [has]}}"
+    second = "rules: []\nchannels: {facts: {multi_valued: [knows]}}"
 
-    rules = _load(tmp_path, a=one, b=two, c=TEA.replace("[facts]", "[notes]"))
+    rules = _load(tmp_path, a=first, b=second, c=TEA.replace("[facts]", "[notes]"))
 
     assert rules.multi_valued == {"facts": {"likes", "knows"}, "notes": {"has"}}
 
@@ -266,12 +266,12 @@ def test_directory_without_rule_files_is_an_empty_set(tmp_path: Path) -> None:
     assert _load(tmp_path) == RuleSet((), {}, {})
 
 
-def test_directory_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+def test_missing_rules_directory_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"rules_dir"):
         _load(tmp_path / "none")
 
 
-def test_rule_files_are_those_that_are_named_so_and_neither_hidden_nor_tests(
+def test_rule_files_are_yaml_files_that_are_neither_hidden_nor_tests(
     tmp_path: Path,
 ) -> None:
     others = ("a.test.yaml", "b.test.yml", ".hidden.yaml", "a.yaml~", "notes.txt", "yaml")
@@ -281,7 +281,7 @@ def test_rule_files_are_those_that_are_named_so_and_neither_hidden_nor_tests(
     assert [file.name for file in rule_files(tmp_path)] == ["a.yaml", "b.yml"]
 
 
-def test_content_hash_follows_rules_and_channels_but_not_files(tmp_path: Path) -> None:
+def test_content_hash_depends_on_rules_and_channels_but_not_on_file_names(tmp_path: Path) -> None:
     sets = []
     for number, files in enumerate(
         (
@@ -302,9 +302,9 @@ def test_content_hash_follows_rules_and_channels_but_not_files(tmp_path: Path) -
 def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> None:
     wrong = "rules:\n  - id: Tea\n    when_filter: 5\n    cadense: x"
 
-    told = _mistakes(tmp_path, a=wrong, b=TEA, c="rules: [tea")
+    mistakes = _mistakes(tmp_path, a=wrong, b=TEA, c="rules: [tea")
 
-    assert told == [
+    assert mistakes == [
         "a.yaml:2:5: rules[0]: key 'then_emits' is missing",
         "a.yaml:2:9: rules[0].id: 'Tea' is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_',"
         " ':' and '-'",
@@ -427,19 +427,19 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
             "every: 5",
             "cron: ",
             "3:20: rules[0].cadence.cron: a value is needed here; without one, leave out the key",
-            id="cron of nothing",
+            id="empty cron expression",
         ),
         pytest.param(
             "cadence: {every: 5}",
             "every: 5",
             "3:5: rules[0].every: unknown key 'every'; it belongs under 'cadence'",
-            id="cadence's key one level up",
+            id="key of the cadence one level up",
         ),
         pytest.param(
             "then_emits:",
             "emits:",
             "5:5: rules[0].emits: unknown key 'emits'; did you mean 'then_emits'?",
-            id="half of a key",
+            id="half a key",
         ),
         pytest.param(
             "then_emits",
@@ -457,13 +457,13 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
             "rules:\n  - id: tea",
             "id: tea\nrules:\n  - id: tea",
             "1:1: id: unknown key 'id'; it belongs under 'rules'",
-            id="key of a rule beside the rules",
+            id="key of a rule outside of the rules",
         ),
         pytest.param(
             'when_filter: ""',
             "when_filter:",
             '4:17: rules[0].when_filter: text is needed, not null; write "" for an empty one',
-            id="filter of nothing",
+            id="null as filter",
         ),
         pytest.param(
             "[facts]",
@@ -524,12 +524,12 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
 def test_loader_reports_a_mistake_with_place_and_remedy(
     tmp_path: Path, old: str, new: str, mistake: str
 ) -> None:
-    told = _mistakes(tmp_path, a=TEA.replace(old, new, 1))
+    mistakes = _mistakes(tmp_path, a=TEA.replace(old, new, 1))
 
-    assert any(line.startswith(f"a.yaml:{mistake}") for line in told), told
+    assert any(line.startswith(f"a.yaml:{mistake}") for line in mistakes), mistakes
 
 
-def test_mistake_in_one_part_of_a_rule_hides_none_in_another(tmp_path: Path) -> None:
+def test_mistake_in_one_key_of_a_rule_hides_no_mistake_in_another(tmp_path: Path) -> None:
     text = """
         rules:
           - id: Tea
@@ -538,9 +538,9 @@ def test_mistake_in_one_part_of_a_rule_hides_none_in_another(tmp_path: Path) -> 
             then_emits: []
         """
 
-    told = _mistakes(tmp_path, a=text)
+    mistakes = _mistakes(tmp_path, a=text)
 
-    assert [line.split(": ")[1] for line in told] == [
+    assert [line.split(": ")[1] for line in mistakes] == [
         "rules[0].id",
         "rules[0].cadence",
         "rules[0].cadence.cron",
@@ -587,7 +587,7 @@ def test_loader_reports_all_mistakes_of_a_filter(tmp_path: Path) -> None:
     ]
 
 
-def test_rule_file_that_leads_out_of_the_directory_is_a_mistake(tmp_path: Path) -> None:
+def test_link_to_a_rule_file_outside_of_the_directory_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "tea.yaml").write_text(TEA)
     rules = tmp_path / "rules.d"
     rules.mkdir()
@@ -629,7 +629,7 @@ mount -o remount,ro "$1"
 def test_root_reads_rules_on_a_read_only_file_system(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "--mount", "true"], check=False).returncode:
-        pytest.skip("no mount of our own can be made here: it takes root and namespaces")
+        pytest.skip("this test cannot mount a file system: that needs root and namespaces")
 
     command = [unshare, "--mount", "sh", "-c", MOUNTED, "sh", str(tmp_path), sys.executable]
     done = subprocess.run(
@@ -642,7 +642,7 @@ def test_root_reads_rules_on_a_read_only_file_system(tmp_path: Path) -> None:
     assert valid.startswith(": 0 rules")
 
 
-def test_another_user_than_root_may_load_rules_that_everybody_may_write(tmp_path: Path) -> None:
+def test_user_other_than_root_may_load_rules_that_everybody_can_write(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(TEA)
     tmp_path.chmod(0o777)
 
@@ -653,7 +653,7 @@ def test_another_user_than_root_may_load_rules_that_everybody_may_write(tmp_path
     assert [rule.id for rule in rules.rules] == ["tea"]
 
 
-def test_directory_that_may_not_be_read_hides_no_mistake_of_another(tmp_path: Path) -> None:
+def test_unreadable_directory_hides_no_mistake_of_another_file(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.symlink_to("gone")
     (tmp_path / "a.yaml").write_text("rules: 5")
@@ -667,9 +667,9 @@ def test_directory_that_may_not_be_read_hides_no_mistake_of_another(tmp_path: Pa
 
 
 def test_loader_reports_a_repeated_id_with_both_places(tmp_path: Path) -> None:
-    told = _mistakes(tmp_path, a=TEA, b="# second\n" + TEA.lstrip())
+    mistakes = _mistakes(tmp_path, a=TEA, b="# second\n" + TEA.lstrip())
 
-    assert told == [
+    assert mistakes == [
         f"b.yaml:3:9: rules[0].id: id 'tea' is taken by the rule at {tmp_path}/a.yaml:2:9;"
         " give one another id"
     ]
@@ -678,42 +678,42 @@ def test_loader_reports_a_repeated_id_with_both_places(tmp_path: Path) -> None:
 def test_loader_reports_a_repeated_id_in_one_line(tmp_path: Path) -> None:
     rule = "{id: tea, cadence: {every: 1}, when_filter: '', then_emits: [facts]}"
 
-    told = _mistakes(tmp_path, a=f"rules: [{rule}, {rule}]")
+    mistakes = _mistakes(tmp_path, a=f"rules: [{rule}, {rule}]")
 
-    assert len(told) == 1
+    assert len(mistakes) == 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", "rules: {}", "rules: [1]", "rules:"])
-def test_file_that_is_no_rule_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_file_without_a_list_of_rules_is_one_mistake(tmp_path: Path, text: str) -> None:
     assert len(_mistakes(tmp_path, a=text)) == 1
 
 
-def test_one_trap_of_yaml_is_one_mistake(tmp_path: Path) -> None:
-    told = _mistakes(tmp_path, a=TEA.replace("every: 5", "every: 0300"))
+def test_ambiguous_yaml_number_is_one_mistake(tmp_path: Path) -> None:
+    mistakes = _mistakes(tmp_path, a=TEA.replace("every: 5", "every: 0300"))
 
-    assert told == [
+    assert mistakes == [
         "a.yaml:3:22: rules[0].cadence.every: '0300' has a leading 0, and is octal to some YAML"
         " readers; a whole number is needed"
     ]
 
 
-def test_trap_in_a_key_is_not_taken_for_the_mistake_of_what_it_is_a_key_of(tmp_path: Path) -> None:
-    told = _mistakes(tmp_path, a="rules:\n  -\u00a0id: tea\n")
+def test_ambiguous_key_is_reported_once_and_not_as_a_mistake_of_its_mapping(tmp_path: Path) -> None:
+    mistakes = _mistakes(tmp_path, a="rules:\n  -\u00a0id: tea\n")
 
-    assert told == [
+    assert mistakes == [
         r"a.yaml:2:3: rules.-\xa0id: '-\xa0id' contains an invisible character, or a space"
         " that YAML does not know; quote it"
     ]
 
 
-def _shipped() -> RuleSet:
+def _load_shipped() -> RuleSet:
     return load_rules(
         ROOT / "rules", check_filter=sandbox.check_filter, check_cron=cron.check, timezone="UTC"
     )
 
 
 def test_shipped_rules_load_and_each_file_is_named_after_its_rule() -> None:
-    rules = _shipped()
+    rules = _load_shipped()
 
     assert [rule.id for rule in rules.rules] == ["nightly", "preferences", "profile"]
     assert all(Path(source).stem == id for id, source in rules.sources.items())
@@ -727,23 +727,29 @@ _NAMES = ("user", "subject", "predicate", "object", "confidence", "intent")
     ("row", "chosen_by"),
     [
         pytest.param(
-            ("alice", "alice", "lives_in", "Oslo", 1.0, None), {"profile", "nightly"}, id="herself"
+            ("alice", "alice", "lives_in", "Oslo", 1.0, None),
+            {"profile", "nightly"},
+            id="statement about the user",
         ),
         pytest.param(
             ("alice", "bob", "prefers_tea", "green", 0.9, None),
             {"preferences", "nightly"},
-            id="sure taste",
+            id="confident preference",
         ),
         pytest.param(
             ("alice", "bob", "likes", "tea", 1.0, None),
             {"preferences", "nightly"},
-            id="taste without confidence has 1",
+            id="preference without confidence has 1",
         ),
-        pytest.param(("alice", "bob", "likes", "tea", 0.2, None), {"nightly"}, id="unsure taste"),
+        pytest.param(
+            ("alice", "bob", "likes", "tea", 0.2, None),
+            {"nightly"},
+            id="preference with low confidence",
+        ),
         pytest.param(
             ("alice", "bob", "likes", "tea", 0.2, "delete"),
             {"preferences", "nightly"},
-            id="delete of a taste",
+            id="delete of a preference",
         ),
         pytest.param(
             ("alice", None, None, None, None, "delete"), {"nightly"}, id="delete by episode id"
@@ -751,7 +757,7 @@ _NAMES = ("user", "subject", "predicate", "object", "confidence", "intent")
         pytest.param(("alice", None, None, None, None, None), set(), id="small talk"),
     ],
 )
-def test_shipped_rules_choose_what_they_are_for(
+def test_filters_of_shipped_rules_select_the_intended_episodes(
     row: tuple[object, ...], chosen_by: set[str]
 ) -> None:
     connection = sqlite3.connect(":memory:")
@@ -759,7 +765,7 @@ def test_shipped_rules_choose_what_they_are_for(
 
     chosen = {
         rule.id
-        for rule in _shipped().rules
+        for rule in _load_shipped().rules
         if connection.execute(
             f"SELECT 1 FROM (SELECT {values}) WHERE {rule.when_filter}", row
         ).fetchone()
@@ -769,7 +775,7 @@ def test_shipped_rules_choose_what_they_are_for(
     assert chosen == chosen_by
 
 
-def test_files_that_are_named_one_by_one_are_a_set_too(tmp_path: Path) -> None:
+def test_single_named_files_are_loaded_as_a_set(tmp_path: Path) -> None:
     file = tmp_path / "any.name"
     file.write_text(TEA)
 
@@ -797,12 +803,12 @@ rules:
         pytest.param("zebra", "'zebra'; rules emit into facts, notes", id="near to none"),
     ],
 )
-def test_a_channel_that_no_rule_emits_into_is_a_mistake(
+def test_channel_that_no_rule_emits_into_is_a_mistake(
     tmp_path: Path, channel: str, problem: str
 ) -> None:
-    told = _mistakes(tmp_path, likes=LIKES.format(channel=channel, predicates="[likes]"))
+    mistakes = _mistakes(tmp_path, likes=LIKES.format(channel=channel, predicates="[likes]"))
 
-    assert told == [f"likes.yaml:2:3: channels.{channel}: no rule emits into channel {problem}"]
+    assert mistakes == [f"likes.yaml:2:3: channels.{channel}: no rule emits into channel {problem}"]
 
 
 @pytest.mark.parametrize(
@@ -817,28 +823,28 @@ def test_a_channel_that_no_rule_emits_into_is_a_mistake(
         pytest.param("['likes ']", "2:26: {}[0]: predicate 'likes ' begins or ends", id="space"),
     ],
 )
-def test_a_slip_in_a_multi_valued_predicate_is_a_mistake(
+def test_misspelt_multi_valued_predicate_is_a_mistake(
     tmp_path: Path, predicates: str, problem: str
 ) -> None:
-    [told] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates=predicates))
+    [mistake] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates=predicates))
 
-    assert told.startswith(f"likes.yaml:{problem.format('channels.facts.multi_valued')}")
+    assert mistake.startswith(f"likes.yaml:{problem.format('channels.facts.multi_valued')}")
 
 
-def test_the_near_miss_of_a_multi_valued_predicate_is_named(tmp_path: Path) -> None:
-    [told] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates="[like]"))
+def test_mistake_suggests_the_predicate_that_a_rule_names(tmp_path: Path) -> None:
+    [mistake] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates="[like]"))
 
-    assert told.endswith("a rule that emits into 'facts' names 'likes'; did you mean that?")
+    assert mistake.endswith("a rule that emits into 'facts' names 'likes'; did you mean that?")
 
 
 @pytest.mark.parametrize("predicates", ["[likes, knows]", "[hates]", "[likes, like]", "[]"])
-def test_predicates_that_are_no_slips_are_taken(tmp_path: Path, predicates: str) -> None:
+def test_predicates_without_a_misspelling_are_accepted(tmp_path: Path, predicates: str) -> None:
     rules = _load(tmp_path, likes=LIKES.format(channel="notes", predicates=predicates))
 
     assert [*rules.multi_valued] == ["notes"]
 
 
-def test_a_channel_of_another_file_is_taken(tmp_path: Path) -> None:
+def test_channel_may_be_emitted_into_by_a_rule_of_another_file(tmp_path: Path) -> None:
     channels = "rules: []\nchannels: {notes: {multi_valued: [likes]}}"
 
     rules = _load(tmp_path, channels=channels, tea=TEA.replace("[facts]", "[notes]"))
@@ -846,7 +852,7 @@ def test_a_channel_of_another_file_is_taken(tmp_path: Path) -> None:
     assert rules.multi_valued == {"notes": frozenset({"likes"})}
 
 
-def test_a_file_that_is_named_alone_may_speak_of_channels_of_others(tmp_path: Path) -> None:
+def test_file_that_is_loaded_alone_may_name_channels_of_other_files(tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     file.write_text("rules: []\nchannels: {notes: {multi_valued: [likes]}}\n")
 
@@ -858,7 +864,7 @@ def test_a_file_that_is_named_alone_may_speak_of_channels_of_others(tmp_path: Pa
     assert rules.multi_valued == {"notes": frozenset({"likes"})}
 
 
-def test_a_graphs_rule_without_channels_emits_into_facts(tmp_path: Path) -> None:
+def test_graph_rule_without_channels_emits_into_facts(tmp_path: Path) -> None:
     graph = """
     channels: {facts: {multi_valued: [like]}}
     rules:
@@ -866,6 +872,6 @@ def test_a_graphs_rule_without_channels_emits_into_facts(tmp_path: Path) -> None
          filter_cypher: "MATCH (s)-[f]->(o) WHERE f.predicate = 'likes' RETURN s.name AS subject"}
     """
 
-    [told] = _mistakes(tmp_path, graph=graph)
+    [mistake] = _mistakes(tmp_path, graph=graph)
 
-    assert "predicate 'like' is named by no rule" in told
+    assert "predicate 'like' is named by no rule" in mistake

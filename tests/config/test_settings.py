@@ -1,4 +1,4 @@
-"""Settings: four layers, strict in each, and what is relative to what."""
+"""Settings have four strict layers; each relative path has one base directory."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_shipped_file_names_every_key() -> None:
     assert _leaves(shipped) == {trail for _, trail in variables()}
 
 
-def test_shipped_file_holds_the_defaults_but_for_its_directories() -> None:
+def test_shipped_file_has_the_defaults_except_its_directories() -> None:
     shipped = _load(SHIPPED)
 
     places = {"state_dir": Path("/var/lib/slumberd"), "rules_dir": Path("/etc/slumberd/rules.d")}
     assert shipped == _load().model_copy(update=places)
 
 
-def test_settings_without_any_source_are_in_the_home_directory() -> None:
+def test_settings_without_any_source_use_the_home_directory() -> None:
     settings = _load()
 
     assert settings.state_dir == Path("/home/alice/.local/state/slumberd")
@@ -88,17 +88,17 @@ def test_settings_without_any_source_are_in_the_home_directory() -> None:
         pytest.param("", "/home/alice/.local/state/slumberd", id="empty is ignored"),
     ],
 )
-def test_state_is_where_xdg_says(base: str, state_dir: str) -> None:
+def test_state_directory_follows_xdg_state_home(base: str, state_dir: str) -> None:
     settings = _load(environ={**HOME, "XDG_STATE_HOME": base})
 
     assert settings.state_dir == Path(state_dir)
 
 
-def test_state_without_a_home_is_a_mistake() -> None:
+def test_missing_home_directory_is_a_mistake() -> None:
     assert "name a directory" in _mistakes(environ={})[0]
 
 
-def test_command_line_wins_over_environment_over_file_over_default(file: Path) -> None:
+def test_command_line_overrides_environment_overrides_file_overrides_default(file: Path) -> None:
     _write(file, "facts: {batch: 1, lineage_depth: 1}\nstop_seconds: 1\n")
 
     settings = _load(
@@ -132,7 +132,7 @@ def test_empty_file_sets_nothing(file: Path, text: str) -> None:
     assert settings == _load().model_copy(update={"rules_dir": file.parent / "rules.d"})
 
 
-def test_relative_directories_of_the_file_start_beside_it(file: Path) -> None:
+def test_relative_directories_of_the_file_start_at_its_directory(file: Path) -> None:
     _write(file, "state_dir: state\nrules_dir: ../rules\nlogging: {file: daemon.log}\n")
 
     settings = _load(file)
@@ -143,7 +143,7 @@ def test_relative_directories_of_the_file_start_beside_it(file: Path) -> None:
     assert settings.log_path == file.parent / "state" / "daemon.log"
 
 
-def test_relative_directories_of_command_line_and_environment_start_where_one_is(
+def test_other_relative_directories_start_at_the_working_directory(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -159,13 +159,13 @@ def test_relative_directories_of_command_line_and_environment_start_where_one_is
     assert settings.rules_dir == tmp_path / "rules"
 
 
-def test_absolute_database_stays_where_it_is(file: Path) -> None:
+def test_absolute_database_path_is_kept(file: Path) -> None:
     _write(file, "memory: {path: /srv/host.db}\n")
 
     assert _load(file).memory_path == Path("/srv/host.db")
 
 
-def test_file_is_that_of_the_command_line_else_of_the_environment_else_of_the_system(
+def test_configuration_file_is_from_command_line_then_environment_then_system(
     tmp_path: Path,
 ) -> None:
     ours, theirs, system = (
@@ -179,14 +179,14 @@ def test_file_is_that_of_the_command_line_else_of_the_environment_else_of_the_sy
     assert _load(system_file=system).stop_seconds == 3
 
 
-def test_named_file_that_is_not_there_is_a_mistake_that_says_who_named_it() -> None:
+def test_mistake_of_a_missing_configuration_file_names_the_source_of_its_path() -> None:
     assert _mistakes(NOWHERE) == [f"{NOWHERE}: --config: does not exist"]
     assert _mistakes(environ={"SLUMBERD_CONFIG": str(NOWHERE)}) == [
         f"{NOWHERE}: SLUMBERD_CONFIG: does not exist"
     ]
 
 
-def test_system_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+def test_unreadable_system_file_is_a_mistake(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
 
@@ -196,7 +196,7 @@ def test_system_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> N
 def test_settings_report_all_mistakes_of_all_sources_at_once(file: Path) -> None:
     _write(file, "rulesdir: x\nfacts: {batch: 0}\nlogging: {level: INFO, file: ~/x}\n")
 
-    told = _mistakes(
+    mistakes = _mistakes(
         file,
         environ={
             "SLUMBERD_FACTS__BACTH": "1",
@@ -206,7 +206,7 @@ def test_settings_report_all_mistakes_of_all_sources_at_once(file: Path) -> None
         overrides={"timezone": "Mars"},
     )
 
-    assert told == [
+    assert mistakes == [
         f"{file}:1:1: rulesdir: unknown key 'rulesdir'; did you mean 'rules_dir'?",
         f"{file}:2:16: facts.batch: at least 1 is needed, not 0",
         f"{file}:3:18: logging.level: 'debug', 'info', 'warning' or 'error' is needed, not 'INFO'",
@@ -244,21 +244,21 @@ def test_settings_report_all_mistakes_of_all_sources_at_once(file: Path) -> None
     ],
 )
 def test_wrong_value_is_one_mistake(file: Path, text: str, problem: str) -> None:
-    [told] = _mistakes(_write(file, text))
+    [mistake] = _mistakes(_write(file, text))
 
-    assert problem in told
+    assert problem in mistake
 
 
 def test_one_file_for_both_stores_is_a_mistake(file: Path) -> None:
-    [told] = _mistakes(_write(file, "facts: {path: memory.db}\n"))
+    [mistake] = _mistakes(_write(file, "facts: {path: memory.db}\n"))
 
-    assert "give each its own file" in told
+    assert "give each its own file" in mistake
 
 
-def test_mistake_of_one_file_for_both_stores_has_its_place(file: Path) -> None:
-    [told] = _mistakes(_write(file, "facts: {path: memory.db}\n"))
+def test_mistake_of_a_shared_store_file_has_its_place(file: Path) -> None:
+    [mistake] = _mistakes(_write(file, "facts: {path: memory.db}\n"))
 
-    assert told.startswith(f"{file}:1:15: facts.path: ")
+    assert mistake.startswith(f"{file}:1:15: facts.path: ")
 
 
 @pytest.mark.parametrize("by_root", [True, False])
@@ -282,10 +282,10 @@ def test_configuration_may_be_a_link(file: Path, tmp_path: Path) -> None:
     assert _load(file).stop_seconds == 1
 
 
-def test_variable_of_a_group_is_unknown() -> None:
-    [told] = _mistakes(environ={**HOME, "SLUMBERD_LOGGING": "debug"})
+def test_environment_variable_of_a_group_is_unknown() -> None:
+    [mistake] = _mistakes(environ={**HOME, "SLUMBERD_LOGGING": "debug"})
 
-    assert "did you mean 'SLUMBERD_LOGGING__" in told
+    assert "did you mean 'SLUMBERD_LOGGING__" in mistake
 
 
 def test_schema_requires_no_key() -> None:
@@ -301,7 +301,7 @@ def test_schema_requires_no_key() -> None:
         pytest.param("", False, id="none"),
     ],
 )
-def test_settings_know_where_the_service_manager_wants_the_socket(
+def test_settings_read_the_runtime_directory_of_the_service_manager(
     tmp_path: Path, given: str, found: bool
 ) -> None:
     environ = {"HOME": "/home/alice", "RUNTIME_DIRECTORY": given.format(here=tmp_path)}

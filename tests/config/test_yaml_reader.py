@@ -1,4 +1,4 @@
-"""Strict YAML: what is read, what is refused, and where."""
+"""The YAML reader returns values with their places, or refuses a file with its mistakes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _read(directory: Path, text: str | bytes) -> Document:
     return read_document(file)
 
 
-def _told(document: Document) -> list[tuple[int, int, str]]:
+def _mistakes_of(document: Document) -> list[tuple[int, int, str]]:
     return [(mistake.line, mistake.column, mistake.problem) for mistake in document.mistakes]
 
 
-def test_document_holds_what_the_file_says(tmp_path: Path) -> None:
+def test_document_contains_the_values_of_the_file(tmp_path: Path) -> None:
     document = _read(tmp_path, "a: {b: [1, -2.5, 1e3, true, ~, text]}\nc: |\n  two\n  lines\n")
 
     assert document.value == {
@@ -44,14 +44,14 @@ def test_document_without_a_value_is_none(tmp_path: Path, text: str) -> None:
     assert document.readable
 
 
-def test_document_says_where_every_value_and_key_begins(tmp_path: Path) -> None:
+def test_document_contains_the_place_of_every_value_and_key(tmp_path: Path) -> None:
     document = _read(tmp_path, "rules:\n  - id: tea\n    cadence: {every: 5}\n")
 
     assert document.values[("rules", 0, "cadence", "every")] == Place(3, 22)
     assert document.keys[("rules", 0, "cadence")] == Place(3, 5)
 
 
-def test_mistake_at_what_is_not_there_points_at_what_would_hold_it(tmp_path: Path) -> None:
+def test_mistake_about_a_missing_key_has_the_place_of_its_parent(tmp_path: Path) -> None:
     document = _read(tmp_path, "rules:\n  - id: tea\n")
 
     mistake = document.mistake(("rules", 0, "cadence", "every"), "is missing")
@@ -70,13 +70,15 @@ def test_mistake_at_what_is_not_there_points_at_what_would_hold_it(tmp_path: Pat
         pytest.param(("a", 1, "b", "c"), None, id="below a number"),
     ],
 )
-def test_value_is_found_by_its_trail(tmp_path: Path, trail: tuple[Any, ...], value: object) -> None:
+def test_value_is_found_by_its_path_of_keys(
+    tmp_path: Path, trail: tuple[Any, ...], value: object
+) -> None:
     document = _read(tmp_path, "a: [0, {b: 5}]\n")
 
     assert document.at(trail) == value
 
 
-def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+def test_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     document = _read(tmp_path, b"\xef\xbb\xbfa: 1\n")
 
     assert document.value == {"a": 1}
@@ -96,13 +98,13 @@ def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
         pytest.param("2026-01-01", "is a date", id="date"),
         pytest.param("9" * 19, "more digits than", id="too many digits"),
         pytest.param("a\u200bb", "an invisible character", id="zero width space"),
-        pytest.param("a\u00a0b", "a space that YAML does not know", id="space that does not break"),
+        pytest.param("a\u00a0b", "a space that YAML does not know", id="non-breaking space"),
     ],
 )
 def test_reader_refuses_an_ambiguous_plain_word(tmp_path: Path, word: str, remedy: str) -> None:
     document = _read(tmp_path, f"key: {word}\n")
 
-    [(line, column, problem)] = _told(document)
+    [(line, column, problem)] = _mistakes_of(document)
     assert (line, column) == (1, 6)
     assert remedy in problem
 
@@ -115,7 +117,7 @@ def test_quoted_word_is_text(tmp_path: Path, word: str) -> None:
     assert document.mistakes == ()
 
 
-def test_number_beyond_all_numbers_is_text(tmp_path: Path) -> None:
+def test_number_beyond_the_range_of_floats_is_text(tmp_path: Path) -> None:
     document = _read(tmp_path, "key: 1e999\n")
 
     assert document.value == {"key": "1e999"}
@@ -139,19 +141,19 @@ def test_number_beyond_all_numbers_is_text(tmp_path: Path) -> None:
         pytest.param("a: %x\n", (1, 4), "begins with '%'", id="per cent"),
     ],
 )
-def test_reading_goes_on_after_what_is_not_read(
+def test_reader_continues_after_a_refused_value(
     tmp_path: Path, text: str, place: tuple[int, int], problem: str
 ) -> None:
     document = _read(tmp_path, text + "z: 1_0\n")
 
-    first, second = _told(document)
+    first, second = _mistakes_of(document)
     assert first[:2] == place
     assert problem in first[2]
     assert "contains '_'" in second[2]
     assert document.readable
 
 
-def test_reading_goes_on_after_many_values_without_quotes_but_not_for_ever(tmp_path: Path) -> None:
+def test_reader_stops_after_too_many_unquoted_values(tmp_path: Path) -> None:
     document = _read(tmp_path, "a:\n" + "- @x\n" * (MOST_MENDED + 5) + "b: 1_0\n")
 
     assert len(document.mistakes) == MOST_MENDED + 1
@@ -161,10 +163,10 @@ def test_reading_goes_on_after_many_values_without_quotes_but_not_for_ever(tmp_p
 def test_reader_reports_a_repeated_key_once(tmp_path: Path) -> None:
     document = _read(tmp_path, "a: {b: {c: 1}}\na: {b: {c: 2, c: 3}}\n")
 
-    assert [told[:2] for told in _told(document)] == [(2, 1), (2, 15)]
+    assert [mistake[:2] for mistake in _mistakes_of(document)] == [(2, 1), (2, 15)]
 
 
-def test_first_of_two_equal_keys_counts(tmp_path: Path) -> None:
+def test_reader_keeps_the_first_of_two_equal_keys(tmp_path: Path) -> None:
     document = _read(tmp_path, "a: {b: 1}\na: {b: 2}\n")
 
     assert document.value == {"a": {"b": 1}}
@@ -191,14 +193,14 @@ def test_first_of_two_equal_keys_counts(tmp_path: Path) -> None:
         pytest.param("[" + "1," * 10_000 + "]", (1, 19_996), "too many values", id="events"),
     ],
 )
-def test_text_that_cannot_be_read_to_its_end_is_not_readable(
+def test_document_with_a_syntax_error_is_not_readable(
     tmp_path: Path, text: str, place: tuple[int, int], problem: str
 ) -> None:
     document = _read(tmp_path, text)
 
-    [(line, column, told)] = _told(document)
+    [(line, column, message)] = _mistakes_of(document)
     assert (line, column) == place
-    assert problem in told
+    assert problem in message
     assert not document.readable
     assert document.value is None
 
@@ -213,14 +215,14 @@ def test_text_that_cannot_be_read_to_its_end_is_not_readable(
         pytest.param(b"#" * (MOST_BYTES + 1), (0, 0), "larger than 256 KiB", id="too large"),
     ],
 )
-def test_file_that_is_no_text_is_not_readable(
+def test_file_that_is_not_text_is_not_readable(
     tmp_path: Path, content: bytes, place: tuple[int, int], problem: str
 ) -> None:
     document = _read(tmp_path, content)
 
-    [(line, column, told)] = _told(document)
+    [(line, column, message)] = _mistakes_of(document)
     assert (line, column) == place
-    assert problem in told
+    assert problem in message
     assert not document.readable
 
 
@@ -234,11 +236,11 @@ def test_reader_refuses_special_files_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
 
-    told = [
+    problems = [
         read_document(tmp_path / name).mistakes[0].problem for name in ("fifo", ".", "none", "loop")
     ]
 
-    assert told == [
+    assert problems == [
         "is not a regular file",
         "is a directory, not a file",
         "does not exist",
@@ -261,7 +263,7 @@ def test_file_without_permission_is_refused(file_of_others: Path) -> None:
     assert "no permission to read it" in read_document(file_of_others).mistakes[0].problem
 
 
-def test_trail_is_written_without_what_moves_a_cursor() -> None:
+def test_dotted_path_escapes_control_characters() -> None:
     assert dotted_path(("rules", 0, "a\33[2J", "b")) == r"rules[0].a\x1b[2J.b"
 
 
@@ -278,15 +280,16 @@ def test_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
     documents = {name: read_document(home / name, inside=home) for name in links}
 
     assert not any(document.readable or document.text for document in documents.values())
-    told = documents["file"].mistakes[0].problem
+    problem = documents["file"].mistakes[0].problem
     assert (
-        told == f"leads out of its directory, to '{tmp_path}/secret.yaml'; put the file itself here"
+        problem
+        == f"leads out of its directory, to '{tmp_path}/secret.yaml'; put the file itself here"
     )
     assert "leads out" in documents["brother"].mistakes[0].problem
     assert documents["device"].mistakes[0].problem == "is not a regular file"
 
 
-def test_component_that_leads_out_of_the_directory_is_seen(tmp_path: Path) -> None:
+def test_directory_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -313,7 +316,7 @@ def test_links_that_stay_inside_are_read(tmp_path: Path) -> None:
     assert document.mistakes == ()
 
 
-def test_link_without_a_directory_to_stay_in_is_read(tmp_path: Path) -> None:
+def test_link_is_read_when_no_directory_limits_it(tmp_path: Path) -> None:
     (tmp_path / "real.yaml").write_text("a: 1\n")
     (tmp_path / "link.yaml").symlink_to("real.yaml")
 
@@ -324,7 +327,7 @@ def test_link_without_a_directory_to_stay_in_is_read(tmp_path: Path) -> None:
     ("mode", "by_root", "refused"),
     [
         pytest.param(0o666, True, True, id="everybody may write"),
-        pytest.param(0o602, True, True, id="everybody but the group"),
+        pytest.param(0o602, True, True, id="everybody except the group may write"),
         pytest.param(0o664, True, False, id="the group may write"),
         pytest.param(0o666, False, False, id="read by another user"),
     ],
@@ -344,7 +347,7 @@ def test_root_refuses_a_file_that_everybody_can_write(
 
 
 def test_reader_reports_a_parent_directory_that_everybody_can_write(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)  # told by whoever lists it
+    tmp_path.chmod(0o777)  # the loader that lists this directory reports it
     version = tmp_path / "..2026"
     version.mkdir()
     version.chmod(0o1777)

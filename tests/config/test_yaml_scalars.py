@@ -1,4 +1,4 @@
-"""Where a character of a value stands in its source, whatever the style of YAML."""
+"""A character of a value is found in its source, in every style of YAML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS = st.lists(
 
 @pytest.mark.parametrize("style", ["", "'", '"', "|", ">"])
 @given(words=WORDS, width=st.integers(1, 30), unicode=st.booleans())
-def test_every_visible_character_is_found_in_its_source(
+def test_source_of_finds_every_visible_character(
     style: str, words: list[str], width: int, unicode: bool
 ) -> None:
     written = " ".join(words) + "\nx "
@@ -54,7 +54,7 @@ def test_every_visible_character_is_found_in_its_source(
         "'\n\n  b'",
     ],
 )
-def test_white_space_is_passed_over_however_it_is_written(written: str) -> None:
+def test_source_of_skips_white_space_and_its_escapes(written: str) -> None:
     text = f"- {written}\n"
     value, span = _scalar(text)
 
@@ -73,7 +73,7 @@ def test_end_of_a_value_is_after_its_last_visible_character() -> None:
     assert text[:source].endswith("b =")
 
 
-def test_character_of_nothing_is_nowhere() -> None:
+def test_empty_value_has_no_source_position() -> None:
     value, span = _scalar("a: ''")
 
     assert source_of("a: ''", span, value, 0) is None

@@ -48,7 +48,7 @@ QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",), low
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    """Return a site without problems: one rule, which has fired, on a machine without systemd."""
+    """Return an installation without problems: a rule has fired, and systemd is absent."""
     monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
     site = Installation(tmp_path)
     site.put(TEA)
@@ -56,13 +56,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     return site
 
 
-def examined(site: Installation, *words: str) -> tuple[int, dict[str, Any]]:
+def run_json(site: Installation, *words: str) -> tuple[int, dict[str, Any]]:
     done = site.call(*words, "--json")
     return done.returncode, json.loads(done.stdout)
 
 
-def found(site: Installation, *words: str) -> set[str]:
-    code, document = examined(site, *(words or ("doctor",)))
+def find_ids(site: Installation, *words: str) -> set[str]:
+    code, document = run_json(site, *(words or ("doctor",)))
     ids = {finding["id"] for finding in document["findings"]}
     assert (code, document["ok"]) == (bool(ids), not ids)
     assert all(finding["remedy"] and finding["problem"] for finding in document["findings"])
@@ -75,7 +75,7 @@ def sql(path: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def footprint(site: Installation) -> dict[str, tuple[int, ...]]:
+def stat_files(site: Installation) -> dict[str, tuple[int, ...]]:
     return {
         str(path): (status.st_size, status.st_mtime_ns, status.st_mode)
         for path in site.config.parent.rglob("*")
@@ -86,25 +86,25 @@ def footprint(site: Installation) -> dict[str, tuple[int, ...]]:
 def test_doctor_finds_no_problem_in_a_sound_installation_and_leaves_no_trace(
     site: Installation,
 ) -> None:
-    before = footprint(site)
+    before = stat_files(site)
 
-    assert found(site) == set()
+    assert find_ids(site) == set()
 
-    assert footprint(site) == before
+    assert stat_files(site) == before
 
 
 def test_status_check_reports_that_no_daemon_runs_and_leaves_no_trace(site: Installation) -> None:
-    before = footprint(site)
+    before = stat_files(site)
 
-    assert found(site, "status", "--check") == {"daemon.down"}
+    assert find_ids(site, "status", "--check") == {"daemon.down"}
 
-    assert footprint(site) == before
+    assert stat_files(site) == before
 
 
 def test_doctor_and_status_check_find_no_problem_of_a_running_daemon(site: Installation) -> None:
     with site.daemon():
-        assert found(site) == set()
-        assert found(site, "status", "--check") == set()
+        assert find_ids(site) == set()
+        assert find_ids(site, "status", "--check") == set()
 
 
 def test_doctor_prints_id_and_remedy_of_a_finding(site: Installation) -> None:
@@ -117,7 +117,7 @@ def test_doctor_prints_id_and_remedy_of_a_finding(site: Installation) -> None:
     assert shown.endswith("1 finding\n")
 
 
-def test_list_names_every_kind() -> None:
+def test_doctor_list_prints_every_kind_of_finding() -> None:
     shown = called("doctor", "--list").stdout
 
     assert all(f"\n{id} " in shown for id in KINDS)
@@ -129,7 +129,7 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def as_pipe(path: Path) -> None:
+def replace_by_pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
 
@@ -148,7 +148,7 @@ BREAKS = [
     pytest.param(
         lambda s: (s.state / "facts.db").write_text("hello " * 99), "store.unreadable", id="text"
     ),
-    pytest.param(lambda s: as_pipe(s.state / "memory.db"), "store.unreadable", id="pipe"),
+    pytest.param(lambda s: replace_by_pipe(s.state / "memory.db"), "store.unreadable", id="pipe"),
     pytest.param(
         lambda s: (s.state / "paused.json").write_text("no json"),
         "state.unreadable",
@@ -195,11 +195,11 @@ def test_doctor_finds_a_problem_and_changes_nothing(
     site: Installation, broken: Any, id: str
 ) -> None:
     broken(site)
-    before = footprint(site)
+    before = stat_files(site)
 
-    assert id in found(site)
+    assert id in find_ids(site)
 
-    assert footprint(site) == before
+    assert stat_files(site) == before
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_doctor_finds_a_problem_and_changes_nothing(
 def test_status_check_finds_an_urgent_problem(site: Installation, broken: Any, id: str) -> None:
     broken(site)
 
-    assert id in found(site, "status", "--check")
+    assert id in find_ids(site, "status", "--check")
 
 
 OTHER_VERSIONS = [
@@ -238,7 +238,7 @@ OTHER_VERSIONS = [
         "UPDATE slumberd_schema SET version = 99",
         "was written by a newer slumberd (ledger 99, ours is 2)",
         "use that slumberd, or a newer one",
-        id="facts of a newer one",
+        id="facts of a newer version",
     ),
 ]
 
@@ -249,7 +249,7 @@ def test_doctor_says_what_to_do_with_a_file_of_another_version(
 ) -> None:
     sql(site.state / file, statement)
 
-    _, document = examined(site, "doctor")
+    _, document = run_json(site, "doctor")
 
     (finding,) = document["findings"]
     assert (finding["id"], finding["problem"]) == ("store.unreadable", problem)
@@ -263,19 +263,19 @@ def test_doctor_finds_episodes_that_no_rule_could_read(site: Installation) -> No
     sql(site.state / "memory.db", other)
     site.call("fire", "--all")
 
-    assert found(site) == {"episodes.quarantined", "episodes.mismatched"}
+    assert find_ids(site) == {"episodes.quarantined", "episodes.mismatched"}
 
 
 def test_doctor_lists_a_retraction_that_covers_nothing(site: Installation) -> None:
     early = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
-    late = {"intent": "delete", "replaces": "e9", "predicate": "likes"}
+    metadata = {"intent": "delete", "replaces": "e9", "predicate": "likes"}
     site.put(triple("e0", "ada", "likes", "x", timestamp=at(0), metadata=early))
-    site.put(triple("e8", "ada", "likes", "x", timestamp=at(8), metadata=late))
+    site.put(triple("e8", "ada", "likes", "x", timestamp=at(8), metadata=metadata))
     site.call("fire", "--all")
     site.put(triple("e9", "ada", "likes", "rum", timestamp=at(7)))
     site.call("fire", "--all")
 
-    _, document = examined(site, "doctor")
+    _, document = run_json(site, "doctor")
 
     (finding,) = document["findings"]
     assert finding["id"] == "claims.unreached"
@@ -283,7 +283,7 @@ def test_doctor_lists_a_retraction_that_covers_nothing(site: Installation) -> No
 
 
 def declare(site: Installation, predicate: str) -> None:
-    """Let another program write a fact on Ada and coffee."""
+    """Write a declared fact about Ada and coffee, as another program would."""
     payload = json.dumps({"subject": "ada", "predicate": predicate, "object": "coffee"})
     sql(
         site.state / "facts.db",
@@ -299,7 +299,7 @@ def test_doctor_lists_a_declared_fact_that_disagrees_with_a_promoted_one(
     site.put(triple("e2", "ada", "drinks", "tea", timestamp=at(2)))
     site.call("fire", "--all")
 
-    _, document = examined(site, "doctor")
+    _, document = run_json(site, "doctor")
 
     (finding,) = document["findings"]
     assert finding["id"] == "facts.disagree"
@@ -313,7 +313,7 @@ def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(
     site.put(triple("e2", "ada", "likes", "water", timestamp=at(2)))
     site.call("fire", "--all")
 
-    assert found(site) == set()
+    assert find_ids(site) == set()
 
 
 def test_doctor_finds_a_batch_that_awaits_approval(site: Installation) -> None:
@@ -322,14 +322,14 @@ def test_doctor_finds_a_batch_that_awaits_approval(site: Installation) -> None:
     site.put(triple("e2", "ada", "likes", "tea", timestamp=at(2), metadata=gone))
     site.call("fire", "--all")
 
-    assert found(site) == {"rule.held"}
-    assert found(site, "status", "--check") == {"rule.held", "daemon.down"}
+    assert find_ids(site) == {"rule.held"}
+    assert find_ids(site, "status", "--check") == {"rule.held", "daemon.down"}
 
 
 def test_doctor_reports_a_missing_state_directory(tmp_path: Path) -> None:
     site = Installation(tmp_path)
 
-    assert "state.missing" in found(site)
+    assert "state.missing" in find_ids(site)
     assert not site.state.exists()
 
 
@@ -337,7 +337,7 @@ def test_status_shows_what_is_pending_the_last_firing_and_the_next_instant(
     site: Installation,
 ) -> None:
     site.put(triple("e2", "ada", "likes", "rum", timestamp=at(2)))
-    before = footprint(site)
+    before = stat_files(site)
 
     (status,) = site.lines("status")
     shown = site.look("status").stdout
@@ -352,10 +352,10 @@ def test_status_shows_what_is_pending_the_last_firing_and_the_next_instant(
         str(site.state / "memory.db"), str(site.state / "facts.db"),
     ]  # fmt: skip
     assert status["disk_free_bytes"] > 0
-    assert footprint(site) == before
+    assert stat_files(site) == before
 
 
-def test_status_shows_the_rules_that_need_attention_of_many(site: Installation) -> None:
+def test_status_of_many_rules_shows_only_those_that_need_attention(site: Installation) -> None:
     many = "".join(
         f"  - {{id: r{number:02}, cadence: {{every: 9}}, when_filter: '', then_emits: [facts]}}\n"
         for number in range(40)
@@ -372,7 +372,7 @@ def test_status_shows_the_rules_that_need_attention_of_many(site: Installation) 
 @contextmanager
 def silent_daemon(directory: Path) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as listening:
-        # A path of a socket has 107 bytes; this one is short, however deep the directory lies.
+        # The path of a socket may have 107 bytes; this path is short in every directory.
         folder = os.open(directory, os.O_PATH)
         listening.bind(f"/proc/self/fd/{folder}/control.sock")
         os.close(folder)
@@ -380,7 +380,7 @@ def silent_daemon(directory: Path) -> Iterator[None]:
         yield
 
 
-def test_daemon_that_does_not_answer_is_not_waited_for(site: Installation) -> None:
+def test_status_does_not_wait_for_a_daemon_that_does_not_answer(site: Installation) -> None:
     with silent_daemon(site.state):
         daemon, (finding,) = ask_daemon(site.state, seconds=0.05)
 
@@ -427,9 +427,9 @@ async def test_doctor_asks_the_daemon_which_configuration_is_outdated(site: Inst
 
     settings = load_settings(site.config, overrides={}, environ={})
     async with listen(site.state, {"status": status, "outdated": outdated}):
-        assert await asyncio.to_thread(found, site) == {"config.stale"}
+        assert await asyncio.to_thread(find_ids, site) == {"config.stale"}
     async with listen(site.state, {"status": status}):  # a daemon of an older version
-        assert await asyncio.to_thread(found, site) == set()
+        assert await asyncio.to_thread(find_ids, site) == set()
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ def test_doctor_counts_what_is_pending_for_a_late_rule(
 ) -> None:
     site.put(*(triple(f"p{n}", "ada", "likes", n) for n in range(count)))
 
-    _, document = examined(site, "doctor")
+    _, document = run_json(site, "doctor")
 
     (finding,) = document["findings"]
     assert finding["problem"].startswith(f"{problem}; it fired last at ")
@@ -457,14 +457,14 @@ def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Installation) ->
     rules, now = rules_of(settings), SystemClock().now()
     daemon = {"rules_hash": rules.content_hash, "uptime_seconds": 9e9}
 
-    def late(minutes: int) -> list[str]:
+    def late_rules(minutes: int) -> list[str]:
         when = now + timedelta(minutes=minutes)
         context = DoctorContext(settings, rules, None, daemon, when, QUIET)
         findings = run_checks(context).findings
         return [finding.subject for finding in findings if finding.id == "rule.late"]
 
-    assert late(5) == []
-    assert late(15) == ["rule profile"]
+    assert late_rules(5) == []
+    assert late_rules(15) == ["rule profile"]
 
 
 def ids_of(findings: Iterable[Finding]) -> list[str]:
@@ -498,19 +498,19 @@ def test_doctor_compares_the_unit_with_the_shipped_one(tmp_path: Path) -> None:
 
 def test_doctor_finds_an_unwritable_textfile(site: Installation) -> None:
     places = ["slumberd.prom", str(site.state.parent / "none" / "slumberd.prom")]
-    found = []
+    subjects = []
     for place in places:
         site.config.write_text(f"{CONFIG}metrics: {{textfile: {place}}}\n")
         findings = json.loads(site.look("doctor", "--json").stdout)["findings"]
         unwritable = [each for each in findings if each["id"] == "metrics.unwritable"]
-        found.append([finding["subject"] for finding in unwritable])
+        subjects.append([finding["subject"] for finding in unwritable])
 
-    assert found == [[], [places[1]]]
+    assert subjects == [[], [places[1]]]
 
 
 @contextmanager
-def in_the_open(name: str) -> Iterator[Path]:
-    """Yield a file that every user can open, wherever the directory of tests is."""
+def public_file(name: str) -> Iterator[Path]:
+    """Yield a file in a directory that every user can enter."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         file = Path(folder, name)
@@ -521,17 +521,17 @@ def in_the_open(name: str) -> Iterator[Path]:
 STRANGER = Account("stranger", 54_321, frozenset({54_321}))
 
 
-def test_user_who_may_read_is_not_barred() -> None:
-    with in_the_open("rules.yaml") as file:
-        assert STRANGER.barred(file) is None
+def test_user_with_permission_can_read() -> None:
+    with public_file("rules.yaml") as file:
+        assert STRANGER.find_blocked_path(file) is None
         file.chmod(0)
-        assert Account("root", 0, frozenset()).barred(file) is None
+        assert Account("root", 0, frozenset()).find_blocked_path(file) is None
 
 
 @pytest.mark.parametrize(
-    ("mode", "account", "barred"),
+    ("mode", "account", "blocked"),
     [
-        pytest.param(0o640, STRANGER, True, id="a file for others"),
+        pytest.param(0o640, STRANGER, True, id="a file closed to others"),
         pytest.param(
             0o640,
             replace(STRANGER, groups=frozenset({os.getgid()})),
@@ -542,35 +542,37 @@ def test_user_who_may_read_is_not_barred() -> None:
             0o604,
             replace(STRANGER, groups=frozenset({os.getgid()})),
             True,
-            id="a file not for its group",
+            id="a file closed to its group",
         ),
         pytest.param(0o400, replace(STRANGER, uid=os.getuid() or 1), False, id="a file of its own"),
-        pytest.param(0o044, replace(STRANGER, uid=os.getuid() or 1), True, id="not even its own"),
+        pytest.param(
+            0o044, replace(STRANGER, uid=os.getuid() or 1), True, id="not readable for its owner"
+        ),
     ],
 )
 def test_user_reads_as_owner_as_group_or_as_other(
-    mode: int, account: Account, *, barred: bool
+    mode: int, account: Account, *, blocked: bool
 ) -> None:
-    with in_the_open("rules.yaml") as file:
+    with public_file("rules.yaml") as file:
         os.chown(file, account.uid if os.getuid() == 0 and account.uid == 1 else -1, -1)
         file.chmod(mode)
 
-        assert account.barred(file) == (file if barred else None)
+        assert account.find_blocked_path(file) == (file if blocked else None)
 
 
 def test_user_cannot_read_below_a_closed_directory() -> None:
-    with in_the_open("rules.yaml") as file:
+    with public_file("rules.yaml") as file:
         file.parent.chmod(0o700)
 
-        assert STRANGER.barred(file) == file.parent
+        assert STRANGER.find_blocked_path(file) == file.parent
 
 
-def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> None:
+def test_doctor_finds_a_unit_user_that_cannot_read_rules(tmp_path: Path) -> None:
     units, state = tmp_path / "units", Path("/var/lib/slumberd")
     (units / "slumberd.service.d").mkdir(parents=True)
     (units / "slumberd.service").write_text("[Service]\nUser=no-such-user\n#User=root\n")
     machine = Machine(systemd=tmp_path, units=(units,))
-    with in_the_open("rules.yaml") as file:
+    with public_file("rules.yaml") as file:
         missing = list(check_unit_user(machine, state, [file]))
         (units / "slumberd.service.d" / "own.conf").write_text("[Service]\nUser=nobody\n")
         well = list(check_unit_user(machine, state, [file]))
@@ -584,7 +586,9 @@ def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> Non
         assert well == []
         assert finding.problem == "user 'nobody', whom the unit runs as, cannot read it"
         assert finding.remedy.startswith(f"run `chmod o+rX {file}`")
-        assert list(check_unit_user(machine, tmp_path, [file])) == [], "is not the unit's"
+        assert list(check_unit_user(machine, tmp_path, [file])) == [], (
+            "the unit does not use this directory"
+        )
 
 
 def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
@@ -600,11 +604,11 @@ def test_doctor_finds_engine_rules_that_others_can_write(site: Installation) -> 
     rules.write_text("")
     for path in (rules, rules.parent, rules.parent.parent):
         path.chmod(0o750)
-    assert found(site) == set()
+    assert find_ids(site) == set()
 
     rules.chmod(0o666)
 
-    assert found(site) == {"file.open"}
+    assert find_ids(site) == {"file.open"}
 
 
 def test_doctor_finds_a_sink_file_that_others_can_read(site: Installation) -> None:
@@ -612,8 +616,8 @@ def test_doctor_finds_a_sink_file_that_others_can_read(site: Installation) -> No
     published = site.state / "provenance.jsonl"
     published.write_text("")
     published.chmod(0o640)
-    assert found(site) == set()
+    assert find_ids(site) == set()
 
     published.chmod(0o644)
 
-    assert found(site) == {"file.open"}
+    assert find_ids(site) == {"file.open"}

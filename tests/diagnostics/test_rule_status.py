@@ -1,4 +1,4 @@
-"""The heartbeat, `doctor` and `status` report the same figures of one rule in one store."""
+"""The heartbeat, `doctor` and `status` report the same values for a rule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NEXT_NIGHT = at(15 * HOUR)
 
 
 class ReportedRule:
-    """A state directory with one rule, on a stopped clock, and the three reports on it."""
+    """A state directory with a rule and a stopped clock, and the three reports on the rule."""
 
     def __init__(self, folder: Path, rule: ConsolidationRule, stores: Stores) -> None:
         self.settings = Settings(state_dir=folder, rules_dir=folder)
@@ -67,7 +67,7 @@ class ReportedRule:
         await self.stores.facts.watermarks.begin(self.rule.id, after, served=self.clock.now())
 
     async def put(self, *ids: str, **overrides: Any) -> None:
-        """Put episodes that are dated now, unless `overrides` say another time."""
+        """Put episodes with the current time, unless `overrides` has a timestamp."""
         fields = {"timestamp": self.clock.now()} | overrides
         await self.stores.memory.put_many([triple(id, "ada", "likes", id, **fields) for id in ids])
 
@@ -103,11 +103,11 @@ class ReportedRule:
 
 @dataclass(frozen=True)
 class Expected:
-    """What all three report of a rule.
+    """The values that all three reports show of a rule.
 
     Attributes:
         pending: The versions above its watermark.
-        oldest_at: The timestamp of the first of them.
+        oldest_at: The timestamp of the first of these versions.
         late: For how many seconds it has been due.
         next_at: Its next cron instant.
         held: Whether a batch awaits approval.

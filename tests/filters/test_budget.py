@@ -35,7 +35,7 @@ BUDGET = 0.3
 
 
 class ProcessorClock:
-    """Reads what the thread has used of the processor: a busy machine uses up no budget."""
+    """A clock of the processor time of this thread, which other processes do not advance."""
 
     monotonic = staticmethod(time.thread_time)
 
@@ -47,7 +47,7 @@ def stream(content: str, seconds: int) -> list[Episode]:
     ]
 
 
-async def test_a_filter_over_its_budget_stops_its_rule_alone_until_the_rows_let_it_go_on(
+async def test_filter_over_its_budget_delays_only_its_own_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox, "time", ProcessorClock())
@@ -76,7 +76,7 @@ async def test_a_filter_over_its_budget_stops_its_rule_alone_until_the_rows_let_
         await scheduler.turn(stop)
 
         newest = await memory.newest()
-        assert [await facts.watermarks.position(one) for one in ("heavy", "light")] == [
+        assert [await facts.watermarks.position(rule_id) for rule_id in ("heavy", "light")] == [
             newest,
             newest,
         ]

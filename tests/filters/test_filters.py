@@ -1,4 +1,4 @@
-"""The rows that a filter selects, its errors, and what it leaves behind."""
+"""A filter selects rows, reports its errors, and leaves the connection unchanged."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ EPISODES = statements("episodes")
 def store(*episodes: Episode, afterwards: str = "") -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute(EPISODES["create_table"])
-        for given_episode in episodes:
+        for each in episodes:
             row = encode(
-                given_episode,
-                Scope(given_episode.user, given_episode.session, given_episode.agent),
+                each,
+                Scope(each.user, each.session, each.agent),
                 operation="put",
             )
             connection.execute(EPISODES["insert"], row)
@@ -44,16 +44,16 @@ def store(*episodes: Episode, afterwards: str = "") -> Iterator[sqlite3.Connecti
         yield connection
 
 
-def judged(
+def run_filter(
     fragment: str, *episodes: Episode, mismatch: ScopeMismatch = "quarantine", seconds: float = 5
 ) -> Verdict:
     with store(*episodes) as connection:
-        judge = Filter("r1", fragment, mismatch=mismatch, seconds=seconds)
-        return judge.select(connection, range(1, len(episodes) + 1))
+        row_filter = Filter("r1", fragment, mismatch=mismatch, seconds=seconds)
+        return row_filter.select(connection, range(1, len(episodes) + 1))
 
 
-def selected(fragment: str) -> str:
-    verdict = judged(fragment, *ROWS)
+def select_ids(fragment: str) -> str:
+    verdict = run_filter(fragment, *ROWS)
     assert verdict.failed == {}
     return " ".join(ROWS[rid - 1].id for rid in sorted(verdict.matched))
 
@@ -61,23 +61,25 @@ def selected(fragment: str) -> str:
 @pytest.mark.parametrize(
     ("fragment", "expected"),
     LEGITIMATE,
-    ids=[one.fragment[:60] for one in LEGITIMATE],
+    ids=[case.fragment[:60] for case in LEGITIMATE],
 )
-def test_a_filter_over_the_documented_columns_selects(fragment: str, expected: str) -> None:
+def test_filter_on_documented_columns_selects_the_expected_episodes(
+    fragment: str, expected: str
+) -> None:
     check_filter("r1", fragment)
 
-    assert selected(fragment) == expected
+    assert select_ids(fragment) == expected
 
 
-def test_a_filter_selects_the_same_where_the_content_tells_the_owner() -> None:
-    expected = [set(one.selects.split()) for one in LEGITIMATE]
+def test_filter_selects_the_same_episodes_under_trust_episode() -> None:
+    expected = [set(case.selects.split()) for case in LEGITIMATE]
 
-    found = [judged(one.fragment, *ROWS, mismatch="trust_episode") for one in LEGITIMATE]
+    found = [run_filter(case.fragment, *ROWS, mismatch="trust_episode") for case in LEGITIMATE]
 
-    assert [{ROWS[rid - 1].id for rid in one.matched} for one in found] == expected
+    assert [{ROWS[rid - 1].id for rid in verdict.matched} for verdict in found] == expected
 
 
-def test_the_page_on_filters_lists_every_column_and_function() -> None:
+def test_page_on_filters_lists_every_column_and_function() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/filters.md").read_text(encoding="utf-8")
     columns, _, functions = page.partition("\n## Operators and functions\n")
     functions = functions.partition("\n## ")[0]
@@ -101,10 +103,10 @@ def test_the_page_on_filters_lists_every_column_and_function() -> None:
         "iif(1, date(content COLLATE NOCASE), '') IS NOT NULL",
     ],
 )
-def test_nothing_that_a_row_says_makes_a_filter_read_the_clock(fragment: str) -> None:
+def test_no_row_makes_a_filter_read_the_clock(fragment: str) -> None:
     row = episode("e1", content="NOW", metadata={"x": "now"})
 
-    assert judged(fragment, row) == Verdict()
+    assert run_filter(fragment, row) == Verdict()
 
 
 def test_date_functions_return_what_sqlite_returns() -> None:
@@ -120,15 +122,15 @@ def test_date_functions_return_what_sqlite_returns() -> None:
     ]
     with closing(sqlite3.connect(":memory:")) as plain:
         for call in calls:
-            asked = call.replace("timestamp", "'2026-01-01T12:00:00+00:00'")
-            (said,) = plain.execute(f"SELECT {asked}").fetchone()
-            told = "NULL" if said is None else repr(said)
+            expression = call.replace("timestamp", "'2026-01-01T12:00:00+00:00'")
+            (value,) = plain.execute(f"SELECT {expression}").fetchone()
+            literal = "NULL" if value is None else repr(value)
 
-            assert judged(f"{call} IS NOT DISTINCT FROM {told}", episode()).matched == {1}
+            assert run_filter(f"{call} IS NOT DISTINCT FROM {literal}", episode()).matched == {1}
 
 
 @pytest.mark.parametrize("column", ["content", "metadata"])
-def test_an_episode_too_large_for_a_filter_fails_alone_and_only_where_it_is_read(
+def test_episode_that_is_too_large_fails_only_when_the_filter_reads_it(
     column: str,
 ) -> None:
     large = (
@@ -143,12 +145,14 @@ def test_an_episode_too_large_for_a_filter_fails_alone_and_only_where_it_is_read
     assert unread == Verdict(matched={1})
 
 
-def test_a_filter_that_runs_long_is_stopped_at_its_budget() -> None:
+def test_slow_filter_stops_at_its_budget() -> None:
     heavy = episode("big", content="a" * 60_000)
     slow = " OR ".join([f"content LIKE '%{'a' * 90}b'"] * 60)
 
     with pytest.raises(FilterError, match=r"ran over its budget of 0\.05 s"):
-        judged(slow, *(heavy.model_copy(update={"id": f"e{n}"}) for n in range(20)), seconds=0.05)
+        run_filter(
+            slow, *(heavy.model_copy(update={"id": f"e{n}"}) for n in range(20)), seconds=0.05
+        )
 
 
 def test_filter_ends_when_stop_is_set() -> None:
@@ -202,7 +206,7 @@ def test_filter_ends_when_stop_is_set() -> None:
         ("startswith(user, 'x')", 0, "functions are abs, coalesce"),
     ],
 )
-def test_a_mistake_is_shown_at_its_position_with_its_remedy(
+def test_filter_error_has_position_and_remedy(
     fragment: str, position: int | None, advice: str
 ) -> None:
     with pytest.raises(FilterError) as caught:
@@ -223,16 +227,16 @@ def test_every_unknown_name_of_a_filter_is_reported_once() -> None:
     with pytest.raises(FilterError) as caught:
         check_filter("r1", "predikate = 'x' AND lowr(subjekt) = 'y' OR predikate = 'z'")
 
-    told = [caught.value, *caught.value.further]
-    assert [error.position for error in told] == [0, 20, 25]
-    assert "did you mean 'subject'?" in told[2].problem
+    errors = [caught.value, *caught.value.further]
+    assert [error.position for error in errors] == [0, 20, 25]
+    assert "did you mean 'subject'?" in errors[2].problem
 
 
-def test_a_row_that_the_filter_fails_on_takes_no_other_with_it() -> None:
+def test_filter_error_on_a_row_does_not_affect_other_rows() -> None:
     broken = episode("broken", source_node="{")
     rows = [episode(f"e{n}", source_node='{"kind": "json"}') for n in range(20)]
 
-    verdict = judged("json_extract(source_node, '$.kind') = 'json'", *rows, broken, TEA)
+    verdict = run_filter("json_extract(source_node, '$.kind') = 'json'", *rows, broken, TEA)
 
     assert verdict.matched == set(range(1, 21))
     assert verdict.failed == {21: "malformed JSON", 22: "malformed JSON"}
@@ -250,24 +254,24 @@ def test_a_row_that_the_filter_fails_on_takes_no_other_with_it() -> None:
         "intent = 'delete' OR [content] -> 'topic' IS NULL",
     ],
 )
-def test_a_filter_that_reads_the_content_as_json_is_refused_with_the_remedy(
+def test_filter_that_reads_the_content_as_json_is_refused(
     fragment: str,
 ) -> None:
     with pytest.raises(FilterError, match="'content' is a text and no JSON; name 'metadata'"):
         check_filter("r1", fragment)
 
 
-def test_a_filter_that_hides_the_content_from_the_lexer_is_refused_when_it_is_tried() -> None:
+def test_filter_that_hides_the_content_from_the_tokenizer_is_refused_by_sqlite() -> None:
     with pytest.raises(FilterError, match="malformed JSON"):
         check_filter("r1", "(content) ->> '$.topic' = 'food'")
 
 
-def test_a_filter_may_ask_whether_the_content_is_json_and_for_its_place_in_metadata() -> None:
+def test_filter_may_use_json_valid_on_the_content() -> None:
     check_filter("r1", "json_valid(content) OR json_extract(metadata, '$.content') = content")
 
 
-def test_a_row_whose_error_cannot_be_read_takes_no_other_with_it() -> None:
-    # Found by fuzzing: the message quotes the path, which is no UTF-8.
+def test_row_with_an_unreadable_error_does_not_affect_other_rows() -> None:
+    # The fuzzer found it: the message quotes the path, which is not UTF-8.
     mangled = "UPDATE episodes SET id = CAST(x'24ff' AS TEXT) WHERE id = 'tea'"
     with store(TEA, AGE, afterwards=mangled) as connection:
         fragment = "json_extract('{}', CASE WHEN user = 'alice' THEN id ELSE '$' END) = '{}'"
@@ -276,32 +280,30 @@ def test_a_row_whose_error_cannot_be_read_takes_no_other_with_it() -> None:
     assert verdict == Verdict({2}, {1: "fails on a text that is not UTF-8"})
 
 
-def test_rows_that_cannot_be_parsed_have_no_columns_and_raise_nothing() -> None:
+def test_columns_of_an_unparsable_row_are_null() -> None:
     garbage = "UPDATE episodes SET metadata = x'ff', content = '{'"
     with store(TEA, afterwards=garbage) as connection:
-        rest = "intent IS NULL AND subject IS NULL AND object IS NULL AND metadata IS NULL"
+        no_columns = "intent IS NULL AND subject IS NULL AND object IS NULL AND metadata IS NULL"
 
-        verdict = Filter("r1", f"{rest} AND content IS NULL AND confidence = 1").select(
+        verdict = Filter("r1", f"{no_columns} AND content IS NULL AND confidence = 1").select(
             connection, [1]
         )
 
     assert verdict == Verdict(matched={1})
 
 
-def test_a_long_content_is_cut_and_long_metadata_still_gives_its_parts() -> None:
+def test_filter_sees_cut_content_but_all_parts_of_long_metadata() -> None:
     long = episode("e1", content="a" * 70_000, metadata={"subject": "s", "x": "b" * 70_000})
 
-    assert judged("length(content) = 65536", long).matched == {1}
-    assert judged("metadata IS NULL AND subject = 's'", long).matched == {1}
+    assert run_filter("length(content) = 65536", long).matched == {1}
+    assert run_filter("metadata IS NULL AND subject = 's'", long).matched == {1}
 
 
 @pytest.mark.parametrize(
     ("mismatch", "user"),
     [("quarantine", "alice"), ("trust_scope", "alice"), ("trust_episode", "bob")],
 )
-def test_the_owner_that_a_filter_sees_is_the_one_that_the_store_trusts(
-    mismatch: ScopeMismatch, user: str
-) -> None:
+def test_filter_sees_the_user_that_the_store_trusts(mismatch: ScopeMismatch, user: str) -> None:
     moved = "UPDATE episodes SET scope_key = replace(scope_key, 'bob', 'alice')"
     with store(episode("e1", user="bob"), afterwards=moved) as connection:
         verdict = Filter("r1", f"user = '{user}'", mismatch=mismatch).select(connection, [1])
@@ -309,7 +311,7 @@ def test_the_owner_that_a_filter_sees_is_the_one_that_the_store_trusts(
     assert verdict.matched == {1}
 
 
-def test_a_judgement_leaves_the_connection_as_it_was() -> None:
+def test_filter_leaves_the_connection_unchanged() -> None:
     with store(TEA) as connection:
         limits = [connection.getlimit(limit) for limit in range(11)]
         Filter("r1", "user = 'alice'").select(connection, [1])
@@ -325,7 +327,7 @@ def test_filter_reads_only_the_requested_rows() -> None:
         assert Filter("r1", "1").select(connection, []).matched == set()
 
 
-def test_an_empty_filter_is_accepted() -> None:
+def test_empty_filter_is_accepted() -> None:
     check_filter("r1", "")
     check_filter("r1", " \n")
 
@@ -337,10 +339,10 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS, max_size=12).map(" ".join))
-def test_whatever_words_are_strung_together_nothing_but_a_filter_error_comes_of_it(
+def test_random_words_pass_or_raise_a_filter_error(
     fragment: str,
 ) -> None:
     try:
         check_filter("r1", fragment)
     except FilterError as error:
-        assert error.rule_id == "r1"  # noqa: PT017 # either outcome is right
+        assert error.rule_id == "r1"  # noqa: PT017 # both outcomes are correct

@@ -1,4 +1,4 @@
-"""The sandbox of when_filter under attack: each wall alone, and all findings of the fuzzer."""
+"""Each wall of the filter sandbox resists hostile filters and the findings of the fuzzer."""
 
 from __future__ import annotations
 
@@ -39,36 +39,36 @@ HEAVY = (
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[FilterTarget]:
-    one = FilterTarget()
-    yield one
-    one.close()
+    target = FilterTarget()
+    yield target
+    target.close()
 
 
 @pytest.fixture(scope="module")
-def context() -> Iterator[FilterTarget]:
-    """Return a target that leaves the time to the lexer, whose bounds are what keeps it short."""
-    one = FilterTarget(overrun=60)
-    yield one
-    one.close()
+def unlimited_target() -> Iterator[FilterTarget]:
+    """Return a target with a long deadline, so that only the tokenizer limits the time."""
+    target = FilterTarget(overrun=60)
+    yield target
+    target.close()
 
 
 @pytest.fixture(scope="module")
 def heavy() -> Iterator[FilterTarget]:
-    one = FilterTarget([(f"{n}{HEAVY[0][:-1]}", *HEAVY[1:]) for n in range(8)])
-    yield one
-    one.close()
+    target = FilterTarget([(f"{n}{HEAVY[0][:-1]}", *HEAVY[1:]) for n in range(8)])
+    yield target
+    target.close()
 
 
-def test_there_are_fragments_enough_in_every_family() -> None:
+def test_every_family_has_enough_fragments() -> None:
     families = [*REFUSED.values(), *NOT_COMPILED.values()]
 
     assert min(map(len, families)) >= 5
-    assert len({one for family in families for one in family}) >= 150
-    assert len({one.fragment for one in LEGITIMATE}) >= 40
+    assert len({fragment for family in families for fragment in family}) >= 150
+    assert len({case.fragment for case in LEGITIMATE}) >= 40
 
 
 @pytest.mark.parametrize("fragment", HOSTILE)
-def test_a_hostile_filter_is_refused_before_sqlite_sees_it(fragment: str) -> None:
+def test_hostile_filter_is_refused_before_sqlite_reads_it(fragment: str) -> None:
     with pytest.raises(FilterError, match="rule 'r1': when_filter") as caught:
         tokens_of("r1", fragment)
 
@@ -77,17 +77,17 @@ def test_a_hostile_filter_is_refused_before_sqlite_sees_it(fragment: str) -> Non
 
 
 @pytest.mark.parametrize("fragment", BROKEN)
-def test_a_broken_filter_of_known_words_is_refused_when_it_is_compiled(fragment: str) -> None:
+def test_invalid_filter_of_known_words_is_refused_when_sqlite_compiles_it(fragment: str) -> None:
     assert tokens_of("r1", fragment)
 
     with pytest.raises(FilterError, match="rule 'r1': when_filter"):
         check_filter("r1", fragment)
 
 
-def check_touches_nothing_else(target: FilterTarget, fragment: str) -> None:
-    """Judge rows by a fragment; the target raises `Finding` when the fragment reads anything else.
+def check_reads_only_its_rows(target: FilterTarget, fragment: str) -> None:
+    """Run a fragment; the target raises `Finding` when it reads anything but its rows.
 
-    SQLite may refuse it, or its driver, which takes no NUL, no surrogate and no second statement.
+    SQLite may refuse it, and so may its driver: for a NUL, a surrogate or a second statement.
     """
     with suppress(FilterError, sqlite3.Warning, ValueError):
         target.judge(fragment)
@@ -95,11 +95,11 @@ def check_touches_nothing_else(target: FilterTarget, fragment: str) -> None:
 
 @pytest.mark.parametrize("fragment", [*HOSTILE, *BROKEN])
 def test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows(
-    fragment: str, context: FilterTarget, monkeypatch: pytest.MonkeyPatch
+    fragment: str, unlimited_target: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
-    check_touches_nothing_else(context, fragment)
+    check_reads_only_its_rows(unlimited_target, fragment)
 
 
 @pytest.mark.parametrize("fragment", HOSTILE)
@@ -113,7 +113,7 @@ def test_checks_refuse_what_a_lax_authorizer_would_allow(
 
 
 @pytest.mark.parametrize("fragment", BOMBS, ids=[bomb[:30] for bomb in BOMBS])
-def test_a_filter_that_takes_long_on_hostile_rows_is_stopped_at_its_budget(
+def test_slow_filter_on_hostile_rows_stops_at_its_budget(
     fragment: str, heavy: FilterTarget
 ) -> None:
     check_filter("r1", fragment)
@@ -122,14 +122,14 @@ def test_a_filter_that_takes_long_on_hostile_rows_is_stopped_at_its_budget(
         heavy.judge(fragment)
 
 
-# what fuzzing relies on
+# the oracle of the fuzzer
 
 
-def test_the_corpus_and_the_seeds_of_the_fuzzer_still_find_nothing(target: FilterTarget) -> None:
+def test_corpus_and_seeds_of_the_fuzzer_have_no_finding(target: FilterTarget) -> None:
     check_finds_nothing(target, "filter")
 
 
-def test_the_oracle_sees_an_authorizer_that_is_too_lax(
+def test_oracle_finds_an_authorizer_that_allows_too_much(
     target: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
@@ -139,7 +139,7 @@ def test_the_oracle_sees_an_authorizer_that_is_too_lax(
         target.run_once(b"EXISTS (SELECT secret FROM secrets)")
 
 
-def test_the_oracle_sees_a_lexer_that_lets_parentheses_close(
+def test_oracle_finds_a_tokenizer_that_accepts_unbalanced_parentheses(
     target: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])

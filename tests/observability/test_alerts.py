@@ -1,4 +1,4 @@
-"""The alerts of the monitoring kit: for each a log that trips it, and one that does not."""
+"""Each alert of the monitoring kit fires on one log and stays quiet on another."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.unit
 DAY = 24 * 60
 
 
-def beats(minutes: Iterable[int], **said: Any) -> list[Entry]:
-    return [told(minute, "daemon.heartbeat", **said) for minute in minutes]
+def beats(minutes: Iterable[int], **fields: Any) -> list[Entry]:
+    return [told(minute, "daemon.heartbeat", **fields) for minute in minutes]
 
 
 def deltas(count: int, rule_id: str, kind: str) -> list[Entry]:
     level = "warning" if kind == "quarantine" else "info"
-    said = {"rule_id": rule_id, "kind": kind, "level": level}
-    return [told(n, "delta.applied", **said, seq=n) for n in range(count)]
+    fields = {"rule_id": rule_id, "kind": kind, "level": level}
+    return [told(n, "delta.applied", **fields, seq=n) for n in range(count)]
 
 
 def checkpoints(*rows: int) -> list[Entry]:
@@ -35,12 +35,12 @@ def checkpoints(*rows: int) -> list[Entry]:
 
 @dataclass(frozen=True)
 class Case:
-    """Two logs, of so many minutes each.
+    """Two logs of equal length, one of which makes the alert fire.
 
     Attributes:
-        trips: What makes the alert fire.
-        quiet: What comes close, and does not.
-        minutes: How long both are watched.
+        trips: The lines that make the alert fire.
+        quiet: Similar lines that do not make it fire.
+        minutes: The length of both logs in minutes.
     """
 
     trips: Sequence[Entry]
@@ -144,47 +144,51 @@ CASES = {
 }
 
 
-def fired(name: str, entries: Sequence[Entry], minutes: float) -> list[dict[str, str]]:
+def firing_labels(name: str, entries: Sequence[Entry], minutes: float) -> list[dict[str, str]]:
     return alerts()[name].fires(entries, until=at(minutes * MINUTE).timestamp())
 
 
-def test_each_alert_has_its_logs() -> None:
+def test_every_alert_has_a_case_here() -> None:
     assert [*CASES] == [*alerts()]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_log_that_trips_an_alert_fires_it(name: str) -> None:
-    assert fired(name, CASES[name].trips, CASES[name].minutes)
+def test_alert_fires_on_its_log(name: str) -> None:
+    assert firing_labels(name, CASES[name].trips, CASES[name].minutes)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_log_that_does_not_trip_an_alert_leaves_it_quiet(name: str) -> None:
-    assert fired(name, CASES[name].quiet, CASES[name].minutes) == []
+def test_alert_stays_quiet_on_a_similar_log(name: str) -> None:
+    assert firing_labels(name, CASES[name].quiet, CASES[name].minutes) == []
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_logs_of_an_alert_are_lines_of_the_catalogue(name: str) -> None:
+def test_logs_of_an_alert_conform_to_the_catalogue(name: str) -> None:
     case = CASES[name]
 
-    assert [c for one in [*case.trips, *case.quiet] for c in complaints_on(one.line.encode())] == []
+    assert [
+        c for entry in [*case.trips, *case.quiet] for c in complaints_on(entry.line.encode())
+    ] == []
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_alert_tells_by_labels_that_it_has(name: str) -> None:
+def test_annotations_of_an_alert_use_its_own_labels(name: str) -> None:
     named = set(re.findall(r"\$labels\.(\w+)", " ".join(alerts()[name].annotations.values())))
 
-    for labels in fired(name, CASES[name].trips, CASES[name].minutes):
+    for labels in firing_labels(name, CASES[name].trips, CASES[name].minutes):
         assert named <= labels.keys()
 
 
-def test_dead_heartbeat_names_the_host_that_is_dead_and_no_other() -> None:
+def test_heartbeat_alert_names_only_the_dead_host() -> None:
     alive = [told(minute, "daemon.heartbeat", host="bob") for minute in range(40)]
 
-    assert fired("SlumberdHeartbeatDead", [*beats(range(30)), *alive], 40) == [{"host": "ada"}]
+    assert firing_labels("SlumberdHeartbeatDead", [*beats(range(30)), *alive], 40) == [
+        {"host": "ada"}
+    ]
 
 
-def test_lag_must_last_as_long_as_the_alert_says() -> None:
-    late = beats(range(9), late_seconds=901.0)
+def test_lagging_alert_waits_for_its_duration() -> None:
+    lagging = beats(range(9), late_seconds=901.0)
 
-    assert fired("SlumberdLagging", late, 9) == []
-    assert fired("SlumberdLagging", [*late, *beats([9, 10], late_seconds=901.0)], 10)
+    assert firing_labels("SlumberdLagging", lagging, 9) == []
+    assert firing_labels("SlumberdLagging", [*lagging, *beats([9, 10], late_seconds=901.0)], 10)

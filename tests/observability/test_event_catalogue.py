@@ -1,4 +1,4 @@
-"""The catalogue of events: what the code logs is in it, and nothing else is."""
+"""The event catalogue lists exactly the events that the code logs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TS = "2026-01-01T12:00:00.000000Z"
 
 
 class LoggedEvent(NamedTuple):
-    """One place in the code that logs, and what it names there."""
+    """A logging call in the code, with its event name, level and fields."""
 
     name: str
     level: str | None
     fields: set[str]
     whole: bool = False
-    """Whether the call names all of its fields, and none comes from a mapping."""
+    """Whether the call names all its fields as keywords."""
 
 
 def _logged_events() -> Iterator[LoggedEvent]:
@@ -72,7 +72,7 @@ def _word(node: ast.expr | None) -> str | None:
 
 
 @pytest.mark.parametrize("event", list(_logged_events()), ids=lambda event: event.name)
-def test_event_that_the_code_logs_is_in_the_catalogue(event: LoggedEvent) -> None:
+def test_logged_event_is_in_the_catalogue(event: LoggedEvent) -> None:
     kind = CATALOGUE[event.name]
 
     assert event.level is None or event.level in kind.levels
@@ -83,17 +83,17 @@ COMPLETE = [event for event in _logged_events() if event.whole and event.level]
 
 
 @pytest.mark.parametrize("event", COMPLETE, ids=lambda event: event.name)
-def test_event_is_logged_with_every_field_that_the_catalogue_lists(event: LoggedEvent) -> None:
+def test_logged_event_has_every_field_of_the_catalogue(event: LoggedEvent) -> None:
     always = CATALOGUE[event.name].fields.keys() - {"exception"}
 
     assert always <= event.fields
 
 
-def test_catalogue_has_no_event_that_the_code_does_not_log() -> None:
+def test_every_event_of_the_catalogue_is_logged() -> None:
     assert {event.name for event in _logged_events()} == CATALOGUE.keys()
 
 
-def test_catalogue_is_in_order() -> None:
+def test_catalogue_is_sorted() -> None:
     assert [*CATALOGUE] == sorted(CATALOGUE)
 
 
@@ -105,7 +105,7 @@ def test_schema_of_an_event_is_a_json_schema(name: str) -> None:
 BEGUN = {"ts": TS, "level": "info", "event": "rule.begun", "rule_id": "tea", "after": 5}
 
 
-def test_line_as_the_catalogue_has_it_is_valid() -> None:
+def test_line_with_the_documented_fields_is_valid() -> None:
     assert complaints_on(json_line(BEGUN)) == []
 
 
@@ -118,44 +118,44 @@ def test_line_as_the_catalogue_has_it_is_valid() -> None:
         pytest.param({"before": 4}, id="a field too many"),
     ],
 )
-def test_line_that_is_not_as_the_catalogue_has_it_is_told(change: dict[str, Any]) -> None:
+def test_line_that_differs_from_the_catalogue_is_reported(change: dict[str, Any]) -> None:
     assert complaints_on(json_line(BEGUN | change))
 
 
-def test_line_without_a_field_is_told() -> None:
+def test_line_without_a_field_is_reported() -> None:
     lacking = {key: value for key, value in BEGUN.items() if key != "after"}
 
     assert complaints_on(json_line(lacking))
 
 
-def test_line_that_was_cut_is_valid() -> None:
+def test_truncated_line_is_valid() -> None:
     cut = json_line(BEGUN | {"rule_id": "x" * 20_000})
 
     assert b'"truncated":true' in cut
     assert complaints_on(cut) == []
 
 
-def test_ids_that_no_json_can_hold_leave_the_other_fields_as_they_are() -> None:
+def test_id_that_is_invalid_in_json_leaves_the_other_fields_unchanged() -> None:
     line = json_line(BEGUN | {"rule_id": "\ud800"})
 
     assert complaints_on(line) == []
     assert orjson.loads(line)["after"] == 5
 
 
-def test_events_are_listed_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_command_lists_every_event(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["events"]) == 0
 
     out = capsys.readouterr().out
     assert all(kind.name in out and kind.meaning in out for kind in CATALOGUE.values())
 
 
-def test_events_are_schemas_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_command_prints_the_schema_of_an_event(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["events", "delta.applied", "--json"]) == 0
 
     assert orjson.loads(capsys.readouterr().out) == CATALOGUE["delta.applied"].schema
 
 
-def test_event_that_does_not_exist_is_told_with_one_that_does(
+def test_events_command_suggests_a_similar_event(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert call(["events", "delta.aplied"]) == 64

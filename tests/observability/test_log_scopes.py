@@ -1,4 +1,4 @@
-"""Lines of deltas name user and agent, also when they are written late, never once erased."""
+"""Delta lines contain user and agent, also when written late, but not after an erasure."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
 
 
 async def fire(store: SQLiteFactStore, name: str, *episodes: Episode) -> Outcome:
-    """Let a rule read episodes, numbered as they come."""
+    """Let a rule evaluate episodes, numbered in their order."""
     versions = [
-        version(seq=number, **(one.model_dump() | {"timestamp": one.timestamp}))
-        for number, one in enumerate(episodes, 1)
+        version(seq=number, **(given.model_dump() | {"timestamp": given.timestamp}))
+        for number, given in enumerate(episodes, 1)
     ]
     end = Position(len(versions), versions[-1].id)
     firing = Firing(name, "", "manual", START, Position(), end)
     return await store.ledger.commit(firing, evaluate(versions, rule(name)))
 
 
-def said() -> list[Episode]:
+def given_episodes() -> list[Episode]:
     return [
         triple("e1", "alice", "likes", "tea", user="al/ice%", timestamp=at(0)),
         triple("e2", "alice", "likes", "mate", user="al/ice%", timestamp=at(1)),
@@ -56,8 +56,8 @@ def said() -> list[Episode]:
     ]
 
 
-async def everything(store: SQLiteFactStore) -> list[Record]:
-    """Let every kind of row come about; return the records as they were made."""
+async def create_rows(store: SQLiteFactStore) -> list[Record]:
+    """Create ledger rows of every kind; return their records in order."""
     mine = Fact(
         id="p1", user="al/ice%", agent="rag",
         payload={"subject": "s", "predicate": "p", "object": 1},
@@ -65,15 +65,15 @@ async def everything(store: SQLiteFactStore) -> list[Record]:
     )  # fmt: skip
     await store.pin(mine)
     pinned = await store.watermarks.unlogged(limit=9)
-    fired = await fire(store, "one", *said())
-    known = await fire(store, "one", *said())
-    again = await fire(store, "two", *said())
+    fired = await fire(store, "one", *given_episodes())
+    known = await fire(store, "one", *given_episodes())
+    again = await fire(store, "two", *given_episodes())
     undone = await store.ledger.undo(fired.firing_id, at=LATER, by="me", dry_run=False)
     both = await store.ledger.undo(again.firing_id, at=LATER, by="me", dry_run=False)
     back = await store.ledger.undo(both.firing_id, at=LATER, by="me", dry_run=False)
     await store.unpin("p1")
-    made = [fired, known, again, undone, both, back]
-    return [*pinned, *(record for outcome in made for record in outcome.records)]
+    outcomes = [fired, known, again, undone, both, back]
+    return [*pinned, *(record for outcome in outcomes for record in outcome.records)]
 
 
 def owners(records: Iterable[Record]) -> dict[int, tuple[str, str]]:
@@ -82,30 +82,35 @@ def owners(records: Iterable[Record]) -> dict[int, tuple[str, str]]:
     }
 
 
-def without_an_owner(records: Iterable[Record]) -> set[int]:
-    """Return the rows that undo a quarantine: nothing was ever asserted under its id."""
+def rows_without_owner(records: Iterable[Record]) -> set[int]:
+    """Return the rows that undo a quarantine; they have no owner."""
     return {
         record.seq for record in records if record.fact_id == "q1" and record.reason == "undone"
     }
 
 
-async def test_rows_name_their_user_and_agent_at_once_and_when_they_are_read_again(
+async def test_rows_contain_user_and_agent_at_commit_and_when_read_again(
     store: SQLiteFactStore,
 ) -> None:
-    made = await everything(store)
+    records = await create_rows(store)
 
     read = await store.watermarks.unlogged(limit=1_000)
 
-    assert read[: len(made)] == made
-    known = {whose for seq, whose in owners(read).items() if seq not in without_an_owner(read)}
+    assert read[: len(records)] == records
+    known = {owner for seq, owner in owners(read).items() if seq not in rows_without_owner(read)}
     assert known == {("al/ice%", "rag"), ("bob", "other"), ("bob", "rag")}
-    assert {one.reason for one in made} >= {"known", "intent_unknown", "id_taken", "undone"}
+    assert {record.reason for record in records} >= {
+        "known",
+        "intent_unknown",
+        "id_taken",
+        "undone",
+    }
 
 
-async def test_rows_that_were_erased_before_they_were_logged_name_nobody(
+async def test_rows_that_are_erased_before_they_are_logged_contain_no_user(
     store: SQLiteFactStore,
 ) -> None:
-    await everything(store)
+    await create_rows(store)
 
     await store.erasures.forget(
         ScopeFilter.of("al/ice%", None, None), moment=microseconds(LATER), at=LATER, by="me",
@@ -114,10 +119,10 @@ async def test_rows_that_were_erased_before_they_were_logged_name_nobody(
 
     left = await store.watermarks.unlogged(limit=1_000)
     assert {user for user, _ in owners(left).values()} == {"", "bob"}
-    assert not [one for one in left if "e1" in (one.fact_id, *one.replaces)]
+    assert not [record for record in left if "e1" in (record.fact_id, *record.replaces)]
 
 
-async def test_the_key_of_the_hashes_stays_and_differs_between_stores(
+async def test_scope_key_is_stable_and_differs_between_stores(
     store: SQLiteFactStore, tmp_path: Path
 ) -> None:
     first = await store.file.scope_key()
@@ -145,7 +150,7 @@ def fired_lines(home: Home) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "delta.applied"]
 
 
-def test_an_auditor_groups_lines_by_tenant_and_firing_instant(tmp_path: Path) -> None:
+def test_delta_lines_contain_user_agent_and_firing_instant(tmp_path: Path) -> None:
     [line] = fired_lines(Home(tmp_path))
 
     assert (line["user"], line["agent"]) == ("alice", "rag")
@@ -153,7 +158,7 @@ def test_an_auditor_groups_lines_by_tenant_and_firing_instant(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("scope", "kind"), [("hashed", str), ("none", type(None))])
-def test_an_operator_keeps_names_out_of_the_log(tmp_path: Path, scope: str, kind: type) -> None:
+def test_scope_setting_keeps_names_out_of_the_log(tmp_path: Path, scope: str, kind: type) -> None:
     [line] = fired_lines(Home(tmp_path, {"logging": {"format": "json", "scope": scope}}))
 
     assert {type(line["user"]), type(line["agent"])} == {kind}

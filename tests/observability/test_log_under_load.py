@@ -1,4 +1,4 @@
-"""What becomes of the log of a daemon, whoever reads it, or does not, or rotates it."""
+"""The daemon keeps its log complete with slow readers, the journal and log rotation."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def _put(home: Home, *episodes: Episode) -> None:
     home.call("import", file)
 
 
-def _standing(home: Home) -> int:
+def _count_facts(home: Home) -> int:
     return len(home.call("facts", "--json", check=False).stdout.splitlines())
 
 
-def test_daemon_consolidates_when_nobody_reads_its_log_and_tells_all_of_it_later(
+def test_daemon_consolidates_without_a_log_reader_and_logs_all_rows_later(
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path, {"facts": {"batch": 50}})
@@ -41,7 +41,7 @@ def test_daemon_consolidates_when_nobody_reads_its_log_and_tells_all_of_it_later
         fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
         try:
             _put(home, *(triple(f"e{n}", "alice", f"p{n}", n) for n in range(EPISODES)))
-            wait_until(lambda: _standing(home) == EPISODES)
+            wait_until(lambda: _count_facts(home) == EPISODES)
 
             daemon = Daemon(process)
             rows = daemon.wait_for("logs.repeated")
@@ -57,7 +57,7 @@ def test_daemon_consolidates_when_nobody_reads_its_log_and_tells_all_of_it_later
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["journal", "another file"])
-def test_lines_have_a_priority_where_standard_error_is_the_journal(
+def test_lines_have_a_priority_when_standard_error_is_the_journal(
     tmp_path: Path, *, ours: bool
 ) -> None:
     home, file = Home(tmp_path), tmp_path / "stderr.log"
@@ -81,7 +81,7 @@ def test_lines_have_a_priority_where_standard_error_is_the_journal(
     assert all(line.startswith(b"<6>{" if ours else b"{") for line in lines)
 
 
-def test_log_file_that_was_renamed_is_opened_anew_at_a_hangup(tmp_path: Path) -> None:
+def test_daemon_reopens_a_renamed_log_file_on_sighup(tmp_path: Path) -> None:
     home = Home(tmp_path, {"logging": {"format": "json", "file": "daemon.log"}})
     log, old = home.state / "daemon.log", home.state / "daemon.log.1"
     with subprocess.Popen(home.command("run")) as process:

@@ -63,16 +63,16 @@ def reader() -> Iterator[Reader]:
     reader.reads.set()
 
 
-def _outbox(write: Callable[[bytes], None], patience: float = 0.0) -> LineWriter:
-    return LineWriter(write, _lost, patience_seconds=patience)
+def _line_writer(write: Callable[[bytes], None], patience: float = 0.0) -> LineWriter:
+    return LineWriter(write, _dropped_line, patience_seconds=patience)
 
 
-def _lost(lines: int) -> bytes:
+def _dropped_line(lines: int) -> bytes:
     return b"%d lost\n" % lines
 
 
-def _stalled(reader: Reader) -> LineWriter:
-    line_writer = _outbox(reader.write)
+def _stalled_writer(reader: Reader) -> LineWriter:
+    line_writer = _line_writer(reader.write)
     line_writer.write(b"first\n")
     assert reader.writing.wait(PATIENCE_SECONDS)
     return line_writer
@@ -88,7 +88,7 @@ def _read_all(line_writer: LineWriter, reader: Reader) -> None:
 
 
 def test_lines_are_written_in_order(reader: Reader) -> None:
-    line_writer = _stalled(reader)
+    line_writer = _stalled_writer(reader)
 
     line_writer.write(b"second\n")
     line_writer.write(b"third\n", must=True)
@@ -99,7 +99,7 @@ def test_lines_are_written_in_order(reader: Reader) -> None:
 
 
 def test_lines_without_room_are_counted_and_reported(reader: Reader) -> None:
-    line_writer, big = _stalled(reader), b"x" * (EVENT_BYTES // 2) + b"\n"
+    line_writer, big = _stalled_writer(reader), b"x" * (EVENT_BYTES // 2) + b"\n"
 
     taken = [line_writer.write(big) for _ in range(5)]
     _read_all(line_writer, reader)
@@ -117,7 +117,7 @@ def test_lines_that_a_full_disk_refuses_are_counted_and_reported_later() -> None
             raise OSError(28, "full")
         taken.append(lines)
 
-    line_writer = _outbox(write, patience=PATIENCE_SECONDS)
+    line_writer = _line_writer(write, patience=PATIENCE_SECONDS)
     line_writer.write(b"first\n")
     line_writer.write(b"second\n", must=True)
     assert line_writer.write_and_wait(b"delta\n").error is not None
@@ -131,7 +131,7 @@ def test_lines_that_a_full_disk_refuses_are_counted_and_reported_later() -> None
 
 
 def test_lines_that_must_be_written_have_room_when_others_have_none(reader: Reader) -> None:
-    line_writer = _stalled(reader)
+    line_writer = _stalled_writer(reader)
     line_writer.write(b"x" * (EVENT_BYTES - 100) + b"\n")
 
     assert not line_writer.write(b"y" * 200 + b"\n")
@@ -143,7 +143,7 @@ def test_lines_that_must_be_written_have_room_when_others_have_none(reader: Read
 
 
 def test_lines_that_must_be_written_do_not_fill_the_memory(reader: Reader) -> None:
-    line_writer = LineWriter(reader.write, _lost, event_bytes=10, must_bytes=20)
+    line_writer = LineWriter(reader.write, _dropped_line, event_bytes=10, must_bytes=20)
 
     taken = [line_writer.write(b"x" * 10, must=True) for _ in range(5)]
 
@@ -154,7 +154,7 @@ def test_lines_that_must_be_written_do_not_fill_the_memory(reader: Reader) -> No
 
 def test_request_is_done_when_its_lines_are_written(reader: Reader) -> None:
     reader.reads.set()
-    line_writer = _outbox(reader.write, patience=PATIENCE_SECONDS)
+    line_writer = _line_writer(reader.write, patience=PATIENCE_SECONDS)
 
     request = line_writer.write_and_wait(b"line\n")
 
@@ -163,8 +163,8 @@ def test_request_is_done_when_its_lines_are_written(reader: Reader) -> None:
     line_writer.close(seconds=PATIENCE_SECONDS)
 
 
-def test_end_does_not_wait_for_a_reader_that_is_stuck(reader: Reader) -> None:
-    line_writer = _stalled(reader)
+def test_close_does_not_wait_for_a_stuck_reader(reader: Reader) -> None:
+    line_writer = _stalled_writer(reader)
 
     line_writer.close(seconds=0.01)
 
@@ -172,7 +172,7 @@ def test_end_does_not_wait_for_a_reader_that_is_stuck(reader: Reader) -> None:
 
 
 def test_delta_lines_that_wait_for_a_reader_are_queued_once(reader: Reader) -> None:
-    line_writer = _stalled(reader)
+    line_writer = _stalled_writer(reader)
     deltas = _deltas(line_writer)
 
     for _ in range(3):
@@ -183,7 +183,7 @@ def test_delta_lines_that_wait_for_a_reader_are_queued_once(reader: Reader) -> N
     assert len(reader.lines) == 100, "and not three times as many"
 
 
-class Late:
+class SlowOutput:
     """A writer that does not finish its first request until a test says so."""
 
     dropped = 0
@@ -201,15 +201,15 @@ class Late:
 
 
 def test_delta_lines_that_were_written_late_are_not_written_again() -> None:
-    late = Late()
-    deltas = DeltaLines(late, level="info", now=_now, render=json_line)
+    output = SlowOutput()
+    deltas = DeltaLines(output, level="info", now=_now, render=json_line)
     with pytest.raises(TimeoutError):
         deltas.applied([_record(1), _record(2)])
-    late.requests[0][0].done = True
+    output.requests[0][0].done = True
 
     deltas.applied([_record(1), _record(2), _record(3)])
 
-    written = b"".join(lines for _, lines in late.requests).splitlines()
+    written = b"".join(lines for _, lines in output.requests).splitlines()
     assert [orjson.loads(line)["seq"] for line in written] == [1, 2, 3]
 
 
@@ -217,7 +217,7 @@ def test_delta_lines_that_cannot_be_written_raise_the_error() -> None:
     def full(_: bytes) -> None:
         raise OSError(28, "full")
 
-    line_writer = _outbox(full, patience=PATIENCE_SECONDS)
+    line_writer = _line_writer(full, patience=PATIENCE_SECONDS)
 
     with pytest.raises(OSError, match="full"):
         _deltas(line_writer).applied([_record()])
@@ -246,7 +246,7 @@ def test_events_and_firings_do_not_wait_for_a_pipe_without_a_reader() -> None:
 
 
 def _log_into(folder: Path, *steps: Callable[[Path], None]) -> Path:
-    """Log a line before each of some steps, and one after; the file is opened anew after each."""
+    """Log a line before each step, reopen the file after it, and log a last line."""
     settings = Settings(state_dir=folder, rules_dir=folder, logging=LoggingSettings(file="log"))
     file, log = folder / "log", structlog.get_logger()
     with logging_as_before(), daemon_logs(settings, FakeClock()) as logs:
@@ -258,14 +258,14 @@ def _log_into(folder: Path, *steps: Callable[[Path], None]) -> Path:
     return file
 
 
-def test_file_that_was_renamed_is_opened_anew(tmp_path: Path) -> None:
+def test_reopen_creates_a_new_file_after_a_rename(tmp_path: Path) -> None:
     file = _log_into(tmp_path, lambda file: _rename(file, "old"))
 
     assert orjson.loads((tmp_path / "old").read_bytes())["rows"] == 0
     assert orjson.loads(file.read_bytes())["rows"] == 1
 
 
-def test_file_that_cannot_be_opened_anew_is_reported_in_the_old_one(tmp_path: Path) -> None:
+def test_failed_reopen_is_reported_in_the_old_file(tmp_path: Path) -> None:
     def replace_by_a_directory(file: Path) -> None:
         _rename(file, "old")
         file.mkdir()
@@ -298,7 +298,7 @@ def test_every_line_of_a_traceback_has_its_priority_in_the_journal() -> None:
     assert [line[:5] for line in lines] == [b"<3>20", b"<3>  ", b"<3>  "]
 
 
-def test_only_the_file_of_the_journal_stream_leads_to_the_journal() -> None:
+def test_only_the_file_of_journal_stream_is_the_journal() -> None:
     source, target = os.pipe()
     status = os.fstat(target)
     stream = f"{status.st_dev}:{status.st_ino}"

@@ -1,4 +1,4 @@
-"""The evaluator of LogQL that the tests of the monitoring kit stand on."""
+"""The LogQL evaluator of the monitoring tests returns the documented values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.queries import lines, metric
 
 pytestmark = pytest.mark.unit
 
-ManualAssertion = dict[str, Any]
+Fields = dict[str, Any]
 
 
-def entry(at: float, host: str = "a", event: str = "beat", **said: Any) -> Entry:
-    line = orjson.dumps({"event": event, **said}).decode()
+def entry(at: float, host: str = "a", event: str = "beat", **fields: Any) -> Entry:
+    line = orjson.dumps({"event": event, **fields}).decode()
     return Entry(at, {"job": "s", "host": host, "event": event}, line)
 
 
@@ -27,7 +27,7 @@ def value(query: str, *entries: Entry, now: float = 300) -> dict[str, float]:
     """Return each series by the values of its labels."""
     found = metric(query).at(now, entries)
     assert isinstance(found, dict)
-    return {"/".join(one for _, one in sorted(series)): float(v) for series, v in found.items()}
+    return {"/".join(label for _, label in sorted(series)): float(v) for series, v in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,20 @@ def value(query: str, *entries: Entry, now: float = 300) -> dict[str, float]:
         pytest.param('max(max_over_time({job="s"} | json none | unwrap none [1h]))', {}, id="null"),
         pytest.param('sum(count_over_time({job="s", host!="a"}[1h]))', {}, id="unequal"),
         pytest.param('sum(count_over_time({event=~"be.t|x"}[1h]))', {"": 5}, id="pattern"),
-        pytest.param('sum(count_over_time({event=~"be"}[1h]))', {}, id="a pattern is of the whole"),
+        pytest.param(
+            'sum(count_over_time({event=~"be"}[1h]))', {}, id="a pattern matches the whole value"
+        ),
         pytest.param('absent_over_time({job="s", host=~".+"}[1h])', {}, id="not absent"),
         pytest.param('absent_over_time({job="t", host=~".+"}[1h])', {"t": 1}, id="absent"),
     ],
 )
-def test_query_has_the_value_that_loki_documents(query: str, expected: dict[str, float]) -> None:
+def test_evaluator_returns_the_value_that_loki_documents(
+    query: str, expected: dict[str, float]
+) -> None:
     assert value(query, *BEATS) == expected
 
 
-def test_series_are_matched_by_all_of_their_labels() -> None:
+def test_binary_operators_match_series_by_all_labels() -> None:
     both = 'sum by (host) (count_over_time({job="s"}[1h]))'
     late = 'sum by (host) (count_over_time({job="s"}[1m]))'
     entries = [entry(10, "a"), entry(290, "b")]
@@ -74,7 +78,7 @@ def test_series_are_matched_by_all_of_their_labels() -> None:
     assert value(f"{both} == {late}", *entries) == {"b": 1}
 
 
-def test_field_that_is_a_label_too_gets_another_name() -> None:
+def test_field_with_the_name_of_a_label_is_renamed() -> None:
     [(_, labels)] = lines('{job="s"} | json event').lines([entry(1)])
 
     assert labels["event_extracted"] == "beat"
@@ -95,25 +99,25 @@ def test_field_that_is_a_label_too_gets_another_name() -> None:
         pytest.param("", id="nothing"),
     ],
 )
-def test_what_is_not_known_is_refused(query: str) -> None:
+def test_evaluator_refuses_an_unknown_query(query: str) -> None:
     with pytest.raises(LogQLError):
         metric(query)
 
 
-@pytest.mark.parametrize("said", [{"n": "many"}, {"n": [1]}], ids=["text", "list"])
-def test_number_that_is_none_fails_the_query(said: ManualAssertion) -> None:
+@pytest.mark.parametrize("fields", [{"n": "many"}, {"n": [1]}], ids=["text", "list"])
+def test_field_that_is_not_a_number_fails_the_query(fields: Fields) -> None:
     with pytest.raises(LogQLError, match="SampleExtractionErr"):
-        value('max(max_over_time({job="s"} | json n | unwrap n [1h]))', entry(1, **said))
+        value('max(max_over_time({job="s"} | json n | unwrap n [1h]))', entry(1, **fields))
 
 
-def test_line_that_is_no_json_fails_the_query() -> None:
+def test_line_that_is_not_json_fails_the_query() -> None:
     broken = Entry(1, {"job": "s"}, "Traceback")
 
     with pytest.raises(LogQLError, match="JSONParserErr"):
         value('sum(count_over_time({job="s"} | json n [1h]))', broken)
 
 
-def test_vector_is_of_series() -> None:
+def test_sum_without_labels_is_one_series() -> None:
     found: Vector = {frozenset(): 5.0}
 
     assert metric('sum(count_over_time({job="s"}[1h]))').at(300, BEATS) == found

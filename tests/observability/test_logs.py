@@ -1,4 +1,4 @@
-"""Log lines: what they hold, that they stay lines, and that they are written whole."""
+"""Each log line is complete, is one line, and has the documented fields."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _now() -> datetime:
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     with logging_as_before():
         yield
 
 
 @pytest.fixture(autouse=True)
 def lines_of_the_catalogue() -> None:
-    """Let these tests log what nothing else does."""
+    """Allow events in these tests that the catalogue does not list."""
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_instant_of_any_offset_is_shown_in_utc() -> None:
         ("error", ["error"]),
     ],
 )
-def test_level_is_the_least_that_is_written(
+def test_lines_below_the_level_are_not_written(
     stream: io.BytesIO, level: Level, written: list[str]
 ) -> None:
     _json(stream, level)
@@ -133,7 +133,7 @@ def test_level_is_the_least_that_is_written(
     assert [line["level"] for line in _lines(stream)] == written
 
 
-def test_exception_is_told_with_its_traceback(stream: io.BytesIO) -> None:
+def test_exception_is_logged_with_its_traceback(stream: io.BytesIO) -> None:
     _json(stream)
 
     try:
@@ -147,7 +147,7 @@ def test_exception_is_told_with_its_traceback(stream: io.BytesIO) -> None:
     assert line["exception"].endswith("'spilt'")
 
 
-def test_other_peoples_logging_is_an_event_too(stream: io.BytesIO) -> None:
+def test_line_of_another_library_is_logged_as_an_event(stream: io.BytesIO) -> None:
     _json(stream)
 
     logging.getLogger("apscheduler.scheduler").warning("job %s missed", "a")
@@ -166,7 +166,7 @@ def test_other_peoples_logging_is_an_event_too(stream: io.BytesIO) -> None:
 @pytest.mark.parametrize(
     ("number", "level"), [(logging.CRITICAL, "error"), (35, "warning"), (99, "error")]
 )
-def test_other_peoples_levels_are_shown_as_ours(
+def test_level_of_another_library_is_mapped_to_a_known_level(
     stream: io.BytesIO, number: int, level: str
 ) -> None:
     _json(stream)
@@ -176,7 +176,7 @@ def test_other_peoples_levels_are_shown_as_ours(
     assert _lines(stream)[0]["level"] == level
 
 
-def test_other_peoples_debug_lines_are_never_written(stream: io.BytesIO) -> None:
+def test_debug_lines_of_other_libraries_are_never_written(stream: io.BytesIO) -> None:
     _json(stream, "debug")
 
     logging.getLogger("asyncio").debug("executing a call with the content of an episode")
@@ -185,7 +185,7 @@ def test_other_peoples_debug_lines_are_never_written(stream: io.BytesIO) -> None
     assert stream.getvalue() == b""
 
 
-def test_message_that_does_not_fit_its_arguments_is_written_as_it_is(stream: io.BytesIO) -> None:
+def test_message_with_wrong_arguments_is_written_unformatted(stream: io.BytesIO) -> None:
     _json(stream)
 
     logging.getLogger("x").warning("no place for %d", "this")
@@ -193,7 +193,7 @@ def test_message_that_does_not_fit_its_arguments_is_written_as_it_is(stream: io.
     assert _lines(stream)[0]["message"] == "no place for %d"
 
 
-def test_warning_is_an_event_too(stream: io.BytesIO) -> None:
+def test_python_warning_is_logged_as_an_event(stream: io.BytesIO) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         _json(stream)
@@ -203,7 +203,7 @@ def test_warning_is_an_event_too(stream: io.BytesIO) -> None:
     assert "DeprecationWarning: old" in _lines(stream)[0]["message"]
 
 
-def test_logger_that_was_used_before_writes_where_it_is_told_now(stream: io.BytesIO) -> None:
+def test_logger_that_was_used_before_writes_to_the_new_stream(stream: io.BytesIO) -> None:
     log = structlog.get_logger()
     _json(io.BytesIO())
     log.info("rule.loaded")
@@ -223,7 +223,7 @@ def test_logger_that_was_used_before_writes_where_it_is_told_now(stream: io.Byte
         pytest.param({"key": "\N{PILE OF POO}" * 9000}, id="mapping"),
     ],
 )
-def test_line_that_grows_too_long_is_cut_and_says_so(value: object) -> None:
+def test_line_that_is_too_long_is_cut_and_marked_as_truncated(value: object) -> None:
     line = json_line({"ts": TS, "level": "info", "event": "a.b", "seq": 5, "value": value})
 
     event = orjson.loads(line)
@@ -233,7 +233,7 @@ def test_line_that_grows_too_long_is_cut_and_says_so(value: object) -> None:
     assert event["value"].endswith("\N{HORIZONTAL ELLIPSIS}")
 
 
-def test_line_of_too_many_keys_keeps_what_it_is_about() -> None:
+def test_line_with_too_many_keys_keeps_the_important_ones() -> None:
     event = {"ts": TS, "level": "info", "event": "a.b"} | {f"k{n}": "x" * 40 for n in range(999)}
 
     assert orjson.loads(json_line(event)) == {
@@ -255,13 +255,13 @@ def test_line_of_the_longest_length_is_not_cut() -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", 2**70, {1: 2}, {"a": {"\ud800"}}])
-def test_value_that_is_no_json_is_shown_all_the_same(value: object) -> None:
+def test_value_that_is_invalid_in_json_is_written_as_text(value: object) -> None:
     event = {"ts": TS, "level": "info", "event": "a.b", "value": value}
 
     assert orjson.loads(json_line(event))["event"] == "a.b"
 
 
-def test_line_for_people_shows_no_control_characters() -> None:
+def test_console_line_contains_no_control_characters() -> None:
     event = {"ts": TS, "level": "warning", "event": "a.b", "text": "x\n\33[2J\u202e", "n": 5}
 
     line = console_line(event, colors=False)
@@ -271,20 +271,20 @@ def test_line_for_people_shows_no_control_characters() -> None:
     )
 
 
-def test_line_for_people_is_coloured_on_a_terminal_only() -> None:
+def test_console_line_is_coloured_only_on_a_terminal() -> None:
     event = {"ts": TS, "level": "error", "event": "a.b"}
 
     assert b"\33[31merror" in console_line(event, colors=True)
     assert b"\33" not in console_line(event, colors=False)
 
 
-def test_traceback_for_people_has_its_own_lines() -> None:
+def test_traceback_in_console_format_has_its_own_lines() -> None:
     event = {"ts": TS, "level": "error", "event": "a.b", "exception": "Traceback\n\33 it"}
 
     assert console_line(event, colors=False).splitlines()[1:] == [b"  Traceback", b"  \\x1b it"]
 
 
-def test_auto_is_json_off_a_terminal(stream: io.BytesIO) -> None:
+def test_auto_format_is_json_without_a_terminal(stream: io.BytesIO) -> None:
     configure("auto", "info", stream, terminal=False, now=_now)
 
     structlog.get_logger().info("rule.loaded")
@@ -292,7 +292,7 @@ def test_auto_is_json_off_a_terminal(stream: io.BytesIO) -> None:
     assert _lines(stream)[0]["event"] == "rule.loaded"
 
 
-def test_delta_lines_are_a_delta_log(stream: io.BytesIO) -> None:
+def test_delta_lines_implement_the_delta_log(stream: io.BytesIO) -> None:
     log: DeltaLog = _json(stream)
 
     log.applied([])
@@ -300,7 +300,7 @@ def test_delta_lines_are_a_delta_log(stream: io.BytesIO) -> None:
     assert stream.getvalue() == b""
 
 
-def test_delta_line_holds_the_record_without_content(stream: io.BytesIO) -> None:
+def test_delta_line_has_the_fields_of_the_record_without_content(stream: io.BytesIO) -> None:
     _json(stream).applied([_record()])
 
     assert list(_lines(stream)[0].items()) == [
@@ -322,41 +322,45 @@ def test_delta_line_holds_the_record_without_content(stream: io.BytesIO) -> None
     ]
 
 
-def _named(stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: Any) -> list[tuple[Any, Any]]:
-    """Return what lines of stores with these keys name in place of user and agent."""
+def _logged_scopes(
+    stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: Any
+) -> list[tuple[Any, Any]]:
+    """Return user and agent of the lines of stores with these keys."""
     first = send(LineStream(stream), json_line, "info", _now, scope)
     for key in keys:
         first.keyed(key).applied([_record(**who)])
     return [(line["user"], line["agent"]) for line in _lines(stream)]
 
 
-def test_hashed_scopes_are_the_same_within_a_store_and_differ_between_stores(
+def test_scope_hashes_are_equal_within_a_store_and_differ_between_stores(
     stream: io.BytesIO,
 ) -> None:
-    one, again, other = _named(stream, "hashed", b"key 1", b"key 1", b"key 2")
+    first, again, other = _logged_scopes(stream, "hashed", b"key 1", b"key 1", b"key 2")
 
-    assert one == again != other
-    assert one[0] != one[1]
-    assert all(re.fullmatch("[0-9a-f]{16}", name) for name in (*one, *other))
-
-
-def test_a_hash_tells_users_apart_and_leaves_nobody_empty(stream: io.BytesIO) -> None:
-    _named(stream, "hashed", b"key", user="bob", agent="")
-    (bob, nobody), (alice, _) = _named(stream, "hashed", b"key", user="alice")
-
-    assert (nobody, bob != alice) == ("", True)
+    assert first == again != other
+    assert first[0] != first[1]
+    assert all(re.fullmatch("[0-9a-f]{16}", name) for name in (*first, *other))
 
 
-def test_a_store_without_a_key_names_no_hash_that_could_be_guessed(stream: io.BytesIO) -> None:
-    assert _named(stream, "hashed", b"") == [(None, None)]
+def test_scope_hashes_differ_between_users_and_an_empty_name_stays_empty(
+    stream: io.BytesIO,
+) -> None:
+    _logged_scopes(stream, "hashed", b"key", user="bob", agent="")
+    (bob, no_name), (alice, _) = _logged_scopes(stream, "hashed", b"key", user="alice")
+
+    assert (no_name, bob != alice) == ("", True)
 
 
-def test_lines_name_no_scope_when_they_are_told_so(stream: io.BytesIO) -> None:
-    assert _named(stream, "none", b"key") == [(None, None)]
+def test_store_without_a_key_logs_no_scope_hash(stream: io.BytesIO) -> None:
+    assert _logged_scopes(stream, "hashed", b"") == [(None, None)]
+
+
+def test_scope_none_keeps_user_and_agent_out_of_the_log(stream: io.BytesIO) -> None:
+    assert _logged_scopes(stream, "none", b"key") == [(None, None)]
     assert b"alice" not in stream.getvalue()
 
 
-def test_every_row_but_a_firing_has_one_line_in_order(stream: io.BytesIO) -> None:
+def test_every_row_except_a_firing_has_one_line_in_order(stream: io.BytesIO) -> None:
     records = [
         _record(1, kind="firing"),
         _record(2, kind="add"),
@@ -373,7 +377,7 @@ def test_every_row_but_a_firing_has_one_line_in_order(stream: io.BytesIO) -> Non
     ]
 
 
-def test_level_holds_for_delta_lines_too(stream: io.BytesIO) -> None:
+def test_level_applies_to_delta_lines(stream: io.BytesIO) -> None:
     log = _json(stream, "warning")
 
     log.applied([_record(1), _record(2, kind="quarantine", reason="bad_intent")])
@@ -393,7 +397,7 @@ def test_delta_line_of_hostile_ids_is_one_line(stream: io.BytesIO) -> None:
     assert second["fact_id"] == "\\ud800"
 
 
-def test_firing_line_holds_the_accounting(stream: io.BytesIO) -> None:
+def test_firing_line_contains_the_counts(stream: io.BytesIO) -> None:
     _json(stream).completed(_outcome())
 
     assert _lines(stream) == [
@@ -416,7 +420,7 @@ def test_firing_line_holds_the_accounting(stream: io.BytesIO) -> None:
     ]
 
 
-def test_deltas_and_firings_are_short_for_people(stream: io.BytesIO) -> None:
+def test_console_lines_of_deltas_and_firings_are_short(stream: io.BytesIO) -> None:
     log = configure("console", "info", stream, terminal=False, now=_now)
 
     log.applied([_record(), _record(kind="quarantine", fact_id="", reason="bad_intent")])
@@ -429,8 +433,8 @@ def test_deltas_and_firings_are_short_for_people(stream: io.BytesIO) -> None:
     ]
 
 
-class _Choosy(io.RawIOBase):
-    """A stream that takes, at each write, as many bytes as it is told to, or fails."""
+class LimitedStream(io.RawIOBase):
+    """A stream that accepts a given number of bytes in each write, or fails."""
 
     def __init__(self, *takes: int | OSError) -> None:
         self.takes = list(takes)
@@ -444,12 +448,12 @@ class _Choosy(io.RawIOBase):
         return min(take, len(data))
 
 
-def _sink(stream: _Choosy) -> LineStream:
+def _sink(stream: LimitedStream) -> LineStream:
     return LineStream(cast("Any", stream))
 
 
-def test_batch_is_written_at_once() -> None:
-    stream = _Choosy()
+def test_lines_of_a_batch_are_one_write() -> None:
+    stream = LimitedStream()
     log = DeltaLines(_sink(stream), level="info", now=_now, render=json_line)
     stream.takes = [10**6, OSError(28, "a second write")]
 
@@ -458,16 +462,16 @@ def test_batch_is_written_at_once() -> None:
     assert stream.taken.count(b"\n") == 100
 
 
-def test_short_write_goes_on_to_the_end() -> None:
-    stream = _Choosy(1, 3)
+def test_short_write_is_continued_to_the_end() -> None:
+    stream = LimitedStream(1, 3)
 
     _sink(stream).write(b"first line\n")
 
     assert stream.taken == b"first line\n"
 
 
-def test_line_after_a_torn_one_begins_anew() -> None:
-    stream = _Choosy(4, OSError(28, "full"), OSError(28, "full"))
+def test_line_after_a_partial_write_starts_on_a_new_line() -> None:
+    stream = LimitedStream(4, OSError(28, "full"), OSError(28, "full"))
     sink = _sink(stream)
 
     written = [sink.write(b"a line\n") for _ in range(4)]
@@ -476,8 +480,8 @@ def test_line_after_a_torn_one_begins_anew() -> None:
     assert stream.taken == b"a li\na line\na line\n"
 
 
-def test_line_after_one_that_was_not_begun_follows_without_a_gap() -> None:
-    stream = _Choosy(OSError(28, "full"))
+def test_line_after_a_failed_write_leaves_no_empty_line() -> None:
+    stream = LimitedStream(OSError(28, "full"))
     sink = _sink(stream)
 
     with pytest.raises(OSError, match="full"):
@@ -487,16 +491,16 @@ def test_line_after_one_that_was_not_begun_follows_without_a_gap() -> None:
     assert stream.taken == b"two\n"
 
 
-def test_delta_lines_that_cannot_be_written_are_told() -> None:
-    stream = _Choosy(OSError(28, "full"))
+def test_failed_write_of_delta_lines_raises() -> None:
+    stream = LimitedStream(OSError(28, "full"))
     log = DeltaLines(_sink(stream), level="info", now=_now, render=json_line)
 
     with pytest.raises(OSError, match="full"):
         log.applied([_record()])
 
 
-def test_event_that_cannot_be_written_stops_nobody() -> None:
-    stream = _Choosy(OSError(32, "gone"))
+def test_failed_write_of_an_event_raises_nothing() -> None:
+    stream = LimitedStream(OSError(32, "gone"))
     configure("json", "info", cast("Any", stream), terminal=False, now=_now)
 
     structlog.get_logger().info("rule.loaded")
@@ -504,7 +508,7 @@ def test_event_that_cannot_be_written_stops_nobody() -> None:
     assert stream.taken == b""
 
 
-def test_stream_that_was_made_non_blocking_is_waited_for() -> None:
+def test_writer_waits_for_a_non_blocking_stream() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     lines = b"a line of twenty by.\n" * 20_000
@@ -524,7 +528,7 @@ def test_stream_that_was_made_non_blocking_is_waited_for() -> None:
     assert read == lines
 
 
-def test_file_is_appended_to_and_for_owner_and_group_only(tmp_path: Path) -> None:
+def test_log_file_is_appended_to_and_closed_to_others(tmp_path: Path) -> None:
     file = tmp_path / "daemon.log"
     before = os.umask(0)
 
@@ -537,7 +541,7 @@ def test_file_is_appended_to_and_for_owner_and_group_only(tmp_path: Path) -> Non
     assert file.stat().st_mode & 0o777 == 0o660
 
 
-def test_two_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
+def test_two_writers_of_one_file_lose_no_line(tmp_path: Path) -> None:
     file = tmp_path / "daemon.log"
 
     with open_file(file) as first, open_file(file) as second:
@@ -555,7 +559,7 @@ def test_two_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
         pytest.param(b"", b"next\n", id="nothing"),
     ],
 )
-def test_line_begins_anew_after_what_a_killed_process_left(
+def test_line_starts_on_a_new_line_after_a_killed_process(
     tmp_path: Path, left: bytes, wanted: bytes
 ) -> None:
     file = tmp_path / "deltas.log"
@@ -568,7 +572,7 @@ def test_line_begins_anew_after_what_a_killed_process_left(
     assert file.read_bytes() == wanted
 
 
-def test_line_begins_anew_in_a_file_that_is_opened_again(tmp_path: Path) -> None:
+def test_line_starts_on_a_new_line_in_a_reopened_file(tmp_path: Path) -> None:
     file = tmp_path / "deltas.log"
     sink = LineStream(open_file(file))
     file.write_bytes(b"half")
@@ -581,7 +585,7 @@ def test_line_begins_anew_in_a_file_that_is_opened_again(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", [".", "fifo", "none/daemon.log"])
-def test_file_that_cannot_be_opened_is_a_mistake_at_once(tmp_path: Path, name: str) -> None:
+def test_log_file_that_cannot_be_opened_is_a_mistake(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")
 
     with pytest.raises(ConfigurationError, match=r"logging\.file: cannot be opened"):

@@ -1,4 +1,4 @@
-"""Alerts of the monitoring kit, on lines that slumberd itself has written."""
+"""The alerts of the monitoring kit fire on lines that slumberd itself logs."""
 
 from __future__ import annotations
 
@@ -37,67 +37,67 @@ def site(tmp_path: Path) -> Installation:
 
 
 def firing(entries: Iterable[Entry]) -> set[str]:
-    """Return which alerts fire on some lines, in the five minutes after the first of them."""
+    """Return which alerts fire within five minutes after the first line."""
     found = sorted(entries, key=lambda entry: entry.at)
     until = max(found[-1].at, found[0].at + 5 * MINUTE)
     return {name for name, alert in alerts().items() if alert.fires(found, until=until)}
 
 
-def logged(site: Installation) -> list[Entry]:
+def read_log(site: Installation) -> list[Entry]:
     return [collected(line) for line in (site.state / "slumberd.log").read_bytes().splitlines()]
 
 
-def change(site: Installation, statement: str) -> None:
+def execute(site: Installation, statement: str) -> None:
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute(statement)
 
 
-def fire(site: Installation, *ids: str, **said: str) -> None:
-    site.put(*(triple(id, "alice", "likes", id, metadata=said) for id in ids))
+def fire(site: Installation, *ids: str, **fields: str) -> None:
+    site.put(*(triple(id, "alice", "likes", id, metadata=fields) for id in ids))
     assert site.call("fire", "profile").returncode == 0
 
 
-def test_ledger_that_was_tampered_with_trips_its_alert_and_no_other(site: Installation) -> None:
+def test_tampered_ledger_triggers_only_its_alert(site: Installation) -> None:
     fire(site, "e0", "e1")
     site.call("audit", "verify", "--log")
-    before = firing(logged(site))
-    change(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
+    before = firing(read_log(site))
+    execute(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 
     site.call("audit", "verify", "--log")
 
     assert "SlumberdChainBroken" not in before
-    assert firing(logged(site)) - before == {"SlumberdChainBroken"}
+    assert firing(read_log(site)) - before == {"SlumberdChainBroken"}
 
 
-def test_backup_that_is_put_back_trips_its_alert(site: Installation, tmp_path: Path) -> None:
+def test_restored_backup_triggers_its_alert(site: Installation, tmp_path: Path) -> None:
     fire(site, "e0")
     shutil.copy(site.state / "facts.db", tmp_path / "backup.db")
     fire(site, "e1", "e2")
-    before = firing(logged(site))
+    before = firing(read_log(site))
 
     shutil.copy(tmp_path / "backup.db", site.state / "facts.db")
     assert site.call("pause", "profile").returncode == 0
 
-    assert firing(logged(site)) - before == {"SlumberdLedgerShrank"}
+    assert firing(read_log(site)) - before == {"SlumberdLedgerShrank"}
 
 
 @pytest.mark.parametrize(("count", "trips"), [(10, False), (11, True)])
-def test_episodes_that_nobody_can_read_trip_their_alert(
+def test_quarantined_episodes_trigger_their_alert(
     site: Installation, count: int, trips: bool
 ) -> None:
     fire(site, *(f"e{n}" for n in range(count)), intent="shout")
 
-    assert ("SlumberdQuarantineGrowing" in firing(logged(site))) == trips
+    assert ("SlumberdQuarantineGrowing" in firing(read_log(site))) == trips
 
 
-class DoctorContext:
-    """A state directory with a heartbeat, and the lines that it has logged."""
+class HeartbeatRun:
+    """A state directory with a heartbeat, and the lines that the heartbeat logs."""
 
     def __init__(self, state_directory: StateDirectory, stream: io.BytesIO, folder: Path) -> None:
         self.state_directory = state_directory
         self.troubles = FailureTracker()
         self._stream = stream
-        body = HealthSources(
+        sources = HealthSources(
             state_directory.stores.memory,
             state_directory.stores,
             rules=lambda: (state_directory.rules, "UTC"),
@@ -106,10 +106,10 @@ class DoctorContext:
             files=[folder / "memory.db"],
             dropped=lambda: 0,
         )
-        self._heart = Heartbeat(body, state_directory.clock)
+        self._heart = Heartbeat(sources, state_directory.clock)
 
-    async def live(self, minutes: int) -> set[str]:
-        """Beat once a minute; return which alerts fire on all the lines up to now."""
+    async def run_for(self, minutes: int) -> set[str]:
+        """Log a heartbeat each minute; return which alerts fire on all lines so far."""
         for _ in range(minutes):
             self.state_directory.clock.advance(MINUTE)
             await self._heart.beat()
@@ -117,68 +117,68 @@ class DoctorContext:
 
 
 @asynccontextmanager
-async def living(folder: Path, one: ConsolidationRule) -> AsyncIterator[DoctorContext]:
+async def heartbeat_run(folder: Path, watched: ConsolidationRule) -> AsyncIterator[HeartbeatRun]:
     stream = io.BytesIO()
     with logging_as_before():
-        async with state_directory(folder, [one]) as state:
+        async with state_directory(folder, [watched]) as state:
             clock: FakeClock = state.clock
             configure("json", "info", stream, terminal=False, now=clock.now)
             await state.stores.memory.put_many([triple("e0", "alice", "likes", "tea")])
-            await state.fire(one)
-            yield DoctorContext(state, stream, folder)
+            await state.fire(watched)
+            yield HeartbeatRun(state, stream, folder)
 
 
-async def test_daemon_that_is_well_trips_nothing(tmp_path: Path) -> None:
-    async with living(tmp_path, rule("tea")) as context:
-        assert await context.live(30) == set()
+async def test_healthy_daemon_triggers_no_alert(tmp_path: Path) -> None:
+    async with heartbeat_run(tmp_path, rule("tea")) as context:
+        assert await context.run_for(30) == set()
 
 
-async def test_rule_that_lags_trips_its_alert_until_it_has_caught_up(tmp_path: Path) -> None:
-    async with living(tmp_path, rule("tea", cadence={"every": 2})) as context:
+async def test_lagging_rule_triggers_its_alert(tmp_path: Path) -> None:
+    async with heartbeat_run(tmp_path, rule("tea", cadence={"every": 2})) as context:
         await context.state_directory.stores.memory.put_many(
             [triple("e1", "alice", "likes", "cake")]
         )
-        filling = await context.live(40)
+        filling = await context.run_for(40)
         await context.state_directory.stores.memory.put_many(
             [triple("e2", "alice", "likes", "pie")]
         )
 
         assert filling == set()
-        assert await context.live(30) == {"SlumberdLagging"}
+        assert await context.run_for(30) == {"SlumberdLagging"}
 
 
-async def test_batch_that_is_held_trips_its_alert(tmp_path: Path) -> None:
-    braked = rule("tea", limits={"max_deletes": 0})
-    async with living(tmp_path, braked) as context:
+async def test_batch_awaiting_approval_triggers_its_alert(tmp_path: Path) -> None:
+    limited = rule("tea", limits={"max_deletes": 0})
+    async with heartbeat_run(tmp_path, limited) as context:
         taken = triple("e1", "alice", "likes", "tea", metadata=TAKEN)
         await context.state_directory.stores.memory.put_many([taken])
-        before = await context.live(1)
-        await context.state_directory.fire(braked)
+        before = await context.run_for(1)
+        await context.state_directory.fire(limited)
 
         assert before == set()
-        assert await context.live(30) == {"SlumberdFiringHeld"}
+        assert await context.run_for(30) == {"SlumberdFiringHeld"}
 
 
-async def test_rule_that_fails_too_often_trips_its_alert(tmp_path: Path) -> None:
-    async with living(tmp_path, rule("tea")) as context:
+async def test_degraded_rule_triggers_its_alert(tmp_path: Path) -> None:
+    async with heartbeat_run(tmp_path, rule("tea")) as context:
         for _ in range(DEGRADED_AFTER - 1):
             context.troubles.record_failure(
                 "tea", context.state_directory.clock.now(), "StoreError"
             )
-        before = await context.live(1)
+        before = await context.run_for(1)
         context.troubles.record_failure("tea", context.state_directory.clock.now(), "StoreError")
 
         assert before == set()
-        assert await context.live(1) == {"SlumberdRuleDegraded"}
+        assert await context.run_for(1) == {"SlumberdRuleDegraded"}
 
 
-def test_running_daemon_that_does_not_take_its_rules_trips_its_alert(site: Installation) -> None:
+def test_daemon_that_refuses_a_reload_triggers_its_alert(site: Installation) -> None:
     with site.daemon():
         site.rules.write_text("rules: [{id: Ü}]\n")
 
         assert site.call("reload").returncode == 1
-        # Its lines are written by another thread, soon.
-        wait_until(lambda: any(one.labels["level"] == "error" for one in logged(site)))
+        # Another thread writes the lines a moment later.
+        wait_until(lambda: any(entry.labels["level"] == "error" for entry in read_log(site)))
 
-    # For a heartbeat it did not live long enough.
-    assert firing(logged(site)) - {"SlumberdSilent"} == {"SlumberdReloadFailed"}
+    # The daemon stopped before its first heartbeat, so this alert may fire too.
+    assert firing(read_log(site)) - {"SlumberdSilent"} == {"SlumberdReloadFailed"}

@@ -1,4 +1,4 @@
-"""The monitoring kit: its files agree with each other, with the catalogue and with the commands."""
+"""The files of the monitoring kit agree with each other and with the event catalogue."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ LOGS = [
 
 
 def fields_of(log: Log) -> dict[str, str]:
-    """Return what a query takes out of a line: each path, by the name that it gets."""
+    """Return the paths that a query extracts from a line, by label name."""
     return {k: v for stage in log.stages if isinstance(stage, Json) for k, v in stage.paths.items()}
 
 
 def schema_at(schema: Mapping[str, Any], path: str) -> Any:
-    """Return the schema of what lies at a path of a line; None where nothing does."""
+    """Return the schema of the value at a path of a line; None without one."""
     found: Any = schema
     for name, _ in re.findall(r"(\w+)|\[(\d+)\]", path):
         found = (found or {}).get("properties", {}).get(name) if name else found.get("items")
     return found
 
 
-def test_both_collectors_set_the_same_few_labels() -> None:
+def test_both_collectors_set_the_same_labels() -> None:
     assert labels_of_alloy() == labels_of_vector() == LABELS
 
 
-def test_no_label_has_values_without_end() -> None:
+def test_no_label_has_unlimited_values() -> None:
     text = ALLOY.read_text() + VECTOR.read_text()
 
     assert not re.findall(r"^\s*(rule_id|firing_id|fact_id|user)\s*[:=]", text, re.MULTILINE)
 
 
-def test_what_alloy_takes_for_labels_is_what_it_parsed() -> None:
+def test_labels_of_alloy_are_fields_that_it_parses() -> None:
     text = ALLOY.read_text()
     [parsed] = re.findall(r"expressions = \{(.*?)\}", text)
     taken = re.findall(r"stage\.labels \{\s*values = \{(.*?)\}", text)
@@ -78,7 +78,7 @@ def test_what_alloy_takes_for_labels_is_what_it_parsed() -> None:
     assert re.findall(r"(\w+) =", taken[0]) == ["level", "event"]
 
 
-def test_each_component_of_alloy_that_is_named_is_there() -> None:
+def test_every_component_that_alloy_names_is_defined() -> None:
     text = re.sub(r"//.*", "", ALLOY.read_text())
     there = {".".join(two) for two in re.findall(r'^([\w.]+) "(\w+)" \{', text, re.MULTILINE)}
     named = re.findall(r"((?:loki|local)\.[\w.]+)\.(?:receiver|rules|targets)\b", text)
@@ -87,15 +87,15 @@ def test_each_component_of_alloy_that_is_named_is_there() -> None:
     assert text.count("{") == text.count("}")
 
 
-def test_each_component_of_vector_is_fed_by_one_that_is_there() -> None:
+def test_every_input_of_vector_is_defined_and_used() -> None:
     config = yaml.safe_load(VECTOR.read_text())
     there = {*config["sources"], *config["transforms"]}
 
     fed = {**config["transforms"], **config["sinks"]}
-    assert {name for one in fed.values() for name in one["inputs"]} == there
+    assert {name for component in fed.values() for name in component["inputs"]} == there
 
 
-def test_collectors_read_the_units_that_there_are() -> None:
+def test_collectors_read_the_existing_units() -> None:
     units = {"slumberd.service", "slumberd-verify.service"}
 
     assert {*re.findall(r"_SYSTEMD_UNIT=([\w.-]+)", ALLOY.read_text())} == units
@@ -124,7 +124,7 @@ def test_query_names_events_and_fields_of_the_catalogue(log: Log) -> None:
 
 
 @pytest.mark.parametrize("query", EXPRS)
-def test_query_groups_and_counts_by_what_it_has(query: Expr) -> None:
+def test_query_groups_and_counts_by_existing_labels(query: Expr) -> None:
     for expr in query.parts():
         there = LABELS.union(*map(fields_of, expr.logs()))
         if isinstance(expr, Aggregate):
@@ -135,7 +135,7 @@ def test_query_groups_and_counts_by_what_it_has(query: Expr) -> None:
 
 
 @pytest.mark.parametrize("log", LOGS)
-def test_number_of_a_query_is_one_in_the_catalogue(log: Log) -> None:
+def test_number_in_a_query_is_a_number_in_the_catalogue(log: Log) -> None:
     numbers = [part.unwrapped for part in PARTS if isinstance(part, Range) and part.log is log]
     for path in [fields_of(log)[name] for name in numbers if name]:
         for event in events_in(log.stream):
@@ -143,7 +143,7 @@ def test_number_of_a_query_is_one_in_the_catalogue(log: Log) -> None:
             assert {*([kind] if isinstance(kind, str) else kind)} <= {"integer", "number", "null"}
 
 
-def test_panels_of_the_dashboard_have_a_number_and_a_place_of_their_own() -> None:
+def test_panels_of_the_dashboard_have_unique_ids_and_do_not_overlap() -> None:
     ids = [panel["id"] for panel in panels()]
     cells = [
         (x, y)
@@ -157,11 +157,11 @@ def test_panels_of_the_dashboard_have_a_number_and_a_place_of_their_own() -> Non
     assert max(x for x, _ in cells) == 23
 
 
-def test_panels_of_the_dashboard_go_by_its_variables() -> None:
+def test_panels_of_the_dashboard_use_its_variables() -> None:
     for panel in panels():
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
-        for one in (panel, *panel["targets"]):
-            assert one["datasource"] == {"type": "loki", "uid": "${datasource}"}
+        for part in (panel, *panel["targets"]):
+            assert part["datasource"] == {"type": "loki", "uid": "${datasource}"}
         for target in panel["targets"]:
             assert 'host=~"$host"' in target["expr"]
     assert {*re.findall(r"\$\{?(\w+)", DASHBOARD.read_text())} == {
@@ -170,7 +170,7 @@ def test_panels_of_the_dashboard_go_by_its_variables() -> None:
 
 
 @pytest.mark.parametrize(("title", "query"), [*queries()])
-def test_panel_shows_something_of_a_log_that_has_it(title: str, query: str) -> None:
+def test_panel_shows_data_of_a_sample_log(title: str, query: str) -> None:
     behind = [{"rule_id": f"r{n}", "pending": n, "oldest_seconds": 1.0} for n in range(5)]
     entries = [
         told(0, "daemon.heartbeat", behind=behind, rss_bytes=1),
@@ -187,7 +187,7 @@ def test_panel_shows_something_of_a_log_that_has_it(title: str, query: str) -> N
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
-def test_systemd_finds_no_fault_with_the_timer(tmp_path: Path) -> None:
+def test_systemd_accepts_the_timer(tmp_path: Path) -> None:
     for unit in (KIT / "systemd").glob("slumberd-verify.*"):
         text = unit.read_text().replace("/usr/local/bin/slumberd", "/bin/true")
         (tmp_path / unit.name).write_text(text)

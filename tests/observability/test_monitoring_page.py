@@ -1,4 +1,4 @@
-"""The page of the monitoring kit: each alert is told of, each command is one, each recipe runs."""
+"""The monitoring page documents each alert; its commands parse and its recipes run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def section(heading: str) -> str:
 
 
 @pytest.mark.parametrize("name", alerts())
-def test_alert_leads_to_what_to_do(name: str) -> None:
+def test_alert_has_a_section_with_meaning_and_remedy(name: str) -> None:
     annotations = alerts()[name].annotations
 
     assert annotations["runbook"] == f"README.md#{name.lower()}"
@@ -39,12 +39,12 @@ def test_alert_leads_to_what_to_do(name: str) -> None:
     assert {*annotations} == {"summary", "description", "runbook"}
 
 
-def test_runbook_has_no_alert_that_is_gone() -> None:
+def test_runbook_lists_exactly_the_alerts() -> None:
     assert {heading for heading in headings() if heading.startswith("Slumberd")} == {*alerts()}
 
 
-def codes() -> str:
-    """Return all that the page has as code, a piece a line."""
+def code_of_page() -> str:
+    """Return the code blocks and code spans of the page, one per line."""
     text = PAGE.read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -54,12 +54,12 @@ def codes() -> str:
 
 def commands() -> list[str]:
     """Return each call of slumberd that the page shows."""
-    parts = re.split(r"\n|\||&&|\$\(", codes())
+    parts = re.split(r"\n|\||&&|\$\(", code_of_page())
     return sorted({part.strip() for part in parts if re.match(r"\s*slumberd [a-z]", part)})
 
 
 @pytest.mark.parametrize("command", commands())
-def test_command_of_the_page_can_be_read(command: str) -> None:
+def test_command_of_the_page_parses(command: str) -> None:
     context: Any = program().make_context("slumberd", shlex.split(command)[1:])
     path = ["slumberd"]
     while hasattr(context.command, "resolve_command"):
@@ -72,7 +72,7 @@ def test_command_of_the_page_can_be_read(command: str) -> None:
     assert len(path) > 1
 
 
-def test_a_collector_is_restarted_after_it_joined_a_group() -> None:
+def test_page_restarts_a_collector_after_usermod() -> None:
     joined = [line for line in PAGE.read_text().splitlines() if line.startswith("usermod ")]
 
     assert len(joined) == 2
@@ -83,7 +83,7 @@ def test_page_shows_commands() -> None:
     assert len(commands()) > 25
 
 
-def test_page_names_files_events_and_headings_that_there_are() -> None:
+def test_page_links_existing_files_events_and_headings() -> None:
     text = PAGE.read_text()
 
     for link in re.findall(r"\]\(([^)#h][^)]*)\)", text):
@@ -91,7 +91,7 @@ def test_page_names_files_events_and_headings_that_there_are() -> None:
     for anchor in re.findall(r"\]\(#([\w-]+)\)", text):
         assert anchor in {heading.lower().replace(" ", "-") for heading in headings()}
     events = {name.split(".")[0] for name in CATALOGUE} - {"daemon", "rule", "logs"}
-    named = re.findall(rf"\b((?:{'|'.join(events)})\.[a-z_]+)\b", codes())
+    named = re.findall(rf"\b((?:{'|'.join(events)})\.[a-z_]+)\b", code_of_page())
     assert {*named} - {*CATALOGUE} == {"config.alloy", "metrics.textfile"}
 
 
@@ -107,7 +107,7 @@ rules:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """A site with a log in which each recipe finds something; only what needs time is made up."""
+    """An installation whose log has a result for each recipe; two lines are generated."""
     site = Installation(tmp_path_factory.mktemp("site"))
     site.rules.write_text(RULES)
     odd = triple("e2", "alice", "likes", "cake", metadata={"intent": "shout"})
@@ -117,7 +117,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
         site.call("fire", "profile")
     later = [told(1, "daemon.heartbeat"), told(2, "firing.failed", rule_id="profile")]
     with (site.state / "slumberd.log").open("a") as log:
-        log.write("".join(f"{one.line.strip()}\n" for one in later) + "Traceback (no JSON)\n")
+        log.write("".join(f"{entry.line.strip()}\n" for entry in later) + "Traceback (no JSON)\n")
     return site
 
 
@@ -154,5 +154,5 @@ def test_recipe_finds_something_in_a_real_log(
     assert done.stdout.strip()
 
 
-def test_page_has_the_recipes_that_are_asked_for() -> None:
+def test_page_has_ten_recipes() -> None:
     assert len(recipes()) == 10

@@ -1,4 +1,4 @@
-"""The textfile of Prometheus: as its own parser reads it, and whole at every moment."""
+"""The Prometheus textfile is valid, and readers never see a half-written file."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ VITALS = DaemonHealth(
 )
 
 
-def figures(vitals: DaemonHealth) -> dict[str, float]:
-    """Return each figure by its name, with the rule where there is one."""
+def read_metrics(vitals: DaemonHealth) -> dict[str, float]:
+    """Return the value of each metric by its name and rule."""
     return {
         "/".join([sample.name, *sample.labels.values()]).removeprefix("slumberd_"): sample.value
         for family in text_string_to_metric_families(exposition(vitals).decode())
@@ -69,48 +69,48 @@ def figures(vitals: DaemonHealth) -> dict[str, float]:
     }
 
 
-def test_figures_are_what_the_vitals_say() -> None:
-    told = figures(VITALS)
+def test_metrics_equal_the_health_of_the_daemon() -> None:
+    samples = read_metrics(VITALS)
 
-    assert told["heartbeat_timestamp_seconds"] == at(0).timestamp()
-    assert told["uptime_seconds"] == 90.5
-    assert told["log_lines_dropped_total"] == 7
-    assert (told["held_batches"], told["quarantined_episodes"]) == (1, 5)
-    assert told["late_seconds"] == 2.5
-    assert (told["provenance_lag_rows"], told["provenance_lag_seconds"]) == (4, 1.5)
-    assert told["provenance_refused_total"] == 2
-    assert (told["rule_pending_episodes/tea"], told["rule_pending_episodes/idle"]) == (3, 0)
-    assert told["rule_oldest_pending_seconds/tea"] == 4.5
-    assert told["rule_oldest_pending_seconds/idle"] == 0
-    assert told["rule_last_success_timestamp_seconds/tea"] == at(-60).timestamp()
-    assert told["rule_consecutive_failures/tea"] == 1
-    assert (told["ledger_rows_total"], told["episode_versions_total"]) == (50, 40)
-    assert (told["batches_total"], told["facts_changed_total"]) == (8, 40)
-    assert (told["rule_batches_total/tea"], told["rule_batches_total/idle"]) == (4, 0)
-    assert told["rule_versions_read_total/tea"] == 30
-    assert told["rule_facts_changed_total/tea"] == 20
-    assert told["rule_versions_quarantined_total/tea"] == 2
-    assert (told["rule_failures_total/tea"], told["rule_failures_total/idle"]) == (6, 0)
+    assert samples["heartbeat_timestamp_seconds"] == at(0).timestamp()
+    assert samples["uptime_seconds"] == 90.5
+    assert samples["log_lines_dropped_total"] == 7
+    assert (samples["held_batches"], samples["quarantined_episodes"]) == (1, 5)
+    assert samples["late_seconds"] == 2.5
+    assert (samples["provenance_lag_rows"], samples["provenance_lag_seconds"]) == (4, 1.5)
+    assert samples["provenance_refused_total"] == 2
+    assert (samples["rule_pending_episodes/tea"], samples["rule_pending_episodes/idle"]) == (3, 0)
+    assert samples["rule_oldest_pending_seconds/tea"] == 4.5
+    assert samples["rule_oldest_pending_seconds/idle"] == 0
+    assert samples["rule_last_success_timestamp_seconds/tea"] == at(-60).timestamp()
+    assert samples["rule_consecutive_failures/tea"] == 1
+    assert (samples["ledger_rows_total"], samples["episode_versions_total"]) == (50, 40)
+    assert (samples["batches_total"], samples["facts_changed_total"]) == (8, 40)
+    assert (samples["rule_batches_total/tea"], samples["rule_batches_total/idle"]) == (4, 0)
+    assert samples["rule_versions_read_total/tea"] == 30
+    assert samples["rule_facts_changed_total/tea"] == 20
+    assert samples["rule_versions_quarantined_total/tea"] == 2
+    assert (samples["rule_failures_total/tea"], samples["rule_failures_total/idle"]) == (6, 0)
 
 
-def test_figure_that_nobody_knows_is_left_out() -> None:
+def test_unknown_metric_is_omitted() -> None:
     without = replace(VITALS, provenance=None, rules=[])
-    unknown = figures(replace(without, rss_bytes=None, next_at=None, succeeded_at=None))
+    unknown = read_metrics(replace(without, rss_bytes=None, next_at=None, succeeded_at=None))
 
     left_out = ("rule_", "next_", "last_", "resid", "provenance_")
     assert not {name for name in unknown if name.startswith(left_out)}
-    assert "rule_last_success_timestamp_seconds/idle" not in figures(VITALS)
+    assert "rule_last_success_timestamp_seconds/idle" not in read_metrics(VITALS)
 
 
-def test_each_figure_has_help_and_type_of_its_own() -> None:
+def test_every_metric_has_help_and_type() -> None:
     found = list(text_string_to_metric_families(exposition(VITALS).decode()))
 
-    assert len(found) == len({one.name for one in found}) == len(OF_DAEMON) + len(OF_RULE)
-    assert all(one.documentation and one.type in ("gauge", "counter") for one in found)
+    assert len(found) == len({family.name for family in found}) == len(OF_DAEMON) + len(OF_RULE)
+    assert all(family.documentation and family.type in ("gauge", "counter") for family in found)
 
 
 @pytest.mark.parametrize("family", [*OF_DAEMON, *OF_RULE], ids=lambda family: family.name)
-def test_names_are_as_prometheus_wants_them(family: object) -> None:
+def test_names_of_metrics_follow_the_prometheus_convention(family: object) -> None:
     name, kind = getattr(family, "name", ""), getattr(family, "kind", "")
 
     assert re.fullmatch(r"[a-z][a-z_]*[a-z]", name)
@@ -118,7 +118,7 @@ def test_names_are_as_prometheus_wants_them(family: object) -> None:
 
 
 @pytest.mark.parametrize("word", ["tea", 'the "best"', "back\\slash", "two\nlines"])
-def test_labels_are_read_as_they_were_written(word: str) -> None:
+def test_escaped_label_is_parsed_back(word: str) -> None:
     line = f'it{{rule="{escape(word)}"}} 1\n'
 
     [family] = text_string_to_metric_families(line)
@@ -126,7 +126,7 @@ def test_labels_are_read_as_they_were_written(word: str) -> None:
     assert family.samples[0].labels == {"rule": word}
 
 
-def test_file_is_put_in_place_whole_and_for_everybody_to_read(tmp_path: Path) -> None:
+def test_textfile_is_replaced_atomically_and_is_world_readable(tmp_path: Path) -> None:
     file = tmp_path / "slumberd.prom"
     write_textfile(file, b"one\n")
     with file.open("rb") as reading:
@@ -143,7 +143,7 @@ def test_file_is_put_in_place_whole_and_for_everybody_to_read(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["slumberd.prom"]
 
 
-def test_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_replacement_leaves_no_temporary_file(tmp_path: Path) -> None:
     file = tmp_path / "slumberd.prom"
     file.mkdir()
 
@@ -153,13 +153,13 @@ def test_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["slumberd.prom"]
 
 
-def test_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_directory_of_the_textfile_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_textfile(tmp_path / "none" / "slumberd.prom", b"one\n")
 
 
 @pytest.mark.parametrize("name", [".slumberd.prom.new", "slumberd.prom"])
-def test_a_planted_link_is_not_followed(tmp_path: Path, name: str) -> None:
+def test_writer_does_not_follow_a_symbolic_link(tmp_path: Path, name: str) -> None:
     collector = tmp_path / "collector"
     collector.mkdir()
     private = tmp_path / "facts.db"
@@ -175,7 +175,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, name: str) -> None:
     assert (collector / "slumberd.prom").read_bytes() == b"one\n"
 
 
-def test_the_name_of_the_file_that_is_written_is_another_each_time(
+def test_temporary_file_has_a_new_name_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []

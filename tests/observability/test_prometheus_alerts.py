@@ -1,4 +1,4 @@
-"""The alerts for Prometheus: for each a course of figures that trips it, and one that does not."""
+"""Each Prometheus alert fires on one series and stays quiet on another."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ RULE = '{instance="host", rule="tea"}'
 
 @dataclass(frozen=True)
 class Case:
-    """Two courses of one figure, as promtool writes series, a value each minute.
+    """Two series of one metric in the notation of promtool, a value each minute.
 
     Attributes:
-        series: The figure.
-        trips: What makes the alert fire.
-        quiet: What comes close, and does not.
-        minutes: When it is looked.
+        series: The name and labels of the metric.
+        trips: The values that make the alert fire.
+        quiet: Similar values that do not make it fire.
+        minutes: When promtool evaluates the alert.
     """
 
     series: str
@@ -82,14 +82,14 @@ def documents() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def promtool(*words: str) -> subprocess.CompletedProcess[str]:
+def run_promtool(*words: str) -> subprocess.CompletedProcess[str]:
     assert PROMTOOL is not None
     command = [PROMTOOL, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-def outcome(folder: Path, name: str, values: str, minutes: int) -> bool:
-    """Say whether an alert fires on a course of figures, as promtool evaluates it."""
+def alert_fires(folder: Path, name: str, values: str, minutes: int) -> bool:
+    """Return whether promtool finds that an alert fires on a series."""
     test = {
         "interval": "1m",
         "input_series": [{"series": CASES[name].series, "values": values}],
@@ -97,9 +97,9 @@ def outcome(folder: Path, name: str, values: str, minutes: int) -> bool:
     }
     file = folder / "test.yaml"
     file.write_bytes(orjson.dumps({"rule_files": [str(RULES)], "tests": [test]}))
-    done = promtool("test", "rules", str(file))
-    told = done.stdout + done.stderr
-    assert done.returncode == 0 or "got:[" in told.replace(" ", ""), told
+    done = run_promtool("test", "rules", str(file))
+    output = done.stdout + done.stderr
+    assert done.returncode == 0 or "got:[" in output.replace(" ", ""), output
     return done.returncode != 0
 
 
@@ -107,7 +107,7 @@ def test_each_alert_has_a_case() -> None:
     assert {document["alert"] for document in documents()} == {*CASES}
 
 
-def test_each_alert_is_one_of_the_runbook_and_says_so() -> None:
+def test_every_prometheus_alert_links_to_the_runbook() -> None:
     for document in documents():
         name, annotations = document["alert"], document["annotations"]
         assert name in alerts()
@@ -116,7 +116,7 @@ def test_each_alert_is_one_of_the_runbook_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda document: document["alert"])
-def test_alert_goes_by_figures_that_the_textfile_has(document: dict[str, Any]) -> None:
+def test_alert_uses_metrics_of_the_textfile(document: dict[str, Any]) -> None:
     families: list[Any] = [*OF_DAEMON, *OF_RULE]
     known = {f"slumberd_{family.name}": family.kind for family in families}
     expr = document["expr"]
@@ -124,13 +124,13 @@ def test_alert_goes_by_figures_that_the_textfile_has(document: dict[str, Any]) -
     named = re.findall(r"slumberd_\w+", expr)
     counted = re.findall(r"(?:increase|rate)\((\w+)", expr)
     assert {*named} <= {*known}
-    assert {known[one] for one in counted} <= {"counter"}
+    assert {known[name] for name in counted} <= {"counter"}
     assert CASES[document["alert"]].series.partition("{")[0] in named
 
 
 @needs_promtool
-def test_promtool_finds_no_fault_with_the_alerts() -> None:
-    done = promtool("check", "rules", str(RULES))
+def test_promtool_accepts_the_alerts() -> None:
+    done = run_promtool("check", "rules", str(RULES))
 
     assert done.returncode == 0, done.stderr
     assert f"{len(CASES)} rules found" in done.stdout
@@ -138,10 +138,10 @@ def test_promtool_finds_no_fault_with_the_alerts() -> None:
 
 @needs_promtool
 @pytest.mark.parametrize("name", CASES)
-def test_alert_fires_on_its_figures_and_not_on_those_that_come_close(
+def test_prometheus_alert_fires_on_its_series_and_not_on_a_similar_one(
     name: str, tmp_path: Path
 ) -> None:
     case = CASES[name]
 
-    assert outcome(tmp_path, name, case.trips, case.minutes)
-    assert not outcome(tmp_path, name, case.quiet, case.minutes)
+    assert alert_fires(tmp_path, name, case.trips, case.minutes)
+    assert not alert_fires(tmp_path, name, case.quiet, case.minutes)

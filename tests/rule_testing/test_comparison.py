@@ -1,4 +1,4 @@
-"""Comparing what is expected with what came about: only what is named, in any order."""
+"""The comparison checks only the expected keys and accepts entries in any order."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_comparison_does_not_pair_facts_without_equal_keys() -> None:
     assert [line.got for line in lines] == [None, {"id": "e1", "object": "coffee"}]
 
 
-def test_wide_expectation_leaves_a_narrow_one_its_only_match() -> None:
+def test_general_expectation_leaves_a_specific_one_its_only_match() -> None:
     facts = [{"id": "e1", "object": "tea"}, {"id": "e2", "object": "tea"}]
     wide, narrow = {"object": "tea"}, {"id": "e1"}
 
@@ -83,7 +83,7 @@ def test_wide_expectation_leaves_a_narrow_one_its_only_match() -> None:
     assert _agree(compare("facts", [narrow, wide], facts))
 
 
-def test_matches_move_on_along_a_chain() -> None:
+def test_comparison_finds_the_largest_matching() -> None:
     got = [{"id": f"e{n}", "object": n, "content": n + 1} for n in range(3)]
     expected = [{"object": 0}, {"content": 1}, {"content": 2}]
 
@@ -96,7 +96,7 @@ def test_matches_move_on_along_a_chain() -> None:
     [
         pytest.param(None, None, True, id="nothing"),
         pytest.param(1, True, False, id="number and truth"),
-        pytest.param(1, 1.0, False, id="whole and fraction, as the law has it"),
+        pytest.param(1, 1.0, False, id="whole number and fraction"),
         pytest.param({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, id="order of keys"),
         pytest.param(["a", "b"], ["b", "a"], False, id="order of entries"),
         pytest.param("tea", "Tea", False, id="case"),
@@ -125,19 +125,19 @@ entries = st.fixed_dictionaries(
 masks = st.sets(st.sampled_from(KEYS))
 
 
-def _projected(entry: Entry, keys: set[str]) -> Entry:
+def _select_keys(entry: Entry, keys: set[str]) -> Entry:
     return {key: entry[key] for key in KEYS if key in keys}
 
 
 @st.composite
-def matched(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
-    """Return what came about, and some of each of it in another order."""
+def matching_entries(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
+    """Return actual entries, and some keys of each in another order as expected."""
     got: list[Entry] = [*draw(st.lists(entries, max_size=8))]
-    expected = [_projected(entry, draw(masks)) for entry in got]
+    expected = [_select_keys(entry, draw(masks)) for entry in got]
     return draw(st.permutations(expected)), got
 
 
-@given(matched())
+@given(matching_entries())
 def test_subset_of_the_entries_matches_in_any_order(
     both: tuple[list[Entry], list[Entry]],
 ) -> None:
@@ -146,7 +146,7 @@ def test_subset_of_the_entries_matches_in_any_order(
     assert _agree(compare("deltas", expected, got))
 
 
-@given(matched(), st.data())
+@given(matching_entries(), st.data())
 def test_missing_or_additional_entry_always_differs(
     both: tuple[list[Entry], list[Entry]], data: st.DataObject
 ) -> None:
@@ -172,7 +172,7 @@ def test_one_altered_value_always_differs(got: list[Entry], data: st.DataObject)
 def test_every_entry_has_exactly_one_line(expected: list[Entry], got: list[Entry]) -> None:
     lines = compare("deltas", expected, got)
 
-    told = [line.got for line in lines if line.got is not None]
+    entries_got = [line.got for line in lines if line.got is not None]
     assert [line.expected for line in lines if line.expected is not None] == expected
-    assert sorted(map(repr, told)) == sorted(map(repr, got))
+    assert sorted(map(repr, entries_got)) == sorted(map(repr, got))
     assert all(line.got is not None for line in lines if line.differing)

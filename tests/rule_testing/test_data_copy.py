@@ -1,4 +1,4 @@
-"""How much room a copy may take, and what is said when there is too little."""
+"""A copy of the data is refused when the disk has too little room."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ GIGABYTE = 10**9
     ("episodes", "facts", "least"),
     [
         pytest.param(64_000_000, 0, 430_000_000, id="all episodes are new"),
-        pytest.param(64_000_000, 128_000_000, 500_000_000, id="most are facts already"),
-        pytest.param(0, 0, 0, id="nothing is there"),
+        pytest.param(64_000_000, 128_000_000, 500_000_000, id="most episodes are facts already"),
+        pytest.param(0, 0, 0, id="no data"),
     ],
 )
-def test_room_for_copies_is_what_a_diff_was_seen_to_take(
+def test_room_for_copies_covers_the_measured_size_of_a_diff(
     episodes: int, facts: int, least: int
 ) -> None:
     assert least <= room_for(episodes, facts) <= 2 * least
 
 
-def test_a_copy_is_refused_where_it_would_fill_the_disk() -> None:
+def test_copy_that_would_fill_the_disk_is_refused() -> None:
     refuse_without_room(GIGABYTE, GIGABYTE, Path("/spare"))
 
     with pytest.raises(StoreError) as refused:

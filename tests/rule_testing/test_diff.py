@@ -1,4 +1,4 @@
-"""A diff is what two consolidations from scratch differ by; and the copies belong together."""
+"""`slumberd diff` equals the difference of two consolidations from scratch."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ FILTERS = [
 CHANNELS = [["facts"], ["notes"], ["facts", "notes"]]
 
 Facts = dict[str, tuple[Any, ...]]
-Told = set[tuple[str, str | None, str | None]]
+Differences = set[tuple[str, str | None, str | None]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A present set of rules and a candidate, neither of which leaves anything behind."""
+    """The present rules and the candidate rules of a diff."""
 
     present: RuleSet
     candidate: RuleSet
@@ -55,7 +55,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Return two sets of rules; none is removed, disabled, or leaves a channel."""
+    """Return two sets of rules; the candidate removes or disables no rule or channel."""
     present, candidate = [], []
     for name in "ab"[: draw(st.integers(1, 2))]:
         old, new = draw(st.permutations(FILTERS))[:2]
@@ -77,13 +77,13 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
-def sayings(draw: st.DrawFn) -> Episode:
-    """Return an episode of one of a dozen ids, so that some are edited and many name another."""
-    told = draw(episodes())
+def drawn_episodes(draw: st.DrawFn) -> Episode:
+    """Return an episode with one of twelve ids, so that edits and references are frequent."""
+    values = draw(episodes())
     more = draw(st.sampled_from(["", "-b", "-c"]))
-    fields = {"session": "s", "content": f"text {told['tag']}", "source_node": "node"}
-    said = {name: told[name] for name in ("user", "agent", "metadata")}
-    return Episode(id=told["id"] + more, timestamp=instant(told["at"]), **fields, **said)
+    fields = {"session": "s", "content": f"text {values['tag']}", "source_node": "node"}
+    own_fields = {name: values[name] for name in ("user", "agent", "metadata")}
+    return Episode(id=values["id"] + more, timestamp=instant(values["at"]), **fields, **own_fields)
 
 
 def set_of(draw: st.DrawFn, rules: Sequence[ConsolidationRule]) -> RuleSet:
@@ -92,23 +92,25 @@ def set_of(draw: st.DrawFn, rules: Sequence[ConsolidationRule]) -> RuleSet:
 
 async def consolidate(home: OpenStores, rules: RuleSet) -> None:
     await home.facts.ledger.set_channels(rules.multi_valued, at=START)
-    for one in rules.rules:
-        if one.enabled:
-            await home.fire(one)
+    for each in rules.rules:
+        if each.enabled:
+            await home.fire(each)
 
 
-async def from_scratch(folder: Path, said: Sequence[Episode], rules: RuleSet) -> Facts:
-    """Return what stands once a set of rules has met everything that was said."""
+async def consolidate_from_scratch(
+    folder: Path, history: Sequence[Episode], rules: RuleSet
+) -> Facts:
+    """Return the current facts after the rules have evaluated the whole history."""
     async with open_stores(folder) as home:
-        for one in said:
-            await home.put(one)
+        for episode in history:
+            await home.put(episode)
         await consolidate(home, rules)
         found = await home.facts.query(FactPattern())
-    return {one.id: (one.user, one.agent, one.payload, one.confidence) for one in found}
+    return {fact.id: (fact.user, fact.agent, fact.payload, fact.confidence) for fact in found}
 
 
-def expected(before: Facts, after: Facts) -> Told:
-    """Return the differences by brute force, from the words of the documentation alone."""
+def expected(before: Facts, after: Facts) -> Differences:
+    """Return the differences by brute force, as the documentation defines them."""
     gone, come = before.keys() - after.keys(), after.keys() - before.keys()
     changed = {fact for fact in before.keys() & after.keys() if before[fact] != after[fact]}
     keys = Counter([*(key_of(before, fact) for fact in gone), *(key_of(after, f) for f in come)])
@@ -132,19 +134,19 @@ def key_of(facts: Facts, fact: str) -> tuple[Any, ...]:
     return user, agent, channel_of(fact), payload["subject"], payload["predicate"]
 
 
-async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: int) -> Told:
-    """Return what a diff tells on a store in which the present rules have met a part."""
+async def run_diff(folder: Path, history: Sequence[Episode], case: Case, half: int) -> Differences:
+    """Return the differences of a diff on a store that has evaluated half of the history."""
     async with open_stores(folder) as home:
-        for one in said[:half]:
-            await home.put(one)
+        for episode in history[:half]:
+            await home.put(episode)
         await consolidate(home, case.present)
-        for one in said[half:]:
-            await home.put(one)
+        for episode in history[half:]:
+            await home.put(episode)
     async with find_differences(
         Settings(state_dir=folder, rules_dir=folder), case.present, case.candidate,
         clock=CLOCK, show_step=lambda _: None,
     ) as found:  # fmt: skip
-        told = [
+        listed = [
             (
                 difference.sign,
                 difference.old and difference.old.fact_id,
@@ -152,38 +154,42 @@ async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: 
             )
             async for difference in found.facts.differences()
         ]
-        signs = Counter(sign for sign, *_ in told)
+        signs = Counter(sign for sign, *_ in listed)
         assert found.totals[:3] == (signs["+"], signs["~"], signs["-"])
-    assert len(told) == len({*told})
-    return {*told}
+    assert len(listed) == len({*listed})
+    return {*listed}
 
 
 @pytest.mark.sampled
 @settings(max_examples=amount(5, full=30), deadline=None)
-@given(said=st.lists(sayings(), min_size=6, max_size=15), case=cases(), half=st.integers(0, 15))
-def test_a_diff_is_what_two_consolidations_from_scratch_differ_by(
-    said: list[Episode], case: Case, half: int
+@given(
+    history=st.lists(drawn_episodes(), min_size=6, max_size=15),
+    case=cases(),
+    half=st.integers(0, 15),
+)
+def test_diff_equals_the_difference_of_two_consolidations(
+    history: list[Episode], case: Case, half: int
 ) -> None:
     async def main(folder: Path) -> None:
         for name in ("before", "after", "live"):
             (folder / name).mkdir()
-        before = await from_scratch(folder / "before", said, case.present)
-        after = await from_scratch(folder / "after", said, case.candidate)
+        before = await consolidate_from_scratch(folder / "before", history, case.present)
+        after = await consolidate_from_scratch(folder / "after", history, case.candidate)
 
-        assert await told_by_diff(folder / "live", said, case, half) == expected(before, after)
+        assert await run_diff(folder / "live", history, case, half) == expected(before, after)
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(main(Path(folder)))
 
 
-async def test_watermarks_of_a_copy_never_lie_beyond_its_log(tmp_path: Path) -> None:
+async def test_watermarks_of_a_copy_are_never_beyond_its_log(tmp_path: Path) -> None:
     async def say(name: str) -> None:
         async with open_stores(tmp_path) as home:
             await home.put(triple(name, name, "is", name))
             await home.fire()
 
     def go_on(words: str) -> None:
-        # Heard in a thread, before each database is copied.
+        # A thread calls this function before it copies each database.
         asyncio.run(say(words))
 
     await say("e1")

@@ -1,4 +1,4 @@
-"""Files of tests: read into cases, or every mistake is told at its place."""
+"""The loader returns the cases of a test file, or reports every mistake with its place."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_case_has_the_episodes_and_only_the_expected_parts(tmp_path: Path) -> No
     }
 
 
-def test_parts_that_are_left_out_are_not_expected_to_be_empty(tmp_path: Path) -> None:
+def test_omitted_part_is_not_expected_to_be_empty(tmp_path: Path) -> None:
     (case,) = _read(tmp_path, "tests: [{name: a, episodes: [{id: e1}], expect: {facts: []}}]")
 
     assert case.steps[0].expected == {"facts": ()}
 
 
-def test_episode_that_says_nothing_is_filled_in(tmp_path: Path) -> None:
+def test_omitted_keys_of_an_episode_have_defaults(tmp_path: Path) -> None:
     (case,) = _read(tmp_path, TEA)
 
     assert case.steps[0].episodes[1].model_dump() == {
@@ -81,7 +81,7 @@ def test_episode_that_says_nothing_is_filled_in(tmp_path: Path) -> None:
     }
 
 
-def test_episode_says_what_its_test_says_and_null_too(tmp_path: Path) -> None:
+def test_episode_has_the_values_of_its_test_including_null(tmp_path: Path) -> None:
     text = """
         tests:
           - name: all
@@ -107,7 +107,7 @@ def test_episode_says_what_its_test_says_and_null_too(tmp_path: Path) -> None:
     }
 
 
-def test_timestamps_follow_the_latest_and_an_edit_keeps_its_own(tmp_path: Path) -> None:
+def test_default_timestamp_follows_the_latest_and_an_edit_keeps_its_own(tmp_path: Path) -> None:
     text = """
         tests:
           - name: a
@@ -219,7 +219,7 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
             "{id: e1}\n",
             "{}\n",
             "11:11: tests[0].expect.facts[0]: no key is set; a fact needs at least one,",
-            id="fact of nothing",
+            id="fact without keys",
         ),
         pytest.param(
             "{id: e2}",
@@ -291,9 +291,9 @@ def test_loader_reports_a_mistake_with_place_and_remedy(
 ) -> None:
     assert old in TEA
 
-    told = _mistakes(tmp_path, TEA.replace(old, new, 1))
+    mistakes = _mistakes(tmp_path, TEA.replace(old, new, 1))
 
-    assert any(line.startswith(mistake) for line in told), told
+    assert any(line.startswith(mistake) for line in mistakes), mistakes
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_loader_reports_a_mistake_with_place_and_remedy(
         pytest.param(
             "tests: [{name: a, expect: {facts: []}}]",
             "1:9: tests[0]: exactly one of 'episodes' and 'steps' is needed",
-            id="nothing said",
+            id="no episodes",
         ),
         pytest.param(
             "tests: [{name: a, expect: {facts: []}, steps: [{episodes: [{id: e1}]}]}]",
@@ -352,9 +352,9 @@ def test_loader_reports_a_mistake_with_place_and_remedy(
     ],
 )
 def test_loader_refuses_a_test_without_content(tmp_path: Path, text: str, mistake: str) -> None:
-    told = _mistakes(tmp_path, text)
+    mistakes = _mistakes(tmp_path, text)
 
-    assert any(line.startswith(mistake) for line in told), told
+    assert any(line.startswith(mistake) for line in mistakes), mistakes
 
 
 def test_loader_reports_all_mistakes_of_a_file_in_order(tmp_path: Path) -> None:
@@ -372,9 +372,9 @@ def test_loader_reports_all_mistakes_of_a_file_in_order(tmp_path: Path) -> None:
             expect: {facts: []}
         """
 
-    told = _mistakes(tmp_path, text)
+    mistakes = _mistakes(tmp_path, text)
 
-    assert told == [
+    assert mistakes == [
         "4:25: tests[0].expect.filtered[0]: there is no episode 'e2'; known are e1",
         "6:21: tests[1].episodes[0].id: text is needed, not 5; quote it if that is meant",
         "8:11: tests[2].name: name 'a' is taken by the test in line 2; give one another name",

@@ -1,4 +1,4 @@
-"""`slumberd test`: cases of rules run on real stores, and what differs is shown."""
+"""`slumberd test` runs cases on real stores and prints the differences."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ rules:
 """
 GOOD = """\
 tests:
-  - name: something is said
+  - name: an episode is promoted
     episodes: [{id: e1, subject: alice, predicate: likes, object: tea}]
     expect: {facts: [{id: e1}]}
 """
 BAD = """\
 tests:
-  - name: all of it is wrong
+  - name: every expectation is wrong
     steps:
       - episodes:
           - {id: e1, subject: alice, predicate: lives_in, object: Porto}
@@ -65,10 +65,10 @@ tests:
             - {id: e5, object: "Beja: the old town"}
             - {id: e2, object: Faro}
 """
-TOLD = """\
-FAILED  rules/tea.test.yaml:2: all of it is wrong
+REPORT = """\
+FAILED  rules/tea.test.yaml:2: every expectation is wrong
 
-rules/tea.test.yaml:2: all of it is wrong
+rules/tea.test.yaml:2: every expectation is wrong
   step 1, deltas
       {episode: e1, kind: add}
     - {episode: e2, kind: add, replaces: []}
@@ -113,25 +113,25 @@ def _case(expect: str, *, episodes: str = "[{id: e1}]", rules: str = "") -> str:
     return f"tests: [{{name: a, episodes: {episodes}, expect: {expect}{named}}}]\n"
 
 
-def _holds(file: Path, expect: str, **case: str) -> bool:
-    """Say whether a test that expects this passes; it must be in order."""
+def _passes(file: Path, expect: str, **case: str) -> bool:
+    """Return whether a test with this expectation passes; the test must be valid."""
     file.write_text(_case(expect, **case))
     code = call(["test", str(file)])
     assert code in (0, 1)
     return code == 0
 
 
-def test_test_that_fails_is_shown_as_a_difference_with_its_reasons(
+def test_failed_test_is_printed_with_differences_and_reasons(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (rules / "tea.test.yaml").write_text(BAD)
 
     code = call(["test", "rules"])
 
-    assert (code, capsys.readouterr().out) == (1, TOLD)
+    assert (code, capsys.readouterr().out) == (1, REPORT)
 
 
-def test_marks_stand_below_what_differs_and_reasons_name_their_channel(
+def test_marks_are_below_differing_values_and_reasons_name_the_channel(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     episodes = "[{id: e1, object: \u6771\u4eac}, {id: e2, intent: remember}]"
@@ -143,22 +143,26 @@ def test_marks_stand_below_what_differs_and_reasons_name_their_channel(
 
     call(["test", "rules"])
 
-    told = capsys.readouterr().out.splitlines()
-    assert told[5:8] == [
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[5:8] == [
         '    + {id: "@notes/e1", object: \u6771\u4eac, confidence: 1.0}',
-        "                                                  ^^^",  # each of the two takes two cells
+        "                                                  ^^^",  # two wide characters
         '    - {id: "@notes/e2"}',
     ]
-    assert told[8].startswith("  why: e2 under asleep in notes: quarantined (intent_unknown: ")
+    assert printed[8].startswith("  why: e2 under asleep in notes: quarantined (intent_unknown: ")
 
 
-def test_test_that_passes_is_one_line(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_passed_test_is_printed_in_one_line(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (rules / "tea.test.yaml").write_text(GOOD)
 
     assert call(["test", "rules"]) == 0
 
-    told = "ok      rules/tea.test.yaml:2: something is said\n\n1 test: 1 passed, 0 failed\n"
-    assert capsys.readouterr().out == told
+    expected = (
+        "ok      rules/tea.test.yaml:2: an episode is promoted\n\n1 test: 1 passed, 0 failed\n"
+    )
+    assert capsys.readouterr().out == expected
 
 
 def test_expectation_can_name_every_part_of_the_result(rules: Path) -> None:
@@ -170,7 +174,7 @@ def test_expectation_can_name_every_part_of_the_result(rules: Path) -> None:
     more = "object: 1, confidence: 0.75, content: c, episodes: [e1]"
     whole = f"{{deltas: [{delta}, replaces: []}}], filtered: [], facts: [{fact}, {more}}}]}}"
 
-    assert _holds(file, whole, episodes=episodes, rules="[asleep]")
+    assert _passes(file, whole, episodes=episodes, rules="[asleep]")
 
 
 @pytest.mark.parametrize(
@@ -201,26 +205,26 @@ def test_expectation_can_name_every_part_of_the_result(rules: Path) -> None:
 def test_wrong_expectation_fails(rules: Path, wrong: str) -> None:
     (rules / "other.yaml").write_text(OTHER)
 
-    assert _holds(rules / "other.test.yaml", "{deltas: [{episode: e1}], facts: [{id: e1}]}")
-    assert not _holds(rules / "other.test.yaml", f"{{{wrong}}}")
+    assert _passes(rules / "other.test.yaml", "{deltas: [{episode: e1}], facts: [{id: e1}]}")
+    assert not _passes(rules / "other.test.yaml", f"{{{wrong}}}")
 
 
 def test_omitted_keys_are_not_compared(rules: Path) -> None:
-    assert _holds(rules / "tea.test.yaml", "{filtered: []}")
-    assert not _holds(rules / "tea.test.yaml", "{facts: []}")
-    assert not _holds(rules / "tea.test.yaml", "{deltas: []}")
+    assert _passes(rules / "tea.test.yaml", "{filtered: []}")
+    assert not _passes(rules / "tea.test.yaml", "{facts: []}")
+    assert not _passes(rules / "tea.test.yaml", "{deltas: []}")
 
 
 @pytest.mark.parametrize(
     ("name", "named", "fired"),
     [
-        pytest.param("tea.test.yaml", "", ["tea"], id="enabled ones of the file of that name"),
-        pytest.param("tea.test.yml", "", ["tea"], id="other ending"),
-        pytest.param("all.test.yaml", "", ["other", "tea"], id="enabled ones of the directory"),
-        pytest.param("tea.test.yaml", "[other, asleep]", ["asleep", "other"], id="named ones"),
+        pytest.param("tea.test.yaml", "", ["tea"], id="enabled rules of the file with that name"),
+        pytest.param("tea.test.yml", "", ["tea"], id="another file extension"),
+        pytest.param("all.test.yaml", "", ["other", "tea"], id="enabled rules of the directory"),
+        pytest.param("tea.test.yaml", "[other, asleep]", ["asleep", "other"], id="named rules"),
     ],
 )
-def test_rules_are_those_that_a_test_is_about_in_order_of_id(
+def test_rules_of_a_test_fire_in_order_of_their_ids(
     rules: Path, capsys: pytest.CaptureFixture[str], name: str, named: str, fired: list[str]
 ) -> None:
     (rules / "other.yaml").write_text(OTHER)
@@ -233,25 +237,25 @@ def test_rules_are_those_that_a_test_is_about_in_order_of_id(
     assert [difference["got"]["rule"] for difference in verdict["differences"]] == fired
 
 
-def test_channels_of_all_files_hold_as_in_production(rules: Path) -> None:
+def test_channels_of_all_rule_files_apply_to_a_test(rules: Path) -> None:
     (rules / "other.yaml").write_text(OTHER)
-    said = ", ".join(
+    episodes = ", ".join(
         f"{{id: {p}{n}, subject: a, predicate: {p}, object: {n}}}"
         for p in ("likes", "owns", "is")
         for n in (1, 2)
     )
-    stands = ", ".join(f"{{id: {id}}}" for id in ("likes1", "likes2", "owns1", "owns2", "is2"))
+    current = ", ".join(f"{{id: {id}}}" for id in ("likes1", "likes2", "owns1", "owns2", "is2"))
 
-    assert _holds(rules / "tea.test.yaml", f"{{facts: [{stands}]}}", episodes=f"[{said}]")
+    assert _passes(rules / "tea.test.yaml", f"{{facts: [{current}]}}", episodes=f"[{episodes}]")
 
 
 def test_rule_that_starts_now_evaluates_the_first_step(rules: Path) -> None:
     (rules / "other.yaml").write_text(OTHER)
 
-    assert _holds(rules / "other.test.yaml", "{deltas: [{episode: e1, kind: add}]}")
+    assert _passes(rules / "other.test.yaml", "{deltas: [{episode: e1, kind: add}]}")
 
 
-def test_steps_share_stores_and_tests_do_not(rules: Path) -> None:
+def test_steps_share_stores_but_tests_do_not(rules: Path) -> None:
     text = """\
 tests:
   - name: first
@@ -275,7 +279,9 @@ tests:
     assert call(["test", "rules"]) == 0
 
 
-def test_json_is_a_document_for_each_test(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_a_document_for_each_test(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (rules / "a.test.yaml").write_text(GOOD)
     (rules / "b.test.yaml").write_text(_case("{facts: [{id: e1, confidence: 0.25}]}"))
 
@@ -283,7 +289,7 @@ def test_json_is_a_document_for_each_test(rules: Path, capsys: pytest.CaptureFix
 
     good, bad = map(json.loads, capsys.readouterr().out.splitlines())
     assert good == {
-        "name": "something is said",
+        "name": "an episode is promoted",
         "file": "rules/a.test.yaml",
         "line": 2,
         "rules": ["tea"],
@@ -305,7 +311,7 @@ def test_result_reports_a_batch_above_its_deletion_limit(
     (rules / "tea.yaml").write_text(held)
     text = """\
 tests:
-  - name: it goes
+  - name: the fact is deleted
     steps:
       - episodes: [{id: e1, subject: a, predicate: is, object: 1}]
       - episodes: [{id: e2, subject: a, predicate: is, intent: delete}]
@@ -318,7 +324,7 @@ tests:
     assert "  why: tea awaits approval: " in capsys.readouterr().out
 
 
-def test_episode_that_no_store_takes_fails_its_test_and_no_other(
+def test_episode_that_the_store_refuses_fails_only_its_test(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (rules / "a.test.yaml").write_text(_case("{facts: []}", episodes=r'[{id: "e\0"}]'))
@@ -326,9 +332,9 @@ def test_episode_that_no_store_takes_fails_its_test_and_no_other(
 
     assert call(["test", "rules"]) == 1
 
-    told = capsys.readouterr().out
-    assert "  ended early: episode 'e\\x00': the id holds NUL or no valid Unicode\n" in told
-    assert told.endswith("2 tests: 1 passed, 1 failed\n")
+    printed = capsys.readouterr().out
+    assert "  ended early: episode 'e\\x00': the id holds NUL or no valid Unicode\n" in printed
+    assert printed.endswith("2 tests: 1 passed, 1 failed\n")
 
 
 def test_without_a_path_the_configured_directory_is_tested(tmp_path: Path) -> None:
@@ -343,7 +349,7 @@ def test_without_a_path_the_configured_directory_is_tested(tmp_path: Path) -> No
     assert not site.state.exists()
 
 
-def test_nothing_to_test_is_66_with_a_remedy(
+def test_missing_tests_exit_with_66_and_a_remedy(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (rules / "tea.test.yaml").write_text(GOOD)
@@ -375,7 +381,7 @@ def test_command_reports_all_mistakes_of_tests_and_rules_at_once(
     assert files == [*["rules/broken.yaml"] * 3, "rules/b.test.yaml", "rules/a.test.yaml"]
 
 
-def test_test_of_no_enabled_rule_is_a_mistake(
+def test_test_without_an_enabled_rule_is_a_mistake(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (rules / "tea.yaml").write_text(RULES.replace("[facts]}", "[facts], enabled: false}"))
@@ -399,7 +405,7 @@ def run_trials_of(file: Path, text: str, in_memory: Path) -> list[Verdict]:
     return [asyncio.run(run_trial(trial, in_memory)) for trial in trials]
 
 
-def test_files_are_kept_in_memory_and_none_is_left_behind(rules: Path, tmp_path: Path) -> None:
+def test_test_run_uses_files_in_memory_and_deletes_them(rules: Path, tmp_path: Path) -> None:
     in_memory = tmp_path / "memory"
     in_memory.mkdir()
     os.utime(in_memory, (0, 0))
@@ -412,7 +418,9 @@ def test_files_are_kept_in_memory_and_none_is_left_behind(rules: Path, tmp_path:
     assert sorted(path.name for path in rules.iterdir()) == ["tea.test.yaml", "tea.yaml"]
 
 
-def test_where_no_files_can_be_kept_in_memory_they_are_on_disk(rules: Path, tmp_path: Path) -> None:
+def test_test_run_uses_files_on_disk_without_a_directory_in_memory(
+    rules: Path, tmp_path: Path
+) -> None:
     case = _case("{facts: [{id: e1}]}")
 
     verdicts = run_trials_of(rules / "tea.test.yaml", case, tmp_path / "none")
@@ -420,7 +428,7 @@ def test_where_no_files_can_be_kept_in_memory_they_are_on_disk(rules: Path, tmp_
     assert [verdict.ok for verdict in verdicts] == [True]
 
 
-def test_check_passes_over_tests_that_a_shell_names_with_the_rules(
+def test_check_skips_test_files_among_rule_files(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shipped = [str(file) for file in sorted(SHIPPED.glob("*.yaml"))]
@@ -428,6 +436,6 @@ def test_check_passes_over_tests_that_a_shell_names_with_the_rules(
     assert call(["check", *shipped]) == 0
     assert call(["check", str(SHIPPED / "profile.test.yaml")]) == 64
 
-    told = capsys.readouterr()
-    assert told.out == "valid: 3 rules in 3 files: nightly, preferences, profile\n"
-    assert "`slumberd test` runs them" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == "valid: 3 rules in 3 files: nightly, preferences, profile\n"
+    assert "`slumberd test` runs them" in printed.err

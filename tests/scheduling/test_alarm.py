@@ -1,4 +1,4 @@
-"""When the alarm rings: APScheduler on a frozen wall clock, and clocks that jump."""
+"""The alarm rings at each cron instant and after each jump of the wall clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_03_00 = datetime(2026, 1, 2, 3, tzinfo=UTC)
 
 
 class Bell:
-    """Counts how often it was rung."""
+    """A bell that counts how often it rings."""
 
     def __init__(self) -> None:
         self.rung = 0
@@ -53,11 +53,11 @@ async def alarm(bell: Bell) -> AsyncIterator[tuple[Alarm, FakeClock]]:
 
 
 def jobs(alarm: Alarm) -> dict[str, str]:
-    """Return when each alarm rings next."""
+    """Return the next instant of each rule."""
     return {job.id: job.next_run_time.isoformat() for job in alarm._scheduler.get_jobs()}
 
 
-async def test_alarm_rings_at_each_instant_and_misses_none_however_late(bell: Bell) -> None:
+async def test_alarm_rings_for_each_instant_even_if_late(bell: Bell) -> None:
     with freeze_time(NOON, real_asyncio=True) as frozen:
         async with Alarm(FakeClock(NOON), bell.ring) as alarm:
             alarm.arm([rule("r1", cadence=DAILY)], "UTC")
@@ -69,7 +69,7 @@ async def test_alarm_rings_at_each_instant_and_misses_none_however_late(bell: Be
     assert bell.rung == 3
 
 
-async def test_alarm_is_set_for_enabled_cron_rules_in_their_zones(bell: Bell) -> None:
+async def test_alarm_is_set_for_enabled_cron_rules_in_their_time_zones(bell: Bell) -> None:
     rules = [
         rule("utc", cadence=DAILY),
         rule("tokyo", cadence=DAILY | {"timezone": "Asia/Tokyo"}),
@@ -87,7 +87,7 @@ async def test_alarm_is_set_for_enabled_cron_rules_in_their_zones(bell: Bell) ->
             assert jobs(alarm) == {"utc": "2026-01-02T02:00:00+00:00"}
 
 
-async def test_alarm_goes_on_when_one_rule_cannot_be_read(bell: Bell) -> None:
+async def test_alarm_continues_after_an_invalid_rule(bell: Bell) -> None:
     rules = [rule("bad", cadence={"cron": "no cron at all !"}), rule("good", cadence=DAILY)]
 
     with freeze_time(NOON, real_asyncio=True) as frozen, structlog.testing.capture_logs() as logs:
@@ -100,7 +100,7 @@ async def test_alarm_goes_on_when_one_rule_cannot_be_read(bell: Bell) -> None:
     assert [(line["event"], line["rule_id"]) for line in logs] == [("alarm.failed", "bad")]
 
 
-def test_trigger_never_goes_back_however_the_clock_steps() -> None:
+def test_trigger_never_returns_an_earlier_instant() -> None:
     trigger = CronTrigger("r1", "0 3 * * *", "UTC")
 
     assert trigger.get_next_fire_time(AT_03_00, NOON) == AT_03_00 + timedelta(days=1)
@@ -108,7 +108,7 @@ def test_trigger_never_goes_back_however_the_clock_steps() -> None:
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0, 2.5], ids=["forward", "back", "just enough"])
-async def test_jump_of_the_wall_clock_wakes(
+async def test_jump_of_the_wall_clock_rings_the_bell(
     alarm: tuple[Alarm, FakeClock], bell: Bell, jump: float
 ) -> None:
     sleeper, clock = alarm
@@ -124,7 +124,7 @@ async def test_jump_of_the_wall_clock_wakes(
     assert bell.rung == 1
 
 
-async def test_time_that_passes_is_no_jump(alarm: tuple[Alarm, FakeClock], bell: Bell) -> None:
+async def test_passing_time_is_not_a_jump(alarm: tuple[Alarm, FakeClock], bell: Bell) -> None:
     sleeper, clock = alarm
     clock.advance(86_400)
     clock.set(at(86_400 + 1.9))
@@ -134,7 +134,7 @@ async def test_time_that_passes_is_no_jump(alarm: tuple[Alarm, FakeClock], bell:
     assert bell.rung == 0
 
 
-async def test_alarm_is_set_anew_when_the_clock_was_ahead(bell: Bell) -> None:
+async def test_alarm_is_set_again_after_the_clock_moves_back(bell: Bell) -> None:
     clock = FakeClock(NOON + timedelta(days=1))
     with freeze_time(NOON + timedelta(days=1), real_asyncio=True) as frozen:
         async with Alarm(clock, bell.ring) as alarm:
@@ -147,7 +147,9 @@ async def test_alarm_is_set_anew_when_the_clock_was_ahead(bell: Bell) -> None:
             assert jobs(alarm) == {"r1": AT_03_00.isoformat()}
 
 
-async def test_heart_beats_until_it_is_stopped(alarm: tuple[Alarm, FakeClock], bell: Bell) -> None:
+async def test_heartbeat_runs_until_it_is_stopped(
+    alarm: tuple[Alarm, FakeClock], bell: Bell
+) -> None:
     sleeper, clock = alarm
     stop = asyncio.Event()
 
@@ -160,7 +162,7 @@ async def test_heart_beats_until_it_is_stopped(alarm: tuple[Alarm, FakeClock], b
     assert bell.rung == 1
 
 
-async def test_closed_alarm_rings_no_more(bell: Bell) -> None:
+async def test_closed_alarm_does_not_ring(bell: Bell) -> None:
     with freeze_time(NOON, real_asyncio=True) as frozen:
         async with Alarm(FakeClock(NOON), bell.ring) as alarm:
             alarm.arm([rule("r1", cadence=DAILY)], "UTC")

@@ -1,4 +1,4 @@
-"""Since when the clock was watched: what is a jump, and what only time that passes."""
+"""The clock watch distinguishes a clock jump from time that passes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ pytestmark = pytest.mark.unit
         pytest.param(7.001, 5, 2.001, id="a little more"),
     ],
 )
-def test_jump_is_where_the_clocks_part(wall: float, monotonic: float, jump: float) -> None:
+def test_jump_is_the_difference_of_the_two_clocks(
+    wall: float, monotonic: float, jump: float
+) -> None:
     found = jump_between(Reading(at(0), 100), Reading(at(wall), 100 + monotonic))
 
     assert found == pytest.approx(jump)
 
 
 @pytest.mark.parametrize("jump", [3_600, -3_600], ids=["forward", "back"])
-def test_vigil_begins_anew_after_a_jump(jump: float) -> None:
+def test_clock_watch_restarts_after_a_jump(jump: float) -> None:
     watch = ClockWatch(Reading(at(0), 100))
     assert watch.observe(Reading(at(50), 150)) == at(0)
 

@@ -1,4 +1,4 @@
-"""Which instants a cron expression names, in which zone, and what is refused."""
+"""A cron expression has the right instants in its time zone, or is refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def instants(expression: str, timezone: str | None, day: str) -> list[str]:
     return [instant.strftime("%H:%M") for instant in found]
 
 
-def test_next_instant_lies_strictly_after_the_one_before() -> None:
+def test_next_instant_is_strictly_after_the_given_one() -> None:
     first = cron.next_instant("0 3 * * *", None, after=NEW_YEAR)
 
     second = cron.next_instant("0 3 * * *", None, after=first)
@@ -49,14 +49,14 @@ def test_next_instant_lies_strictly_after_the_one_before() -> None:
     assert second == first + DAY
 
 
-def test_next_instant_is_utc_whatever_the_zone() -> None:
+def test_next_instant_is_in_utc_for_every_time_zone() -> None:
     instant = cron.next_instant("0 3 * * *", "Asia/Tokyo", after=NEW_YEAR)
 
     assert instant.tzinfo is UTC
     assert instant.isoformat() == "2026-01-01T18:00:00+00:00"
 
 
-def test_microseconds_of_the_start_are_no_reason_to_skip_an_instant() -> None:
+def test_microseconds_of_the_start_skip_no_instant() -> None:
     just_before = NEW_YEAR + timedelta(hours=3, microseconds=-1)
 
     assert cron.next_instant("0 3 * * *", None, after=just_before).hour == 3
@@ -74,12 +74,12 @@ def test_microseconds_of_the_start_are_no_reason_to_skip_an_instant() -> None:
             "Europe/Berlin",
             "2026-03-29",
             [f"{hour:02}:00" for hour in range(24)],
-            id="hourly goes on",
+            id="hourly",
         ),
         pytest.param("30 2 * * *", "America/New_York", "2026-03-08", ["07:00"], id="New York"),
     ],
 )
-def test_spring_skips_an_hour_and_no_instant(
+def test_spring_change_skips_an_hour_but_no_instant(
     expression: str, timezone: str, day: str, expected: list[str]
 ) -> None:
     assert instants(expression, timezone, day) == expected
@@ -94,18 +94,18 @@ def test_spring_skips_an_hour_and_no_instant(
             "Europe/Berlin",
             "2026-10-25",
             ["00:00", "00:30", "01:00", "01:30"],
-            id="every half hour is time that passes",
+            id="every half hour fires in both hours",
         ),
         pytest.param("30 1 * * *", "America/New_York", "2026-11-01", ["05:30"], id="New York"),
     ],
 )
-def test_autumn_repeats_an_hour_and_no_instant(
+def test_autumn_change_repeats_an_hour_but_no_instant(
     expression: str, timezone: str, day: str, expected: list[str]
 ) -> None:
     assert instants(expression, timezone, day) == expected
 
 
-def test_next_instant_inside_the_repeated_hour_is_not_one_that_has_passed() -> None:
+def test_next_instant_in_the_repeated_hour_is_in_the_future() -> None:
     second_02_45 = datetime(2025, 10, 26, 1, 45, tzinfo=UTC)
 
     instant = cron.next_instant("50 2 * * *", "Europe/Berlin", after=second_02_45)
@@ -141,7 +141,7 @@ def test_latest_instant_is_found_across_the_repeated_hour() -> None:
         pytest.param("@Midnight", list(range(1, 32)), id="midnight"),
     ],
 )
-def test_days_are_those_of_crontab(expression: str, days: list[int]) -> None:
+def test_days_follow_crontab(expression: str, days: list[int]) -> None:
     before = NEW_YEAR - timedelta(seconds=1)
 
     found = cron.instants_between(
@@ -152,7 +152,7 @@ def test_days_are_those_of_crontab(expression: str, days: list[int]) -> None:
 
 
 @pytest.mark.parametrize("expression", ["0 3 * * *", " 0  3 * * * ", "0 0 29 2 *", *cron.MACROS])
-def test_check_lets_pass_what_has_instants(expression: str) -> None:
+def test_check_accepts_an_expression_with_instants(expression: str) -> None:
     cron.check(expression, "Europe/Berlin")
 
 
@@ -165,13 +165,15 @@ def test_check_lets_pass_what_has_instants(expression: str) -> None:
         pytest.param("@reboot", None, "write one of @hourly", id="no such macro"),
         pytest.param("0 0 31 2 *", None, "none of its months has such a day", id="31 February"),
         pytest.param("0 0 31 4,6 *", None, "none of its months", id="31 April or June"),
-        pytest.param("0 0 */30 2 1#5", None, "no instant within 50 years", id="never, tried out"),
+        pytest.param(
+            "0 0 */30 2 1#5", None, "no instant within 50 years", id="never within 50 years"
+        ),
         pytest.param("61 * * * *", None, "'61' as its minute; write 0 to 59", id="minute"),
         pytest.param("* 24 * * *", None, "'24' as its hour", id="hour"),
         pytest.param("0 0 32 * *", None, "'32' as its day-of-month", id="day"),
         pytest.param("0 0 * 13 *", None, "'13' as its month", id="month"),
         pytest.param("0 0 * * 8", None, "(0 and 7 are Sunday)", id="day of week"),
-        pytest.param("*/0 * * * *", None, "'*/0' as its minute", id="step of nothing"),
+        pytest.param("*/0 * * * *", None, "'*/0' as its minute", id="step of 0"),
         pytest.param("1" * 501, None, "at most 500 characters", id="too long"),
         pytest.param("0 3 * * *", "Europe/Berln", "did you mean 'Europe/Berlin'?", id="typo"),
         pytest.param("0 3 * * *", "europe/berlin", "did you mean 'Europe/Berlin'?", id="case"),
@@ -187,7 +189,7 @@ def test_check_refuses_with_a_remedy(expression: str, timezone: str | None, reme
         cron.check(expression, timezone)
 
 
-def test_instants_between_stops_at_the_most_that_are_wanted() -> None:
+def test_instants_between_stops_at_its_limit() -> None:
     found = cron.instants_between(
         "* * * * *", None, after=NEW_YEAR, until=NEW_YEAR + 365 * DAY, most=3
     )
@@ -201,7 +203,7 @@ def test_instants_between_stops_at_the_most_that_are_wanted() -> None:
     after=st.datetimes(datetime(2025, 1, 1), datetime(2026, 12, 31), timezones=st.just(UTC)),  # noqa: DTZ001 - bounds are naive
     length=st.timedeltas(timedelta(0), timedelta(hours=40)),
 )
-def test_latest_instant_is_the_last_of_all_that_lie_between(
+def test_latest_instant_equals_the_last_of_all_instants(
     expression: str, timezone: str | None, after: datetime, length: timedelta
 ) -> None:
     until = after + length
@@ -214,16 +216,16 @@ def test_latest_instant_is_the_last_of_all_that_lie_between(
     assert all(after < instant <= until for instant in every)
 
 
-def test_missed_sums_up_a_year_of_minutes_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missed_counts_a_year_of_minutes_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     until = NEW_YEAR + 365 * DAY
     steps = []
 
-    class EffectiveClaim(CronSim):
+    class CountingCronSim(CronSim):
         def __next__(self) -> datetime:
             steps.append(self)
             return super().__next__()
 
-    monkeypatch.setattr(cron, "CronSim", EffectiveClaim)
+    monkeypatch.setattr(cron, "CronSim", CountingCronSim)
 
     missed = cron.missed_instants("* * * * *", "Europe/Berlin", after=NEW_YEAR, until=until)
 
@@ -235,11 +237,11 @@ def test_missed_sums_up_a_year_of_minutes_in_few_steps(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("length", [DAY, timedelta(hours=-3)], ids=["a day", "a step back"])
-def test_missed_is_none_when_nothing_lies_between(length: timedelta) -> None:
+def test_missed_is_none_without_instants(length: timedelta) -> None:
     assert cron.missed_instants("@yearly", None, after=NEW_YEAR, until=NEW_YEAR + length) is None
 
 
-def test_missed_one_is_the_first_and_the_latest() -> None:
+def test_single_missed_instant_is_the_first_and_the_latest() -> None:
     missed = cron.missed_instants("0 3 * * *", None, after=NEW_YEAR, until=NEW_YEAR + DAY)
 
     assert missed is not None

@@ -1,4 +1,4 @@
-"""What comes next, and what changes of the clock do to it."""
+"""The next instants of a cadence, with notes on daylight saving changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _notes(expression: str, timezone: str, after: str, most: int) -> list[str]:
     return [note.words() for note in table.notes]
 
 
-def test_instants_are_on_the_clock_of_the_zone() -> None:
+def test_instants_are_in_local_time() -> None:
     after = datetime(2026, 3, 27, 12, tzinfo=UTC)
 
     table = timetable("30 2 * * *", "Europe/Berlin", after=after, most=3)
@@ -46,43 +46,43 @@ def test_instants_are_on_the_clock_of_the_zone() -> None:
             "30 2 * * *", "Europe/Berlin", "2026-03-27", 5,
             ["2026-03-29 02:00 the clock goes forward to 03:00;"
              " 02:30 does not exist then: fires once, at 03:00"],
-            id="left out, fixed time",
+            id="skipped, fixed time",
         ),
         pytest.param(
             "*/30 2 * * *", "Europe/Berlin", "2026-03-27", 6,
             ["2026-03-29 02:00 the clock goes forward to 03:00;"
              " 02:00 and 02:30 do not exist then: skipped"],
-            id="left out, every half hour",
+            id="skipped, every half hour",
         ),
         pytest.param(
             "30 2 * * *", "Europe/Berlin", "2026-10-24", 2,
             ["2026-10-25 03:00 the clock goes back to 02:00;"
              " 02:30 comes twice: fires the first time only"],
-            id="twice, and the last that is shown",
+            id="repeated, and the last instant shown",
         ),
         pytest.param(
             "*/20 2 * * *", "Europe/Berlin", "2026-10-24T12:00", 9,
             ["2026-10-25 03:00 the clock goes back to 02:00;"
              " 02:00, 02:20 and 02:40 come twice: fires both times"],
-            id="twice, every third of an hour",
+            id="repeated, every twenty minutes",
         ),
         pytest.param(
             "* 2 * * *", "Europe/Berlin", "2026-10-24T12:00", 9,
             ["2026-10-25 03:00 the clock goes back to 02:00;"
              " 02:00 and 59 more up to 02:59 come twice: fires both times"],
-            id="many of them",
+            id="many times",
         ),
         pytest.param(
             "0 2-3 * * *", "Europe/Berlin", "2026-03-28T12:00", 5,
             ["2026-03-29 02:00 the clock goes forward to 03:00;"
              " 02:00 does not exist then: fires once, at 03:00"],
-            id="left out, beside one that is not",
+            id="skipped, beside a time that exists",
         ),
         pytest.param(
             "0 1-3 * * *", "Europe/Berlin", "2026-10-24T12:00", 5,
             ["2026-10-25 03:00 the clock goes back to 02:00;"
              " 02:00 comes twice: fires the first time only"],
-            id="twice, between two that are not",
+            id="repeated, between two single times",
         ),
         pytest.param(
             "15 2 * * *", "Australia/Lord_Howe", "2026-10-02", 5,
@@ -105,13 +105,13 @@ def test_instants_are_on_the_clock_of_the_zone() -> None:
         pytest.param("30 2 * * *", "UTC", "2026-01-01", 100, [], id="no changes"),
     ],
 )  # fmt: skip
-def test_change_of_the_clock_is_told_with_what_comes_of_it(
+def test_note_describes_the_effect_of_a_clock_change(
     expression: str, timezone: str, after: str, most: int, notes: list[str]
 ) -> None:
     assert _notes(expression, timezone, after, most) == notes
 
 
-def test_of_many_changes_the_next_is_told_and_those_that_matter() -> None:
+def test_notes_list_the_next_change_and_those_with_an_effect() -> None:
     notes = _notes("30 2 29 3 *", "Europe/Berlin", "2026-04-01", 12)
 
     assert notes == [
@@ -121,7 +121,7 @@ def test_of_many_changes_the_next_is_told_and_those_that_matter() -> None:
     ]
 
 
-def test_rare_expression_is_looked_at_over_centuries() -> None:
+def test_notes_of_a_rare_expression_cover_centuries() -> None:
     table = timetable(
         "0 0 29 2 *", "Europe/Berlin", after=datetime(2026, 1, 1, tzinfo=UTC), most=20
     )
@@ -131,7 +131,7 @@ def test_rare_expression_is_looked_at_over_centuries() -> None:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_changes_are_those_that_are_seen_when_every_half_hour_is_looked_at(zone: str) -> None:
+def test_changes_equal_those_of_a_search_by_half_hours(zone: str) -> None:
     clock, start = ZoneInfo(zone), datetime(2026, 1, 1, tzinfo=UTC)
     halves = [start + n * timedelta(minutes=30) for n in range(365 * 48)]
     offsets = [at.astimezone(clock).utcoffset() for at in halves]
@@ -142,8 +142,8 @@ def test_changes_are_those_that_are_seen_when_every_half_hour_is_looked_at(zone:
     assert found == [change for change in seen if change[1] != change[2]]
 
 
-def _existence(wall: datetime, zone: ZoneInfo) -> int:
-    """Return how often a time of the wall's clock comes."""
+def _count_occurrences(wall: datetime, zone: ZoneInfo) -> int:
+    """Return how often a local time occurs on a day."""
     instants = {wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
     return sum(at.astimezone(zone).replace(tzinfo=None) == wall for at in instants)
 
@@ -160,7 +160,7 @@ def _days(first: date, last: date) -> list[date]:
     after=st.datetimes(datetime(2024, 1, 1), datetime(2027, 12, 31), timezones=st.just(UTC)),  # noqa: DTZ001 - bounds are naive
     most=st.integers(1, 60),
 )
-def test_every_time_that_is_left_out_or_comes_twice_is_noted_and_no_other(
+def test_notes_list_exactly_the_skipped_and_repeated_times(
     zone: str, hour: int, minutes: set[int], after: datetime, most: int
 ) -> None:
     expression = f"{','.join(map(str, sorted(minutes)))} {hour} * * *"
@@ -178,10 +178,10 @@ def test_every_time_that_is_left_out_or_comes_twice_is_noted_and_no_other(
         for day in _days((after + 2 * DAY).date(), table.instants[-1].date())
         for minute in minutes
     ]
-    odd = {wall: count for wall in named if (count := _existence(wall, clock)) != 1}
+    odd = {wall: count for wall in named if (count := _count_occurrences(wall, clock)) != 1}
     last = table.instants[-1].replace(tzinfo=None)
     assert utc == cron.next_instants(expression, zone, after=after, most=most)
-    assert all(_existence(wall, clock) == count for wall, count in noted.items())
+    assert all(_count_occurrences(wall, clock) == count for wall, count in noted.items())
     assert {wall for wall in odd if wall <= last} <= noted.keys()
     for note in table.notes:
         assert note.change.at <= utc[-1] + DAY

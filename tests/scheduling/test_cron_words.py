@@ -1,7 +1,7 @@
-"""Cadences in words: the instants that they name, not how they are written.
+"""The words for a cadence describe its instants, not its notation.
 
-The library cron-descriptor 2.2.1 was tried on these expressions. It describes the fields one by
-one. For these it says something else than the daemon does:
+The library cron-descriptor 2.2.1 describes each field by itself. For these expressions its words
+differ from what the daemon does:
 
 =====================  ===========================================================================
 ``*/21 * * * *``       "Every 21 minutes"; it fires at minutes 0, 21 and 42 of each hour
@@ -83,7 +83,7 @@ pytestmark = pytest.mark.unit
         ("@Annually", "at 00:00, on day 1 of the month, in January"),
     ],
 )
-def test_expression_is_told_by_what_it_names(expression: str, words: str) -> None:
+def test_words_of_an_expression_name_its_instants(expression: str, words: str) -> None:
     assert cron_in_words(expression) == words
 
 
@@ -95,11 +95,11 @@ def test_expression_is_told_by_what_it_names(expression: str, words: str) -> Non
         (Cron("0 3 * * *", "Asia/Tokyo"), "at 03:00, every day"),
     ],
 )
-def test_cadence_is_told(cadence: Cadence, words: str) -> None:
+def test_words_of_a_cadence(cadence: Cadence, words: str) -> None:
     assert in_words(cadence) == words
 
 
-def test_expression_that_cannot_be_read_has_no_words() -> None:
+def test_invalid_expression_raises() -> None:
     with pytest.raises(ValueError, match="write 0 to 59"):
         cron_in_words("61 * * * *")
 
@@ -116,7 +116,7 @@ EXPRESSIONS = st.tuples(_field(0, 59), _field(0, 23), _field(1, 28), _field(1, 1
 
 @settings(max_examples=50)
 @given(EXPRESSIONS.map(" ".join))
-def test_words_say_whether_days_and_weekdays_add_up(expression: str) -> None:
+def test_words_distinguish_or_from_and_between_days_and_weekdays(expression: str) -> None:
     named = cron.fields(expression)
 
     words = cron_in_words(expression)

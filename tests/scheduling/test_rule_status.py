@@ -1,4 +1,4 @@
-"""How far a rule is, computed from its progress: what is due, since when, and what comes next."""
+"""The status of a rule, computed from its progress: due, late, and its next instant."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def status_of(rule: ConsolidationRule, progress: RuleProgress) -> RuleStatus:
 @pytest.mark.parametrize(
     ("change", "late"),
     [
-        pytest.param({}, 60.0, id="for as long as the caller knows"),
-        pytest.param({"oldest_at": at(3590)}, 10.0, id="not longer than the first is old"),
-        pytest.param({"oldest_at": at(3601)}, 60.0, id="a date in the future says nothing"),
-        pytest.param({"oldest_at": None}, 60.0, id="nor does an unreadable date"),
+        pytest.param({}, 60.0, id="the caller knows the duration"),
+        pytest.param({"oldest_at": at(3590)}, 10.0, id="limited by the age of the first version"),
+        pytest.param({"oldest_at": at(3601)}, 60.0, id="a date in the future is ignored"),
+        pytest.param({"oldest_at": None}, 60.0, id="an unreadable date is ignored"),
         pytest.param({"full_seconds": None}, 3600.0, id="the caller does not know"),
         pytest.param({"full_seconds": None, "oldest_at": None}, 0.0, id="nothing is known"),
     ],
@@ -57,7 +57,7 @@ def test_rule_with_enough_pending_versions_has_been_due(
         pytest.param({"held_firing_id": "everything@3"}, id="held"),
     ],
 )
-def test_rule_that_may_not_fire_is_not_due(change: dict[str, Any]) -> None:
+def test_rule_that_cannot_fire_is_not_due(change: dict[str, Any]) -> None:
     progress = replace(FULL, **change)
 
     status = status_of(EVERY_TWO, progress)
@@ -73,7 +73,7 @@ def test_disabled_rule_is_not_due_and_has_no_next_instant() -> None:
     assert every.due_at is cron.due_at is cron.next_at is None
 
 
-def test_cron_rule_has_been_due_since_the_first_instant_that_it_has_not_served() -> None:
+def test_cron_rule_is_due_since_its_first_unserved_instant() -> None:
     status = status_of(rule(cadence=NOON), MISSED)
 
     assert (status.due_at, status.late_seconds) == (at(0), 3600.0)
@@ -89,7 +89,7 @@ def test_cron_rule_has_been_due_since_the_first_instant_that_it_has_not_served()
         pytest.param({"held_firing_id": "everything@3"}, id="held"),
     ],
 )
-def test_cron_rule_that_may_not_fire_is_not_due_and_has_a_next_instant(
+def test_cron_rule_that_cannot_fire_is_not_due_but_has_a_next_instant(
     change: dict[str, Any],
 ) -> None:
     status = status_of(rule(cadence=NOON), replace(MISSED, **change))
@@ -98,19 +98,19 @@ def test_cron_rule_that_may_not_fire_is_not_due_and_has_a_next_instant(
     assert status.next_at == at(0) + timedelta(days=1)
 
 
-def test_zone_of_a_rule_counts_more_than_the_zone_of_the_configuration() -> None:
+def test_time_zone_of_a_rule_overrides_the_configured_one() -> None:
     own = rule(cadence=NOON | {"timezone": "Europe/Berlin"})
 
     assert status_of(own, RuleProgress()).next_at == at(-3600) + timedelta(days=1)
 
 
-def test_expression_that_the_host_cannot_evaluate_has_no_next_instant() -> None:
+def test_rule_in_an_unknown_time_zone_has_no_next_instant() -> None:
     [status] = rule_statuses([(rule(cadence=NOON), MISSED)], timezone="Mars/Base", now=NOW)
 
     assert (status.next_at, status.due_at) == (None, None)
 
 
-def test_age_of_the_first_pending_version_is_known_only_while_one_is_pending() -> None:
+def test_age_of_the_oldest_pending_version_is_unknown_without_pending_versions() -> None:
     assert status_of(EVERY_TWO, FULL).oldest_seconds == 3600.0
     assert status_of(EVERY_TWO, replace(FULL, pending=0)).oldest_seconds is None
 
@@ -119,12 +119,12 @@ def test_age_of_the_first_pending_version_is_known_only_while_one_is_pending() -
     ("start", "watermark", "position"),
     [
         pytest.param("beginning", 7, 7, id="begun"),
-        pytest.param("now", 7, 7, id="begun, from now"),
+        pytest.param("now", 7, 7, id="begun, starts now"),
         pytest.param("beginning", None, 0, id="new"),
-        pytest.param("now", None, None, id="new, from now"),
+        pytest.param("now", None, None, id="new, starts now"),
     ],
 )
-def test_what_is_pending_lies_above_the_watermark_or_the_start(
+def test_pending_versions_start_above_the_watermark_or_the_start(
     start: str, watermark: int | None, position: int | None
 ) -> None:
     assert start_of(rule(start=start), watermark) == position

@@ -1,4 +1,4 @@
-"""When rules fire: driven turn by turn, with a stopped clock and stores in memory."""
+"""The scheduler fires due rules, turn by turn, with a stopped clock and fake stores."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ MINUTELY = {"cron": "* * * * *"}
 AT_03_00 = datetime(2026, 1, 2, 3, tzinfo=UTC)
 
 
-class Den:
-    """A scheduler with everything it needs, and a firing that can be told to fail.
+class SchedulerHarness:
+    """A scheduler with fake stores, whose firings can be made to fail.
 
     Attributes:
-        fired: ``(rule id, trigger)`` of every firing that was begun.
-        dues: Why each of them was.
-        instants: When each of them was.
-        faults: What the firings of a rule raise.
-        idle: Rules whose firings succeed and move nothing.
+        fired: ``(rule id, trigger)`` of every firing that began.
+        dues: The due rule of each firing.
+        instants: The instant of each firing.
+        faults: The errors that the firings of a rule raise.
+        idle: Rules whose firings succeed without moving the watermark.
         most: How many log rows one firing consolidates.
         during: Called in the middle of every firing.
     """
@@ -90,13 +90,13 @@ class Den:
         await self.ledger.commit(firing, {})
 
     async def turn(self) -> list[str]:
-        """Turn once; return the ids of the rules that fired."""
+        """Run one turn; return the ids of the rules that fired."""
         already = len(self.fired)
         await self.scheduler.turn(self.stop)
         return [rule_id for rule_id, _ in self.fired[already:]]
 
-    async def settled(self, *rules: ConsolidationRule) -> Den:
-        """Let the scheduler meet these rules, and forget what came of it."""
+    async def prepare(self, *rules: ConsolidationRule) -> SchedulerHarness:
+        """Run one turn with these rules, then clear the recorded firings and queries."""
         self.scheduler.replace(rules, "UTC")
         await self.turn()
         self.fired.clear()
@@ -109,55 +109,61 @@ class Den:
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Render no tracebacks: that takes longer than all the rest."""
+def capture_logs_quickly() -> Iterator[None]:
+    """Render no tracebacks: rendering takes longer than the tests."""
     with structlog.testing.capture_logs():
         yield
 
 
 @pytest.fixture
-async def den() -> Den:
-    return Den()
+async def harness() -> SchedulerHarness:
+    return SchedulerHarness()
 
 
 # rules that count
 
 
-async def test_counting_rule_fires_when_enough_is_pending(den: Den) -> None:
-    await den.settled(rule("r1", cadence={"every": 3}))
-    den.episodes.append("e1", "e2")
-    assert await den.turn() == []
+async def test_counting_rule_fires_when_enough_episodes_are_pending(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1", cadence={"every": 3}))
+    harness.episodes.append("e1", "e2")
+    assert await harness.turn() == []
 
-    den.episodes.append("e3")
+    harness.episodes.append("e3")
 
-    assert await den.turn() == ["r1"]
-    assert den.fired == [("r1", "every")]
-    assert den.instants == [NOON]
-
-
-async def test_counting_rule_reads_the_history_that_was_there_before_it(den: Den) -> None:
-    den.episodes.append("e1", "e2")
-    den.scheduler.replace([rule("r1")], "UTC")
-
-    await den.turn()
-
-    assert await den.ledger.position("r1") == Position(2, "e2")
+    assert await harness.turn() == ["r1"]
+    assert harness.fired == [("r1", "every")]
+    assert harness.instants == [NOON]
 
 
-async def test_rule_that_starts_now_skips_history(den: Den) -> None:
-    den.episodes.append("e1", "e2")
-    den.scheduler.replace([rule("r1", start="now")], "UTC")
+async def test_new_counting_rule_reads_earlier_episodes(
+    harness: SchedulerHarness,
+) -> None:
+    harness.episodes.append("e1", "e2")
+    harness.scheduler.replace([rule("r1")], "UTC")
 
-    assert await den.turn() == []
-    assert await den.ledger.position("r1") == Position(2, "e2")
+    await harness.turn()
+
+    assert await harness.ledger.position("r1") == Position(2, "e2")
 
 
-async def test_restarted_scheduler_fires_what_was_pending(den: Den) -> None:
-    await den.settled(rule("r1", cadence={"every": 3}))
-    den.episodes.append("e1", "e2")
-    await den.turn()
-    later = Den()
-    later.episodes, later.ledger = den.episodes, den.ledger
+async def test_rule_that_starts_now_skips_history(harness: SchedulerHarness) -> None:
+    harness.episodes.append("e1", "e2")
+    harness.scheduler.replace([rule("r1", start="now")], "UTC")
+
+    assert await harness.turn() == []
+    assert await harness.ledger.position("r1") == Position(2, "e2")
+
+
+async def test_restarted_scheduler_counts_earlier_pending_episodes(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1", cadence={"every": 3}))
+    harness.episodes.append("e1", "e2")
+    await harness.turn()
+    later = SchedulerHarness()
+    later.episodes, later.ledger = harness.episodes, harness.ledger
     later.episodes.append("e3")
     successor = Scheduler(
         clock=later.clock, episodes=later.episodes, ledger=later.ledger, fire=later.fire
@@ -169,167 +175,177 @@ async def test_restarted_scheduler_fires_what_was_pending(den: Den) -> None:
     assert later.fired == [("r1", "every")]
 
 
-async def test_rule_that_starts_now_begins_where_the_log_ends_after_a_power_cut_too(
-    den: Den,
+async def test_start_of_a_rule_that_starts_now_is_durable(
+    harness: SchedulerHarness,
 ) -> None:
-    den.episodes.append("e1")
-    den.scheduler.replace([rule("r1", start="now")], "UTC")
+    harness.episodes.append("e1")
+    harness.scheduler.replace([rule("r1", start="now")], "UTC")
 
-    await den.turn()
+    await harness.turn()
 
-    assert "fsync" in den.episodes.queries
-
-
-async def test_unchanged_log_costs_no_query_whatever_the_number_of_rules(den: Den) -> None:
-    await den.settled(*(rule(f"r{n}") for n in range(1000)))
-
-    await den.turn()
-
-    assert den.episodes.queries == []
-    assert den.ledger.queries == []
+    assert "fsync" in harness.episodes.queries
 
 
-async def test_too_few_new_episodes_are_not_even_counted(den: Den) -> None:
-    await den.settled(*(rule(f"r{n}", cadence={"every": 10}) for n in range(20)))
-    den.episodes.append_many(9)
+async def test_unchanged_log_costs_no_query(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(*(rule(f"r{n}") for n in range(1000)))
 
-    await den.turn()
+    await harness.turn()
 
-    assert den.episodes.queries == ["newest"]
-    assert den.ledger.queries == ["positions", "held"]
+    assert harness.episodes.queries == []
+    assert harness.ledger.queries == []
 
 
-async def test_rule_fires_until_nothing_is_due(den: Den) -> None:
-    await den.settled(rule("r1"))
-    den.episodes.append("e1")
+async def test_scheduler_does_not_count_too_few_new_episodes(harness: SchedulerHarness) -> None:
+    await harness.prepare(*(rule(f"r{n}", cadence={"every": 10}) for n in range(20)))
+    harness.episodes.append_many(9)
+
+    await harness.turn()
+
+    assert harness.episodes.queries == ["newest"]
+    assert harness.ledger.queries == ["positions", "held"]
+
+
+async def test_rule_fires_until_it_is_not_due(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1"))
+    harness.episodes.append("e1")
     arrivals = iter(["e2", "e3"])
-    den.during = lambda: den.episodes.append(*(id for id in [next(arrivals, "")] if id))
+    harness.during = lambda: harness.episodes.append(*(id for id in [next(arrivals, "")] if id))
 
-    fired = await den.turn()
+    fired = await harness.turn()
 
     assert set(fired) == {"r1"}
-    assert await den.ledger.position("r1") == await den.episodes.newest()
+    assert await harness.ledger.position("r1") == await harness.episodes.newest()
 
 
-async def test_rule_fires_again_at_once_when_a_firing_left_enough_behind(den: Den) -> None:
-    await den.settled(rule("r1", cadence={"every": 2}))
-    den.most = 2
-    den.episodes.append_many(5)
-
-    assert await den.turn() == ["r1", "r1"]
-    assert await den.ledger.position("r1") == Position(4, "e4")
-
-
-async def test_due_rules_fire_in_order_of_their_ids(den: Den) -> None:
-    await den.settled(rule("b"), rule("c"), rule("a"))
-    den.episodes.append("e1")
-
-    assert await den.turn() == ["a", "b", "c"]
-
-
-async def test_disabled_rule_does_not_fire(den: Den) -> None:
-    await den.settled(rule("r1", enabled=False), rule("r2", enabled=False, cadence=MINUTELY))
-    den.episodes.append("e1")
-    den.clock.advance(3600)
-    den.scheduler.nudge()
-
-    assert await den.turn() == []
-    assert den.ledger.queries == []
-
-
-async def test_firing_that_moves_nothing_is_not_repeated_until_something_changes(
-    den: Den,
+async def test_rule_fires_again_when_enough_episodes_are_left(
+    harness: SchedulerHarness,
 ) -> None:
-    await den.settled(rule("r1"))
-    den.idle.add("r1")
-    den.episodes.append("e1")
-    assert await den.turn() == ["r1"]
-    den.scheduler.nudge()
-    assert await den.turn() == []
+    await harness.prepare(rule("r1", cadence={"every": 2}))
+    harness.most = 2
+    harness.episodes.append_many(5)
 
-    den.episodes.append("e2")
-
-    assert await den.turn() == ["r1"]
+    assert await harness.turn() == ["r1", "r1"]
+    assert await harness.ledger.position("r1") == Position(4, "e4")
 
 
-async def test_restored_log_is_fired_on_so_that_the_watermark_can_walk_back(den: Den) -> None:
-    den.episodes.append_many(5)
-    await den.settled(rule("r1", cadence={"every": 2}))
-    assert await den.ledger.position("r1") == Position(5, "e5")
+async def test_due_rules_fire_in_order_of_their_ids(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("b"), rule("c"), rule("a"))
+    harness.episodes.append("e1")
 
-    den.episodes.restore(3)
+    assert await harness.turn() == ["a", "b", "c"]
 
-    assert await den.turn() == ["r1"]
-    assert await den.ledger.position("r1") == Position(3, "e3")
+
+async def test_disabled_rule_does_not_fire(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1", enabled=False), rule("r2", enabled=False, cadence=MINUTELY))
+    harness.episodes.append("e1")
+    harness.clock.advance(3600)
+    harness.scheduler.nudge()
+
+    assert await harness.turn() == []
+    assert harness.ledger.queries == []
+
+
+async def test_firing_that_moves_no_watermark_is_not_repeated_until_a_change(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1"))
+    harness.idle.add("r1")
+    harness.episodes.append("e1")
+    assert await harness.turn() == ["r1"]
+    harness.scheduler.nudge()
+    assert await harness.turn() == []
+
+    harness.episodes.append("e2")
+
+    assert await harness.turn() == ["r1"]
+
+
+async def test_restored_log_triggers_a_firing_that_moves_the_watermark_back(
+    harness: SchedulerHarness,
+) -> None:
+    harness.episodes.append_many(5)
+    await harness.prepare(rule("r1", cadence={"every": 2}))
+    assert await harness.ledger.position("r1") == Position(5, "e5")
+
+    harness.episodes.restore(3)
+
+    assert await harness.turn() == ["r1"]
+    assert await harness.ledger.position("r1") == Position(3, "e3")
 
 
 @pytest.mark.parametrize("since", ["the last look", "the last start"])
 @pytest.mark.parametrize("newer", [2, 3, 12])
-async def test_restored_log_that_has_grown_again_is_read_from_where_it_agrees(
-    den: Den, newer: int, since: str
+async def test_restored_log_with_new_rows_is_read_from_the_last_common_row(
+    harness: SchedulerHarness, newer: int, since: str
 ) -> None:
-    effective_claims = rule("r1", cadence={"every": 5})
-    den.episodes.append_many(5)
-    await den.settled(effective_claims)
+    counting = rule("r1", cadence={"every": 5})
+    harness.episodes.append_many(5)
+    await harness.prepare(counting)
     if since == "the last start":
-        den, before = Den(), den
-        den.episodes, den.ledger = before.episodes, before.ledger
-        den.scheduler = Scheduler(
-            clock=den.clock, episodes=den.episodes, ledger=den.ledger, fire=den.fire
+        harness, before = SchedulerHarness(), harness
+        harness.episodes, harness.ledger = before.episodes, before.ledger
+        harness.scheduler = Scheduler(
+            clock=harness.clock, episodes=harness.episodes, ledger=harness.ledger, fire=harness.fire
         )
-        den.scheduler.replace([effective_claims], "UTC")
+        harness.scheduler.replace([counting], "UTC")
 
-    den.episodes.restore(3)
-    den.episodes.append(*(f"f{n}" for n in range(newer)))
+    harness.episodes.restore(3)
+    harness.episodes.append(*(f"f{n}" for n in range(newer)))
 
-    assert await den.turn() == ["r1"], "however few lie above the watermark"
-    assert await den.ledger.position("r1") == Position(3 + newer, f"f{newer - 1}")
-
-
-async def test_who_has_read_what_is_gone_fires_before_who_has_not(den: Den) -> None:
-    den.episodes.append_many(5)
-    await den.settled(rule("ahead", cadence={"every": 5}))
-    den.scheduler.replace([rule("a-late"), rule("ahead", cadence={"every": 5})], "UTC")
-    den.episodes.restore(3)
-    den.episodes.append("f4", "f5", "f6")
-
-    assert await den.turn() == ["ahead", "a-late"]
+    assert await harness.turn() == ["r1"], "although few episodes lie above the watermark"
+    assert await harness.ledger.position("r1") == Position(3 + newer, f"f{newer - 1}")
 
 
-async def test_log_that_has_only_grown_is_asked_for_one_row(den: Den) -> None:
+async def test_rule_with_an_outdated_watermark_fires_before_others(
+    harness: SchedulerHarness,
+) -> None:
+    harness.episodes.append_many(5)
+    await harness.prepare(rule("ahead", cadence={"every": 5}))
+    harness.scheduler.replace([rule("a-late"), rule("ahead", cadence={"every": 5})], "UTC")
+    harness.episodes.restore(3)
+    harness.episodes.append("f4", "f5", "f6")
+
+    assert await harness.turn() == ["ahead", "a-late"]
+
+
+async def test_grown_log_costs_one_row_look_up(harness: SchedulerHarness) -> None:
     rules = [rule(f"r{n}", cadence={"every": 5}) for n in range(9)]
-    den.episodes.append_many(4)
-    await den.settled(*rules)
-    den.episodes.append("e5")
-    await den.settled(*rules)
-    den.episodes.append("e6")
+    harness.episodes.append_many(4)
+    await harness.prepare(*rules)
+    harness.episodes.append("e5")
+    await harness.prepare(*rules)
+    harness.episodes.append("e6")
 
-    await den.turn()
+    await harness.turn()
 
-    assert den.episodes.queries.count("episode_at") == 1
+    assert harness.episodes.queries.count("episode_at") == 1
 
 
 # cron
 
 
-async def test_cron_rule_does_not_fire_for_instants_before_it_was_seen(den: Den) -> None:
-    await den.settled(rule("r1", cadence=DAILY))
+async def test_cron_rule_does_not_fire_for_instants_before_its_first_turn(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1", cadence=DAILY))
 
-    assert den.fired == []
-    assert await den.ledger.served("r1") == NOON
+    assert harness.fired == []
+    assert await harness.ledger.served("r1") == NOON
 
 
-async def test_cron_rule_fires_once_for_an_instant_that_has_come(den: Den) -> None:
-    await den.settled(rule("r1", cadence=DAILY))
-    den.clock.set(AT_03_00)
-    den.scheduler.nudge()
+async def test_cron_rule_fires_once_for_an_instant(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1", cadence=DAILY))
+    harness.clock.set(AT_03_00)
+    harness.scheduler.nudge()
 
-    assert await den.turn() == ["r1"]
-    den.scheduler.nudge()
-    assert await den.turn() == []
-    assert den.fired == [("r1", "cron")]
-    assert den.instants == [AT_03_00]
-    assert await den.ledger.served("r1") == AT_03_00
+    assert await harness.turn() == ["r1"]
+    harness.scheduler.nudge()
+    assert await harness.turn() == []
+    assert harness.fired == [("r1", "cron")]
+    assert harness.instants == [AT_03_00]
+    assert await harness.ledger.served("r1") == AT_03_00
 
 
 @pytest.mark.parametrize(
@@ -341,24 +357,26 @@ async def test_cron_rule_fires_once_for_an_instant_that_has_come(den: Den) -> No
     ],
 )
 async def test_downtime_is_caught_up_in_one_firing(
-    den: Den, cadence: dict[str, Any], passes: timedelta
+    harness: SchedulerHarness, cadence: dict[str, Any], passes: timedelta
 ) -> None:
-    await den.settled(rule("r1", cadence=cadence))
-    den.clock.set(NOON + passes)
-    den.scheduler.nudge()
+    await harness.prepare(rule("r1", cadence=cadence))
+    harness.clock.set(NOON + passes)
+    harness.scheduler.nudge()
 
-    await den.turn()
+    await harness.turn()
 
-    assert den.fired == [("r1", "catchup")]
+    assert harness.fired == [("r1", "catchup")]
 
 
-async def test_catching_up_says_how_many_and_how_late(den: Den) -> None:
-    await den.settled(rule("r1", cadence=DAILY))
-    den.clock.set(AT_03_00 + timedelta(days=2, minutes=5))
-    den.scheduler.nudge()
+async def test_catchup_logs_the_number_of_instants_and_the_lateness(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1", cadence=DAILY))
+    harness.clock.set(AT_03_00 + timedelta(days=2, minutes=5))
+    harness.scheduler.nudge()
 
     with structlog.testing.capture_logs() as logs:
-        await den.turn()
+        await harness.turn()
 
     assert logs == [
         {
@@ -374,140 +392,155 @@ async def test_catching_up_says_how_many_and_how_late(den: Den) -> None:
     ]
 
 
-async def test_firing_with_nothing_to_do_is_a_success_and_a_failure_is_none(den: Den) -> None:
-    await den.settled(rule("r1", cadence=DAILY), rule("r2", cadence=DAILY))
-    den.faults["r2"] = RuntimeError()
-    den.clock.set(AT_03_00)
-    den.scheduler.nudge()
+async def test_ledger_records_a_success_without_episodes_but_not_a_failure(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1", cadence=DAILY), rule("r2", cadence=DAILY))
+    harness.faults["r2"] = RuntimeError()
+    harness.clock.set(AT_03_00)
+    harness.scheduler.nudge()
 
-    await den.turn()
+    await harness.turn()
 
-    assert den.ledger.successes == {"r1": AT_03_00}
+    assert harness.ledger.successes == {"r1": AT_03_00}
 
 
-async def test_counting_what_was_missed_ends_at_a_thousand(den: Den) -> None:
-    await den.settled(rule("r1", cadence=MINUTELY))
-    den.clock.set(NOON + timedelta(days=30))
-    den.scheduler.nudge()
+async def test_count_of_missed_instants_is_at_most_a_thousand(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1", cadence=MINUTELY))
+    harness.clock.set(NOON + timedelta(days=30))
+    harness.scheduler.nudge()
 
-    await den.turn()
+    await harness.turn()
 
-    assert [due.missed for due in den.dues] == [1_000]
-    assert await den.ledger.served("r1") == NOON + timedelta(days=30)
+    assert [due.missed for due in harness.dues] == [1_000]
+    assert await harness.ledger.served("r1") == NOON + timedelta(days=30)
 
 
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        pytest.param({"on_missed": "skip"}, "on_missed", id="missed ones are skipped"),
+        pytest.param({"on_missed": "skip"}, "on_missed", id="missed instants are skipped"),
         pytest.param({"catchup_window": "1h"}, "catchup_window", id="too long ago"),
     ],
 )
-async def test_skipped_instants_are_told_and_lose_nothing(
-    den: Den, keys: dict[str, str], reason: str
+async def test_skipped_instants_are_logged_and_lose_no_episode(
+    harness: SchedulerHarness, keys: dict[str, str], reason: str
 ) -> None:
-    await den.settled(rule("r1", cadence=DAILY, **keys))
-    den.episodes.append("e1")
-    den.clock.set(AT_03_00 + timedelta(days=1, hours=2))
-    den.scheduler.nudge()
+    await harness.prepare(rule("r1", cadence=DAILY, **keys))
+    harness.episodes.append("e1")
+    harness.clock.set(AT_03_00 + timedelta(days=1, hours=2))
+    harness.scheduler.nudge()
 
     with structlog.testing.capture_logs() as logs:
-        assert await den.turn() == []
+        assert await harness.turn() == []
 
     (line,) = logs
     assert (line["event"], line["reason"], line["missed_count"]) == ("firing.skipped", reason, 2)
-    assert await den.ledger.served("r1") == AT_03_00 + timedelta(days=1)
-    den.clock.advance(86_400 - 7_200)
-    den.scheduler.nudge()
-    assert await den.turn() == ["r1"]
-    assert await den.ledger.position("r1") == await den.episodes.newest()
+    assert await harness.ledger.served("r1") == AT_03_00 + timedelta(days=1)
+    harness.clock.advance(86_400 - 7_200)
+    harness.scheduler.nudge()
+    assert await harness.turn() == ["r1"]
+    assert await harness.ledger.position("r1") == await harness.episodes.newest()
 
 
-async def test_what_is_late_because_others_took_long_runs_all_the_same(den: Den) -> None:
-    await den.settled(rule("a", cadence=DAILY), rule("b", cadence=DAILY, on_missed="skip"))
-    den.clock.advance(15 * 3_600)
-    den.during = lambda: den.clock.advance(7_200)
-    den.scheduler.nudge()
+async def test_rule_that_waits_for_another_rule_is_not_skipped(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("a", cadence=DAILY), rule("b", cadence=DAILY, on_missed="skip"))
+    harness.clock.advance(15 * 3_600)
+    harness.during = lambda: harness.clock.advance(7_200)
+    harness.scheduler.nudge()
 
-    assert await den.turn() == ["a", "b"]
-    assert [due.missed for due in den.dues] == [1, 1]
+    assert await harness.turn() == ["a", "b"]
+    assert [due.missed for due in harness.dues] == [1, 1]
 
 
-async def test_rule_that_is_due_many_times_while_it_runs_runs_once_more(den: Den) -> None:
-    await den.settled(rule("r1", cadence=MINUTELY))
+async def test_instants_during_a_firing_are_served_by_one_firing(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1", cadence=MINUTELY))
     passes = iter([300.0])
-    den.during = lambda: den.clock.advance(next(passes, 0))
-    den.clock.advance(60)
-    den.scheduler.nudge()
+    harness.during = lambda: harness.clock.advance(next(passes, 0))
+    harness.clock.advance(60)
+    harness.scheduler.nudge()
 
-    assert await den.turn() == ["r1", "r1"]
-    assert [due.missed for due in den.dues] == [1, 5]
+    assert await harness.turn() == ["r1", "r1"]
+    assert [due.missed for due in harness.dues] == [1, 5]
 
 
-async def test_clock_that_jumps_ahead_and_back_serves_every_instant_once(den: Den) -> None:
-    await den.settled(rule("r1", cadence=DAILY))
+async def test_scheduler_serves_every_instant_once_when_the_clock_jumps(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1", cadence=DAILY))
     nights = [AT_03_00 + timedelta(days=day) for day in range(5)]
     for now in (nights[2], nights[0], nights[2], nights[3], nights[1], nights[4]):
-        den.clock.set(now)
-        den.scheduler.nudge()
-        await den.turn()
+        harness.clock.set(now)
+        harness.scheduler.nudge()
+        await harness.turn()
 
-    assert [(due.since, due.upto, due.missed) for due in den.dues] == [
+    assert [(due.since, due.upto, due.missed) for due in harness.dues] == [
         (nights[0], nights[2], 3),
         (nights[3], nights[3], 1),
         (nights[4], nights[4], 1),
     ]
 
 
-async def test_clock_that_steps_back_fires_nothing_twice(den: Den) -> None:
-    await den.settled(rule("r1", cadence=DAILY))
-    den.clock.set(AT_03_00)
-    den.scheduler.nudge()
-    await den.turn()
+async def test_no_instant_fires_twice_when_the_clock_moves_back(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1", cadence=DAILY))
+    harness.clock.set(AT_03_00)
+    harness.scheduler.nudge()
+    await harness.turn()
 
-    den.clock.set(AT_03_00 - timedelta(hours=1))
-    den.scheduler.nudge()
-    assert await den.turn() == []
-    den.clock.set(AT_03_00 + timedelta(seconds=1))
-    den.scheduler.nudge()
+    harness.clock.set(AT_03_00 - timedelta(hours=1))
+    harness.scheduler.nudge()
+    assert await harness.turn() == []
+    harness.clock.set(AT_03_00 + timedelta(seconds=1))
+    harness.scheduler.nudge()
 
-    assert await den.turn() == []
+    assert await harness.turn() == []
 
 
-async def test_what_came_due_first_fires_first(den: Den) -> None:
-    await den.settled(rule("a", cadence={"cron": "0 4 * * *"}), rule("b", cadence=DAILY), rule("0"))
-    den.episodes.append("e1")
-    den.clock.set(AT_03_00 + timedelta(hours=2))
-    den.scheduler.nudge()
+async def test_rules_fire_in_the_order_of_their_due_instants(harness: SchedulerHarness) -> None:
+    await harness.prepare(
+        rule("a", cadence={"cron": "0 4 * * *"}), rule("b", cadence=DAILY), rule("0")
+    )
+    harness.episodes.append("e1")
+    harness.clock.set(AT_03_00 + timedelta(hours=2))
+    harness.scheduler.nudge()
 
-    assert await den.turn() == ["b", "a", "0"]
+    assert await harness.turn() == ["b", "a", "0"]
 
 
 @pytest.mark.parametrize(
     ("own", "hour"),
-    [pytest.param(None, 2, id="the configured"), pytest.param("Asia/Tokyo", 18, id="its own")],
+    [
+        pytest.param(None, 2, id="the configured zone"),
+        pytest.param("Asia/Tokyo", 18, id="the zone of the rule"),
+    ],
 )
-async def test_cron_rule_lives_in_a_time_zone(den: Den, own: str | None, hour: int) -> None:
+async def test_cron_rule_uses_its_time_zone_or_the_configured_one(
+    harness: SchedulerHarness, own: str | None, hour: int
+) -> None:
     cadence = DAILY | ({"timezone": own} if own else {})
-    den.scheduler.replace([rule("r1", cadence=cadence)], "Europe/Berlin")
-    await den.turn()
-    den.clock.set(NOON + timedelta(days=1))
-    den.scheduler.nudge()
+    harness.scheduler.replace([rule("r1", cadence=cadence)], "Europe/Berlin")
+    await harness.turn()
+    harness.clock.set(NOON + timedelta(days=1))
+    harness.scheduler.nudge()
 
-    await den.turn()
+    await harness.turn()
 
-    served = await den.ledger.served("r1")
+    served = await harness.ledger.served("r1")
     assert served is not None
     assert served.hour == hour
 
 
-async def test_cron_rule_that_cannot_be_read_stops_no_other(den: Den) -> None:
-    await den.settled(rule("bad", cadence={"cron": "no cron at all !"}), rule("good"))
-    den.episodes.append("e1")
-    den.scheduler.nudge()
+async def test_invalid_cron_rule_does_not_stop_other_rules(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("bad", cadence={"cron": "no cron at all !"}), rule("good"))
+    harness.episodes.append("e1")
+    harness.scheduler.nudge()
 
     with structlog.testing.capture_logs() as logs:
-        fired = await den.turn()
+        fired = await harness.turn()
 
     assert fired == ["good"]
     assert [(line["event"], line["rule_id"]) for line in logs] == [("alarm.failed", "bad")]
@@ -516,13 +549,15 @@ async def test_cron_rule_that_cannot_be_read_stops_no_other(den: Den) -> None:
 # failures
 
 
-async def test_failed_firing_is_logged_once_and_moves_nothing(den: Den) -> None:
-    await den.settled(rule("r1"))
-    den.faults["r1"] = RuntimeError("out of cheese")
-    den.episodes.append("e1")
+async def test_failed_firing_is_logged_once_and_moves_no_watermark(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1"))
+    harness.faults["r1"] = RuntimeError("out of cheese")
+    harness.episodes.append("e1")
 
     with structlog.testing.capture_logs() as logs:
-        await den.turn()
+        await harness.turn()
 
     (line,) = [line for line in logs if line["log_level"] != "debug"]
     assert line["event"] == "firing.failed"
@@ -534,32 +569,39 @@ async def test_failed_firing_is_logged_once_and_moves_nothing(den: Den) -> None:
     assert line["retry_seconds"] == pytest.approx(1, rel=0.2)
     assert line["retry_seconds"] == round(line["retry_seconds"], 3)
     assert "exc_info" not in line
-    assert await den.ledger.position("r1") == Position()
+    assert await harness.ledger.position("r1") == Position()
 
 
-async def test_failing_rule_starves_no_other(den: Den) -> None:
-    await den.settled(rule("bad"), rule("good"))
-    den.faults["bad"] = RuntimeError()
+async def test_failing_rule_does_not_block_other_rules(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("bad"), rule("good"))
+    harness.faults["bad"] = RuntimeError()
     for id in ("e1", "e2", "e3"):
-        den.episodes.append(id)
-        await den.turn()
+        harness.episodes.append(id)
+        await harness.turn()
 
-    assert den.fired == [("bad", "every"), ("good", "every"), ("good", "every"), ("good", "every")]
+    assert harness.fired == [
+        ("bad", "every"),
+        ("good", "every"),
+        ("good", "every"),
+        ("good", "every"),
+    ]
 
 
-async def test_failing_rule_tries_again_later_and_later_then_waits_for_more(den: Den) -> None:
-    await den.settled(rule("r1", cadence={"every": 2}))
-    den.faults["r1"] = RuntimeError()
-    den.episodes.append("e1", "e2")
+async def test_failing_rule_retries_with_growing_pauses_then_waits_for_episodes(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1", cadence={"every": 2}))
+    harness.faults["r1"] = RuntimeError()
+    harness.episodes.append("e1", "e2")
 
-    attempts = [second for second in range(200) if await tick(den)]
+    attempts = [second for second in range(200) if await tick(harness)]
 
     gaps = [later - earlier for earlier, later in pairwise(attempts)]
     assert gaps == [pytest.approx(1, abs=1), pytest.approx(5, abs=2), pytest.approx(25, abs=6)]
-    den.episodes.append("e3")
-    assert await den.turn() == []
-    den.episodes.append("e4")
-    assert await den.turn() == ["r1"]
+    harness.episodes.append("e3")
+    assert await harness.turn() == []
+    harness.episodes.append("e4")
+    assert await harness.turn() == ["r1"]
 
 
 @pytest.mark.parametrize(
@@ -570,24 +612,24 @@ async def test_failing_rule_tries_again_later_and_later_then_waits_for_more(den:
         pytest.param(OSError(28, "No space left on device"), id="a full disk of the log"),
     ],
 )
-async def test_rule_whose_store_fails_is_tried_until_the_store_is_well(
-    den: Den, fault: Exception
+async def test_rule_is_retried_until_its_store_recovers(
+    harness: SchedulerHarness, fault: Exception
 ) -> None:
-    await den.settled(rule("r1", cadence=DAILY))
-    den.clock.set(AT_03_00)
-    den.scheduler.nudge()
-    den.faults["r1"] = fault
+    await harness.prepare(rule("r1", cadence=DAILY))
+    harness.clock.set(AT_03_00)
+    harness.scheduler.nudge()
+    harness.faults["r1"] = fault
 
-    attempts = [second for second in range(400) if await tick(den)]
-    den.faults.clear()
+    attempts = [second for second in range(400) if await tick(harness)]
+    harness.faults.clear()
     for _ in range(75):
-        await tick(den)
+        await tick(harness)
 
     gaps = [later - earlier for earlier, later in pairwise(attempts)]
     assert gaps[3:] == [pytest.approx(60, abs=13)] * len(gaps[3:])
     assert len(gaps) > 6
-    assert den.scheduler.troubles.by_rule == {}
-    assert await den.ledger.served("r1") == AT_03_00
+    assert harness.scheduler.troubles.by_rule == {}
+    assert await harness.ledger.served("r1") == AT_03_00
 
 
 @pytest.mark.parametrize(
@@ -597,142 +639,146 @@ async def test_rule_whose_store_fails_is_tried_until_the_store_is_well(
         pytest.param(FiringTimeoutError("r1", 1.0), id="a timeout"),
     ],
 )
-async def test_rule_that_fails_by_itself_waits_for_its_next_turn(
-    den: Den, fault: Exception
+async def test_rule_with_its_own_fault_stops_retrying(
+    harness: SchedulerHarness, fault: Exception
 ) -> None:
-    await den.settled(rule("r1"))
-    den.faults["r1"] = fault
-    den.episodes.append("e1")
+    await harness.prepare(rule("r1"))
+    harness.faults["r1"] = fault
+    harness.episodes.append("e1")
 
-    attempts = [second for second in range(300) if await tick(den)]
+    attempts = [second for second in range(300) if await tick(harness)]
 
     assert len(attempts) == 4
 
 
-async def test_rule_that_fails_again_and_again_is_degraded_until_it_recovers(den: Den) -> None:
-    await den.settled(rule("r1"), rule("r2"))
-    den.faults["r1"] = RuntimeError("out of cheese")
-    den.episodes.append("e1")
+async def test_rule_that_fails_repeatedly_is_degraded_until_it_recovers(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1"), rule("r2"))
+    harness.faults["r1"] = RuntimeError("out of cheese")
+    harness.episodes.append("e1")
 
     with structlog.testing.capture_logs() as logs:
         for _ in range(20):
-            await tick(den)
-        trouble = den.scheduler.troubles.by_rule["r1"]
-        den.faults.clear()
+            await tick(harness)
+        trouble = harness.scheduler.troubles.by_rule["r1"]
+        harness.faults.clear()
         for _ in range(60):
-            await tick(den)
+            await tick(harness)
 
-    told = [line for line in logs if line["event"].startswith("rule.")]
-    assert [(line["event"], line["log_level"]) for line in told] == [
+    changes = [line for line in logs if line["event"].startswith("rule.")]
+    assert [(line["event"], line["log_level"]) for line in changes] == [
         ("rule.degraded", "warning"),
         ("rule.recovered", "info"),
     ]
-    assert (told[0]["rule_id"], told[0]["failures"]) == ("r1", 3)
-    assert told[0]["message"] == "out of cheese"
+    assert (changes[0]["rule_id"], changes[0]["failures"]) == ("r1", 3)
+    assert changes[0]["message"] == "out of cheese"
     assert (trouble.failures, trouble.since, trouble.degraded) == (3, NOON, True)
-    assert den.scheduler.troubles.by_rule == {}
+    assert harness.scheduler.troubles.by_rule == {}
 
 
-async def test_one_failure_is_no_degradation(den: Den) -> None:
-    await den.settled(rule("r1"))
-    den.faults["r1"] = RuntimeError()
-    den.episodes.append("e1")
+async def test_single_failure_does_not_degrade_a_rule(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1"))
+    harness.faults["r1"] = RuntimeError()
+    harness.episodes.append("e1")
 
     with structlog.testing.capture_logs() as logs:
-        await den.turn()
-        den.faults.clear()
-        den.clock.advance(2)
-        await den.turn()
+        await harness.turn()
+        harness.faults.clear()
+        harness.clock.advance(2)
+        await harness.turn()
 
     assert [line["event"] for line in logs if line["event"].startswith("rule.")] == []
-    assert den.scheduler.troubles.by_rule == {}
+    assert harness.scheduler.troubles.by_rule == {}
 
 
-async def test_trouble_outlives_new_rules_but_not_its_own(den: Den) -> None:
-    await den.settled(rule("a"), rule("b"))
-    den.faults |= {"a": RuntimeError(), "b": RuntimeError()}
-    den.episodes.append("e1")
-    await den.turn()
+async def test_failures_are_kept_when_rules_are_replaced_but_not_for_removed_rules(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("a"), rule("b"))
+    harness.faults |= {"a": RuntimeError(), "b": RuntimeError()}
+    harness.episodes.append("e1")
+    await harness.turn()
 
-    den.scheduler.replace([rule("b")], "UTC")
+    harness.scheduler.replace([rule("b")], "UTC")
 
-    assert list(den.scheduler.troubles.by_rule) == ["b"]
+    assert list(harness.scheduler.troubles.by_rule) == ["b"]
 
 
-async def tick(den: Den) -> list[str]:
-    """Turn, then let a second pass."""
-    fired = await den.turn()
-    den.clock.advance(1)
+async def tick(harness: SchedulerHarness) -> list[str]:
+    """Run one turn, then advance the clock by a second."""
+    fired = await harness.turn()
+    harness.clock.advance(1)
     return fired
 
 
 async def test_failed_cron_rule_fires_at_its_next_instant_when_retries_are_used_up(
-    den: Den,
+    harness: SchedulerHarness,
 ) -> None:
-    await den.settled(rule("r1", cadence=DAILY))
-    den.faults["r1"] = RuntimeError()
-    den.clock.set(AT_03_00)
-    den.scheduler.nudge()
+    await harness.prepare(rule("r1", cadence=DAILY))
+    harness.faults["r1"] = RuntimeError()
+    harness.clock.set(AT_03_00)
+    harness.scheduler.nudge()
     for _ in range(200):
-        await tick(den)
-    assert len(den.fired) == 4
-    den.faults.clear()
-    den.scheduler.nudge()
-    assert await den.turn() == []
+        await tick(harness)
+    assert len(harness.fired) == 4
+    harness.faults.clear()
+    harness.scheduler.nudge()
+    assert await harness.turn() == []
 
-    den.clock.set(AT_03_00 + timedelta(days=1))
-    den.scheduler.nudge()
+    harness.clock.set(AT_03_00 + timedelta(days=1))
+    harness.scheduler.nudge()
 
-    assert await den.turn() == ["r1"]
-    assert den.fired[-1] == ("r1", "catchup")
-
-
-async def test_instant_is_not_served_by_a_firing_that_failed(den: Den) -> None:
-    await den.settled(rule("r1", cadence=DAILY))
-    den.faults["r1"] = RuntimeError()
-    den.clock.set(AT_03_00)
-    den.scheduler.nudge()
-
-    await den.turn()
-
-    assert await den.ledger.served("r1") == NOON
+    assert await harness.turn() == ["r1"]
+    assert harness.fired[-1] == ("r1", "catchup")
 
 
-async def test_failed_rule_that_is_no_longer_due_is_left_alone(den: Den) -> None:
-    await den.settled(rule("r1"))
-    den.faults["r1"] = RuntimeError()
-    den.episodes.append("e1")
-    await den.turn()
-    await den.consolidate(rule("r1"), "manual", NOON)
-    den.clock.advance(10)
-    await den.turn()
-    den.forget_queries()
+async def test_failed_firing_does_not_serve_its_instant(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1", cadence=DAILY))
+    harness.faults["r1"] = RuntimeError()
+    harness.clock.set(AT_03_00)
+    harness.scheduler.nudge()
 
-    den.clock.advance(10)
+    await harness.turn()
 
-    assert await den.turn() == []
-    assert den.ledger.queries == []
+    assert await harness.ledger.served("r1") == NOON
 
 
-async def test_new_rules_try_at_once_what_failed(den: Den) -> None:
-    await den.settled(rule("r1"))
-    den.faults["r1"] = RuntimeError()
-    den.episodes.append("e1")
-    await den.turn()
-    den.faults.clear()
+async def test_failed_rule_that_is_no_longer_due_is_not_retried(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1"))
+    harness.faults["r1"] = RuntimeError()
+    harness.episodes.append("e1")
+    await harness.turn()
+    await harness.consolidate(rule("r1"), "manual", NOON)
+    harness.clock.advance(10)
+    await harness.turn()
+    harness.forget_queries()
 
-    den.scheduler.replace([rule("r1")], "UTC")
+    harness.clock.advance(10)
 
-    assert await den.turn() == ["r1"]
+    assert await harness.turn() == []
+    assert harness.ledger.queries == []
 
 
-async def test_stopped_firing_is_no_failure(den: Den) -> None:
-    await den.settled(rule("r1"))
-    den.faults["r1"] = StoppedError("told to stop")
-    den.episodes.append("e1")
+async def test_failed_rule_is_retried_when_rules_are_replaced(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1"))
+    harness.faults["r1"] = RuntimeError()
+    harness.episodes.append("e1")
+    await harness.turn()
+    harness.faults.clear()
+
+    harness.scheduler.replace([rule("r1")], "UTC")
+
+    assert await harness.turn() == ["r1"]
+
+
+async def test_stopped_firing_is_not_a_failure(harness: SchedulerHarness) -> None:
+    await harness.prepare(rule("r1"))
+    harness.faults["r1"] = StoppedError("the daemon stops")
+    harness.episodes.append("e1")
 
     with structlog.testing.capture_logs() as logs:
-        await den.turn()
+        await harness.turn()
 
     assert [line["event"] for line in logs] == ["firing.stopped"]
 
@@ -744,83 +790,91 @@ SUPERSEDED = [
 
 
 @pytest.mark.parametrize("fault", SUPERSEDED)
-async def test_whoever_is_superseded_ends_the_scheduler(den: Den, fault: StoreError) -> None:
-    den.scheduler.replace([rule("r1")], "UTC")
-    den.faults["r1"] = fault
-    den.episodes.append("e1")
+async def test_superseded_writer_ends_the_scheduler(
+    harness: SchedulerHarness, fault: StoreError
+) -> None:
+    harness.scheduler.replace([rule("r1")], "UTC")
+    harness.faults["r1"] = fault
+    harness.episodes.append("e1")
 
     with pytest.raises(type(fault)):
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await den.scheduler.run(den.stop)
+            await harness.scheduler.run(harness.stop)
 
 
-async def test_unreadable_store_is_asked_again_and_nothing_is_forgotten(den: Den) -> None:
-    await den.settled(rule("r1"))
-    den.episodes.append("e1")
-    den.ledger.fault = StoreError("disk on fire")
+async def test_rule_fires_when_an_unreadable_store_recovers(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1"))
+    harness.episodes.append("e1")
+    harness.ledger.fault = StoreError("disk on fire")
     with pytest.raises(StoreError):
-        await den.turn()
+        await harness.turn()
 
-    den.ledger.fault = None
+    harness.ledger.fault = None
 
-    assert await den.turn() == ["r1"]
+    assert await harness.turn() == ["r1"]
 
 
 # run
 
 
-async def test_run_fires_what_arrives_and_ends_when_told(den: Den) -> None:
-    den.scheduler.replace([rule("r1")], "UTC")
-    den.during = den.stop.set
-    den.episodes.append("e1")
+async def test_run_fires_on_new_episodes_and_ends_when_stop_is_set(
+    harness: SchedulerHarness,
+) -> None:
+    harness.scheduler.replace([rule("r1")], "UTC")
+    harness.during = harness.stop.set
+    harness.episodes.append("e1")
 
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await den.scheduler.run(den.stop)
+        await harness.scheduler.run(harness.stop)
 
-    assert den.fired == [("r1", "every")]
-    assert den.scheduler.firing is None
+    assert harness.fired == [("r1", "every")]
+    assert harness.scheduler.firing is None
 
 
-async def test_run_notices_new_episodes_by_itself(den: Den) -> None:
-    den.scheduler.replace([rule("r1")], "UTC")
+async def test_run_polls_for_new_episodes(harness: SchedulerHarness) -> None:
+    harness.scheduler.replace([rule("r1")], "UTC")
     fired = asyncio.Event()
-    den.during = fired.set
+    harness.during = fired.set
 
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        group.create_task(den.scheduler.run(den.stop))
+        group.create_task(harness.scheduler.run(harness.stop))
         await asyncio.sleep(0)
-        den.episodes.append("e1")
+        harness.episodes.append("e1")
         await fired.wait()
-        den.stop.set()
+        harness.stop.set()
 
-    assert den.fired == [("r1", "every")]
+    assert harness.fired == [("r1", "every")]
 
 
-async def test_no_firing_begins_once_the_scheduler_is_stopping(den: Den) -> None:
-    den.scheduler.replace([rule("a"), rule("b")], "UTC")
-    den.episodes.append("e1")
-    den.during = den.stop.set
+async def test_no_firing_begins_once_the_scheduler_is_stopping(harness: SchedulerHarness) -> None:
+    harness.scheduler.replace([rule("a"), rule("b")], "UTC")
+    harness.episodes.append("e1")
+    harness.during = harness.stop.set
 
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await den.scheduler.run(den.stop)
+        await harness.scheduler.run(harness.stop)
 
-    assert den.fired == [("a", "every")]
+    assert harness.fired == [("a", "every")]
 
 
-async def test_run_ends_only_after_the_firing_under_way(den: Den) -> None:
+async def test_run_ends_only_after_the_current_firing(harness: SchedulerHarness) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()
 
     async def fire(rule: ConsolidationRule, due: Due, at: datetime) -> None:
         begun.set()
         await let_go.wait()
 
-    scheduler = Scheduler(clock=den.clock, episodes=den.episodes, ledger=den.ledger, fire=fire)
+    scheduler = Scheduler(
+        clock=harness.clock, episodes=harness.episodes, ledger=harness.ledger, fire=fire
+    )
     scheduler.replace([rule("r1")], "UTC")
-    den.episodes.append("e1")
+    harness.episodes.append("e1")
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        running = group.create_task(scheduler.run(den.stop))
+        running = group.create_task(scheduler.run(harness.stop))
         await begun.wait()
-        den.stop.set()
+        harness.stop.set()
         done, _ = await asyncio.wait([running], timeout=0.05)
         assert done == set()
         assert scheduler.firing == "r1"
@@ -831,85 +885,87 @@ async def test_run_ends_only_after_the_firing_under_way(den: Den) -> None:
     assert scheduler.firing is None
 
 
-async def test_stopping_does_not_wait_for_the_next_poll(den: Den) -> None:
+async def test_stopping_does_not_wait_for_the_next_poll(harness: SchedulerHarness) -> None:
     scheduler = Scheduler(
-        clock=den.clock,
-        episodes=den.episodes,
-        ledger=den.ledger,
-        fire=den.fire,
+        clock=harness.clock,
+        episodes=harness.episodes,
+        ledger=harness.ledger,
+        fire=harness.fire,
         poll_seconds=3600,
     )
 
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        running = group.create_task(scheduler.run(den.stop))
+        running = group.create_task(scheduler.run(harness.stop))
         await asyncio.sleep(0)
-        den.stop.set()
+        harness.stop.set()
 
     assert running.done()
 
 
-async def test_nudge_does_not_wait_for_the_next_poll(den: Den) -> None:
+async def test_nudge_does_not_wait_for_the_next_poll(harness: SchedulerHarness) -> None:
     scheduler = Scheduler(
-        clock=den.clock,
-        episodes=den.episodes,
-        ledger=den.ledger,
-        fire=den.fire,
+        clock=harness.clock,
+        episodes=harness.episodes,
+        ledger=harness.ledger,
+        fire=harness.fire,
         poll_seconds=3600,
     )
     scheduler.replace([rule("r1", cadence=DAILY)], "UTC")
-    await scheduler.turn(den.stop)
-    den.during = den.stop.set
+    await scheduler.turn(harness.stop)
+    harness.during = harness.stop.set
 
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        group.create_task(scheduler.run(den.stop))
+        group.create_task(scheduler.run(harness.stop))
         await asyncio.sleep(0)
-        den.clock.set(AT_03_00)
+        harness.clock.set(AT_03_00)
         scheduler.nudge()
 
-    assert den.fired == [("r1", "cron")]
+    assert harness.fired == [("r1", "cron")]
 
 
-async def test_rules_are_swapped_between_two_firings(den: Den) -> None:
-    den.scheduler.replace([rule("a"), rule("b")], "UTC")
-    den.episodes.append("e1")
-    den.during = lambda: den.scheduler.replace([rule("c")], "UTC") if len(den.fired) == 1 else None
+async def test_rules_are_replaced_between_two_firings(harness: SchedulerHarness) -> None:
+    harness.scheduler.replace([rule("a"), rule("b")], "UTC")
+    harness.episodes.append("e1")
+    harness.during = lambda: (
+        harness.scheduler.replace([rule("c")], "UTC") if len(harness.fired) == 1 else None
+    )
 
-    await den.turn()
+    await harness.turn()
 
-    assert [rule_id for rule_id, _ in den.fired] == ["a", "c"]
+    assert [rule_id for rule_id, _ in harness.fired] == ["a", "c"]
 
 
-async def test_store_that_cannot_be_read_pauses_the_loop(den: Den, tmp_path: Path) -> None:
-    den.scheduler.replace([rule("r1")], "UTC")
-    den.episodes.append("e1")
-    den.episodes.fault = StoreBusyError(tmp_path / "memory.db", 5)
-    den.during = den.stop.set
+async def test_unreadable_store_pauses_the_loop(harness: SchedulerHarness, tmp_path: Path) -> None:
+    harness.scheduler.replace([rule("r1")], "UTC")
+    harness.episodes.append("e1")
+    harness.episodes.fault = StoreBusyError(tmp_path / "memory.db", 5)
+    harness.during = harness.stop.set
 
     with structlog.testing.capture_logs() as logs:
         async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-            group.create_task(den.scheduler.run(den.stop))
-            await den.episodes.failed.wait()
-            den.episodes.fault = None
-            den.clock.advance(1.1)
+            group.create_task(harness.scheduler.run(harness.stop))
+            await harness.episodes.failed.wait()
+            harness.episodes.fault = None
+            harness.clock.advance(1.1)
 
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["look.failed"]
-    assert den.fired == [("r1", "every")]
+    assert harness.fired == [("r1", "every")]
 
 
-async def test_alarm_wakes_the_scheduler_which_fires(den: Den) -> None:
+async def test_alarm_wakes_the_scheduler(harness: SchedulerHarness) -> None:
     rules = [rule("r1", cadence=DAILY)]
-    await den.settled(*rules)
-    den.during = den.stop.set
+    await harness.prepare(*rules)
+    harness.during = harness.stop.set
     with freeze_time(NOON, real_asyncio=True) as frozen:
         async with (
-            Alarm(den.clock, den.scheduler.nudge) as alarm,
+            Alarm(harness.clock, harness.scheduler.nudge) as alarm,
             asyncio.timeout(PATIENCE_SECONDS),
         ):
             alarm.arm(rules, "UTC")
             async with asyncio.TaskGroup() as group:
-                group.create_task(den.scheduler.run(den.stop))
-                den.clock.set(AT_03_00)
+                group.create_task(harness.scheduler.run(harness.stop))
+                harness.clock.set(AT_03_00)
                 frozen.move_to(AT_03_00)
                 alarm._scheduler.wakeup()
 
-    assert den.fired == [("r1", "cron")]
+    assert harness.fired == [("r1", "cron")]

@@ -1,7 +1,7 @@
-"""A year of cron rules at a million times the speed: every instant is accounted for once.
+"""A daemon serves every cron instant of a year once, at a million times the speed.
 
 The real process runs under libfaketime (Debian's package ``faketime``), which lets all of its
-clocks run much faster. Which instants there are is worked out here once more, by zoneinfo alone.
+clocks run much faster. The test computes the expected instants itself, with zoneinfo alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIRST, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
 FAKETIME = {"FAKETIME": "@2026-01-01 00:00:00 x1000000", "TZ": "UTC"}
 EPISODES = 50
 YEARS = 3
-"""That are looked at: a year takes 32 seconds, and a busy machine starts a daemon in a minute."""
+"""The years with expected instants: a year takes 32 s, and a start may take a minute."""
 SUNDAY = 7
 
 ZONES = {"berlin": ZoneInfo("Europe/Berlin"), "new_york": ZoneInfo("America/New_York")}
@@ -50,25 +50,27 @@ def libfaketime() -> str:
 def instants(name: str, zone: ZoneInfo) -> list[datetime]:
     """Return every instant of the years in which the daemon can end, in order."""
     if name in ("hourly", "on_sundays"):
-        return [at for at in _every(timedelta(minutes=20)) if _shows(name, at.astimezone(zone))]
+        return [at for at in _every(timedelta(minutes=20)) if _matches(name, at.astimezone(zone))]
     time = (2, 30) if name == "at_half_past_two" else (9, 15)
     days = [at for at in _every(timedelta(days=1)) if name != "twice_a_month" or at.day in (1, 15)]
-    return [_first(day.replace(tzinfo=None, hour=time[0], minute=time[1]), zone) for day in days]
+    return [
+        _first_instant(day.replace(tzinfo=None, hour=time[0], minute=time[1]), zone) for day in days
+    ]
 
 
 def _every(step: timedelta) -> list[datetime]:
     return [FIRST + number * step for number in range((END - FIRST) // step * YEARS)]
 
 
-def _shows(name: str, wall: datetime) -> bool:
-    """Say whether a clock on the wall shows what an expression with a star names."""
+def _matches(name: str, wall: datetime) -> bool:
+    """Return whether an expression with a star matches this local time."""
     if name == "hourly":
         return wall.minute == 0
     return wall.isoweekday() == SUNDAY and wall.hour in (1, 2, 3)
 
 
-def _first(local: datetime, zone: ZoneInfo) -> datetime:
-    """Return when a clock on the wall first shows a time, or one after it that it leaves out."""
+def _first_instant(local: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first instant of a local time, or the end of the gap that skips it."""
     midnight = local.replace(hour=0, minute=0, tzinfo=zone).astimezone(UTC)
     quarters = (midnight + number * timedelta(minutes=15) for number in range(100))
     return next(at for at in quarters if at.astimezone(zone).replace(tzinfo=None) >= local)
@@ -82,7 +84,7 @@ async def put(home: Home, count: int) -> None:
 
 
 async def begin(home: Home) -> None:
-    """Put some episodes, and let every rule be served up to the year's first instant."""
+    """Put some episodes, and mark every rule as served up to the first instant."""
     await put(home, EPISODES)
     async with SQLiteFactStore(home.state / "facts.db") as facts:
         await facts.bootstrap()
@@ -90,11 +92,11 @@ async def begin(home: Home) -> None:
             await facts.watermarks.begin(rule_id, BEGINNING, served=FIRST)
 
 
-def lived_through(home: Home) -> dict[str, list[Event]]:
-    """Run the daemon for a year; return what it says of served instants, by rule."""
+def run_for_a_year(home: Home) -> dict[str, list[Event]]:
+    """Run the daemon for a year; return its ``firing.served`` events by rule."""
     served = defaultdict(list)
     with home.daemon(LD_PRELOAD=libfaketime(), **FAKETIME) as daemon:
-        # What is due at one look is served in order: after this one nothing older is left.
+        # The scheduler serves due instants in order, so no older instant follows this event.
         event = daemon.wait_for("firing.served")
         while datetime.fromisoformat(event["first"]) < END:
             served[event["rule_id"]].append(event)
@@ -102,13 +104,13 @@ def lived_through(home: Home) -> dict[str, list[Event]]:
     return served
 
 
-def accounted_for(events: list[Event], all_of_them: list[datetime]) -> list[datetime]:
-    """Return the instants that firings say they serve: from the first to the last of each."""
+def served_instants(events: list[Event], all_of_them: list[datetime]) -> list[datetime]:
+    """Return the instants between the first and last of each firing."""
     found = []
     for event in events:
         first, upto = (datetime.fromisoformat(event[key]) for key in ("first", "upto"))
         meant = [at for at in all_of_them if first <= at <= upto]
-        # On a busy machine one firing serves more than are counted.
+        # On a busy machine one firing serves more instants than it counts.
         assert min(len(meant), MOST_COUNTED) == max(event["missed_count"], 1), event
         assert {first, upto} <= set(meant), event
         found += meant
@@ -116,18 +118,20 @@ def accounted_for(events: list[Event], all_of_them: list[datetime]) -> list[date
 
 
 @pytest.mark.timing
-def test_a_year_of_instants_is_served_each_of_them_once(tmp_path: Path) -> None:
+def test_every_instant_of_a_year_is_served_once(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for rule_id, (name, zone) in RULES.items():
         cadence = {"cron": EXPRESSIONS[name], "timezone": zone.key}
-        home.rule(rule_id, cadence=cadence, catchup_window="366d")  # to start takes months
+        home.rule(
+            rule_id, cadence=cadence, catchup_window="366d"
+        )  # a start takes months of fast time
     asyncio.run(begin(home))
 
-    served = lived_through(home)
+    served = run_for_a_year(home)
 
     for rule_id, (name, zone) in RULES.items():
         expected = [at for at in instants(name, zone) if at > FIRST]
-        found = accounted_for(served[rule_id], expected)
+        found = served_instants(served[rule_id], expected)
         assert found == expected[: len(found)], rule_id
         assert expected[len(found)] >= END, rule_id
     assert len(home.facts()) == EPISODES
@@ -136,7 +140,7 @@ def test_a_year_of_instants_is_served_each_of_them_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("now", ["1969-12-31 23:59:58", "2100-02-28 23:59:58"])
-def test_a_daemon_whose_clock_is_far_off_consolidates(tmp_path: Path, now: str) -> None:
+def test_daemon_with_a_wrong_clock_consolidates(tmp_path: Path, now: str) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
     # A daemon that starts after midnight, on a busy machine, is due a minute later.

@@ -425,7 +425,7 @@ def _emitted_channels(rule: Mapping[str, Value]) -> list[str]:
     match rule.get("then_emits"):
         case list() as channels:
             return [str(channel) for channel in channels]
-        case str() as channel:  # a mistake that is reported elsewhere
+        case str() as channel:  # a mistake that the schema reports
             return [channel]
         case _:
             return [FACTS] if rule.get("kind") == "graph" else []

@@ -389,8 +389,8 @@ def _environment_layer(environ: Mapping[str, str]) -> _Layer:
         for name in given
         if name not in known
     ]
-    branches = [_branch(known[name], value) for name, value in given.items() if name in known]
-    values: Tree = reduce(_merge, branches, _EMPTY_TREE)
+    subtrees = [_subtree(known[name], value) for name, value in given.items() if name in known]
+    values: Tree = reduce(_merge, subtrees, _EMPTY_TREE)
     names = {trail: name for name, trail in known.items()}
     return _Layer(
         _resolve_directories(values, Path.cwd()),
@@ -439,8 +439,8 @@ def _merge(lower: Tree, upper: Tree) -> Tree:
     return {**lower, **upper, **both}
 
 
-def _branch(trail: Trail, value: object) -> Tree:
-    return {str(trail[0]): _branch(trail[1:], value) if trail[1:] else value}
+def _subtree(trail: Trail, value: object) -> Tree:
+    return {str(trail[0]): _subtree(trail[1:], value) if trail[1:] else value}
 
 
 def _drop_none(tree: Tree) -> Tree:

@@ -166,7 +166,7 @@ class Document:
         return None if source is None else place_in(self.text, source)
 
     def at(self, trail: Trail) -> Value:
-        """Return the value that a trail leads to; None when it leads nowhere."""
+        """Return the value at a trail; None when there is no value."""
         value = self.value
         for step in trail:
             match value, step:

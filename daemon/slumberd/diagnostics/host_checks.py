@@ -224,10 +224,10 @@ def check_unit_user(machine: Machine, state: Path, files: Iterable[Path]) -> Ite
         yield Finding("unit.user", str(installed), f"there is no {error.args[0]}", remedy)
         return
     for file in files:
-        if (barred := account.barred(file)) is not None:
+        if (blocked := account.find_blocked_path(file)) is not None:
             problem = f"user {account.name!r}, whom the unit runs as, cannot read it"
-            right = "rX" if barred == file else "x"
-            remedy = f"run `chmod o+{right} {barred}`, or give it to a group of that user"
+            right = "rX" if blocked == file else "x"
+            remedy = f"run `chmod o+{right} {blocked}`, or give it to a group of that user"
             yield Finding("unit.user", str(file), problem, remedy)
 
 
@@ -273,7 +273,7 @@ class Account:
         gid = _look_up("group", group, grp.getgrnam, grp.getgrgid).gr_gid if group else found.pw_gid
         return cls(user, found.pw_uid, frozenset(os.getgrouplist(found.pw_name, gid)))
 
-    def barred(self, path: Path) -> Path | None:
+    def find_blocked_path(self, path: Path) -> Path | None:
         """Return the path that the account cannot access: `path` or a directory above it.
 
         None means that the account can read `path`.

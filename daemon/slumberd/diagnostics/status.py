@@ -297,11 +297,11 @@ def _removed_rules(rules: RuleSet, seen: FactStoreStatus) -> list[RemovedRule]:
     return [
         RemovedRule(
             id=rule_id,
-            watermark=mark,
+            watermark=watermark,
             fired_at=_instant_of(seen.fired, rule_id),
             quarantined=_count_quarantined(seen, rule_id),
             held_firing_id=_held_firing(seen, rule_id),
         )
-        for rule_id, mark in sorted(seen.watermarks.items())
+        for rule_id, watermark in sorted(seen.watermarks.items())
         if rule_id not in loaded
     ]

@@ -182,7 +182,7 @@ def check_nulls(tokens: list[Token]) -> None:
 
 
 def _begins(before: Token | None) -> bool:
-    # Elsewhere NULL may end `x IS NULL`, whose result may be compared.
+    # In other places NULL may be the end of `x IS NULL`, and its result may be compared.
     return before is None or before.kind == "open" or before.word in ("and", "or")
 
 

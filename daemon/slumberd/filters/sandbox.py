@@ -1,8 +1,8 @@
 """Run a rule's ``when_filter`` so that it reads the documented columns and nothing else.
 
-Three walls, each of which holds without the others. `checks` accepts one expression of known
-words. An authorizer allows the columns of one temporary view and functions that cannot run long.
-Limits on values, patterns and time bound the rest. Filters run on the connection, and in the
+Three independent walls protect the database. `checks` accepts one expression of known words. An
+authorizer allows the columns of one temporary view and functions that cannot run long. Limits on
+values, patterns and time restrict everything else. Filters run on the connection, and in the
 snapshot, in which the rows are read.
 
 The date functions read no clock, so their results depend on their arguments only. SQLite's own
@@ -52,8 +52,8 @@ def clockless(connection: sqlite3.Connection) -> Iterator[None]:
 def _call(calendar: sqlite3.Connection, name: str, *given: _Value) -> _Value:
     if not _is_without_clock(given[1:] if name == "strftime" else given) or _is_too_long(given[0]):
         return None
-    marks = ", ".join("?" * len(given))
-    answer: _Value = calendar.execute(f"SELECT {name}({marks})", given).fetchone()[0]
+    placeholders = ", ".join("?" * len(given))
+    answer: _Value = calendar.execute(f"SELECT {name}({placeholders})", given).fetchone()[0]
     return answer
 
 
@@ -98,13 +98,13 @@ _READABLE = frozenset({"rid", *COLUMNS})
 
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: LONGEST_PATTERN,
-    # Of any value, so also of an episode: SQLite may copy the value for each mention.
+    # For any value, also one of an episode: SQLite may copy the value for each mention.
     sqlite3.SQLITE_LIMIT_LENGTH: LARGEST,
     sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 16,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 1,
 }
 STEPS = 10
-"""Steps of SQLite between two checks of the deadline, unless the caller says another number.
+"""Steps of SQLite between two checks of the deadline, unless the caller passes another number.
 
 SQLite checks at jumps only, so each column of the view has one."""
 
@@ -191,13 +191,13 @@ class Filter:
             return self._stop.is_set() or time.monotonic() > deadline
 
         with _restrict(connection, rids, cancelled, self._steps):
-            return self.judge_restricted(connection, rids)
+            return self.select_restricted(connection, rids)
 
-    def judge_restricted(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
-        """Do the same as `select`, on a connection that is restricted and has the rows already."""
+    def select_restricted(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
+        """Do the same as `select`, on a connection that already is restricted and has the rows."""
         verdict = Verdict()
         self._compile(connection)
-        self._judge(connection, sorted(rids), verdict)
+        self._select_by_bisection(connection, sorted(rids), verdict)
         return verdict
 
     def _compile(self, connection: sqlite3.Connection) -> None:
@@ -206,8 +206,10 @@ class Filter:
         except sqlite3.Error as error:
             raise self._compile_error(connection, error) from error
 
-    def _judge(self, connection: sqlite3.Connection, rids: Sequence[int], verdict: Verdict) -> None:
-        # A row that the filter fails on must not spoil the others: bisect until it is found.
+    def _select_by_bisection(
+        self, connection: sqlite3.Connection, rids: Sequence[int], verdict: Verdict
+    ) -> None:
+        # A row on which the filter fails must not affect other rows: bisect to find it.
         ranges = [rids] if rids else []
         while ranges:
             some = ranges.pop()
@@ -254,12 +256,12 @@ class Filter:
         named = next(filter(None, match.groups()), None) if match else None
         found = [token for token in self._tokens if token.text == named]
         if len(found) > 1 and match and match[1]:
-            tried = (token for token in found[:_MOST_TRIALS] if self._fails_at(connection, token))
-            found = list(islice(tried, 1))
+            failing = (token for token in found[:_MOST_TRIALS] if self._fails_at(connection, token))
+            found = list(islice(failing, 1))
         return found[0].position if len(found) == 1 else None
 
     def _fails_at(self, connection: sqlite3.Connection, token: Token) -> bool:
-        # SQLite stops at the first token that does not fit, so the rest does not count.
+        # SQLite stops at the first token that does not fit, so the text after it does not matter.
         try:
             connection.execute(f"{self._start}\n{self._fragment[: token.end]}\n)", _NO_ROWS)
         except sqlite3.Error as error:
@@ -374,7 +376,7 @@ def check_filter(rule_id: str, fragment: str) -> None:
 def filter_checker() -> Iterator[Callable[[str, str], None]]:
     """Yield a `check_filter` for many filters: they share one connection, which is slow to make."""
     timer = _Timer()
-    with _sample() as connection, _restrict(connection, [1], timer.late):
+    with _sample() as connection, _restrict(connection, [1], timer.is_over):
         yield partial(_check, connection, timer)
 
 
@@ -384,7 +386,7 @@ class _Timer:
 
     deadline: float = 0.0
 
-    def late(self) -> bool:
+    def is_over(self) -> bool:
         """Return whether the deadline has passed."""
         return time.monotonic() > self.deadline
 
@@ -393,7 +395,7 @@ def _check(connection: sqlite3.Connection, timer: _Timer, rule_id: str, fragment
     if not fragment.strip():
         return
     timer.deadline = time.monotonic() + SECONDS
-    verdict = Filter(rule_id, fragment).judge_restricted(connection, [1])
+    verdict = Filter(rule_id, fragment).select_restricted(connection, [1])
     for problem in verdict.failed.values():
         raise FilterError(rule_id, problem)
 

@@ -302,14 +302,14 @@ class LineStream:
             self._stream.close()
             self._lock.release()
 
-    def _write_whole(self, rest: memoryview) -> None:
-        while rest:
-            written = self._stream.write(rest)
+    def _write_whole(self, unwritten: memoryview) -> None:
+        while unwritten:
+            written = self._stream.write(unwritten)
             if written is None:
                 self._wait()
             else:
-                rest = rest[written:]
-                self._torn = len(rest) > 0
+                unwritten = unwritten[written:]
+                self._torn = len(unwritten) > 0
 
     def _wait(self) -> None:
         """Wait until a non-blocking stream has room again."""

@@ -191,7 +191,7 @@ class DeltaLines:
         self._least = _LEVELS[level]
         self._now = now
         self._render = render
-        self._cancelled: tuple[WriteRequest, int] | None = None
+        self._pending: tuple[WriteRequest, int] | None = None
 
     @property
     def dropped(self) -> int:
@@ -219,23 +219,23 @@ class DeltaLines:
 
     def applied(self, records: Sequence[Record]) -> None:
         """Write the ``delta.applied`` lines of a batch at once, and none for firings."""
-        written = self._finish_late()
+        written = self._finish_pending()
         ts = timestamp(self._now())
         claims = (row for row in records if row.kind != "firing" and row.seq > written)
         events = (_delta_event(record, ts, self._named) for record in claims)
         lines = self._lines(events)
         if lines:
-            self._cancelled = self._sink.write_and_wait(lines), records[-1].seq
-            self._finish_late()
+            self._pending = self._sink.write_and_wait(lines), records[-1].seq
+            self._finish_pending()
 
-    def _finish_late(self) -> int:
+    def _finish_pending(self) -> int:
         """Return the last row of the lines that were late and are written now; -1 without any."""
-        if self._cancelled is None:
+        if self._pending is None:
             return -1
-        request, seq = self._cancelled
+        request, seq = self._pending
         if not request.done:
             raise TimeoutError("the reader of the log is stuck; the lines wait for it")
-        self._cancelled = None
+        self._pending = None
         if request.error is not None:
             raise request.error
         return seq

@@ -127,15 +127,15 @@ def _match_likely(
     likely: dict[int, int] = {}
     left = [n for n in range(len(found)) if n not in pairs.values()]
     for n in (n for n in range(len(wanted)) if n not in pairs):
-        near = {other: _nearness(identity, wanted[n], found[other]) for other in left}
-        best = max(left, key=near.__getitem__, default=None)
-        if best is not None and near[best]:
+        similarity = {other: _similarity(identity, wanted[n], found[other]) for other in left}
+        best = max(left, key=similarity.__getitem__, default=None)
+        if best is not None and similarity[best]:
             likely[n] = best
             left.remove(best)
     return likely
 
 
-def _nearness(identity: tuple[str, ...], want: _Canonical, entry: _Canonical) -> int:
+def _similarity(identity: tuple[str, ...], want: _Canonical, entry: _Canonical) -> int:
     """Return in how many keys two entries agree; 0 when their identity differs."""
     differing = _differing_keys(want, entry)
     return 0 if any(key in identity for key in differing) else len(want) - len(differing)

@@ -1,4 +1,4 @@
-"""Copy the databases of a state directory, so that rules can be tried on the copy."""
+"""Copy the databases of a state directory, so that rules can run on the copy."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ async def copy_data(
     with tempfile.TemporaryDirectory(prefix="slumberd-") as name:
         folder = Path(name)
         try:
-            place = await asyncio.to_thread(_copy_databases, settings, folder, show_step)
-            async with open_stores(place, clock, place.facts_path) as stores:
+            copied = await asyncio.to_thread(_copy_databases, settings, folder, show_step)
+            async with open_stores(copied, clock, copied.facts_path) as stores:
                 await stores.facts.ledger.notice_external()
-                yield Copy(place, stores, folder)
+                yield Copy(copied, stores, folder)
         except StoreError as error:
             if is_full(error):
                 raise _space_error(folder.parent, "the copies need more") from error
@@ -73,11 +73,11 @@ async def copy_data(
 
 
 def _copy_databases(settings: Settings, folder: Path, show_step: ProgressCallback) -> Settings:
-    place = _settings_of_copy(settings, folder)
+    copied = _settings_of_copy(settings, folder)
     # Facts first: their watermarks must not lie beyond the end of the log.
     pairs = [
-        (settings.facts_path, place.facts_path),
-        (settings.memory_path, place.memory_path),
+        (settings.facts_path, copied.facts_path),
+        (settings.memory_path, copied.memory_path),
     ]
     needed = room_for(size_of(settings.memory_path), size_of(settings.facts_path))
     refuse_without_room(needed, shutil.disk_usage(folder).free, folder.parent)
@@ -85,7 +85,7 @@ def _copy_databases(settings: Settings, folder: Path, show_step: ProgressCallbac
         if source.exists():
             show_step(f"copying {source.name}")
             copy_database(source, target)
-    return place
+    return copied
 
 
 def _settings_of_copy(settings: Settings, folder: Path) -> Settings:

@@ -18,7 +18,7 @@ from slumberd.rule_testing.preview import ReasonCounter
 from slumberd.service.rule_runner import rule_runner_of
 from slumberd.storage.audit.compare import Comparison, Totals
 
-Change = Literal["added", "removed", "changed", "unchanged"]
+ChangeKind = Literal["added", "removed", "changed", "unchanged"]
 
 _FIELDS = tuple(name for name in ConsolidationRule.model_fields if name != "id")
 
@@ -37,7 +37,7 @@ class RuleChange:
     """
 
     rule_id: str
-    change: Change
+    change: ChangeKind
     before: ConsolidationRule | None
     after: ConsolidationRule | None
     held: Sequence[str] = ()

@@ -79,9 +79,9 @@ async def run_trial(trial: Trial, in_memory: Path = IN_MEMORY) -> Verdict:
     """
     findings: list[Finding] = []
     try:
-        async with _open_stage(trial, in_memory) as stage:
+        async with _open_trial(trial, in_memory) as run:
             for number, step in enumerate(trial.case.steps, 1):
-                finding = await stage.run_step(number, step)
+                finding = await run.run_step(number, step)
                 findings += [finding] if finding else []
     except (ConsolidationRuleError, InputError, MemoryScopeError) as error:
         return Verdict(trial, findings, str(error))
@@ -124,7 +124,7 @@ _CLOCK = _StoppedClock()
 
 
 @asynccontextmanager
-async def _open_stage(trial: Trial, in_memory: Path) -> AsyncIterator[_Stage]:
+async def _open_trial(trial: Trial, in_memory: Path) -> AsyncIterator[_TrialRun]:
     """Open empty stores for a trial, set its channels, and fire every rule once."""
     # The files are temporary, and syncing them to a disk would take most of the time.
     place = in_memory if os.access(in_memory, os.W_OK | os.X_OK) else None
@@ -142,12 +142,12 @@ async def _open_stage(trial: Trial, in_memory: Path) -> AsyncIterator[_Stage]:
             await memory.bootstrap()
             await facts.bootstrap()
             await facts.ledger.set_channels(trial.rule_set.multi_valued, at=_CLOCK.now())
-            stage = _Stage(trial.rules, memory, facts)
-            await stage.fire()
-            yield stage
+            run = _TrialRun(trial.rules, memory, facts)
+            await run.fire()
+            yield run
 
 
-class _Stage:
+class _TrialRun:
     """The stores of one trial and its rules; only the deletion limits of the rules apply."""
 
     def __init__(

@@ -20,7 +20,7 @@ _SECOND = timedelta(seconds=1)
 _MOST_NAMED = 3
 
 
-class Change(NamedTuple):
+class ClockChange(NamedTuple):
     """A change of a zone's offset from UTC, as at the begin of daylight-saving time.
 
     Attributes:
@@ -39,7 +39,7 @@ class Change(NamedTuple):
         return self.after > self.before
 
     @property
-    def walls(self) -> tuple[datetime, datetime]:
+    def local_times(self) -> tuple[datetime, datetime]:
         """The local times just before and at the change, labelled as UTC."""
         return self.at + self.before, self.at + self.after
 
@@ -54,7 +54,7 @@ class Note:
         fired: The instants at which the expression fires for them.
     """
 
-    change: Change
+    change: ClockChange
     times: Sequence[datetime]
     fired: Sequence[datetime]
 
@@ -74,7 +74,7 @@ class Note:
     def _describe_skipped(self) -> str:
         if not self.fired:
             return "skipped"
-        return f"fires once, at {self.change.walls[1]:%H:%M}"
+        return f"fires once, at {self.change.local_times[1]:%H:%M}"
 
     def _describe_repeated(self) -> str:
         if len(self.fired) == 2 * len(self.times):
@@ -124,9 +124,9 @@ def _notes(expression: str, timezone: str, after: datetime, last: datetime) -> I
             yield note
 
 
-def note_on(change: Change, expression: str, timezone: str) -> Note:
+def note_on(change: ClockChange, expression: str, timezone: str) -> Note:
     """Return the effect of a zone's clock change on an expression."""
-    start, end = sorted(change.walls)
+    start, end = sorted(change.local_times)
     times = _between(expression, "UTC", start, end)
     if not times:
         return Note(change, [], [])
@@ -145,7 +145,7 @@ def _between(expression: str, timezone: str, start: datetime, end: datetime) -> 
     )
 
 
-def changes(zone: tzinfo, after: datetime, until: datetime) -> Iterator[Change]:
+def changes(zone: tzinfo, after: datetime, until: datetime) -> Iterator[ClockChange]:
     """Yield the clock changes of a zone in ``(after, until]``, oldest first.
 
     Of several changes within a week it finds at most one; no zone has several.
@@ -155,7 +155,7 @@ def changes(zone: tzinfo, after: datetime, until: datetime) -> Iterator[Change]:
     while start < until:
         end = min(start + _WEEK, until.astimezone(UTC))
         if (offset := _offset(zone, end)) != before:
-            yield Change(_first_with_another_offset(zone, start, end), before, offset)
+            yield ClockChange(_first_with_another_offset(zone, start, end), before, offset)
         start, before = end, offset
 
 
@@ -175,8 +175,8 @@ def _offset(zone: tzinfo, at: datetime) -> timedelta:
     return at.astimezone(zone).utcoffset() or timedelta()
 
 
-def _describe_change(change: Change) -> str:
-    old, new = change.walls
+def _describe_change(change: ClockChange) -> str:
+    old, new = change.local_times
     shown = f"{new:%H:%M}" if new.date() == old.date() else f"{new:%Y-%m-%d %H:%M}"
     way = "forward" if change.skipped else "back"
     return f"{old:%Y-%m-%d %H:%M} the clock goes {way} to {shown}"

@@ -1,7 +1,7 @@
 """Decide whether a rule is due, in which order rules fire, and when a failed rule tries again.
 
 Also detect jumps of the wall clock, and count failures. Nothing here reads a clock or a store: the
-caller passes the time and what the stores hold.
+caller passes the time and the content of the stores.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Setback:
+class RetryState:
     """The state of a rule after a failed firing.
 
     Attributes:
@@ -151,25 +151,27 @@ def in_due_order(dues: Iterable[Due]) -> list[Due]:
     return sorted(dues, key=lambda due: (due.since, due.rule_id))
 
 
-def set_back(due: Due, earlier: Setback | None, *, now: float, may_pass: bool = False) -> Setback:
+def next_retry_state(
+    due: Due, earlier: RetryState | None, *, now: float, transient: bool = False
+) -> RetryState:
     """Return the state after a failure: with a pause, or without one when no pause is left.
 
     Args:
         due: The firing that failed.
         earlier: The state after the failure before it, unless the rule has succeeded since.
         now: On the monotonic clock.
-        may_pass: Whether the cause may end by itself, such as a full disk. Then there is always
+        transient: Whether the cause may end by itself, such as a full disk. Then there is always
             another pause.
     """
     afresh = earlier is None or earlier.retry_at is None
     failures = 1 if earlier is None or afresh else earlier.failures + 1
     if failures <= len(BACKOFF_SECONDS):
         pause = BACKOFF_SECONDS[failures - 1]
-    elif may_pass:
+    elif transient:
         pause = LASTING_SECONDS
     else:
-        return Setback(due, failures, None)
-    return Setback(due, failures, now + pause * _jitter(due, failures))
+        return RetryState(due, failures, None)
+    return RetryState(due, failures, now + pause * _jitter(due, failures))
 
 
 def _jitter(due: Due, failures: int) -> float:
@@ -178,11 +180,11 @@ def _jitter(due: Due, failures: int) -> float:
     return 1 + _JITTER * (2 * spread - 1)
 
 
-def is_held_back(due: Due, setback: Setback, cadence: Cadence, *, now: float) -> bool:
+def must_wait(due: Due, state: RetryState, cadence: Cadence, *, now: float) -> bool:
     """Return whether a rule that failed must still wait; `now` is on the monotonic clock."""
-    if setback.retry_at is not None:
-        return now < setback.retry_at
-    return not _is_next_moment(due, setback.due, cadence)
+    if state.retry_at is not None:
+        return now < state.retry_at
+    return not _is_next_moment(due, state.due, cadence)
 
 
 def _is_next_moment(due: Due, failed: Due, cadence: Cadence) -> bool:
@@ -192,42 +194,42 @@ def _is_next_moment(due: Due, failed: Due, cadence: Cadence) -> bool:
 
 
 class RetryTracker:
-    """Remembers which due rules must not fire yet: they fired for it already, or they failed."""
+    """Knows which due rules must not fire yet, because they have just fired or have failed."""
 
     def __init__(self) -> None:
-        self._spent: dict[str, Due] = {}
-        self._setbacks: dict[str, Setback] = {}
+        self._fired: dict[str, Due] = {}
+        self._states: dict[str, RetryState] = {}
 
     def allows(self, due: Due, cadence: Cadence, *, monotonic: float) -> bool:
         """Return whether a due rule may fire; `monotonic` is on the monotonic clock."""
-        spent, setback = self._spent.get(due.rule_id), self._setbacks.get(due.rule_id)
-        if spent and spent.moment == due.moment:
+        fired, state = self._fired.get(due.rule_id), self._states.get(due.rule_id)
+        if fired and fired.moment == due.moment:
             return False
-        return not (setback and is_held_back(due, setback, cadence, now=monotonic))
+        return not (state and must_wait(due, state, cadence, now=monotonic))
 
     def record_success(self, due: Due) -> None:
         """Record a success: the rule fires again when something else makes it due."""
-        self._spent[due.rule_id] = due
-        self._setbacks.pop(due.rule_id, None)
+        self._fired[due.rule_id] = due
+        self._states.pop(due.rule_id, None)
 
-    def record_failure(self, due: Due, *, monotonic: float, may_pass: bool = False) -> Setback:
+    def record_failure(self, due: Due, *, monotonic: float, transient: bool = False) -> RetryState:
         """Record a failure, and return the new state; see `set_back`."""
-        earlier = self._setbacks.get(due.rule_id)
-        setback = set_back(due, earlier, now=monotonic, may_pass=may_pass)
-        self._setbacks[due.rule_id] = setback
-        return setback
+        earlier = self._states.get(due.rule_id)
+        state = next_retry_state(due, earlier, now=monotonic, transient=transient)
+        self._states[due.rule_id] = state
+        return state
 
-    def forget(self, rule_id: str) -> None:
-        """Forget a rule that is no longer due."""
-        self._spent.pop(rule_id, None)
-        self._setbacks.pop(rule_id, None)
+    def remove(self, rule_id: str) -> None:
+        """Remove a rule that is no longer due."""
+        self._fired.pop(rule_id, None)
+        self._states.pop(rule_id, None)
 
     def ready_to_retry(self, monotonic: float) -> set[str]:
         """Return the ids of the rules whose pause is over."""
         return {
             rule_id
-            for rule_id, setback in self._setbacks.items()
-            if setback.retry_at is not None and setback.retry_at <= monotonic
+            for rule_id, state in self._states.items()
+            if state.retry_at is not None and state.retry_at <= monotonic
         }
 
 
@@ -317,5 +319,5 @@ class FailureTracker:
         return self._by_rule.pop(rule_id, None)
 
     def keep(self, rule_ids: Iterable[str]) -> None:
-        """Forget all other rules."""
+        """Drop the failures of all other rules."""
         self._by_rule = {name: self._by_rule[name] for name in rule_ids if name in self._by_rule}

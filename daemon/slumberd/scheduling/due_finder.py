@@ -48,7 +48,7 @@ def served_fields(due: Due, at: datetime) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    marks: Mapping[str, Mark]
+    progress_by_rule: Mapping[str, Mark]
     newest: Position
     now: datetime
     since: datetime
@@ -82,38 +82,38 @@ class DueRuleFinder:
                 been missed.
         """
         # Watermarks are read first. Read after the log, one could lie beyond the log's known end.
-        marks = await self._ledger.watermarks.positions()
+        progress_by_rule = await self._ledger.watermarks.positions()
         newest = await self._episodes.newest()
         await self._compare(newest)
-        view = _View(marks, newest, now, since, timezone)
+        view = _View(progress_by_rule, newest, now, since, timezone)
         waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
         found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
         return in_due_order(due for due in found if due)
 
     async def _compare(self, newest: Position) -> None:
         """Check all watermarks against the log again, unless the log has only grown."""
-        if self._last is None or not await self._holds(self._last):
+        if self._last is None or not await self._contains(self._last):
             self._agreed.clear()
         self._last = newest
 
-    async def _holds(self, mark: Position) -> bool:
-        return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
+    async def _contains(self, position: Position) -> bool:
+        return position == START or await self._episodes.episode_at(position.seq) == position.eid
 
-    async def _agrees(self, rule_id: str, mark: Position) -> bool:
-        if rule_id not in self._agreed and await self._holds(mark):
+    async def _agrees(self, rule_id: str, watermark: Position) -> bool:
+        if rule_id not in self._agreed and await self._contains(watermark):
             self._agreed.add(rule_id)
         return rule_id in self._agreed
 
     async def _due(self, rule: ConsolidationRule, view: _View) -> Due | None:
-        mark = view.marks.get(rule.id) or await self._begin(rule, view)
+        progress = view.progress_by_rule.get(rule.id) or await self._begin(rule, view)
         match rule.due:
             case Every() as cadence:
-                return await self._due_every(rule.id, cadence, mark, view)
+                return await self._due_every(rule.id, cadence, progress, view)
             case Cron() as cadence:
                 await asyncio.sleep(
                     0
                 )  # after a long downtime this takes milliseconds: let other tasks run
-                due = _due_cron(rule.id, cadence, mark, view)
+                due = _due_cron(rule.id, cadence, progress, view)
                 return await self._unless_skipped(due, rule, view) if due else None
             case never:
                 assert_never(never)
@@ -137,8 +137,10 @@ class DueRuleFinder:
         _log.info("rule.begun", rule_id=rule.id, after=after.seq)
         return after, view.now
 
-    async def _due_every(self, rule_id: str, cadence: Every, mark: Mark, view: _View) -> Due | None:
-        after, _ = mark
+    async def _due_every(
+        self, rule_id: str, cadence: Every, progress: Mark, view: _View
+    ) -> Due | None:
+        after, _ = progress
         due = Due(rule_id, "every", view.now, after=after.seq, newest=view.newest.seq)
         if is_cut_short(due) or not await self._agrees(rule_id, after):
             # It goes first: walking back begins a new generation, which other rules then record.
@@ -149,8 +151,8 @@ class DueRuleFinder:
         return due if due_every(cadence, pending) else None
 
 
-def _due_cron(rule_id: str, cadence: Cron, mark: Mark, view: _View) -> Due | None:
-    zone, (_, served) = cadence.timezone or view.timezone, mark
+def _due_cron(rule_id: str, cadence: Cron, progress: Mark, view: _View) -> Due | None:
+    zone, (_, served) = cadence.timezone or view.timezone, progress
     try:
         missed = cron.missed_instants(cadence.expression, zone, after=served, until=view.now)
     except ValueError as error:

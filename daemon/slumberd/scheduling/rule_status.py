@@ -57,7 +57,7 @@ NextInstant = Callable[[str, str, datetime], datetime | None]
 def start_of(rule: ConsolidationRule, watermark: int | None) -> int | None:
     """Return the log position above which versions are pending; None is the end of the log.
 
-    A rule without a watermark starts at the beginning of the log, or at its end, as it says.
+    A rule without a watermark starts at the beginning of the log, or at its end (``start: now``).
     """
     if watermark is None and rule.start == "now":
         return None
@@ -137,9 +137,9 @@ def _due_at(
 def _full_seconds(progress: RuleProgress, now: datetime) -> float:
     """Return for how long at most enough versions have been pending.
 
-    That is not longer than the caller knows: an import brings old episodes, and the first episode
-    may have waited for the last. It is not longer than the age of the first episode: while episodes
-    arrive all the time, every look at the log sees some. A date in the future says nothing.
+    The caller's value is one bound: an import brings old episodes, and the first episode may have
+    waited for the last. The age of the first episode is the other bound: while episodes arrive all
+    the time, every read of the log finds some. A date in the future is ignored.
     """
     bounds = (progress.full_seconds, _oldest_seconds(progress, now))
     return min((bound for bound in bounds if bound is not None and bound >= 0), default=0.0)

@@ -296,14 +296,14 @@ class Scheduler:
         if not unchecked:
             return []
         try:
-            seen = [rule for rule_id, rule in rules.items() if rule_id in unchecked]
+            to_check = [rule for rule_id, rule in rules.items() if rule_id in unchecked]
             now, since = self._clock.now(), self._clock_watch.since
-            dues = await self._finder.find(seen, timezone=self._timezone, now=now, since=since)
+            dues = await self._finder.find(to_check, timezone=self._timezone, now=now, since=since)
         except StoreError:
             self._unchecked |= unchecked
             raise
         for rule_id in unchecked - {due.rule_id for due in dues}:
-            self._retries.forget(rule_id)
+            self._retries.remove(rule_id)
         return [due for due in dues if self._may_fire(due, rules[due.rule_id])]
 
     def _may_fire(self, due: Due, rule: ConsolidationRule) -> bool:
@@ -346,22 +346,22 @@ class Scheduler:
 
     def _record_failure(self, due: Due, error: Exception) -> None:
         now = self._clock.monotonic()
-        setback = self._retries.record_failure(due, monotonic=now, may_pass=_may_pass(error))
+        state = self._retries.record_failure(due, monotonic=now, transient=_is_transient(error))
         if isinstance(error, StoppedError):
             _log.info("firing.stopped", rule_id=due.rule_id)
             return
-        retry = None if setback.retry_at is None else round(setback.retry_at - now, 3)
+        retry = None if state.retry_at is None else round(state.retry_at - now, 3)
         _log.error(
             "firing.failed",
             rule_id=due.rule_id,
-            failures=setback.failures,
+            failures=state.failures,
             retry_seconds=retry,
             **_describe(error),
         )
         _log.debug("firing.traced", rule_id=due.rule_id, exc_info=error)
-        self._note_trouble(due.rule_id, error)
+        self._count_failure(due.rule_id, error)
 
-    def _note_trouble(self, rule_id: str, error: Exception) -> None:
+    def _count_failure(self, rule_id: str, error: Exception) -> None:
         trouble = self.troubles.record_failure(rule_id, self._clock.now(), type(error).__name__)
         if trouble.failures == DEGRADED_AFTER:
             _log.warning(
@@ -377,7 +377,7 @@ def _read_clocks(clock: Clock) -> Reading:
     return Reading(clock.now(), clock.monotonic())
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     """Return whether the cause lies outside the rule, such as the disk, a lock or another file."""
     own = isinstance(error, ConsolidationRuleError | FiringTimeoutError)
     return isinstance(error, StoreError | OSError) and not own
