@@ -1,4 +1,4 @@
-"""Bench: what a firing costs that meets 100 new episodes, whatever lies below or fires beside."""
+"""Bench: what a firing of 100 new episodes costs, by the history and by the other rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.builders import START, rule
 
 SECTION = "fire"
 NEW = 100
-"""Episodes that each firing meets."""
+"""New episodes that each firing evaluates."""
 
 FIRINGS = 5
 """Firings that are measured as one."""
@@ -91,7 +91,7 @@ def _in_order() -> Iterator[str]:
 
 
 def _episodes(ids: Iterator[str]) -> Iterator[Episode]:
-    """Yield what people say who come for ten words each."""
+    """Yield new episodes; each user puts ten in a row."""
     chance, user = Random(4), ""
     for number, id in enumerate(ids):
         if number % 10 == 0:
@@ -149,17 +149,17 @@ async def _among_rules(table: Table, shop: Workshop) -> None:
     counts = (1, max(10, shop.large // 10_000), max(20, shop.large // 1_000))
     state = shop.consolidated(shop.small)
     async with (
-        _opened(shop, state, _rules(counts[0])) as one,
+        _opened(shop, state, _rules(counts[0])) as alone,
         _opened(shop, state, _rules(counts[1])) as some,
         _opened(shop, state, _rules(counts[2])) as many,
     ):
-        sites = (one, some, many)
+        sites = (alone, some, many)
         passes = [max(1, counts[1] // number) for number in counts]
         await _in_turns(sites, shop.times, passes)
         for number, site in zip(counts, sites, strict=True):
             table.seconds(SECTION, f"a rule of {number:,}", site.costs)
         for number, site in zip(counts[1:], sites[1:], strict=True):
-            _ratios(table, f"a rule of {number:,} to one alone", (site, one))
+            _ratios(table, f"a rule of {number:,} to one alone", (site, alone))
 
 
 def _rules(number: int) -> list[ConsolidationRule]:
@@ -181,5 +181,5 @@ def _ratios(table: Table, name: str, sites: tuple[BenchStores, BenchStores]) -> 
     """Say how many times the second's the first takes, in processor time and in wall time."""
     first, second = ([cost._asdict() for cost in site.costs] for site in sites)
     for axis in ("processor", "wall"):
-        pairs = [one[axis] for one in first], [one[axis] for one in second]
+        pairs = [cost[axis] for cost in first], [cost[axis] for cost in second]
         table.ratio(SECTION, f"{name}, {axis}", pairs, at_most(EQUAL))

@@ -47,10 +47,10 @@ _FACT = "SELECT 1 FROM facts WHERE fact_id = ?"
 async def gaps(stop: asyncio.Event) -> dict[str, float]:
     """Wake each millisecond; return the longest gap, and the longest that was slumberd's own.
 
-    A machine with other work lets the loop wait, and whoever it waits for. What is slumberd's own
-    is at most the gap less the loop's wait for a processor and the longest of another thread's;
-    and at most what all threads together computed: of a processor that a host of machines took
-    away, no thread is told that it waits. A loop that blocks shows in the longest gap alone.
+    On a busy machine the loop and the threads that it needs wait for a processor. Slumberd's own
+    share is at most the gap without the loop's wait and without the longest wait of another thread.
+    It is also at most the time that all threads computed together: a virtual machine does not show
+    a processor that its host took away. A loop that blocks shows in the longest gap alone.
     """
     longest = own = 0.0
     threads, looks = _threads(), 0
@@ -71,7 +71,7 @@ async def gaps(stop: asyncio.Event) -> dict[str, float]:
 
 
 def _threads(known: Sequence[int] = ()) -> list[int]:
-    """Return descriptors of what the system tells of each thread there is, the main one first."""
+    """Return descriptors of the scheduler statistics of each thread, the main thread first."""
     for descriptor in known:
         os.close(descriptor)
     paths = [f"/proc/self/task/{thread}/schedstat" for thread in sorted(map(int, _tasks()))]
@@ -105,10 +105,10 @@ async def puts(config: Path, count: int, stop: asyncio.Event) -> list[float]:
 
 
 async def _put(memory: SQLiteMemoryStore, facts: sqlite3.Connection, id: str) -> float:
-    one = triple(id, id, "is", "put")
+    episode = triple(id, id, "is", "put")
     await asyncio.sleep(random.uniform(0, POLL_SECONDS))
     began = time.monotonic()
-    await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+    await memory.put(episode, user=episode.user, session=episode.session, agent=episode.agent)
     while facts.execute(_FACT, (id,)).fetchone() is None:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_SECONDS)
     return time.monotonic() - began

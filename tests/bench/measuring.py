@@ -17,9 +17,9 @@ class Cost(NamedTuple):
     """What a piece of work took.
 
     Attributes:
-        wall: Seconds that went by.
+        wall: Seconds of wall time.
         processor: Seconds of processor time, of all threads.
-        resident: Peak memory in MiB; 0 where nobody asked.
+        resident: Peak memory in MiB; 0 when it was not measured.
     """
 
     wall: float
@@ -28,7 +28,7 @@ class Cost(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What a figure must keep, said in the project's own targets."""
+    """The limit of a figure, as the targets of the project give it."""
 
     side: Literal["at most", "at least"]
     number: float
@@ -55,7 +55,7 @@ class Line:
         unit: Of the values.
         values: One for each time that it was measured.
         processor: Seconds of processor time, beside values that are wall time.
-        bound: What the median must keep; None where nobody promised anything.
+        bound: The limit of the median; None when the project promises nothing.
     """
 
     section: str
@@ -119,7 +119,7 @@ class Table:
         bound: Bound | None = None,
     ) -> None:
         """Add how many times the first is of the second, pair by pair."""
-        ratios = [one / other for one, other in zip(*pairs, strict=True)]
+        ratios = [first / second for first, second in zip(*pairs, strict=True)]
         self.add(Line(section, name, "x", ratios, bound=bound))
 
 
@@ -128,15 +128,15 @@ def _row(line: Line) -> str:
     processor = f"{median(line.processor):.2f} s" if line.processor else ""
     target = ""
     if line.bound is not None:
-        verdict = "kept" if line.kept else "MISSED"
-        target = f"{line.bound.side} {line.bound.number:g}: {verdict}"
+        result = "kept" if line.kept else "MISSED"
+        target = f"{line.bound.side} {line.bound.number:g}: {result}"
     name = f"{line.section}: {line.name}"
     value = f"{_shown(line.value)} {line.unit}"
     return f"{name:58} {value:>12} {spread:>22} {processor:>8}  {target}".rstrip()
 
 
 def _shown(value: float) -> str:
-    if value >= 1_000:  # more digits tell nothing
+    if value >= 1_000:  # more digits mean nothing
         return f"{value:,.0f}"
     return f"{value:.3g}"
 

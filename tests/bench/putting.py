@@ -86,8 +86,10 @@ async def _put_all(memory: SQLiteMemoryStore, some: Sequence[Episode], callers: 
     waiting = iter(some)
 
     async def caller() -> None:
-        for one in waiting:
-            await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+        for episode in waiting:
+            await memory.put(
+                episode, user=episode.user, session=episode.session, agent=episode.agent
+            )
 
     await asyncio.gather(*(caller() for _ in range(callers)))
 
@@ -95,13 +97,13 @@ async def _put_all(memory: SQLiteMemoryStore, some: Sequence[Episode], callers: 
 def _put_by(host: Stargraph, shop: Workshop, count: int, callers: int) -> Cost:
     with _home(shop) as home:
         host.ask("bootstrap", home.state)
-        told = list(episodes(count))
-        return Cost(**host.ask("timed_put", home.state, episodes=told, callers=callers))
+        given = list(episodes(count))
+        return Cost(**host.ask("timed_put", home.state, episodes=given, callers=callers))
 
 
 def _measure_many(table: Table, shop: Workshop, count: int) -> None:
     pairs = [_many(shop, count) for _ in range(shop.times)]
-    ours, bare = [one for one, _ in pairs], [other for _, other in pairs]
+    ours, bare = [first for first, _ in pairs], [second for _, second in pairs]
     table.rate(SECTION, f"put_many, {count:,}", count, ours)
     table.rate(SECTION, f"bare executemany, {count:,}", count, bare)
     pair = rates(count, ours), rates(count, bare)
@@ -167,7 +169,7 @@ def _memory(
 def _portions(count: int, size: int) -> Iterator[list[Episode]]:
     # What a measurement held would be looked through by the collector of cycles, again and again.
     remaining = episodes(count)
-    while some := [Episode(**told) for told in islice(remaining, size)]:
+    while some := [Episode(**fields) for fields in islice(remaining, size)]:
         yield some
 
 

@@ -82,7 +82,7 @@ async def _measure(table: Table, shop: Workshop) -> None:
     ):
         reads = [_reads(world) for world in (small, middle, large)]
         for name in reads[0]:
-            took = [[await _took(one[name]) for one in reads] for _ in range(shop.times)]
+            took = [[await _took(by_name[name]) for by_name in reads] for _ in range(shop.times)]
             *fewer, many = zip(*took, strict=True)
             _line(table, f"{name}, of {shop.large:,}", many)
             _level(table, name, many, list(zip(sizes, fewer, strict=False)))
@@ -104,7 +104,7 @@ def _level(
     """Hold a read of many against the same read of few, where that returns as many rows."""
     for size, few in fewer:
         if few[0].rows > 0.9 * many[0].rows:
-            pairs = [one.share for one in many], [one.share for one in few]
+            pairs = [took.share for took in many], [took.share for took in few]
             table.ratio(SECTION, f"{name}, to that of {size:,}", pairs, at_most(LEVEL))
             return
 
@@ -135,7 +135,7 @@ def _let_talk(path: Path, spoken: int) -> None:
 def _row(number: int) -> tuple[object, ...]:
     agent = "seldom" if number % RARELY == 0 else "agent"
     scope = Scope(TALKER, f"talk-{number // 1_000}", agent)
-    told = Episode(
+    episode = Episode(
         id=f"talk-{number}",
         content=f"Something was said about thing {number}, and it was worth a sentence.",
         timestamp=START + timedelta(seconds=number),
@@ -145,7 +145,7 @@ def _row(number: int) -> tuple[object, ...]:
         session=scope.session,
         metadata={"subject": f"talk {number}", "predicate": "is", "object": f"t {number}"},
     )
-    return tuple(encode(told, scope, operation="put"))
+    return tuple(encode(episode, scope, operation="put"))
 
 
 def _reads(world: History) -> dict[str, Read]:

@@ -52,7 +52,7 @@ def measure(table: Table, shop: Workshop) -> None:
             return
         pairs = [_pair(shop, count, host) for _ in range(shop.times)]
         _measure_calls(table, shop, host)
-    ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
+    ours, theirs = [first for first, _ in pairs], [second for _, second in pairs]
     commands = [_command(shop, many) for _ in range(shop.times)]
     table.rate(SECTION, f"{count:,} episodes by Stargraph", count, theirs)
     table.rate(SECTION, f"{count:,} episodes", count, ours)
@@ -91,13 +91,13 @@ def _called(home: Home) -> Cost:
 
 def _pair(shop: Workshop, count: int, host: Stargraph) -> tuple[Cost, Cost]:
     """Consolidate the same episodes on either side, in processes that run already."""
-    one, other = (shop.home(shop.pending(count)) for _ in range(2))
-    _, ours = timed(lambda: one.call("fire", "all"))
-    host.ask("bootstrap", other.state)
-    log = str(other.folder / "deltas.log")
-    theirs = Cost(**host.ask("timed_consolidate", other.state, log=log))
-    assert _facts(one) == _facts(other) > 0
-    _remove(one, other)
+    our_home, their_home = (shop.home(shop.pending(count)) for _ in range(2))
+    _, ours = timed(lambda: our_home.call("fire", "all"))
+    host.ask("bootstrap", their_home.state)
+    log = str(their_home.folder / "deltas.log")
+    theirs = Cost(**host.ask("timed_consolidate", their_home.state, log=log))
+    assert _facts(our_home) == _facts(their_home) > 0
+    _remove(our_home, their_home)
     return ours, theirs
 
 

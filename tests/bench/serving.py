@@ -62,8 +62,8 @@ def _measure_puts(table: Table, shop: Workshop, count: int) -> None:
             seconds = [_put_to_fact(home, put, f"{name}-{number}") for number in range(count)]
         _add_puts(table, f"put by {name}", seconds, (50, 120))
     home = shop.home(shop.consolidated(shop.small), start="now")
-    told = _hosted(home, "puts", str(count))
-    _add_puts(table, "put in the daemon's process", told, (15, 120))
+    seconds = _hosted(home, "puts", str(count))
+    _add_puts(table, "put in the daemon's process", seconds, (15, 120))
 
 
 def _add_puts(table: Table, name: str, seconds: list[float], bounds: tuple[float, float]) -> None:
@@ -89,9 +89,9 @@ def _by_sql(home: Home) -> Iterator[Put]:
     with closing(sqlite3.connect(home.state / "memory.db", isolation_level=None)) as memory:
 
         def put(id: str) -> None:
-            one = triple(id, id, "is", "put")
-            scope = Scope(one.user, one.session, one.agent)
-            memory.execute(_INSERT, encode(one, scope, operation="put"))
+            episode = triple(id, id, "is", "put")
+            scope = Scope(episode.user, episode.session, episode.agent)
+            memory.execute(_INSERT, encode(episode, scope, operation="put"))
 
         yield put
 
@@ -102,8 +102,9 @@ def _by_library(home: Home) -> Iterator[Put]:
         memory = SQLiteMemoryStore(home.state / "memory.db")
 
         def put(id: str) -> None:
-            one = triple(id, id, "is", "put")
-            runner.run(memory.put(one, user=one.user, session=one.session, agent=one.agent))
+            episode = triple(id, id, "is", "put")
+            scope = {"user": episode.user, "session": episode.session, "agent": episode.agent}
+            runner.run(memory.put(episode, **scope))
 
         yield put
         runner.run(memory.close())
@@ -122,7 +123,7 @@ def _host(home: Home, sight: str, *words: str) -> list[str]:
 
 @contextmanager
 def _daemon(home: Home) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a daemon that is ready; it is told to stop, and must, at the end of the block."""
+    """Run a daemon that is ready; stop it at the end of the block, and check that it stops."""
     with subprocess.Popen(home.command("run")) as process:
         _wait_until(lambda: _answers(home))
         yield process
@@ -142,11 +143,11 @@ def _measure_gaps(table: Table, shop: Workshop) -> None:
     with subprocess.Popen(_host(home, "gaps"), stdout=subprocess.PIPE) as process:
         _wait_until(lambda: _read_upto(home) == shop.large)
         process.send_signal(signal.SIGTERM)
-        told = orjson.loads(process.communicate()[0])
+        gaps = orjson.loads(process.communicate()[0])
     name = f"{shop.large:,} episodes, longest gap"
-    table.add(Line(SECTION, name, "ms", [1e3 * told["longest"]]))
+    table.add(Line(SECTION, name, "ms", [1e3 * gaps["longest"]]))
     without = f"{name}, its own"
-    table.add(Line(SECTION, without, "ms", [1e3 * told["own"]], bound=at_most(30)))
+    table.add(Line(SECTION, without, "ms", [1e3 * gaps["own"]], bound=at_most(30)))
     shutil.rmtree(home.folder)
 
 
@@ -168,14 +169,14 @@ def _measure_ends(table: Table, shop: Workshop, share: float) -> None:
     """End passes in the middle of a batch, again and again; the worst of them counts."""
     home, trials = shop.home(shop.pending(shop.large)), TRIALS_EACH * shop.times
     took = [_stopped(home, PASS_SECONDS * share) for _ in range(trials)]
-    stops, processor = [1e3 * wall for wall, _ in took], [one for _, one in took]
+    stops, processor = [1e3 * wall for wall, _ in took], [computed for _, computed in took]
     table.add(Line(SECTION, "from SIGTERM to the end, in a pass", "ms", stops, processor))
     longest, computed = [max(stops)], [max(processor)]
     table.add(Line(SECTION, "the longest of these", "ms", longest, computed, at_most(100)))
     found = _hosted(home, "overdue", str(trials), str(PASS_SECONDS * share))
-    late = [1e3 * one for one in found]
-    table.add(Line(SECTION, "from a rule's timeout to its failure", "ms", late))
-    table.add(Line(SECTION, "the longest of these", "ms", [max(late)], bound=at_most(100)))
+    overdue = [1e3 * seconds for seconds in found]
+    table.add(Line(SECTION, "from a rule's timeout to its failure", "ms", overdue))
+    table.add(Line(SECTION, "the longest of these", "ms", [max(overdue)], bound=at_most(100)))
     shutil.rmtree(home.folder)
 
 

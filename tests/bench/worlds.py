@@ -22,7 +22,7 @@ REPEATED = 0.25
 
 
 def episodes(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """Yield episodes: ids at random, a quarter of the keys said before, of 1,000 users."""
+    """Yield episodes: ids at random, a quarter of the keys repeated, of 1,000 users."""
     chance = random.Random(seed)
     for number in range(count):
         again = chance.random() < REPEATED

@@ -95,7 +95,7 @@ class ControlTarget:
             self._runner.run(self._anew())
         self.check(self.answer(given))
         if self.answer(b'{"version":1,"operation":"fuzz.ping"}\n') != b'{"ok":true,"pong":1}\n':
-            raise Finding("nobody answers any more")
+            raise Finding("the daemon no longer answers")
 
     def answer(self, given: bytes) -> bytes:
         """Return all that comes back for an input."""
@@ -109,12 +109,12 @@ class ControlTarget:
         """
         if not answer.endswith(b"\n") or answer.count(b"\n") != 1:
             raise Finding(f"not one line: {answer[:200]!r}")
-        told = orjson.loads(answer)
-        if told.get("ok") is True:
+        document = orjson.loads(answer)
+        if document.get("ok") is True:
             return
-        if set(told) != {"ok", "error", "exit_code"} or told["exit_code"] not in _CODES:
-            raise Finding(f"no refusal: {told}")
-        if not told["error"]:
+        if set(document) != {"ok", "error", "exit_code"} or document["exit_code"] not in _CODES:
+            raise Finding(f"no refusal: {document}")
+        if not document["error"]:
             raise Finding("a refusal without a word")
 
     async def _exchange(self, given: bytes) -> bytes:

@@ -63,8 +63,8 @@ def _row(
     return (id, "/user/u/session/s/agent/a/", content, timestamp, metadata)
 
 
-def _json(**said: object) -> bytes:
-    return orjson.dumps(said)
+def _json(**fields: object) -> bytes:
+    return orjson.dumps(fields)
 
 
 # The first and the last are never asked for.
@@ -117,7 +117,7 @@ class FilterTarget:
 
     def seeds(self) -> Iterator[bytes]:
         families = (*fragments.REFUSED.values(), *fragments.NOT_COMPILED.values())
-        for fragment in (one for family in families for one in family):
+        for fragment in (member for family in families for member in family):
             yield fragment.encode(errors="surrogateescape" if _is_escaped(fragment) else "replace")
         for legitimate in fragments.LEGITIMATE:
             yield legitimate.fragment.encode()
@@ -141,7 +141,7 @@ class FilterTarget:
         self._check_that_it_is_one_expression(fragment)
 
     def judge(self, fragment: str) -> Verdict:
-        """Judge the rows that are asked for, and see to all promises but one.
+        """Run a filter on the requested rows, and check all promises but one.
 
         Raises:
             FilterError: It may not run, or not for so long.
@@ -156,15 +156,15 @@ class FilterTarget:
         with _watched() as granted:
             began = time.thread_time()
             try:
-                verdict = Filter("fuzz", fragment, seconds=SECONDS, steps=self._steps).select(
+                selection = Filter("fuzz", fragment, seconds=SECONDS, steps=self._steps).select(
                     self._connection, sorted(_ASKED)
                 )
             finally:
                 took = time.thread_time() - began
                 self._check(granted, took)
-        if not verdict.matched | verdict.failed.keys() <= _ASKED:
-            raise Finding(f"rows that were not asked for: {verdict}")
-        return verdict
+        if not selection.matched | selection.failed.keys() <= _ASKED:
+            raise Finding(f"rows that were not asked for: {selection}")
+        return selection
 
     def _check(self, granted: list[tuple[object, ...]], took: float) -> None:
         if granted:
@@ -176,15 +176,15 @@ class FilterTarget:
 
     def _check_that_it_is_one_expression(self, fragment: str) -> None:
         try:
-            verdict = self.judge(f"({fragment}\n) AND 0")
+            selection = self.judge(f"({fragment}\n) AND 0")
         except FilterError:
             return  # one parenthesis or some bytes too many, and too slow this time
-        if verdict.matched:
+        if selection.matched:
             raise Finding("it is more than one expression")
 
 
 def _is_escaped(fragment: str) -> bool:
-    return all(not "\ud800" <= one <= "\udc7f" for one in fragment)
+    return all(not "\ud800" <= character <= "\udc7f" for character in fragment)
 
 
 def _furnish(path: Path, rows: Iterable[tuple[object, ...]]) -> None:

@@ -90,7 +90,7 @@ class RuleTarget:
                 or not mistake.problem.isprintable()
                 or not 0 <= mistake.line <= lines
             ):
-                raise Finding(f"a mistake that nobody can find or read: {mistake}")
+                raise Finding(f"a mistake without a line or a readable message: {mistake}")
 
     def _check_rules(self, given: bytes, found: RuleSet) -> None:
         """See that what was loaded is what a plain reader of YAML finds there."""

@@ -25,7 +25,7 @@ class Target(Protocol):
         ...
 
     def run_once(self, given: bytes) -> None:
-        """Do with an input whatever is done with it.
+        """Use an input as the daemon would use it.
 
         Raises:
             Finding: A promise is broken. Any other exception is a finding too.

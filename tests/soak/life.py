@@ -1,4 +1,4 @@
-"""The life that a soak leads: writers, rules, reloads, hands, kills, clock steps, all at once."""
+"""Run a soak: writers, rules, reloads, manual edits, kills and clock steps at the same time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Soak:
         self._clock = folder / "clock"
         self._daemons = ExitStack()
         self._daemon: Daemon | None = None
-        self._hand = 0
+        self._edits = 0
         self._due: dict[str, float] = {}
 
     def home_in(self, folder: Path) -> Home:
@@ -157,7 +157,7 @@ class Soak:
     # what people do
 
     def write_rules(self) -> None:
-        """Write other rules: what can be told of the end stays the same, or is known."""
+        """Write other rules; the facts at the end stay predictable."""
         self.expected.filter = self._chance.choice(list(TAGS))
         self.expected.multi = {MULTI} if self._chance.random() < 0.5 else set()
         when_filter, _ = TAGS[self.expected.filter]
@@ -196,9 +196,9 @@ class Soak:
 
     def say(self) -> None:
         """Pin a fact, and take it out again one time in three."""
-        self._hand += 1
-        id, value = f"hand-{self._hand}", str(self._hand)
-        words = ("--user", "hands", "--agent", "rag", "--subject", id, "--predicate", "is")
+        self._edits += 1
+        id, value = f"edit-{self._edits}", str(self._edits)
+        words = ("--user", "people", "--agent", "rag", "--subject", id, "--predicate", "is")
         pinned = self.command("pin", "--id", id, *words, "--object", value, "--reason", "soak")
         self.expected.pinned[id] = orjson.loads(value)
         if not pinned:
@@ -218,16 +218,16 @@ class Soak:
 
     def forget(self) -> None:
         """Erase a user; not one of whom nothing was put yet."""
-        user = f"gone{len(self.expected.forgotten)}"
+        user = f"gone{len(self.expected.erased)}"
         words = ("forget", "--user", user, "--yes")
         if self.home.call(*words, check=False).returncode == NothingKeptError.exit_code:
             return
-        self.expected.forgotten.add(user)
-        self.until(lambda: self.command(*words), f"{user} is forgotten")
+        self.expected.erased.add(user)
+        self.until(lambda: self.command(*words), f"{user} is erased")
 
     def command(self, *words: str) -> bool:
         """Run a command; say whether it was done. A daemon that is killed leaves it in doubt."""
-        self.figures.hands += 1
+        self.figures.manual_edits += 1
         return self.home.call(*words, check=False).returncode == 0
 
     # checks
@@ -244,26 +244,30 @@ class Soak:
         self.daemon.process.send_signal(signal.SIGHUP)
         self.until(lambda: self.command("fire", "all", "tagged"), "the rules fire")
         self.until(lambda: self.pending() == 0, "nothing is pending")
-        said = journals(self.folder)
-        kept = [eid for eid, one in said.items() if one["user"] not in self.expected.forgotten]
-        check_met(self.home, kept)
+        written = journals(self.folder)
+        eids = [
+            eid for eid, episode in written.items() if episode["user"] not in self.expected.erased
+        ]
+        check_met(self.home, eids)
         for rule in ("all", "tagged"):
             self.until(lambda rule=rule: self.command("backfill", rule), f"{rule} is filled")  # type: ignore[misc]
         self.check()
         assert self.daemon.stop() == 0
         self._daemons.pop_all().close()
         check_once_each(self.home.state / "facts.db")
-        check_rows(self.home, said, self.expected.forgotten)
-        self.figures.facts = check_facts(self.home, said, self.expected)
-        self.figures.episodes = len(said)
+        check_rows(self.home, written, self.expected.erased)
+        self.figures.facts = check_facts(self.home, written, self.expected)
+        self.figures.episodes = len(written)
         printed = orjson.loads(self.home.call("audit", "verify", "--json").stdout)
         self.figures.rows = printed["rows"]
         self.figures.firings = count_firings(self.home.state / "facts.db")
 
     def pending(self) -> int:
         """Return how much the rules have not read."""
-        told = orjson.loads(self.home.call("status", "--json").stdout)
-        return sum(rule["pending"] for rule in told["rules"] if not rule["id"].startswith("guest"))
+        status = orjson.loads(self.home.call("status", "--json").stdout)
+        return sum(
+            rule["pending"] for rule in status["rules"] if not rule["id"].startswith("guest")
+        )
 
     def until(self, true: Callable[[], bool], what: str) -> None:
         """Try again and again.

@@ -38,7 +38,7 @@ ManualAssertion = dict[str, Any]
 class Pen(Protocol):
     """How a writer writes."""
 
-    async def write(self, told: Episode) -> None:
+    async def write(self, episode: Episode) -> None:
         """Return when an episode is committed."""
         ...
 
@@ -77,11 +77,12 @@ def _saying(name: str, number: int, chance: random.Random) -> ManualAssertion:
     }
 
 
-def episode_of(said: ManualAssertion) -> Episode:
-    """Return what is said as an episode."""
+def episode_of(fields: ManualAssertion) -> Episode:
+    """Return the fields as an episode."""
     return Episode(
-        id=said["id"], content="text", timestamp=instant(said["at"]), agent=said["agent"],
-        source_node=f"tag {said['tag']}", user=said["user"], session="s", metadata=said["metadata"],
+        id=fields["id"], content="text", timestamp=instant(fields["at"]), agent=fields["agent"],
+        source_node=f"tag {fields['tag']}", user=fields["user"], session="s",
+        metadata=fields["metadata"],
     )  # fmt: skip
 
 
@@ -91,8 +92,10 @@ class PublicPen:
     def __init__(self, memory: SQLiteMemoryStore) -> None:
         self._memory = memory
 
-    async def write(self, told: Episode) -> None:
-        await self._memory.put(told, user=told.user, session=told.session, agent=told.agent)
+    async def write(self, episode: Episode) -> None:
+        await self._memory.put(
+            episode, user=episode.user, session=episode.session, agent=episode.agent
+        )
 
 
 class ForeignPen:
@@ -101,8 +104,8 @@ class ForeignPen:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    async def write(self, told: Episode) -> None:
-        row = encode(told, Scope(told.user, told.session, told.agent), operation="put")
+    async def write(self, episode: Episode) -> None:
+        row = encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
         with self._connection:
             self._connection.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)", row)
 
@@ -118,16 +121,16 @@ async def pen(path: Path, how: str) -> AsyncIterator[Pen]:
 
 
 async def write(name: str, folder: Path, how: str) -> None:
-    """Write until told to stop."""
+    """Write until the file ``stop`` appears."""
     chance = random.Random(name)
     async with pen(folder / "state" / "memory.db", how) as writer:
         with (folder / f"{name}.journal").open("ab") as journal:
-            for said in sayings(name, chance):
+            for fields in sayings(name, chance):
                 if (folder / "stop").exists():
                     return
                 try:
-                    await writer.write(episode_of(said))
-                    journal.write(orjson.dumps(said) + b"\n")
+                    await writer.write(episode_of(fields))
+                    journal.write(orjson.dumps(fields) + b"\n")
                     journal.flush()
                 except ForgottenError:
                     pass
