@@ -38,7 +38,7 @@ class Variant(Home):
 
 
 class Disk:
-    """A small disk of its own, in a mount namespace that nobody else sees.
+    """A small disk of its own, in a mount namespace that no other process sees.
 
     Attributes:
         within: The words that run a command where the disk is.
@@ -88,8 +88,8 @@ def no_disks() -> str:
         return "only root can mount a small disk"
     if missing := [tool for tool in ("unshare", "nsenter", "mount") if shutil.which(tool) is None]:
         return f"not here: {', '.join(missing)}"
-    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True)  # noqa: S607
-    return tried.stderr.decode().strip() if tried.returncode else ""
+    attempt = subprocess.run(["unshare", "--mount", "true"], capture_output=True)  # noqa: S607
+    return attempt.stderr.decode().strip() if attempt.returncode else ""
 
 
 def episodes(first: int, count: int) -> list[Episode]:
@@ -97,10 +97,10 @@ def episodes(first: int, count: int) -> list[Episode]:
     return [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(first, first + count)]
 
 
-def put(home: Home, told: Sequence[Episode]) -> None:
+def put(home: Home, given: Sequence[Episode]) -> None:
     """Put episodes as another program does, in this process."""
     file = home.folder / "put.jsonl"
-    file.write_text("".join(line.model_dump_json() + "\n" for line in told))
+    file.write_text("".join(line.model_dump_json() + "\n" for line in given))
     home.call("import", file)
 
 
@@ -111,7 +111,7 @@ def wait_until_stopped(daemon: Daemon) -> None:
 
 @contextmanager
 def stopped(daemon: Daemon) -> Iterator[None]:
-    """Let a daemon stand still while the block runs."""
+    """Stop a daemon by SIGSTOP while the block runs."""
     daemon.process.send_signal(signal.SIGSTOP)
     wait_until_stopped(daemon)
     yield
@@ -125,12 +125,12 @@ def content_of(path: Path) -> list[str]:
 
 
 def met_more_than_once(path: Path) -> list[tuple[str, int]]:
-    """Return the versions of episodes that more than one row of the ledger says were met."""
+    """Return the versions of episodes that more than one row of the ledger gives as evaluated."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             "SELECT fact_id, version FROM slumberd_ledger WHERE what <> 0"
         ).fetchall()
-    return [met for met, times in Counter(rows).items() if times > 1]
+    return [version for version, times in Counter(rows).items() if times > 1]
 
 
 def check_consolidated_once(home: Home, ids: Sequence[str]) -> None:
@@ -148,7 +148,7 @@ def backup(source: Path, target: Path) -> None:
 
 @contextmanager
 def ordinary_user() -> Iterator[None]:
-    """Be one for a while: nothing is forbidden to root."""
+    """Run the block as an ordinary user, because root may do everything."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65_534)

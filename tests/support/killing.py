@@ -25,7 +25,7 @@ from tests.support.lives import (
     MEANWHILE,
     State,
     last_firing_in,
-    met_in,
+    lowest_watermark_in,
     newest_in,
     unlogged,
 )
@@ -51,11 +51,11 @@ class Scenario:
 
     Attributes:
         words: The command.
-        fired: Episodes that are put, and that the rules have met.
+        fired: Episodes that are put, and that the rules have evaluated.
         put: Episodes that are put then.
         then: A further command, before the one that is killed.
-        serves: Whether it goes on until it is told to stop.
-        alone: Whether nobody writes meanwhile, but afterwards; for what is to be met in order.
+        serves: Whether it runs until it gets SIGTERM.
+        alone: Whether the episodes of the other writer are put afterwards; keeps their order.
         repeats: Whether the command is given again even where it had done its work.
         recounts: Whether it then counts again what it had read.
         erased: What no database may hold afterwards.
@@ -104,7 +104,7 @@ class Killing:
 
     Attributes:
         points: The boundaries that it passes, in order.
-        wanted: What it comes to when nobody kills it.
+        wanted: The state at the end when nothing kills the command.
 
     Args:
         folder: Empty.
@@ -180,10 +180,10 @@ class Killing:
         return code
 
     def _stop_when_done(self, child: ForkServerProcess, *, writing: bool) -> None:
-        """Tell a daemon to stop once its rules have met all there is, and all that is to come."""
+        """Stop a daemon once its rules have evaluated all episodes, also those of the writer."""
         last = newest_in(self._base / "memory.db") + len(self._scenario.meanwhile) * writing
         ends_at = monotonic() + PATIENCE_SECONDS
-        while child.is_alive() and met_in(self._facts, len(RULES)) < last:
+        while child.is_alive() and lowest_watermark_in(self._facts, len(RULES)) < last:
             assert monotonic() < ends_at, "waited in vain"
             child.join(0.02)
         child.terminate()
@@ -208,7 +208,7 @@ class Killing:
         self._complete()
 
     def _complete(self) -> None:
-        """Put what was not put meanwhile, and let the rules meet all."""
+        """Put what was not put meanwhile, and fire all rules to the end."""
         if self._scenario.alone:
             asyncio.run(_put(self._memory, self._scenario.meanwhile))
         self._home.call(*FIRE)

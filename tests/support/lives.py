@@ -57,15 +57,15 @@ MEANWHILE = [
     triple("g3", "carol", "likes", "olives", timestamp=at(33), user="carol"),
     triple("g4", "alice", "owns", "nothing", timestamp=at(34), metadata=says("delete")),
 ]
-"""What a writer puts while the command runs and dies."""
+"""What a writer puts while the command runs and is killed."""
 
 EDIT = triple("e1", "alice", "lives_in", "Sintra", timestamp=at(1))
-"""What it puts then of what was met before."""
+"""An edit of an episode that was evaluated before."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a state directory came to, without the instants at which it did.
+    """The state of a state directory, without the instants of the firings.
 
     Attributes:
         facts: Every column of each, by id.
@@ -114,7 +114,7 @@ def _accounts(connection: sqlite3.Connection) -> dict[str, int]:
     """Return how many versions each rule has read, in all channels."""
     found: Counter[str] = Counter()
     for rule, counts in connection.execute("SELECT rule, counts FROM slumberd_firings"):
-        found[rule] += sum(one["read"] for one in orjson.loads(counts).values())
+        found[rule] += sum(channel["read"] for channel in orjson.loads(counts).values())
     return dict(found)
 
 
@@ -139,8 +139,8 @@ def newest_in(memory: Path) -> int:
         return found
 
 
-def met_in(facts: Path, rules: int) -> int:
-    """Return how far each of so many rules has read; nothing while one has not begun."""
+def lowest_watermark_in(facts: Path, rules: int) -> int:
+    """Return up to where all of so many rules have read; 0 when a rule has not begun."""
     with suppress(sqlite3.OperationalError), closing(_reading(facts)) as connection:
         count, least = connection.execute(_LEAST).fetchone()
         return int(least) if count == rules else 0

@@ -29,7 +29,7 @@ class _File(apsw.VFSFile):
     """A file of which everything is remembered."""
 
     def __init__(self, disk: Disk, path: str | apsw.URIFilename | None, flags: list[int]) -> None:
-        assert path is not None, "no temporary file is asked for"
+        assert path is not None, "SQLite opens no temporary file here"
         name = path if isinstance(path, str) else path.filename()
         super().__init__("", path, flags)
         self._disk = disk
@@ -149,5 +149,5 @@ def remember(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
 
     patch.setattr(database, "connect", connect)
     patch.setattr(os, "fsync", partial(_fsync, disk))
-    patch.setattr(disk, "vfs", vfs, raising=False)  # it lives as long as it may be asked
+    patch.setattr(disk, "vfs", vfs, raising=False)  # SQLite may call it as long as the disk exists
     return disk

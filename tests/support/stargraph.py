@@ -44,23 +44,23 @@ def interpreter() -> str:
     home = Path.home()
     found = [shutil.which(f"python{PYTHON}"), *home.glob(f".pyenv/versions/{PYTHON}.*/bin/python")]
     found += [*home.glob(f".local/share/uv/python/cpython-{PYTHON}.*/bin/python{PYTHON}")]
-    # A version manager's stand-in may be on PATH and yet not run, so each is asked.
-    usable = [str(one) for one in found if one and _runs(str(one))]
+    # A version manager's stand-in may be on PATH and yet not run, so each is run.
+    usable = [str(path) for path in found if path and _runs(str(path))]
     if not usable:
         raise NoStargraphError(f"no python{PYTHON} here")
     return usable[0]
 
 
 def _runs(python: str) -> bool:
-    asked = [python, "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    command = [python, "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() == PYTHON
 
 
 def environment() -> Path:
     """Return the Python of an environment with Stargraph.
 
-    It is kept beside other temporary files, and built by whoever comes first.
+    The environment is a directory of temporary files; the first test that needs it builds it.
 
     Raises:
         NoStargraphError: It cannot be installed.
@@ -170,10 +170,10 @@ def _make(python: str, venv: Path) -> None:
 
 
 def _install(venv: Path, *what: str) -> None:
-    asked = [str(venv / "bin/python"), "-m", "pip", "install", "-q", *what]
+    command = [str(venv / "bin/python"), "-m", "pip", "install", "-q", *what]
     try:
         done = subprocess.run(
-            asked, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
         )
     except subprocess.TimeoutExpired as error:
         raise NoStargraphError(f"it cannot be installed: {error}") from error
@@ -201,9 +201,9 @@ class Stargraph:
 
     def answer(self) -> Any:
         assert self._process.stdout
-        told = json.loads(self._process.stdout.readline())
-        assert "error" not in told, told["error"]
-        return told["answer"]
+        response = json.loads(self._process.stdout.readline())
+        assert "error" not in response, response["error"]
+        return response["answer"]
 
 
 @contextmanager

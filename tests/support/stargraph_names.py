@@ -1,7 +1,7 @@
 """A plugin of pytest that puts our classes under Stargraph's names, for Stargraph's own tests.
 
 It runs in an environment of its own, by `tests.stargraph_tests`. It changes names of modules and
-no code: a test that it lets run meets our class where it asks for Stargraph's.
+no code: a test that asks for Stargraph's class gets our class.
 """
 
 from __future__ import annotations

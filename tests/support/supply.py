@@ -61,7 +61,7 @@ def missing(bill: dict[str, Any], wanted: dict[str, str]) -> list[str]:
 
 
 def verdict(report: str, error: str) -> tuple[int, str]:
-    """Return an exit code, and in words what an audit found; nobody asked is nothing found.
+    """Return an exit code, and in words what an audit found; no audit is no finding.
 
     Args:
         report: What pip-audit prints as JSON; nothing when it could not.
@@ -71,21 +71,25 @@ def verdict(report: str, error: str) -> tuple[int, str]:
         found = json.loads(report)["dependencies"]
     except (ValueError, KeyError):
         return 0, f"skipped: the database cannot be asked: {(error.splitlines() or ['?'])[-1]}"
-    known = [f"{one['name']} {v['id']}" for one in found for v in one.get("vulns", ())]
+    known = [
+        f"{package['name']} {vulnerability['id']}"
+        for package in found
+        for vulnerability in package.get("vulns", ())
+    ]
     if known:
         return 1, f"known vulnerabilities: {', '.join(known)}"
-    if unasked := [one["name"] for one in found if "skip_reason" in one]:
-        return 0, f"skipped: the database here knows nothing of {', '.join(unasked)}"
+    if unchecked := [package["name"] for package in found if "skip_reason" in package]:
+        return 0, f"skipped: the database here knows nothing of {', '.join(unchecked)}"
     return 0, f"no known vulnerability in {len(found)} packages"
 
 
 def audit(program: str) -> int:
     """Hold what is pinned to run against the database of vulnerabilities; return an exit code."""
     lock = str(LOCKS / "run.txt")
-    asked = [program, "--require-hashes", "--disable-pip", "-f", "json", "-r", lock]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=300)
-    code, told = verdict(done.stdout, done.stderr)
-    print(told)
+    command = [program, "--require-hashes", "--disable-pip", "-f", "json", "-r", lock]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    code, summary = verdict(done.stdout, done.stderr)
+    print(summary)
     return code
 
 
