@@ -1,6 +1,6 @@
-"""The sandbox of ``when_filter``, given any text: it refuses, or does what a filter may.
+"""Fuzz the sandbox of ``when_filter``: it refuses a text, or runs it as an allowed filter.
 
-The oracle takes nothing over from the sandbox: what a filter may touch is listed here again.
+The oracle has its own list of what a filter may use, and imports nothing of it from the sandbox.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OVERRUN = 0.1
 
 _TRIES = 3
 _SPELLED = b"\0"
-"""How an input begins that is no text, but choices of a grammar."""
+"""The first byte of an input that is not text, but choices of a grammar."""
 
-_ASKED = frozenset({2, 3, 4, 5, 6, 7})
+_REQUESTED = frozenset({2, 3, 4, 5, 6, 7})
 _VIEWS = frozenset({"slumberd_filter_by_scope", "slumberd_filter_by_content"})
 _OUR_TABLES = frozenset({"episodes", "slumberd_batch", *_VIEWS})
 _COLUMNS = frozenset({
@@ -67,7 +67,7 @@ def _json(**fields: object) -> bytes:
     return orjson.dumps(fields)
 
 
-# The first and the last are never asked for.
+# The first row and the last row are never requested.
 ROWS: tuple[tuple[object, ...], ...] = (
     _row("theirs", _json(content="a secret", user="x"), _json(subject="a secret")),
     _row("e2", _json(content="tea", user="u"), _json(subject="u", object=1, confidence=0.4)),
@@ -85,7 +85,7 @@ class SlowFinding(Finding):
 
 
 class FilterTarget:
-    """Judges rows of a real file by each fragment, and watches all that happens.
+    """Runs each fragment on rows of a real file, and watches what SQLite is allowed to do.
 
     Args:
         rows: What the file holds, from rowid 1.
@@ -104,7 +104,7 @@ class FilterTarget:
         self._overrun = overrun
         self._folder = TemporaryDirectory(prefix="slumberd-fuzz-")
         self._path = Path(self._folder.name) / "memory.db"
-        _furnish(self._path, rows)
+        _fill(self._path, rows)
         self._before = self._path.read_bytes()
         self._connection = sqlite3.connect(
             f"file:{self._path}?mode=ro", uri=True, isolation_level=None
@@ -144,7 +144,7 @@ class FilterTarget:
         """Run a filter on the requested rows, and check all promises but one.
 
         Raises:
-            FilterError: It may not run, or not for so long.
+            FilterError: The sandbox refuses the filter, or stops it.
             Finding: A promise is broken.
         """
         for _ in range(_TRIES - 1):
@@ -157,13 +157,13 @@ class FilterTarget:
             began = time.thread_time()
             try:
                 selection = Filter("fuzz", fragment, seconds=SECONDS, steps=self._steps).select(
-                    self._connection, sorted(_ASKED)
+                    self._connection, sorted(_REQUESTED)
                 )
             finally:
                 took = time.thread_time() - began
                 self._check(granted, took)
-        if not selection.matched | selection.failed.keys() <= _ASKED:
-            raise Finding(f"rows that were not asked for: {selection}")
+        if not selection.matched | selection.failed.keys() <= _REQUESTED:
+            raise Finding(f"rows that were not requested: {selection}")
         return selection
 
     def _check(self, granted: list[tuple[object, ...]], took: float) -> None:
@@ -187,7 +187,7 @@ def _is_escaped(fragment: str) -> bool:
     return all(not "\ud800" <= character <= "\udc7f" for character in fragment)
 
 
-def _furnish(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
+def _fill(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(_EPISODES["create_table"])
     connection.executemany(_EPISODES["insert"], rows)
@@ -198,7 +198,7 @@ def _furnish(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
 
 @contextmanager
 def _watched() -> Iterator[list[tuple[object, ...]]]:
-    """Note what the authorizer lets pass, and should not."""
+    """Record what the authorizer wrongly allows."""
     authorize = filter_sandbox._authorize
     granted: list[tuple[object, ...]] = []
 
@@ -206,7 +206,7 @@ def _watched() -> Iterator[list[tuple[object, ...]]]:
         action: int, first: str | None, second: str | None, _: str | None, within: str | None
     ) -> int:
         answer = authorize(action, first, second, _, within)
-        if answer == sqlite3.SQLITE_OK and not _may(action, first, second, within):
+        if answer == sqlite3.SQLITE_OK and not _is_allowed(action, first, second, within):
             granted.append((action, first, second, within))
         return answer
 
@@ -217,7 +217,7 @@ def _watched() -> Iterator[list[tuple[object, ...]]]:
         filter_sandbox._authorize = authorize
 
 
-def _may(action: int, first: str | None, second: str | None, within: str | None) -> bool:
+def _is_allowed(action: int, first: str | None, second: str | None, within: str | None) -> bool:
     if action == sqlite3.SQLITE_SELECT:
         return True
     if action == sqlite3.SQLITE_FUNCTION:

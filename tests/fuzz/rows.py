@@ -1,4 +1,4 @@
-"""The decoder of rows that anybody wrote: an episode that can be kept whole, or a reason."""
+"""Fuzz the decoder of foreign rows: it returns an unchanged episode, or a reason."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def spelled(types: bytes, *columns: bytes) -> bytes:
 
 
 class RowTarget:
-    """Decodes rows, and does with them what a firing does."""
+    """Decodes rows, and evaluates them as a firing does."""
 
     def close(self) -> None:
         """Hold nothing."""
@@ -111,7 +111,7 @@ class RowTarget:
         found.id.encode()
 
     def _check_kept(self, found: EpisodeVersion, row: tuple[Any, ...]) -> None:
-        """See that an episode can be put again, and is the same, by another reader's reading."""
+        """Check that an episode can be put again unchanged, and that Python reads the same."""
         episode = episode_of(found)
         try:
             again = encode(

@@ -19,7 +19,7 @@ def main() -> None:
     """Soak as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("seconds", type=float)
-    parser.add_argument("--seed", type=int, default=1, help="of all chance")
+    parser.add_argument("--seed", type=int, default=1, help="of all random choices")
     parser.add_argument("--keep", type=Path, help="a directory for all of its files")
     options = parser.parse_args()
     if libfaketime() is None:

@@ -1,4 +1,4 @@
-"""What must hold of a soak: while it runs, and of what is left at its end."""
+"""The checks of a soak: while it runs, and at its end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Unsound(Exception):  # noqa: N818 # a proof of one, not an error of ours
 
 @dataclass
 class Figures:
-    """What a soak came to."""
+    """The figures of a soak."""
 
     episodes: int = 0
     firings: int = 0
@@ -47,7 +47,7 @@ class Figures:
 
 @dataclass
 class Expected:
-    """What is known of the end, beside the journals.
+    """What the facts at the end depend on, in addition to the journals.
 
     Attributes:
         pinned: The objects that people pinned and did not unpin, by fact id.

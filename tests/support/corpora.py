@@ -1,4 +1,4 @@
-"""Real streams with a gold standard; without their files, tests are skipped."""
+"""Real streams with a gold standard; without their files, their tests are skipped."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def differences(found: dict[Slot, str], wanted: dict[Slot, list[str]]) -> list[s
 
 
 def as_of(name: str) -> Iterator[tuple[str, dict[tuple[str, str], dict[Slot, list[str]]]]]:
-    """Yield each instant with what held then, by (user, agent); only complete rows."""
+    """Yield each instant with the facts that were current then, by (user, agent)."""
     by_instant: dict[str, dict[tuple[str, str], dict[Slot, list[str]]]] = defaultdict(dict)
     for row in lines(name, "asof"):
         assert row["complete"]

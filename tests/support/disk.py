@@ -44,7 +44,7 @@ class Sync:
 
 @dataclass(frozen=True)
 class Entry:
-    """Another file under a name; none when it is deleted."""
+    """A name refers to another file, or to none when it is deleted."""
 
     name: str
     file: int | None
@@ -74,7 +74,7 @@ class Disk:
     _files: int = 0
 
     def open(self, name: str) -> int:
-        """Return the number of the file of that name, made if there is none."""
+        """Return the number of the file of that name; create it when there is none."""
         if name not in self._names:
             self._files += 1
             self._names[name] = self._files
@@ -82,7 +82,7 @@ class Disk:
         return self._names[name]
 
     def hold(self, files: Mapping[str, bytes]) -> None:
-        """Begin with files that are there."""
+        """Start with these files."""
         for name, content in files.items():
             file = self.open(name)
             self.steps += [Write(file, 0, content), Sync(file)]

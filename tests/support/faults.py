@@ -41,7 +41,7 @@ class Disk:
     """A small disk of its own, in a mount namespace that no other process sees.
 
     Attributes:
-        within: The words that run a command where the disk is.
+        within: The words that run a command in the namespace of the disk.
         seen: The disk, as this process sees it; no place for SQLite, which resolves the path.
     """
 
@@ -63,27 +63,27 @@ class Disk:
         self._holder.communicate()
 
     def fill(self) -> None:
-        """Leave no byte of room."""
+        """Fill the disk completely."""
         with (self.seen / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
             while True:
                 ballast.write(bytes(4096))
 
     def make_room(self) -> None:
-        """Undo `fill`."""
+        """Free the space that `fill` took."""
         (self.seen / "ballast").unlink()
 
     def mount_again(self, options: str) -> None:
-        """Change how it is mounted, as ``ro``."""
+        """Change the options of the mount, for example to ``ro``."""
         words = ["mount", "-o", f"remount,{options}", str(self._point)]
         subprocess.run([*self.within, *words], check=True)
 
     def copy_out(self) -> None:
-        """Copy what is on it to where it is mounted, for commands that do not see it."""
+        """Copy the files of the disk to the mount point, for commands outside of the namespace."""
         shutil.copytree(self.seen, self._point, dirs_exist_ok=True)
 
 
 def no_disks() -> str:
-    """Return why there can be no `Disk` here; nothing when there can."""
+    """Return why `Disk` does not work on this machine; empty when it works."""
     if os.geteuid() != 0:
         return "only root can mount a small disk"
     if missing := [tool for tool in ("unshare", "nsenter", "mount") if shutil.which(tool) is None]:
@@ -93,7 +93,7 @@ def no_disks() -> str:
 
 
 def episodes(first: int, count: int) -> list[Episode]:
-    """Return episodes that each say a triple of their own: ``e3`` says that ``s3 is 3``."""
+    """Return episodes with different triples: ``e3`` asserts that ``s3 is 3``."""
     return [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(first, first + count)]
 
 
@@ -119,7 +119,7 @@ def stopped(daemon: Daemon) -> Iterator[None]:
 
 
 def content_of(path: Path) -> list[str]:
-    """Return all that a database says, row by row, wherever it is written."""
+    """Return the content of a database as SQL statements."""
     with closing(sqlite3.connect(path)) as connection:
         return [*connection.iterdump()]
 
@@ -134,7 +134,7 @@ def met_more_than_once(path: Path) -> list[tuple[str, int]]:
 
 
 def check_consolidated_once(home: Home, ids: Sequence[str]) -> None:
-    """Make sure that every episode is a fact, by one row of a ledger that verifies."""
+    """Check that every episode is a fact of one ledger row, and that the ledger verifies."""
     assert sorted(fact["id"] for fact in home.facts()) == sorted(ids)
     assert met_more_than_once(home.state / "facts.db") == []
     home.call("audit", "verify")

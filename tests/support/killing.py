@@ -50,14 +50,14 @@ class Scenario:
     """A command that is killed, and what was done before it.
 
     Attributes:
-        words: The command.
+        words: The command with its arguments.
         fired: Episodes that are put, and that the rules have evaluated.
         put: Episodes that are put then.
         then: A further command, before the one that is killed.
         serves: Whether it runs until it gets SIGTERM.
         alone: Whether the episodes of the other writer are put afterwards; keeps their order.
-        repeats: Whether the command is given again even where it had done its work.
-        recounts: Whether it then counts again what it had read.
+        repeats: Whether the command runs again even when its work was committed.
+        recounts: Whether the second run counts the same reads again.
         erased: What no database may hold afterwards.
     """
 
@@ -80,7 +80,7 @@ class Scenario:
 FIRE = ("fire", "--all")
 FORGET = ("forget", "--user", "bob", "--yes")
 MANUAL = ("--user", "alice", "--agent", "rag", "--reason", "because")
-SAID = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "a fan")
+TRIPLE = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "a fan")
 
 SCENARIOS = {
     "the first firing": Scenario(FIRE, put=FIRST),
@@ -90,7 +90,7 @@ SCENARIOS = {
     "the first import": Scenario(("import", "episodes.jsonl"), alone=True),
     "a later import": Scenario(("import", "episodes.jsonl"), LATER, alone=True),
     "an undoing": Scenario(("undo", "all@1"), FIRST, LATER, repeats=False),
-    "a pin": Scenario(("pin", *MANUAL, *SAID), FIRST, LATER, repeats=False),
+    "a pin": Scenario(("pin", *MANUAL, *TRIPLE), FIRST, LATER, repeats=False),
     "an unpin": Scenario(("unpin", "e2", "--reason", "because"), FIRST, LATER, repeats=False),
     "a backfill": Scenario(
         ("backfill", "all"), [*FIRST, *LATER], then=("undo", "all@1"), alone=True, recounts=True
@@ -100,7 +100,7 @@ SCENARIOS = {
 
 
 class Killing:
-    """A command in a state directory, to be killed at any of its boundaries.
+    """A command in a state directory; a test kills it at any of its boundaries.
 
     Attributes:
         points: The boundaries that it passes, in order.
@@ -108,7 +108,7 @@ class Killing:
 
     Args:
         folder: Empty.
-        scenario: The command, and what was before.
+        scenario: The command, and the state before it.
         plant: Breaks slumberd while the command runs.
     """
 

@@ -51,7 +51,7 @@ class Matcher:
 
     @property
     def values(self) -> list[str]:
-        """The words that it lets through, where it lists them."""
+        """The values that the matcher lists; empty when it does not list them."""
         if self.op == "=":
             return [str(self.value)]
         return str(self.value).replace("[.]", ".").split("|") if self.op == "=~" else []
@@ -59,7 +59,7 @@ class Matcher:
 
 @dataclass(frozen=True)
 class Json:
-    """``| json``: of the paths that are named, or all but lists."""
+    """``| json``: extracts the given paths, or everything except lists."""
 
     paths: Mapping[str, str]
 
@@ -80,7 +80,7 @@ class Json:
 
 @dataclass(frozen=True)
 class Log:
-    """A stream selector, and what is done with its lines."""
+    """A stream selector, and the stages that its lines pass."""
 
     stream: Sequence[Matcher]
     stages: Sequence[Json | Matcher] = ()
@@ -108,7 +108,7 @@ class Expr:
         raise NotImplementedError
 
     def parts(self) -> Iterator[Expr]:
-        """Yield it, and all that it is made of."""
+        """Yield this expression and its parts."""
         yield self
 
     def logs(self) -> list[Log]:
@@ -118,7 +118,7 @@ class Expr:
 
 @dataclass(frozen=True)
 class Number(Expr):
-    """The same at any instant."""
+    """A constant."""
 
     value: float
 

@@ -34,10 +34,10 @@ class Alert:
     """One alert of the kit.
 
     Attributes:
-        name: Of it.
-        expr: What it watches.
-        held_seconds: For how long that must be so.
-        interval_seconds: Between two looks.
+        name: The name of the alert.
+        expr: The query; the alert fires when it has a result.
+        held_seconds: How long the result must last.
+        interval_seconds: The time between two evaluations.
         annotations: The texts for people.
     """
 

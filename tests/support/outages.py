@@ -26,7 +26,7 @@ from tests.support.disk import Disk, Fate
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.lives import EDIT, FIRST, LATER, MEANWHILE, State
 from tests.support.plants import Plant
-from tests.support.power import remember
+from tests.support.power import record_operations
 
 Synchronous = Literal["normal", "full"]
 
@@ -65,7 +65,7 @@ class AcknowledgingLog(FakeDeltaLog):
 
 @dataclass
 class FiringStores:
-    """The stores of a directory, and what fires there."""
+    """The stores of a directory, and the consolidator that fires there."""
 
     memory: SQLiteMemoryStore
     facts: SQLiteFactStore
@@ -75,7 +75,7 @@ class FiringStores:
         for given_rule in RULES:
             await self.consolidator.fire(FireRequest(given_rule, "manual", at(100)))
 
-    async def go_on(self, disk: Disk | None = None) -> None:
+    async def put_and_fire_rest(self, disk: Disk | None = None) -> None:
         """Put what is not put yet, and fire after each put."""
         await self.fire()
         total = 0
@@ -113,9 +113,9 @@ class Recorded:
 
     Attributes:
         disk: The steps on the disk, with what was acknowledged between them.
-        end: What it came to.
+        end: The state at the end.
         synchronous: How `memory.db` was written.
-        begun: After how many steps it began.
+        begun: How many steps were done before it.
     """
 
     disk: Disk
@@ -137,7 +137,7 @@ def recorded(
 
     async def live(disk: Disk) -> None:
         async with opened(folder, synchronous, disk) as place:
-            await place.go_on(disk)
+            await place.put_and_fire_rest(disk)
 
     promised, files = before
     lay_out(folder, files)
@@ -151,11 +151,11 @@ def recorded(
 
 @contextmanager
 def remembered(plant: Plant | None = None, *, pages: int = PAGES) -> Iterator[Disk]:
-    """Remember what the block does on the disk, in one directory."""
+    """Record what the block does on the disk, in one directory."""
     with pytest.MonkeyPatch.context() as patch:
         if plant is not None:
             plant(patch)
-        yield remember(patch, pages=pages)
+        yield record_operations(patch, pages=pages)
 
 
 def states(life: Recorded, most: int) -> Iterator[tuple[Promised, dict[str, bytes]]]:
@@ -180,7 +180,7 @@ def newest_of(promises: Sequence[Promised]) -> Promised:
 
 
 def problems(folder: Path, life: Recorded, promised: Promised) -> list[str]:
-    """Return what is wrong with what a cut left, and with what comes of it."""
+    """Return what is wrong with the files after a cut, and with the state after a restart."""
     try:
         return asyncio.run(run_checks(folder, life, promised))
     except (sqlite3.Error, SlumberdError) as error:
@@ -193,12 +193,12 @@ async def run_checks(folder: Path, life: Recorded, promised: Promised) -> list[s
         wrong += [
             problem async for problem in out_of_step(place, folder, promised, life.synchronous)
         ]
-        await place.go_on()
+        await place.put_and_fire_rest()
         _, _, broken = await place.facts.verify()
     if broken:
         wrong.append(f"at the end: {broken}")
     if State.of(folder / "facts.db") != life.end:
-        wrong.append("it comes to something else")
+        wrong.append("the state at the end differs")
     return wrong
 
 

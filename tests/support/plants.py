@@ -48,7 +48,7 @@ def watermark_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def held_last(patch: pytest.MonkeyPatch) -> None:
-    """Mark what is held back only once the facts say so."""
+    """Mark episodes as held back after the commit of the facts, not before."""
     hold, commit = SQLiteMemoryStore.log_again_after_read, Consolidator._commit
 
     async def nothing(self: SQLiteMemoryStore, seen: Mapping[str, int]) -> None:
@@ -102,7 +102,7 @@ def unsynced(patch: pytest.MonkeyPatch) -> None:
 
 
 def unhardened(patch: pytest.MonkeyPatch) -> None:
-    """Let facts know of episodes that the disk may not have."""
+    """Commit facts before their episodes are synced to the disk."""
 
     async def nothing(self: SQLiteMemoryStore) -> None:
         pass

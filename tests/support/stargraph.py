@@ -28,7 +28,7 @@ _TEST_TOOLS = (
     "pytest", "pytest-asyncio", "hypothesis", "sortedcontainers", "iniconfig", "apscheduler",
     "tzlocal", "tzdata",
 )  # fmt: skip
-"""What their tests and our classes need beside what Stargraph needs."""
+"""What the tests of Stargraph and our classes need in addition to Stargraph."""
 
 
 class NoStargraphError(Exception):
@@ -107,7 +107,7 @@ def source() -> Path:
 
 
 def run_their_tests(home: Path, files: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run test files of Stargraph's against our classes, in a directory of this run.
+    """Run test files of Stargraph with our classes, in a directory of this run.
 
     Raises:
         NoStargraphError: Stargraph, or its tests, cannot be had.
@@ -189,12 +189,12 @@ class Stargraph:
         self._process = process
 
     def ask(self, what: str, state: Path, **arguments: Any) -> Any:
-        """Return what a method of `Host` answers."""
+        """Call a method of `Host`; return its answer."""
         self.begin(what, state, **arguments)
         return self.answer()
 
     def begin(self, what: str, state: Path, **arguments: Any) -> None:
-        """Ask for something; its answer is to be fetched."""
+        """Send a request; `answer` returns its answer."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps([what, {"state": str(state), **arguments}]) + "\n")
         self._process.stdin.flush()

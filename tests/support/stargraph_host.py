@@ -43,7 +43,7 @@ class Adapter:
 
 
 class Host:
-    """What can be asked for; paths come as text, and values as JSON of the models."""
+    """The methods that a test can call; paths are text, and values are JSON of the models."""
 
     async def bootstrap(self, state: str) -> None:
         await _memory(state).bootstrap()
@@ -117,11 +117,11 @@ class Host:
         return [fact.model_dump(mode="json") for fact in facts]
 
     async def put_and_read(self, state: str, episodes: list[dict[str, Any]]) -> dict[str, Any]:
-        """Put episodes one by one, and read all the while."""
+        """Put episodes one by one, and read at the same time."""
         return await self._read_during(state, self.put(state, episodes))
 
     async def apply_and_read(self, state: str, episodes: list[dict[str, Any]]) -> dict[str, Any]:
-        """Apply each of some episodes of one key as Stargraph does, and read all the while."""
+        """Apply episodes of one key as Stargraph does, and read at the same time."""
         return await self._read_during(state, self._apply(state, episodes))
 
     async def _apply(self, state: str, episodes: list[dict[str, Any]]) -> None:

@@ -22,7 +22,7 @@ from tests.support.graphs import BARE, FakeGraphStore, result, row
 
 
 class Engine:
-    """Keeps what an adapter asserts."""
+    """Records what an adapter asserts."""
 
     def __init__(self) -> None:
         self.assertions: list[tuple[str, dict[str, Any]]] = []
@@ -75,7 +75,7 @@ async def promote_into_their_store(folder: Path) -> dict[str, Any]:
 
 
 async def main(folder: Path) -> None:
-    """Do both."""
+    """Run both checks, and print the results."""
     found = {
         "applied": await apply_their_deltas(folder),
         "promoted": await promote_into_their_store(folder),

@@ -1,6 +1,6 @@
 """A plugin of pytest that puts our classes under Stargraph's names, for Stargraph's own tests.
 
-It runs in an environment of its own, by `tests.stargraph_tests`. It changes names of modules and
+It runs in an environment of its own, by `tests.support.stargraph`. It changes names of modules and
 no code: a test that asks for Stargraph's class gets our class.
 """
 

@@ -1,6 +1,7 @@
-"""What a release is made of.
+"""Check the packages of a release.
 
-``python -m tests.support.supply bill FILE`` and ``python -m tests.support.supply audit PIP-AUDIT``.
+``python -m tests.support.supply bill FILE`` checks a bill of materials;
+``python -m tests.support.supply audit PIP-AUDIT`` looks for known vulnerabilities.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def verdict(report: str, error: str) -> tuple[int, str]:
 
 
 def audit(program: str) -> int:
-    """Hold what is pinned to run against the database of vulnerabilities; return an exit code."""
+    """Look the pinned packages up in the database of vulnerabilities; return an exit code."""
     lock = str(LOCKS / "run.txt")
     command = [program, "--require-hashes", "--disable-pip", "-f", "json", "-r", lock]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
@@ -94,7 +95,7 @@ def audit(program: str) -> int:
 
 
 def check(bill: str) -> int:
-    """Say whether a bill of materials lists all that is pinned to run; return an exit code."""
+    """Print what a bill of materials lacks of the pinned packages; return an exit code."""
     own = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = versions((LOCKS / "run.txt").read_text()) | {own["name"]: own["version"]}
     wrong = missing(json.loads(Path(bill).read_text()), wanted)

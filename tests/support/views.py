@@ -58,7 +58,9 @@ async def printed(world: TenantHistory) -> View:
     file = world.folder / "rules.d" / "rules.yaml"
     file.parent.mkdir()
     file.write_bytes(orjson.dumps({"rules": rules}))  # JSON is YAML
-    return normalised({" ".join(words): await _called(world, *words) for words in _commands(world)})
+    return normalised(
+        {" ".join(words): await _run_command(world, *words) for words in _commands(world)}
+    )
 
 
 def _commands(world: TenantHistory) -> Iterator[tuple[str, ...]]:
@@ -70,7 +72,7 @@ def _commands(world: TenantHistory) -> Iterator[tuple[str, ...]]:
         yield from [("why", "--content", "--", id), ("audit", "ls", "--fact", id)]
 
 
-async def _called(world: TenantHistory, *words: str) -> list[Any]:
+async def _run_command(world: TenantHistory, *words: str) -> list[Any]:
     place = ("--json", "--state-dir", str(world.folder))
     where = words.index("--") if "--" in words else len(words)
     done = await asyncio.to_thread(called, *words[:where], *place, *words[where:])
@@ -79,16 +81,16 @@ async def _called(world: TenantHistory, *words: str) -> list[Any]:
 
 async def _recent(world: TenantHistory) -> list[Any]:
     tenant, recent = world.story.tenant, world.state_directory.stores.memory.recent
-    reaches: list[tuple[str | None, str | None]] = [
+    scopes: list[tuple[str | None, str | None]] = [
         (None, tenant.agent),
         ("s1", tenant.agent),
         ("s/2", tenant.agent),
     ]
     if tenant.user != world.story.other.user:
-        reaches += [(None, None), ("s1", None)]
+        scopes += [(None, None), ("s1", None)]
     return [
-        [episode_document(found) for found in await recent(tenant.user, *reach, limit=limit)]
-        for reach in reaches
+        [episode_document(found) for found in await recent(tenant.user, *scope, limit=limit)]
+        for scope in scopes
         for limit in (1, MUCH)
     ]
 
@@ -166,7 +168,7 @@ async def _quarantine(world: TenantHistory) -> list[Any]:
 
 
 def normalised(seen: View) -> View:
-    """Replace every number of the ledger, which all tenants share, by its place in this view.
+    """Replace every number of the ledger, which all tenants share, by its order in this view.
 
     Of a run's id, which is at random, only its presence is left.
     """
