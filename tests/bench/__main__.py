@@ -1,9 +1,9 @@
-"""Measure what is promised: ``python -m tests.bench [SECTION ...] [--json FILE] [--keep DIR]``.
+"""Measure all targets: ``python -m tests.bench [SECTION ...] [--json FILE] [--keep DIR]``.
 
-Prints one table: each figure with its spread, processor time beside wall time, and the target that
-it must keep. What is compared is measured in turns, in this one run; nothing else should run on the
-machine meanwhile. Exits with 1 when a target is missed. With ``--profile`` nothing is measured:
-one consolidation is watched, and a table shows where its time was spent.
+The bench prints one table: each figure with its spread, its processor time and its target. Figures
+that are compared are measured in turns, in one run; nothing else should run on the machine. The
+bench exits with 1 when it misses a target. With ``--profile`` it measures nothing: it samples one
+consolidation, and prints where the time was spent.
 """
 
 from __future__ import annotations

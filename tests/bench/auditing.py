@@ -24,13 +24,13 @@ FEW = 10
 """Events of a user with few episodes."""
 
 EVENT_SECONDS, QUESTION_SECONDS = 10e-6, 1e-3
-"""What a question about one user may take: so much for each of the user's events, and so much."""
+"""The time limit of a query of a user: so much for each event of the user, and so much more."""
 
 _THEN = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def measure(table: Table, shop: Workshop) -> None:
-    """Run the commands on one ledger and on one ten times as long; ask an open store."""
+    """Run the commands on a ledger and on a ten times longer ledger; query an open store."""
     for count in (shop.middle, shop.large):
         home = shop.home(shop.consolidated(count))
         whole = at_least(100_000) if count == shop.large else None

@@ -1,4 +1,4 @@
-"""Hosts of slumberd: each runs it in its own process, and prints what it saw as JSON.
+"""Hosts of slumberd: each runs it in its own process, and prints measurements as JSON.
 
 ``python -m tests.bench.hosting SIGHT CONFIG [NUMBER ...]`` with one of these sights: ``gaps``, of
 the event loop of `slumberd run` until SIGTERM; ``puts COUNT``, each to its fact, within `slumberd
@@ -36,7 +36,7 @@ from tests.support.builders import triple
 Sight = Callable[[asyncio.Event], Awaitable[Any]]
 
 POLL_SECONDS = 0.05
-"""The default; puts come at any moment between two looks."""
+"""The default; puts come at any moment between two polls."""
 
 _WAKE_SECONDS = 0.001
 _LOOKS_EACH = 256
@@ -83,7 +83,7 @@ def _tasks() -> list[str]:
 
 
 def _waits(threads: Sequence[int]) -> list[float]:
-    """Return for how many seconds each thread could have run, and no processor was free."""
+    """Return the seconds that each thread waited for a free processor."""
     return [_wait(descriptor) for descriptor in threads]
 
 
@@ -94,7 +94,7 @@ def _wait(descriptor: int) -> float:
 
 
 async def puts(config: Path, count: int, stop: asyncio.Event) -> list[float]:
-    """Put through a store of the host's own; return how long each took to be a fact."""
+    """Put episodes through a store of the host; return the seconds until each is a fact."""
     settings, _ = load_settings_and_rules(config, None)
     facts = settings.facts_path
     async with SQLiteMemoryStore(settings.memory_path) as memory:
@@ -115,7 +115,7 @@ async def _put(memory: SQLiteMemoryStore, facts: sqlite3.Connection, id: str) ->
 
 
 async def overdue(config: Path, count: int, about: float) -> list[float]:
-    """Let a rule run into its timeout; return by how much each firing was over."""
+    """Let firings exceed their timeout; return the seconds after the timeout."""
     settings, rules = load_settings_and_rules(config, None)
     clock, found = SystemClock(), []
     with logs(settings, clock) as lines:
@@ -132,7 +132,7 @@ async def overdue(config: Path, count: int, about: float) -> list[float]:
 
 
 def host(sight: Sight, config: str) -> None:
-    """Run the daemon as the command does, and look on."""
+    """Run the daemon as the command does, and measure meanwhile."""
 
     class Hosted(Daemon):
         async def run(self, stop: asyncio.Event) -> None:

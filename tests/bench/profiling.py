@@ -19,7 +19,7 @@ from types import FrameType
 from tests.bench.worlds import Workshop
 
 SHOWN = 40
-"""Functions that are listed; the rest are worth less than a look."""
+"""Functions that are listed."""
 
 _INTERVAL_SECONDS = 0.001
 _IDLE = frozenset({"_run_tasks", "_worker", "get", "select", "wait"})
@@ -31,7 +31,7 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class Samples:
-    """What was seen.
+    """The samples of all threads.
 
     Attributes:
         looks: How often all threads were looked at.

@@ -1,4 +1,4 @@
-"""Bench: the daemon as it runs: from a put to its fact, its loop, its stop, and its rest."""
+"""Bench: the running daemon: from a put to its fact, its event loop, its stop, and idle time."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ RULES = 1_000
 PUTS_EACH, TRIALS_EACH = 60, 4
 """For each time that everything is measured."""
 
-IDLE_SECONDS, SETTLE_SECONDS, PASS_SECONDS = 8.0, 12.0, 1.5
-"""How long an idle daemon is watched, what it gets before, and what a pass gets before it ends."""
+IDLE_SECONDS, STARTUP_SECONDS, PASS_SECONDS = 8.0, 12.0, 1.5
+"""How long an idle daemon is measured, its time to start up, and the time before a stop."""
 
 _FULL = 100_000
 _LOOK_SECONDS = 0.000_5
@@ -47,7 +47,7 @@ Put = Callable[[str], None]
 
 
 def measure(table: Table, shop: Workshop) -> None:
-    """Serve puts of every kind, then a backlog, then nothing."""
+    """Measure puts of every kind, then a backlog, then an idle daemon."""
     share = min(1.0, shop.large / _FULL)  # to try it out takes seconds
     _measure_puts(table, shop, max(2, int(PUTS_EACH * share)) * shop.times)
     _measure_gaps(table, shop)
@@ -111,7 +111,7 @@ def _by_library(home: Home) -> Iterator[Put]:
 
 
 def _hosted(home: Home, sight: str, *words: str) -> list[float]:
-    """Run a host of slumberd to its end; return what it saw."""
+    """Run a host of slumberd to its end; return its measurements."""
     ended = subprocess.run(_host(home, sight, *words), check=True, stdout=subprocess.PIPE)
     found: list[float] = orjson.loads(ended.stdout)
     return found
@@ -198,7 +198,7 @@ def _processor_of_children() -> float:
 
 
 def _measure_idle(table: Table, shop: Workshop, share: float) -> None:
-    """Let a daemon with many rules, half of them cron, have nothing to do."""
+    """Measure an idle daemon with many rules, half of them cron."""
     home = shop.home(shop.consolidated(shop.small), start="now")
     for number in range(RULES):
         of_cron = {"cron": f"{number % 60} {number % 24} * * *"}
@@ -206,7 +206,7 @@ def _measure_idle(table: Table, shop: Workshop, share: float) -> None:
         condition = f"predicate = 'p{number}'"
         home.rule(f"rule-{number}", cadence=cadence, start="now", when_filter=condition)
     with _daemon(home) as process:
-        time.sleep(SETTLE_SECONDS * share)
+        time.sleep(STARTUP_SECONDS * share)
         shares = [_busy(process.pid, IDLE_SECONDS * share) for _ in range(shop.times)]
         resident = resident_mebibytes(process.pid)
     name = f"idle with {RULES:,} rules"

@@ -1,4 +1,4 @@
-"""Bench: how long a daemon takes to be ready, as its users have it: from a wheel, compiled."""
+"""Bench: the time until a daemon is ready, installed from a wheel as its users have it."""
 
 from __future__ import annotations
 

@@ -278,5 +278,5 @@ class Soak:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not true():
             if time.monotonic() > deadline:
-                raise Unsound(f"waited in vain until {what}")
+                raise Unsound(f"this did not become true: {what}")
             time.sleep(_LOOK_SECONDS)

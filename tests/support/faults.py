@@ -141,7 +141,7 @@ def check_consolidated_once(home: Home, ids: Sequence[str]) -> None:
 
 
 def backup(source: Path, target: Path) -> None:
-    """Copy a database that may be in use; into one that is there, as `.restore` does."""
+    """Copy a database that may be in use over an existing database, as `.restore` does."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
 

@@ -161,7 +161,7 @@ class Story:
         ]
 
     def claims(self, believed_at: datetime, valid_at: datetime) -> list[OracleClaim]:
-        """Return the claims that were evaluated up to one instant and made up to another."""
+        """Return the claims up to `valid_at` that were evaluated up to `believed_at`."""
         found = []
         for channel in MULTI:
             by_episode: dict[str, dict[str, RecordedEvaluation]] = {}

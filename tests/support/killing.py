@@ -184,7 +184,7 @@ class Killing:
         last = newest_in(self._base / "memory.db") + len(self._scenario.meanwhile) * writing
         ends_at = monotonic() + PATIENCE_SECONDS
         while child.is_alive() and lowest_watermark_in(self._facts, len(RULES)) < last:
-            assert monotonic() < ends_at, "waited in vain"
+            assert monotonic() < ends_at, "the rules did not read to the end"
             child.join(0.02)
         child.terminate()
 

@@ -95,8 +95,8 @@ def queries() -> Iterator[tuple[str, str]]:
 def labels_of_alloy() -> set[str]:
     """Return the labels that Alloy lets through, which it must have set before."""
     text = ALLOY.read_text()
-    [kept] = re.findall(r"stage\.label_keep \{\s*values = \[(.*?)\]", text)
-    return {*re.findall(r'"(\w+)"', kept)}
+    [labels] = re.findall(r"stage\.label_keep \{\s*values = \[(.*?)\]", text)
+    return {*re.findall(r'"(\w+)"', labels)}
 
 
 def labels_of_vector() -> set[str]:

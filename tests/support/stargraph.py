@@ -44,7 +44,7 @@ def interpreter() -> str:
     home = Path.home()
     found = [shutil.which(f"python{PYTHON}"), *home.glob(f".pyenv/versions/{PYTHON}.*/bin/python")]
     found += [*home.glob(f".local/share/uv/python/cpython-{PYTHON}.*/bin/python{PYTHON}")]
-    # A version manager's stand-in may be on PATH and yet not run, so each is run.
+    # A version manager may put a script on PATH that does not run, so each candidate is run.
     usable = [str(path) for path in found if path and _runs(str(path))]
     if not usable:
         raise NoStargraphError(f"no python{PYTHON} here")
@@ -91,7 +91,7 @@ def test_environment() -> Path:
     return venv / "bin" / "python"
 
 
-test_environment.__test__ = False  # type: ignore[attr-defined]  # not one for pytest
+test_environment.__test__ = False  # type: ignore[attr-defined]  # it is not a test
 
 
 def source() -> Path:

@@ -105,7 +105,7 @@ class Host:
         await _facts(state).unpin(id)
 
     async def promote(self, state: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Promote what a graph answers by Stargraph's own function."""
+        """Promote the rows of a graph with the function of Stargraph."""
         facts = await PromoteTriplesToFacts(
             Graph(rows),
             _facts(state),

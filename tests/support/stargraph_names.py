@@ -73,7 +73,7 @@ def pytest_configure() -> None:
         for name in names:
             setattr(module, name, getattr(slumberd, name))
     vars(errors)["MigrationNotSupported"] = either
-    # It is private there, and the one way in which their tests reach the check of provenance.
+    # The name is private there; their tests use it to check provenance.
     vars(import_module("stargraph.stores._delta"))["_validate_delta_provenance"] = validate_delta
     stores = import_module("stargraph.stores")
     for name in ("FactStore", "MemoryStore", "SQLiteFactStore", "SQLiteMemoryStore"):

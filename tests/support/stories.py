@@ -141,7 +141,7 @@ def rows_of(path: Path, table: str) -> list[dict[str, Any]]:
 
 
 def forge(connection: sqlite3.Connection, seq: int, key: bytes | None, **changes: Any) -> None:
-    """Change a row, and compute again every hash from there on, as one with a key would."""
+    """Change a row, and compute its hash and all later hashes again."""
     head = connection.execute("SELECT chain FROM slumberd_ledger WHERE seq = ?", [seq - 1])
     previous = (head.fetchone() or [GENESIS])[0]
     for column, value in changes.items():
