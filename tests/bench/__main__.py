@@ -1,9 +1,9 @@
-"""Measure what is promised: ``python -m tests.bench [SECTION ...] [--json FILE] [--keep DIR]``.
+"""Measure all targets: ``python -m tests.bench [SECTION ...] [--json FILE] [--keep DIR]``.
 
-Prints one table: each figure with its spread, processor time beside wall time, and the target that
-it must keep. What is compared is measured in turns, in this one run; nothing else should run on the
-machine meanwhile. Exits with 1 when a target is missed. With ``--profile`` nothing is measured:
-one consolidation is watched, and a table says where its time went.
+The bench prints one table: each figure with its spread, its processor time and its target. Figures
+that are compared are measured in turns, in one run; nothing else should run on the machine. The
+bench exits with 1 when it misses a target. With ``--profile`` it measures nothing: it samples one
+consolidation, and prints where the time was spent.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
 
 def main(words: list[str]) -> int:
     """Measure as the command line says; return the exit code."""
-    asked = _asked(words)
-    sizes = {"small": 100, "middle": 500, "large": 1_000} if asked.tiny else {}
+    options = _parse(words)
+    sizes = {"small": 100, "middle": 500, "large": 1_000} if options.tiny else {}
     table = Table()
     with TemporaryDirectory(prefix="slumberd-bench-") as spare:
-        folder = asked.keep or Path(spare)
+        folder = options.keep or Path(spare)
         folder.mkdir(parents=True, exist_ok=True)
-        shop = Workshop(folder, times=asked.times, **sizes)
-        if asked.profile:
+        shop = Workshop(folder, times=options.times, **sizes)
+        if options.profile:
             profiling.profile(shop)
             return 0
-        for name in asked.sections or SECTIONS:
+        for name in options.sections or SECTIONS:
             SECTIONS[name](table, shop)
-    if asked.json:
+    if options.json:
         document = {"machine": _machine(), "lines": [line.document() for line in table.lines]}
-        asked.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    return int(not asked.tiny and not all(line.kept for line in table.lines))
+        options.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    return int(not options.tiny and not all(line.kept for line in table.lines))
 
 
-def _asked(words: list[str]) -> argparse.Namespace:
+def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--times", type=int, default=5, help="how often each thing is measured")
@@ -74,11 +74,11 @@ def _asked(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="use, and leave, databases here")
     parser.add_argument("--tiny", action="store_true", help="on a few episodes, to try it out")
     parser.add_argument("--profile", action="store_true", help="say where a firing's time goes")
-    asked = parser.parse_args(words)
-    for name in asked.sections:
+    options = parser.parse_args(words)
+    for name in options.sections:
         if name not in SECTIONS:
             parser.error(f"there is no section {name!r}; they are {', '.join(SECTIONS)}")
-    return asked
+    return options
 
 
 def _machine() -> dict[str, Any]:

@@ -22,16 +22,16 @@ def measure(table: Table, shop: Workshop) -> None:
     """
     starts = [_nothing_pending(shop) for _ in range(shop.times)]
     table.seconds(SECTION, "`fire`, nothing pending", starts)
-    start = median(one.wall for one in starts)
+    start = median(cost.wall for cost in starts)
     for count in (shop.middle, shop.large):
         pairs = [_pair(shop, count) for _ in range(shop.times)]
-        ours, floor = [one for one, _ in pairs], [other for _, other in pairs]
+        ours, floor = [first for first, _ in pairs], [second for _, second in pairs]
         what = f"{count:,} episodes"
         table.seconds(SECTION, f"{what}, `fire`", ours)
         table.seconds(SECTION, f"{what}, floor", floor)
-        walls = [own.wall - start for own in ours], [one.wall for one in floor]
+        walls = [cost.wall - start for cost in ours], [cost.wall for cost in floor]
         table.ratio(SECTION, f"{what}, times the floor", walls, at_most(2.5))
-        resident = [own.resident for own in ours]
+        resident = [cost.resident for cost in ours]
         table.add(Line(SECTION, f"{what}, memory", "MiB", resident, bound=at_most(MOST_MEBIBYTES)))
 
 
@@ -45,10 +45,10 @@ def _nothing_pending(shop: Workshop) -> Cost:
 def _pair(shop: Workshop, count: int) -> tuple[Cost, Cost]:
     home = shop.home(shop.pending(count))
     ours = run(home.command("fire", "all"))
-    told = home.folder / "floor.json"
+    output = home.folder / "floor.json"
     facts = home.state / "facts.db"
-    run([sys.executable, "-m", "tests.bench.floor", facts, home.folder / "floor.db"], to=told)
+    run([sys.executable, "-m", "tests.bench.floor", facts, home.folder / "floor.db"], to=output)
     shutil.rmtree(home.state)
-    floor = Cost(**json.loads(told.read_bytes()))
+    floor = Cost(**json.loads(output.read_bytes()))
     shutil.rmtree(home.folder)
     return ours, floor

@@ -1,4 +1,4 @@
-"""Bench: what a firing costs that meets 100 new episodes, whatever lies below or fires beside."""
+"""Bench: what a firing of 100 new episodes costs, by the history and by the other rules."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ from tests.support.builders import START, rule
 
 SECTION = "fire"
 NEW = 100
-"""Episodes that each firing meets."""
+"""New episodes that each firing evaluates."""
 
 FIRINGS = 5
-"""Firings that are measured as one."""
+"""Firings in each measurement."""
 
 EQUAL = 1.2
-"""How many times what it costs elsewhere a firing may cost."""
+"""The limit of the ratio of two firings."""
 
 CLOCK = SystemClock()
 
 
 def measure(table: Table, shop: Workshop) -> None:
-    """Fire over little and much that was consolidated before, and alone and among other rules."""
-    asyncio.run(_over_what_lies_below(table, shop, _in_order))
-    # These miss it: over many others such ids lie on pages of their own, two each, and over few
-    # they share them. No statement takes more steps, as `tests/service/test_growth.py` shows.
-    asyncio.run(_over_what_lies_below(table, shop, _at_random))
+    """Fire after short and long histories, and alone and among other rules."""
+    asyncio.run(_after_histories(table, shop, _in_order))
+    # These miss the limit: in a large database each random id is on two pages of its own; in a
+    # small one ids share pages. `tests/service/test_growth.py` shows that no statement takes more
+    # steps.
+    asyncio.run(_after_histories(table, shop, _at_random))
     asyncio.run(_among_rules(table, shop))
 
 
@@ -69,8 +70,8 @@ class BenchStores:
     async def _fire(self, due: ConsolidationRule, _: Due, at: datetime) -> None:
         await self.runner.fire(FireRequest(due, "every", at))
 
-    async def pass_over(self, times: int) -> Cost:
-        """Let every rule be due and fire, so many times; return what one rule's firing took."""
+    async def fire_all(self, times: int) -> Cost:
+        """Make every rule due and fire it, some times; return the cost of one rule's firing."""
         costs = []
         for _ in range(times):
             await self.memory.put_many([next(self._new) for _ in range(NEW)])
@@ -91,7 +92,7 @@ def _in_order() -> Iterator[str]:
 
 
 def _episodes(ids: Iterator[str]) -> Iterator[Episode]:
-    """Yield what people say who come for ten words each."""
+    """Yield new episodes; each user puts ten in a row."""
     chance, user = Random(4), ""
     for number, id in enumerate(ids):
         if number % 10 == 0:
@@ -124,9 +125,7 @@ async def _opened(
     shutil.rmtree(home.folder)
 
 
-async def _over_what_lies_below(
-    table: Table, shop: Workshop, ids: Callable[[], Iterator[str]]
-) -> None:
+async def _after_histories(table: Table, shop: Workshop, ids: Callable[[], Iterator[str]]) -> None:
     sizes = (shop.small, shop.middle, shop.large)
     states = [shop.consolidated(size) for size in sizes]
     rules, how = [rule("all")], ids.__name__.strip("_").replace("_", " ")
@@ -149,17 +148,17 @@ async def _among_rules(table: Table, shop: Workshop) -> None:
     counts = (1, max(10, shop.large // 10_000), max(20, shop.large // 1_000))
     state = shop.consolidated(shop.small)
     async with (
-        _opened(shop, state, _rules(counts[0])) as one,
+        _opened(shop, state, _rules(counts[0])) as alone,
         _opened(shop, state, _rules(counts[1])) as some,
         _opened(shop, state, _rules(counts[2])) as many,
     ):
-        sites = (one, some, many)
+        sites = (alone, some, many)
         passes = [max(1, counts[1] // number) for number in counts]
         await _in_turns(sites, shop.times, passes)
         for number, site in zip(counts, sites, strict=True):
             table.seconds(SECTION, f"a rule of {number:,}", site.costs)
         for number, site in zip(counts[1:], sites[1:], strict=True):
-            _ratios(table, f"a rule of {number:,} to one alone", (site, one))
+            _ratios(table, f"a rule of {number:,} to one alone", (site, alone))
 
 
 def _rules(number: int) -> list[ConsolidationRule]:
@@ -171,15 +170,15 @@ def _rules(number: int) -> list[ConsolidationRule]:
 
 async def _in_turns(sites: Sequence[BenchStores], times: int, passes: Sequence[int]) -> None:
     for site in sites:
-        await site.pass_over(1)  # the first one opens files and fills caches
+        await site.fire_all(1)  # the first one opens files and fills caches
     for _ in range(times):
         for site, number in zip(sites, passes, strict=True):
-            site.costs.append(await site.pass_over(number))
+            site.costs.append(await site.fire_all(number))
 
 
 def _ratios(table: Table, name: str, sites: tuple[BenchStores, BenchStores]) -> None:
-    """Say how many times the second's the first takes, in processor time and in wall time."""
+    """Add the ratio of the first to the second, in processor time and in wall time."""
     first, second = ([cost._asdict() for cost in site.costs] for site in sites)
     for axis in ("processor", "wall"):
-        pairs = [one[axis] for one in first], [one[axis] for one in second]
+        pairs = [cost[axis] for cost in first], [cost[axis] for cost in second]
         table.ratio(SECTION, f"{name}, {axis}", pairs, at_most(EQUAL))

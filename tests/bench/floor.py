@@ -59,8 +59,10 @@ def batches(source: sqlite3.Connection) -> Iterator[dict[str, Rows]]:
 
 def create(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
     """Give a new database the tables and indexes of another; not its triggers."""
-    made = "SELECT sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql IS NOT NULL"
-    for (sql,) in source.execute(f"{made} AND name NOT LIKE 'sqlite%'").fetchall():
+    definitions = (
+        "SELECT sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql IS NOT NULL"
+    )
+    for (sql,) in source.execute(f"{definitions} AND name NOT LIKE 'sqlite%'").fetchall():
         target.execute(sql)
 
 

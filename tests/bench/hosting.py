@@ -1,4 +1,4 @@
-"""Hosts of slumberd: each runs it in its own process, and prints what it saw as JSON.
+"""Hosts of slumberd: each runs it in its own process, and prints measurements as JSON.
 
 ``python -m tests.bench.hosting SIGHT CONFIG [NUMBER ...]`` with one of these sights: ``gaps``, of
 the event loop of `slumberd run` until SIGTERM; ``puts COUNT``, each to its fact, within `slumberd
@@ -36,7 +36,7 @@ from tests.support.builders import triple
 Sight = Callable[[asyncio.Event], Awaitable[Any]]
 
 POLL_SECONDS = 0.05
-"""The default; puts come at any moment between two looks."""
+"""The default; puts come at any moment between two polls."""
 
 _WAKE_SECONDS = 0.001
 _LOOKS_EACH = 256
@@ -47,10 +47,10 @@ _FACT = "SELECT 1 FROM facts WHERE fact_id = ?"
 async def gaps(stop: asyncio.Event) -> dict[str, float]:
     """Wake each millisecond; return the longest gap, and the longest that was slumberd's own.
 
-    A machine with other work lets the loop wait, and whoever it waits for. What is slumberd's own
-    is at most the gap less the loop's wait for a processor and the longest of another thread's;
-    and at most what all threads together computed: of a processor that a host of machines took
-    away, no thread is told that it waits. A loop that blocks shows in the longest gap alone.
+    On a busy machine the loop and the threads that it needs wait for a processor. Slumberd's own
+    share is at most the gap without the loop's wait and without the longest wait of another thread.
+    It is also at most the time that all threads computed together: a virtual machine does not show
+    a processor that its host took away. A loop that blocks shows in the longest gap alone.
     """
     longest = own = 0.0
     threads, looks = _threads(), 0
@@ -71,7 +71,7 @@ async def gaps(stop: asyncio.Event) -> dict[str, float]:
 
 
 def _threads(known: Sequence[int] = ()) -> list[int]:
-    """Return descriptors of what the system tells of each thread there is, the main one first."""
+    """Return descriptors of the scheduler statistics of each thread, the main thread first."""
     for descriptor in known:
         os.close(descriptor)
     paths = [f"/proc/self/task/{thread}/schedstat" for thread in sorted(map(int, _tasks()))]
@@ -83,7 +83,7 @@ def _tasks() -> list[str]:
 
 
 def _waits(threads: Sequence[int]) -> list[float]:
-    """Return for how many seconds each thread could have run, and no processor was free."""
+    """Return the seconds that each thread waited for a free processor."""
     return [_wait(descriptor) for descriptor in threads]
 
 
@@ -94,7 +94,7 @@ def _wait(descriptor: int) -> float:
 
 
 async def puts(config: Path, count: int, stop: asyncio.Event) -> list[float]:
-    """Put through a store of the host's own; return how long each took to be a fact."""
+    """Put episodes through a store of the host; return the seconds until each is a fact."""
     settings, _ = load_settings_and_rules(config, None)
     facts = settings.facts_path
     async with SQLiteMemoryStore(settings.memory_path) as memory:
@@ -105,17 +105,17 @@ async def puts(config: Path, count: int, stop: asyncio.Event) -> list[float]:
 
 
 async def _put(memory: SQLiteMemoryStore, facts: sqlite3.Connection, id: str) -> float:
-    one = triple(id, id, "is", "put")
+    episode = triple(id, id, "is", "put")
     await asyncio.sleep(random.uniform(0, POLL_SECONDS))
     began = time.monotonic()
-    await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+    await memory.put(episode, user=episode.user, session=episode.session, agent=episode.agent)
     while facts.execute(_FACT, (id,)).fetchone() is None:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_SECONDS)
     return time.monotonic() - began
 
 
 async def overdue(config: Path, count: int, about: float) -> list[float]:
-    """Let a rule run into its timeout; return by how much each firing was over."""
+    """Let firings exceed their timeout; return the seconds after the timeout."""
     settings, rules = load_settings_and_rules(config, None)
     clock, found = SystemClock(), []
     with logs(settings, clock) as lines:
@@ -132,7 +132,7 @@ async def overdue(config: Path, count: int, about: float) -> list[float]:
 
 
 def host(sight: Sight, config: str) -> None:
-    """Run the daemon as the command does, and look on."""
+    """Run the daemon as the command does, and measure meanwhile."""
 
     class Hosted(Daemon):
         async def run(self, stop: asyncio.Event) -> None:

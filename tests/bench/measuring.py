@@ -1,4 +1,4 @@
-"""What a bench measures: costs, the lines of its one table, and the bounds that they must keep."""
+"""The measurements of a bench: costs, the lines of its table, and their bounds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class Cost(NamedTuple):
-    """What a piece of work took.
+    """The cost of some work.
 
     Attributes:
-        wall: Seconds that went by.
+        wall: Seconds of wall time.
         processor: Seconds of processor time, of all threads.
-        resident: Peak memory in MiB; 0 where nobody asked.
+        resident: Peak memory in MiB; 0 when it was not measured.
     """
 
     wall: float
@@ -28,7 +28,7 @@ class Cost(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What a figure must keep, said in the project's own targets."""
+    """The limit of a figure, as the targets of the project give it."""
 
     side: Literal["at most", "at least"]
     number: float
@@ -50,12 +50,12 @@ class Line:
     """One line of the table.
 
     Attributes:
-        section: Which part of the bench it is of.
+        section: The part of the bench.
         name: What was measured.
-        unit: Of the values.
+        unit: The unit of the values.
         values: One for each time that it was measured.
         processor: Seconds of processor time, beside values that are wall time.
-        bound: What the median must keep; None where nobody promised anything.
+        bound: The limit of the median; None when the project promises nothing.
     """
 
     section: str
@@ -74,7 +74,7 @@ class Line:
         return self.bound is None or self.bound.keeps(self.value)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it, every single value included."""
+        """Return the line as JSON, with every value."""
         return {
             "section": self.section,
             "name": self.name,
@@ -107,7 +107,7 @@ class Table:
         self.add(Line(section, name, "s", walls, processors, bound))
 
     def rate(self, section: str, name: str, count: int, costs: Sequence[Cost]) -> None:
-        """Add how many a second some work has done, with its processor time beside it."""
+        """Add the rate of some work, with its processor time."""
         processors = [cost.processor for cost in costs]
         self.add(Line(section, name, "/s", rates(count, costs), processors))
 
@@ -118,8 +118,8 @@ class Table:
         pairs: tuple[Sequence[float], Sequence[float]],
         bound: Bound | None = None,
     ) -> None:
-        """Add how many times the first is of the second, pair by pair."""
-        ratios = [one / other for one, other in zip(*pairs, strict=True)]
+        """Add the ratio of the first to the second, for each pair."""
+        ratios = [first / second for first, second in zip(*pairs, strict=True)]
         self.add(Line(section, name, "x", ratios, bound=bound))
 
 
@@ -128,26 +128,26 @@ def _row(line: Line) -> str:
     processor = f"{median(line.processor):.2f} s" if line.processor else ""
     target = ""
     if line.bound is not None:
-        verdict = "kept" if line.kept else "MISSED"
-        target = f"{line.bound.side} {line.bound.number:g}: {verdict}"
+        result = "kept" if line.kept else "MISSED"
+        target = f"{line.bound.side} {line.bound.number:g}: {result}"
     name = f"{line.section}: {line.name}"
     value = f"{_shown(line.value)} {line.unit}"
     return f"{name:58} {value:>12} {spread:>22} {processor:>8}  {target}".rstrip()
 
 
 def _shown(value: float) -> str:
-    if value >= 1_000:  # more digits tell nothing
+    if value >= 1_000:  # more digits mean nothing
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def rates(count: int, costs: Sequence[Cost]) -> list[float]:
-    """Return how many a second each of some works has done, of so many each."""
+    """Return the rate of each measurement, for a number of items."""
     return [count / cost.wall for cost in costs]
 
 
 def total(costs: Iterable[Cost]) -> Cost:
-    """Return what pieces of work took together."""
+    """Return the sum of costs, with the highest memory."""
     walls, processors, residents = zip(*costs, strict=True)
     return Cost(sum(walls), sum(processors), max(residents))
 

@@ -1,7 +1,8 @@
 """Where the time of a consolidation goes, by thread and function: ``--profile``.
 
-Every thread is looked at a thousand times a second. One that waits for work does not count; one
-that waits for the interpreter does, where it stands, and so does one that SQLite works for.
+The profiler looks at every thread a thousand times a second. A thread that waits for work does not
+count. A thread that waits for the interpreter counts in its function, and so does a thread that
+waits for SQLite.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import FrameType
 from tests.bench.worlds import Workshop
 
 SHOWN = 40
-"""Functions that are listed; the rest are worth less than a look."""
+"""Functions that are listed."""
 
 _INTERVAL_SECONDS = 0.001
 _IDLE = frozenset({"_run_tasks", "_worker", "get", "select", "wait"})
@@ -30,7 +31,7 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class Samples:
-    """What was seen.
+    """The samples of all threads.
 
     Attributes:
         looks: How often all threads were looked at.
@@ -90,7 +91,7 @@ def sampled() -> Iterator[Samples]:
 
 
 def profile(shop: Workshop) -> None:
-    """Fire on what is pending, in this process, and print where the time went."""
+    """Fire on what is pending, in this process, and print where the time was spent."""
     home = shop.home(shop.pending(shop.middle))
     with sampled() as samples:
         home.call("fire", "all")

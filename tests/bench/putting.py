@@ -1,12 +1,12 @@
-"""Bench: puts, one by one and together, against Stargraph's, and many at once against bare SQLite.
+"""Bench: puts against those of Stargraph, and large batches against plain SQLite.
 
-All under the pragmas of memory.db, which are Stargraph's, too: WAL and synchronous=NORMAL. But each
-put of Stargraph's closes the file, which writes and syncs all of it, so that a power cut takes no
-put that has returned; of ours that is so with synchronous=FULL, which has lines of its own. The
-bare ``executemany`` writes ready-made rows into the same table with the same triggers and indexes,
-as many in a transaction as ours; an import reads its rows from JSON lines, and its start counts.
-Why Stargraph is measured on few episodes, `reference` says; of more, with ids at random, SQLite
-itself writes more pages for each. Closing a file counts on every side.
+Everything runs under the pragmas of memory.db: WAL and synchronous=NORMAL, as Stargraph has them.
+Each put of Stargraph closes the file, which writes and syncs all of it, so a power cut loses no put
+that has returned. Slumberd guarantees that with synchronous=FULL, which has lines of its own. The
+plain ``executemany`` writes prepared rows into the same table, with the same triggers and indexes
+and the same number of rows in a transaction. An import reads its rows from JSON lines, and its
+start counts. `reference` says why Stargraph is measured on few episodes. With more episodes of
+random ids SQLite writes more pages for each. The time to close a file counts on every side.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROWS = "SELECT id, scope_key, content, timestamp, metadata FROM episodes ORDER 
 
 
 def measure(table: Table, shop: Workshop) -> None:
-    """Put by one caller, by many at the same time, many at once, and from a file."""
+    """Put by a caller, by many callers at the same time, in batches, and from a file."""
     with reference(SECTION) as host:
         for callers in _CALLERS:
             _measure_callers(table, shop, callers, host)
@@ -74,7 +74,7 @@ def _measure_callers(table: Table, shop: Workshop, callers: int, host: Stargraph
 
 
 def _put(shop: Workshop, count: int, callers: int, synchronous: Synchronous) -> Cost:
-    """Put by callers of which each takes the next episode when its last is committed."""
+    """Put by callers; each takes its next episode when the last is committed."""
     with _home(shop) as home, asyncio.Runner() as runner:
         memory = _memory(runner, home.state / "memory.db", synchronous)
         works = (_put_all(memory, some, callers) for some in _portions(count, few(shop)))
@@ -86,8 +86,10 @@ async def _put_all(memory: SQLiteMemoryStore, some: Sequence[Episode], callers: 
     waiting = iter(some)
 
     async def caller() -> None:
-        for one in waiting:
-            await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+        for episode in waiting:
+            await memory.put(
+                episode, user=episode.user, session=episode.session, agent=episode.agent
+            )
 
     await asyncio.gather(*(caller() for _ in range(callers)))
 
@@ -95,13 +97,13 @@ async def _put_all(memory: SQLiteMemoryStore, some: Sequence[Episode], callers: 
 def _put_by(host: Stargraph, shop: Workshop, count: int, callers: int) -> Cost:
     with _home(shop) as home:
         host.ask("bootstrap", home.state)
-        told = list(episodes(count))
-        return Cost(**host.ask("timed_put", home.state, episodes=told, callers=callers))
+        given = list(episodes(count))
+        return Cost(**host.ask("timed_put", home.state, episodes=given, callers=callers))
 
 
 def _measure_many(table: Table, shop: Workshop, count: int) -> None:
     pairs = [_many(shop, count) for _ in range(shop.times)]
-    ours, bare = [one for one, _ in pairs], [other for _, other in pairs]
+    ours, bare = [first for first, _ in pairs], [second for _, second in pairs]
     table.rate(SECTION, f"put_many, {count:,}", count, ours)
     table.rate(SECTION, f"bare executemany, {count:,}", count, bare)
     pair = rates(count, ours), rates(count, bare)
@@ -165,9 +167,9 @@ def _memory(
 
 
 def _portions(count: int, size: int) -> Iterator[list[Episode]]:
-    # What a measurement held would be looked through by the collector of cycles, again and again.
+    # A measurement holds few episodes, because the garbage collector looks through all of them.
     remaining = episodes(count)
-    while some := [Episode(**told) for told in islice(remaining, size)]:
+    while some := [Episode(**fields) for fields in islice(remaining, size)]:
         yield some
 
 

@@ -1,4 +1,4 @@
-"""Bench: what an open store takes to be read: the latest episodes, and facts by what they say."""
+"""Bench: the reads of an open store: the latest episodes, and facts by their content."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ CALLS = 40
 """Calls whose median is one value."""
 
 MILLISECONDS, MICROSECONDS_A_ROW = 0.2, 8.0
-"""What a call may take, and each row that it returns."""
+"""The time limit of a call, and of each row that it returns."""
 
 LEVEL = 1.5
-"""How many times what it takes of few a read of many may take, row by row: caches differ."""
+"""The limit of the ratio of a read of a large store to a small one, for each row."""
 
 TALKER = "talker"
-"""Who has very many episodes, nearly all of them with one agent."""
+"""A user with very many episodes, nearly all of them with one agent."""
 
 RARELY = 100
-"""One in so many of the talker's episodes is with another agent."""
+"""Every so many episodes of the talker, one is with another agent."""
 
 Read = Callable[[int], Awaitable[Sized]]
-"""Reads the something of a number, another one each time."""
+"""Makes a read that depends on a number, so that calls differ."""
 
 
 def measure(table: Table, shop: Workshop) -> None:
-    """Read of few, many and very many, in turns; and of one who has very many alone."""
+    """Read stores of three sizes in turns; then read the episodes of the talker."""
     asyncio.run(_measure(table, shop))
 
 
 class Took(NamedTuple):
-    """What calls took, each the median.
+    """The medians of some calls.
 
     Attributes:
-        share: Of what they may take.
-        processor: Seconds.
-        rows: That they returned.
+        share: The part of the time limit that they took.
+        processor: Seconds of processor time.
+        rows: The rows that they returned.
     """
 
     share: float
@@ -82,7 +82,7 @@ async def _measure(table: Table, shop: Workshop) -> None:
     ):
         reads = [_reads(world) for world in (small, middle, large)]
         for name in reads[0]:
-            took = [[await _took(one[name]) for one in reads] for _ in range(shop.times)]
+            took = [[await _took(by_name[name]) for by_name in reads] for _ in range(shop.times)]
             *fewer, many = zip(*took, strict=True)
             _line(table, f"{name}, of {shop.large:,}", many)
             _level(table, name, many, list(zip(sizes, fewer, strict=False)))
@@ -101,10 +101,10 @@ def _line(table: Table, name: str, took: Sequence[Took]) -> None:
 def _level(
     table: Table, name: str, many: Sequence[Took], fewer: Sequence[tuple[int, Sequence[Took]]]
 ) -> None:
-    """Hold a read of many against the same read of few, where that returns as many rows."""
+    """Compare a read of a large store with a smaller one that returns as many rows."""
     for size, few in fewer:
         if few[0].rows > 0.9 * many[0].rows:
-            pairs = [one.share for one in many], [one.share for one in few]
+            pairs = [took.share for took in many], [took.share for took in few]
             table.ratio(SECTION, f"{name}, to that of {size:,}", pairs, at_most(LEVEL))
             return
 
@@ -127,7 +127,7 @@ async def _opened(
 
 
 def _let_talk(path: Path, spoken: int) -> None:
-    """Write what one user has said; by SQLite alone, which takes seconds."""
+    """Write the episodes of the talker with plain SQLite, which takes seconds."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany(statement("episodes", "insert"), map(_row, range(spoken)))
 
@@ -135,7 +135,7 @@ def _let_talk(path: Path, spoken: int) -> None:
 def _row(number: int) -> tuple[object, ...]:
     agent = "seldom" if number % RARELY == 0 else "agent"
     scope = Scope(TALKER, f"talk-{number // 1_000}", agent)
-    told = Episode(
+    episode = Episode(
         id=f"talk-{number}",
         content=f"Something was said about thing {number}, and it was worth a sentence.",
         timestamp=START + timedelta(seconds=number),
@@ -145,7 +145,7 @@ def _row(number: int) -> tuple[object, ...]:
         session=scope.session,
         metadata={"subject": f"talk {number}", "predicate": "is", "object": f"t {number}"},
     )
-    return tuple(encode(told, scope, operation="put"))
+    return tuple(encode(episode, scope, operation="put"))
 
 
 def _reads(world: History) -> dict[str, Read]:
@@ -158,7 +158,7 @@ def _recents(world: History) -> dict[str, Read]:
     for limit in LIMITS:
 
         def of_scope(n: int, limit: int = limit) -> Awaitable[Sized]:
-            # What was said as number `thing`: its session and user are those of `worlds.episodes`.
+            # The episode with number `thing`: its session and user are those of `worlds.episodes`.
             thing = n * 97 % world.size
             session = f"session-{thing // 100}"
             return recent(f"user-{thing % USERS}", session, "agent", limit=limit)

@@ -1,11 +1,12 @@
 """Bench: the real Stargraph 0.8.0 does the same work, in the same run, in turns.
 
-It works in a process of its own, on Python 3.13, and sends each delta to a log as ours does; no
-start of a process is counted on either side, except where a line says so. Each of its calls opens
-the file anew and sets WAL and synchronous=NORMAL: what ours has in memory.db, while in facts.db
-ours has FULL. What it does to a fact takes longer the more facts there are, so it is measured on
-few episodes, which favours it: rates are compared. Where the files lie matters, too: each of its
-calls closes the file, which a disk must then have whole, and a directory in memory has at once.
+Stargraph works in a process of its own, on Python 3.13, and writes each delta to a log as slumberd
+does. The start of a process counts on neither side, except where a line says so. Each call of
+Stargraph opens the file again and sets WAL and synchronous=NORMAL. Slumberd has the same in
+memory.db, and FULL in facts.db. Stargraph takes longer for a fact the more facts there are. So it
+is measured on few episodes, which favours it, and rates are compared. The place of the files
+matters, too: each call of Stargraph closes the file, which syncs a disk, but not a directory in
+memory.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def few(shop: Workshop) -> int:
 
 @contextmanager
 def reference(section: str) -> Iterator[Stargraph | None]:
-    """Run Stargraph for the block; a line says so where that cannot be."""
+    """Run Stargraph for the block; yield None and print why when it does not run here."""
     with ExitStack() as stack:
         try:
             theirs = stack.enter_context(stargraph())
@@ -52,7 +53,7 @@ def measure(table: Table, shop: Workshop) -> None:
             return
         pairs = [_pair(shop, count, host) for _ in range(shop.times)]
         _measure_calls(table, shop, host)
-    ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
+    ours, theirs = [first for first, _ in pairs], [second for _, second in pairs]
     commands = [_command(shop, many) for _ in range(shop.times)]
     table.rate(SECTION, f"{count:,} episodes by Stargraph", count, theirs)
     table.rate(SECTION, f"{count:,} episodes", count, ours)
@@ -91,13 +92,13 @@ def _called(home: Home) -> Cost:
 
 def _pair(shop: Workshop, count: int, host: Stargraph) -> tuple[Cost, Cost]:
     """Consolidate the same episodes on either side, in processes that run already."""
-    one, other = (shop.home(shop.pending(count)) for _ in range(2))
-    _, ours = timed(lambda: one.call("fire", "all"))
-    host.ask("bootstrap", other.state)
-    log = str(other.folder / "deltas.log")
-    theirs = Cost(**host.ask("timed_consolidate", other.state, log=log))
-    assert _facts(one) == _facts(other) > 0
-    _remove(one, other)
+    our_home, their_home = (shop.home(shop.pending(count)) for _ in range(2))
+    _, ours = timed(lambda: our_home.call("fire", "all"))
+    host.ask("bootstrap", their_home.state)
+    log = str(their_home.folder / "deltas.log")
+    theirs = Cost(**host.ask("timed_consolidate", their_home.state, log=log))
+    assert _facts(our_home) == _facts(their_home) > 0
+    _remove(our_home, their_home)
     return ours, theirs
 
 

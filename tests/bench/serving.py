@@ -1,4 +1,4 @@
-"""Bench: the daemon as it runs: from a put to its fact, its loop, its stop, and its rest."""
+"""Bench: the running daemon: from a put to its fact, its event loop, its stop, and idle time."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ RULES = 1_000
 PUTS_EACH, TRIALS_EACH = 60, 4
 """For each time that everything is measured."""
 
-IDLE_SECONDS, SETTLE_SECONDS, PASS_SECONDS = 8.0, 12.0, 1.5
-"""How long an idle daemon is watched, what it gets before, and what a pass gets before it ends."""
+IDLE_SECONDS, STARTUP_SECONDS, PASS_SECONDS = 8.0, 12.0, 1.5
+"""How long an idle daemon is measured, its time to start up, and the time before a stop."""
 
 _FULL = 100_000
 _LOOK_SECONDS = 0.000_5
@@ -47,7 +47,7 @@ Put = Callable[[str], None]
 
 
 def measure(table: Table, shop: Workshop) -> None:
-    """Serve puts of every kind, then a backlog, then nothing."""
+    """Measure puts of every kind, then a backlog, then an idle daemon."""
     share = min(1.0, shop.large / _FULL)  # to try it out takes seconds
     _measure_puts(table, shop, max(2, int(PUTS_EACH * share)) * shop.times)
     _measure_gaps(table, shop)
@@ -62,8 +62,8 @@ def _measure_puts(table: Table, shop: Workshop, count: int) -> None:
             seconds = [_put_to_fact(home, put, f"{name}-{number}") for number in range(count)]
         _add_puts(table, f"put by {name}", seconds, (50, 120))
     home = shop.home(shop.consolidated(shop.small), start="now")
-    told = _hosted(home, "puts", str(count))
-    _add_puts(table, "put in the daemon's process", told, (15, 120))
+    seconds = _hosted(home, "puts", str(count))
+    _add_puts(table, "put in the daemon's process", seconds, (15, 120))
 
 
 def _add_puts(table: Table, name: str, seconds: list[float], bounds: tuple[float, float]) -> None:
@@ -89,9 +89,9 @@ def _by_sql(home: Home) -> Iterator[Put]:
     with closing(sqlite3.connect(home.state / "memory.db", isolation_level=None)) as memory:
 
         def put(id: str) -> None:
-            one = triple(id, id, "is", "put")
-            scope = Scope(one.user, one.session, one.agent)
-            memory.execute(_INSERT, encode(one, scope, operation="put"))
+            episode = triple(id, id, "is", "put")
+            scope = Scope(episode.user, episode.session, episode.agent)
+            memory.execute(_INSERT, encode(episode, scope, operation="put"))
 
         yield put
 
@@ -102,15 +102,16 @@ def _by_library(home: Home) -> Iterator[Put]:
         memory = SQLiteMemoryStore(home.state / "memory.db")
 
         def put(id: str) -> None:
-            one = triple(id, id, "is", "put")
-            runner.run(memory.put(one, user=one.user, session=one.session, agent=one.agent))
+            episode = triple(id, id, "is", "put")
+            scope = {"user": episode.user, "session": episode.session, "agent": episode.agent}
+            runner.run(memory.put(episode, **scope))
 
         yield put
         runner.run(memory.close())
 
 
 def _hosted(home: Home, sight: str, *words: str) -> list[float]:
-    """Run a host of slumberd to its end; return what it saw."""
+    """Run a host of slumberd to its end; return its measurements."""
     ended = subprocess.run(_host(home, sight, *words), check=True, stdout=subprocess.PIPE)
     found: list[float] = orjson.loads(ended.stdout)
     return found
@@ -122,7 +123,7 @@ def _host(home: Home, sight: str, *words: str) -> list[str]:
 
 @contextmanager
 def _daemon(home: Home) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a daemon that is ready; it is told to stop, and must, at the end of the block."""
+    """Run a daemon that is ready; stop it at the end of the block, and check that it stops."""
     with subprocess.Popen(home.command("run")) as process:
         _wait_until(lambda: _answers(home))
         yield process
@@ -142,11 +143,11 @@ def _measure_gaps(table: Table, shop: Workshop) -> None:
     with subprocess.Popen(_host(home, "gaps"), stdout=subprocess.PIPE) as process:
         _wait_until(lambda: _read_upto(home) == shop.large)
         process.send_signal(signal.SIGTERM)
-        told = orjson.loads(process.communicate()[0])
+        gaps = orjson.loads(process.communicate()[0])
     name = f"{shop.large:,} episodes, longest gap"
-    table.add(Line(SECTION, name, "ms", [1e3 * told["longest"]]))
+    table.add(Line(SECTION, name, "ms", [1e3 * gaps["longest"]]))
     without = f"{name}, its own"
-    table.add(Line(SECTION, without, "ms", [1e3 * told["own"]], bound=at_most(30)))
+    table.add(Line(SECTION, without, "ms", [1e3 * gaps["own"]], bound=at_most(30)))
     shutil.rmtree(home.folder)
 
 
@@ -168,14 +169,14 @@ def _measure_ends(table: Table, shop: Workshop, share: float) -> None:
     """End passes in the middle of a batch, again and again; the worst of them counts."""
     home, trials = shop.home(shop.pending(shop.large)), TRIALS_EACH * shop.times
     took = [_stopped(home, PASS_SECONDS * share) for _ in range(trials)]
-    stops, processor = [1e3 * wall for wall, _ in took], [one for _, one in took]
+    stops, processor = [1e3 * wall for wall, _ in took], [computed for _, computed in took]
     table.add(Line(SECTION, "from SIGTERM to the end, in a pass", "ms", stops, processor))
     longest, computed = [max(stops)], [max(processor)]
     table.add(Line(SECTION, "the longest of these", "ms", longest, computed, at_most(100)))
     found = _hosted(home, "overdue", str(trials), str(PASS_SECONDS * share))
-    late = [1e3 * one for one in found]
-    table.add(Line(SECTION, "from a rule's timeout to its failure", "ms", late))
-    table.add(Line(SECTION, "the longest of these", "ms", [max(late)], bound=at_most(100)))
+    overdue = [1e3 * seconds for seconds in found]
+    table.add(Line(SECTION, "from a rule's timeout to its failure", "ms", overdue))
+    table.add(Line(SECTION, "the longest of these", "ms", [max(overdue)], bound=at_most(100)))
     shutil.rmtree(home.folder)
 
 
@@ -197,7 +198,7 @@ def _processor_of_children() -> float:
 
 
 def _measure_idle(table: Table, shop: Workshop, share: float) -> None:
-    """Let a daemon with many rules, half of them cron, have nothing to do."""
+    """Measure an idle daemon with many rules, half of them cron."""
     home = shop.home(shop.consolidated(shop.small), start="now")
     for number in range(RULES):
         of_cron = {"cron": f"{number % 60} {number % 24} * * *"}
@@ -205,7 +206,7 @@ def _measure_idle(table: Table, shop: Workshop, share: float) -> None:
         condition = f"predicate = 'p{number}'"
         home.rule(f"rule-{number}", cadence=cadence, start="now", when_filter=condition)
     with _daemon(home) as process:
-        time.sleep(SETTLE_SECONDS * share)
+        time.sleep(STARTUP_SECONDS * share)
         shares = [_busy(process.pid, IDLE_SECONDS * share) for _ in range(shop.times)]
         resident = resident_mebibytes(process.pid)
     name = f"idle with {RULES:,} rules"

@@ -1,4 +1,4 @@
-"""Bench: how long a daemon takes to be ready, as its users have it: from a wheel, compiled."""
+"""Bench: the time until a daemon is ready, installed from a wheel as its users have it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECTION = "start"
 RULES = 1_000
 
 _FULL = 100_000
-"""With fewer episodes it is only tried out, and nothing is installed for that."""
+"""With fewer episodes this is a trial run, for which nothing is installed."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,8 +25,10 @@ def measure(table: Table, shop: Workshop) -> None:
     """Start with many rules, each in a file of its own; the first start gives them watermarks."""
     folder = shop.folder / "started"
     shutil.rmtree(folder, ignore_errors=True)
-    tried = shop.large < _FULL
-    home = Home(folder, python=sys.executable if tried else installed(shop.folder / "environment"))
+    is_trial = shop.large < _FULL
+    home = Home(
+        folder, python=sys.executable if is_trial else installed(shop.folder / "environment")
+    )
     shutil.copytree(shop.pending(shop.large), home.state)
     for number in range(RULES):
         condition = f"predicate = 'p{number}' AND confidence >= 0.5"

@@ -1,4 +1,4 @@
-"""The bench runs: on so few episodes that its figures say nothing."""
+"""The bench runs, on so few episodes that its figures mean nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_unknown_section_is_refused_by_name(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
-def test_a_profile_says_in_which_functions_the_time_of_a_firing_went(
+def test_a_profile_lists_the_functions_of_a_firing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code = main(["--profile", "--tiny"])

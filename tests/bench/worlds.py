@@ -1,4 +1,4 @@
-"""What a bench measures on: episodes, and databases of them that are built once and copied."""
+"""The data of a bench: episodes, and databases of them that are built once and copied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPEATED = 0.25
 
 
 def episodes(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """Yield episodes: ids at random, a quarter of the keys said before, of 1,000 users."""
+    """Yield episodes: ids at random, a quarter of the keys repeated, of 1,000 users."""
     chance = random.Random(seed)
     for number in range(count):
         again = chance.random() < REPEATED
@@ -40,17 +40,17 @@ def episodes(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
 
 
 def write_episodes(path: Path, count: int) -> None:
-    """Write them as JSON lines, one by one: what we hold would count as a child's memory."""
+    """Write episodes as JSON lines; hold none, because it would count as memory of a child."""
     with path.open("wb") as file:
         file.writelines(orjson.dumps(episode) + b"\n" for episode in episodes(count))
 
 
 @dataclass(slots=True)
 class Workshop:
-    """Where a bench works, and what it has built there.
+    """The directory of a bench, and the databases in it.
 
     Attributes:
-        folder: Holds everything; what is in it from an earlier run is used again.
+        folder: Holds all files; the databases of an earlier run are used again.
         small: How many episodes are few.
         middle: How many are many.
         large: How many are very many.

@@ -38,29 +38,29 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="the targets, one a line")
     parser.add_argument("--seconds", type=int, default=20, help="how long")
     parser.add_argument("--keep", type=Path, help="a directory for what widens the coverage")
-    asked = parser.parse_args()
-    if asked.list or not asked.target:
+    options = parser.parse_args()
+    if options.list or not options.target:
         print("\n".join(sorted(TARGETS)))
         return
     with TemporaryDirectory(prefix="slumberd-corpus-") as seeds:
-        target = TARGETS[asked.target]()
-        _sow(Path(seeds), target, asked.target)
+        target = TARGETS[options.target]()
+        _sow(Path(seeds), target, options.target)
         # libFuzzer adds to the first directory.
         folders = [seeds]
-        if asked.keep:
-            asked.keep.mkdir(parents=True, exist_ok=True)
-            folders = [str(asked.keep), seeds]
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            folders = [str(options.keep), seeds]
         words = Path(seeds, "words")
         words.write_text("".join(f'"{word}"\n' for word in target.words()), encoding="ascii")
-        limits = [f"-max_total_time={asked.seconds}", f"-max_len={_LONGEST}", "-timeout=30"]
-        asked_of_it = [*limits, "-rss_limit_mb=4096", f"-dict={words}", *folders]
-        atheris.Setup([sys.argv[0], *asked_of_it], _reporting(target))
+        limits = [f"-max_total_time={options.seconds}", f"-max_len={_LONGEST}", "-timeout=30"]
+        arguments = [*limits, "-rss_limit_mb=4096", f"-dict={words}", *folders]
+        atheris.Setup([sys.argv[0], *arguments], _reporting(target))
         atheris.Fuzz()
 
 
 def _sow(folder: Path, target: Target, name: str) -> None:
-    kept = [file.read_bytes() for file in corpus(name)]
-    for number, seed in enumerate([*target.seeds(), *kept]):
+    saved = [file.read_bytes() for file in corpus(name)]
+    for number, seed in enumerate([*target.seeds(), *saved]):
         (folder / f"{number:04}").write_bytes(seed)
 
 

@@ -1,6 +1,6 @@
-"""The control socket of a daemon, given any bytes: one line back, which is an answer or a refusal.
+"""Fuzz the control socket: any bytes get one line back, an answer or a refusal.
 
-Behind it are the real operations, on stores of their own that are thrown away now and then.
+The target runs the real operations, on stores that it replaces after some inputs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple
 from tests.support.state_directory import state_directory
 
-SAID = [triple(f"e{n}", f"s{n % 2}", "is", n, timestamp=at(n)) for n in range(6)]
+EPISODES = [triple(f"e{n}", f"s{n % 2}", "is", n, timestamp=at(n)) for n in range(6)]
 RULES = [rule("all"), rule("notes", then_emits=["notes"], when_filter="subject = 's1'")]
 
 _CODES = {64, 65, 66, 73, 74, 75, 77, 78, 3, 1}
-_ANEW = 500
-"""Inputs after which the stores are thrown away: what was pinned and undone adds up."""
+_INPUTS_PER_RESTART = 500
+"""Inputs after which the target replaces the stores, which grow with each pin and undo."""
 
 _REQUESTS: tuple[dict[str, Any], ...] = (
     {"operation": "fire", "rules": None},
@@ -60,7 +60,7 @@ _LINES = (
 
 
 class ControlTarget:
-    """Sends each input over a real socket, and then asks something that must be answered."""
+    """Sends each input over a real socket, and then a ping that the daemon must answer."""
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="slumberd-fuzz-")
@@ -91,31 +91,31 @@ class ControlTarget:
 
     def run_once(self, given: bytes) -> None:
         self._tries += 1
-        if self._tries % _ANEW == 0:
-            self._runner.run(self._anew())
+        if self._tries % _INPUTS_PER_RESTART == 0:
+            self._runner.run(self._restart())
         self.check(self.answer(given))
         if self.answer(b'{"version":1,"operation":"fuzz.ping"}\n') != b'{"ok":true,"pong":1}\n':
-            raise Finding("nobody answers any more")
+            raise Finding("the daemon no longer answers")
 
     def answer(self, given: bytes) -> bytes:
         """Return all that comes back for an input."""
         return self._runner.run(self._exchange(given))
 
     def check(self, answer: bytes) -> None:
-        """See that an answer is one.
+        """Check that an answer is one line with a result or an error.
 
         Raises:
-            Finding: It is not.
+            Finding: The answer has another form.
         """
         if not answer.endswith(b"\n") or answer.count(b"\n") != 1:
             raise Finding(f"not one line: {answer[:200]!r}")
-        told = orjson.loads(answer)
-        if told.get("ok") is True:
+        document = orjson.loads(answer)
+        if document.get("ok") is True:
             return
-        if set(told) != {"ok", "error", "exit_code"} or told["exit_code"] not in _CODES:
-            raise Finding(f"no refusal: {told}")
-        if not told["error"]:
-            raise Finding("a refusal without a word")
+        if set(document) != {"ok", "error", "exit_code"} or document["exit_code"] not in _CODES:
+            raise Finding(f"no refusal: {document}")
+        if not document["error"]:
+            raise Finding("a refusal without a message")
 
     async def _exchange(self, given: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(sock=self._connected())
@@ -135,13 +135,13 @@ class ControlTarget:
         self._path = Path(self._folder.name) / str(next(self._numbers))
         self._path.mkdir()
         home = await self._open.enter_async_context(state_directory(self._path, RULES))
-        await home.stores.memory.put_many(SAID)
+        await home.stores.memory.put_many(EPISODES)
         await home.fire(RULES[0])
         pausing = Pausing(self._path, lambda: RuleSet(tuple(RULES), {}, {}))
         self.operations |= {**home.operations.by_name(), **pausing.by_name(), "fuzz.ping": _pong}
         await self._open.enter_async_context(listen(self._path, self.operations))
 
-    async def _anew(self) -> None:
+    async def _restart(self) -> None:
         await self._open.aclose()
         shutil.rmtree(self._path)
         await self._begin()

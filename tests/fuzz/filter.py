@@ -1,6 +1,6 @@
-"""The sandbox of ``when_filter``, given any text: it refuses, or does what a filter may.
+"""Fuzz the sandbox of ``when_filter``: it refuses a text, or runs it as an allowed filter.
 
-The oracle takes nothing over from the sandbox: what a filter may touch is listed here again.
+The oracle has its own list of what a filter may use, and imports nothing of it from the sandbox.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OVERRUN = 0.1
 
 _TRIES = 3
 _SPELLED = b"\0"
-"""How an input begins that is no text, but choices of a grammar."""
+"""The first byte of an input that is not text, but choices of a grammar."""
 
-_ASKED = frozenset({2, 3, 4, 5, 6, 7})
+_REQUESTED = frozenset({2, 3, 4, 5, 6, 7})
 _VIEWS = frozenset({"slumberd_filter_by_scope", "slumberd_filter_by_content"})
 _OUR_TABLES = frozenset({"episodes", "slumberd_batch", *_VIEWS})
 _COLUMNS = frozenset({
@@ -63,11 +63,11 @@ def _row(
     return (id, "/user/u/session/s/agent/a/", content, timestamp, metadata)
 
 
-def _json(**said: object) -> bytes:
-    return orjson.dumps(said)
+def _json(**fields: object) -> bytes:
+    return orjson.dumps(fields)
 
 
-# The first and the last are never asked for.
+# The first row and the last row are never requested.
 ROWS: tuple[tuple[object, ...], ...] = (
     _row("theirs", _json(content="a secret", user="x"), _json(subject="a secret")),
     _row("e2", _json(content="tea", user="u"), _json(subject="u", object=1, confidence=0.4)),
@@ -85,7 +85,7 @@ class SlowFinding(Finding):
 
 
 class FilterTarget:
-    """Judges rows of a real file by each fragment, and watches all that happens.
+    """Runs each fragment on rows of a real file, and watches what SQLite is allowed to do.
 
     Args:
         rows: What the file holds, from rowid 1.
@@ -104,7 +104,7 @@ class FilterTarget:
         self._overrun = overrun
         self._folder = TemporaryDirectory(prefix="slumberd-fuzz-")
         self._path = Path(self._folder.name) / "memory.db"
-        _furnish(self._path, rows)
+        _fill(self._path, rows)
         self._before = self._path.read_bytes()
         self._connection = sqlite3.connect(
             f"file:{self._path}?mode=ro", uri=True, isolation_level=None
@@ -117,7 +117,7 @@ class FilterTarget:
 
     def seeds(self) -> Iterator[bytes]:
         families = (*fragments.REFUSED.values(), *fragments.NOT_COMPILED.values())
-        for fragment in (one for family in families for one in family):
+        for fragment in (member for family in families for member in family):
             yield fragment.encode(errors="surrogateescape" if _is_escaped(fragment) else "replace")
         for legitimate in fragments.LEGITIMATE:
             yield legitimate.fragment.encode()
@@ -141,10 +141,10 @@ class FilterTarget:
         self._check_that_it_is_one_expression(fragment)
 
     def judge(self, fragment: str) -> Verdict:
-        """Judge the rows that are asked for, and see to all promises but one.
+        """Run a filter on the requested rows, and check all promises but one.
 
         Raises:
-            FilterError: It may not run, or not for so long.
+            FilterError: The sandbox refuses the filter, or stops it.
             Finding: A promise is broken.
         """
         for _ in range(_TRIES - 1):
@@ -156,15 +156,15 @@ class FilterTarget:
         with _watched() as granted:
             began = time.thread_time()
             try:
-                verdict = Filter("fuzz", fragment, seconds=SECONDS, steps=self._steps).select(
-                    self._connection, sorted(_ASKED)
+                selection = Filter("fuzz", fragment, seconds=SECONDS, steps=self._steps).select(
+                    self._connection, sorted(_REQUESTED)
                 )
             finally:
                 took = time.thread_time() - began
                 self._check(granted, took)
-        if not verdict.matched | verdict.failed.keys() <= _ASKED:
-            raise Finding(f"rows that were not asked for: {verdict}")
-        return verdict
+        if not selection.matched | selection.failed.keys() <= _REQUESTED:
+            raise Finding(f"rows that were not requested: {selection}")
+        return selection
 
     def _check(self, granted: list[tuple[object, ...]], took: float) -> None:
         if granted:
@@ -176,18 +176,18 @@ class FilterTarget:
 
     def _check_that_it_is_one_expression(self, fragment: str) -> None:
         try:
-            verdict = self.judge(f"({fragment}\n) AND 0")
+            selection = self.judge(f"({fragment}\n) AND 0")
         except FilterError:
             return  # one parenthesis or some bytes too many, and too slow this time
-        if verdict.matched:
+        if selection.matched:
             raise Finding("it is more than one expression")
 
 
 def _is_escaped(fragment: str) -> bool:
-    return all(not "\ud800" <= one <= "\udc7f" for one in fragment)
+    return all(not "\ud800" <= character <= "\udc7f" for character in fragment)
 
 
-def _furnish(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
+def _fill(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(_EPISODES["create_table"])
     connection.executemany(_EPISODES["insert"], rows)
@@ -198,7 +198,7 @@ def _furnish(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
 
 @contextmanager
 def _watched() -> Iterator[list[tuple[object, ...]]]:
-    """Note what the authorizer lets pass, and should not."""
+    """Record what the authorizer wrongly allows."""
     authorize = filter_sandbox._authorize
     granted: list[tuple[object, ...]] = []
 
@@ -206,7 +206,7 @@ def _watched() -> Iterator[list[tuple[object, ...]]]:
         action: int, first: str | None, second: str | None, _: str | None, within: str | None
     ) -> int:
         answer = authorize(action, first, second, _, within)
-        if answer == sqlite3.SQLITE_OK and not _may(action, first, second, within):
+        if answer == sqlite3.SQLITE_OK and not _is_allowed(action, first, second, within):
             granted.append((action, first, second, within))
         return answer
 
@@ -217,7 +217,7 @@ def _watched() -> Iterator[list[tuple[object, ...]]]:
         filter_sandbox._authorize = authorize
 
 
-def _may(action: int, first: str | None, second: str | None, within: str | None) -> bool:
+def _is_allowed(action: int, first: str | None, second: str | None, within: str | None) -> bool:
     if action == sqlite3.SQLITE_SELECT:
         return True
     if action == sqlite3.SQLITE_FUNCTION:

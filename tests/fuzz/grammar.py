@@ -1,6 +1,6 @@
-"""Bytes as choices: any of them spell a filter that is well formed, if not always a sound one.
+"""Turn any bytes into a well-formed filter: each byte chooses a form of a grammar.
 
-Mutated text seldom gets past the lexer; this does, and so tries what lies behind.
+Mutated text seldom passes the lexer. These filters pass it, so they test what follows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _expression(choices: Iterator[int], deepest: int) -> str:
 
 
 def examples(count: int) -> list[bytes]:
-    """Return choices of all kinds, the same ones every time."""
+    """Return choices of all kinds, always the same."""
     numbers = _numbers()
     return [bytes(islice(numbers, 4 + place % 60)) for place in range(count)]
 

@@ -1,4 +1,4 @@
-"""The decoder of rows that anybody wrote: an episode that can be kept whole, or a reason."""
+"""Fuzz the decoder of foreign rows: it returns an unchanged episode, or a reason."""
 
 from __future__ import annotations
 
@@ -52,15 +52,17 @@ def spelled(types: bytes, *columns: bytes) -> bytes:
 
 
 class RowTarget:
-    """Decodes rows, and does with them what a firing does."""
+    """Decodes rows, and evaluates them as a firing does."""
 
     def close(self) -> None:
         """Hold nothing."""
 
     def seeds(self) -> Iterator[bytes]:
-        told = triple("e1", "alice", "likes", {"x": [1, 2.5, None]}, metadata={"confidence": 0.5})
-        good = encode(told, Scope("alice", "s1", "rag"), operation="put")
-        columns = [one if isinstance(one, bytes) else one.encode() for one in good]
+        episode = triple(
+            "e1", "alice", "likes", {"x": [1, 2.5, None]}, metadata={"confidence": 0.5}
+        )
+        good = encode(episode, Scope("alice", "s1", "rag"), operation="put")
+        columns = [column if isinstance(column, bytes) else column.encode() for column in good]
         yield from (spelled(types, *columns) for types in (b"00101", b"00000"))
         for metadata in _METADATA:
             yield spelled(b"00101", *columns[:4], metadata)
@@ -78,10 +80,10 @@ class RowTarget:
     def run_once(self, given: bytes) -> None:
         row = row_of(given)
         for mismatch in MISMATCHES:
-            self.judge(row, mismatch)
+            self.check(row, mismatch)
 
-    def judge(self, row: tuple[object, ...], mismatch: ScopeMismatch) -> None:
-        """Decode one row and see to all promises.
+    def check(self, row: tuple[object, ...], mismatch: ScopeMismatch) -> None:
+        """Decode one row and check all promises.
 
         Raises:
             Finding: One is broken.
@@ -109,10 +111,12 @@ class RowTarget:
         found.id.encode()
 
     def _check_kept(self, found: EpisodeVersion, row: tuple[Any, ...]) -> None:
-        """See that an episode can be put again, and is the same, by another reader's reading."""
-        told = episode_of(found)
+        """Check that an episode can be put again unchanged, and that Python reads the same."""
+        episode = episode_of(found)
         try:
-            again = encode(told, Scope(told.user, told.session, told.agent), operation="put")
+            again = encode(
+                episode, Scope(episode.user, episode.session, episode.agent), operation="put"
+            )
         except SlumberdError as error:
             raise Finding(f"it can be read, and not put: {error}") from error
         if decode(7, again, mismatch="quarantine") != found:
@@ -122,7 +126,7 @@ class RowTarget:
         # Python's own reader keeps whole numbers whole; keys twice it would not notice either.
         if _read_by_python(row[4]) != found.metadata:
             raise Finding("another reader reads other metadata")
-        if microseconds(told.timestamp) != found.at:
+        if microseconds(episode.timestamp) != found.at:
             raise Finding("its instant changed")
         orjson.dumps({"a": {"b": {"c": [found.metadata]}}})  # as deep as anything is wrapped
 

@@ -1,4 +1,4 @@
-"""The loader of rule files, given any text: a set of rules, or mistakes that can be found."""
+"""Fuzz the loader of rule files: any text gives a set of rules, or mistakes with lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slumberd.scheduling import cron
 from tests.fuzz.targets import Finding
 
 SECONDS = 2.0
-"""Of the processor, for one file of at most a few KiB."""
+"""Limit of processor time for one file of at most a few KiB."""
 MOST_BYTES = 64 * 1024 * 1024
 
 _SHIPPED = Path(__file__).parents[2] / "rules"
@@ -90,10 +90,10 @@ class RuleTarget:
                 or not mistake.problem.isprintable()
                 or not 0 <= mistake.line <= lines
             ):
-                raise Finding(f"a mistake that nobody can find or read: {mistake}")
+                raise Finding(f"a mistake without a line or a readable message: {mistake}")
 
     def _check_rules(self, given: bytes, found: RuleSet) -> None:
-        """See that what was loaded is what a plain reader of YAML finds there."""
+        """Check that the rules are those that PyYAML reads."""
         document = yaml.safe_load(given.decode("utf-8-sig"))
         ids = sorted(rule["id"] for rule in (document or {}).get("rules") or [])
         if [rule.id for rule in found.rules] != ids or len(set(ids)) != len(ids):

@@ -1,4 +1,4 @@
-"""What a fuzz target is; `tests.fuzz` runs them, and the plain suite replays their corpora."""
+"""The protocol of a fuzz target; `tests.fuzz` runs targets, and the suite replays corpora."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class Finding(Exception):  # noqa: N818 # not an error of ours: a proof of one
 
 
 class Target(Protocol):
-    """Something that may be given any bytes."""
+    """Something that accepts any bytes."""
 
     def seeds(self) -> Iterable[bytes]:
         """Return inputs to begin with, beside those of the corpus."""
         ...
 
     def words(self) -> Iterable[str]:
-        """Return what mutations may put together, ASCII."""
+        """Return words for mutations, in ASCII."""
         ...
 
     def run_once(self, given: bytes) -> None:
-        """Do with an input whatever is done with it.
+        """Use an input as the daemon would use it.
 
         Raises:
             Finding: A promise is broken. Any other exception is a finding too.
@@ -33,7 +33,7 @@ class Target(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the target holds."""
+        """Release the resources of the target."""
         ...
 
 

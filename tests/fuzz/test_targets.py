@@ -1,4 +1,4 @@
-"""The targets of the fuzzer, without a fuzzer: all that was kept, and oracles that see faults."""
+"""The targets of the fuzzer, without a fuzzer: the saved inputs, and oracles that find faults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def control() -> Iterator[ControlTarget]:
 # rows
 
 
-def test_rows_that_were_kept_still_find_nothing(rows: RowTarget) -> None:
+def test_saved_rows_find_nothing(rows: RowTarget) -> None:
     check_finds_nothing(rows, "rows")
 
 
@@ -55,7 +55,7 @@ def test_a_row_is_spelled_by_types_and_columns() -> None:
     assert row_of(given) == ("id", b"key", 4, None, 2.5)
 
 
-def test_the_oracle_sees_a_decoder_that_stumbles(
+def test_the_oracle_finds_a_decoder_that_raises(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episode_rows, "read_object", orjson.loads)
@@ -64,7 +64,7 @@ def test_the_oracle_sees_a_decoder_that_stumbles(
         rows.run_once(of_metadata(b"[]"))
 
 
-def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
+def test_the_oracle_finds_a_decoder_that_ignores_a_repeated_key(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(strict_json, "_has_each_key_once", lambda *_: True)
@@ -73,7 +73,7 @@ def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
         rows.run_once(of_metadata(b'{"a":1,"a":1}'))
 
 
-def test_the_oracle_sees_a_decoder_that_rounds(
+def test_the_oracle_finds_a_decoder_that_rounds(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(strict_json, "_check_integer", int)
@@ -82,7 +82,7 @@ def test_the_oracle_sees_a_decoder_that_rounds(
         rows.run_once(of_metadata(b'{"a":18446744073709551617}'))
 
 
-def test_the_oracle_sees_a_decoder_that_goes_too_deep(
+def test_the_oracle_finds_a_decoder_without_a_limit_of_depth(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(strict_json, "MOST_DEPTH", 900)
@@ -94,7 +94,7 @@ def test_the_oracle_sees_a_decoder_that_goes_too_deep(
 # rules
 
 
-def test_rule_files_that_were_kept_still_find_nothing(rules: RuleTarget) -> None:
+def test_saved_rule_files_find_nothing(rules: RuleTarget) -> None:
     check_finds_nothing(rules, "rules")
 
 
@@ -117,7 +117,7 @@ TWICE = b"""rules:
 """
 
 
-def test_the_oracle_sees_a_loader_that_takes_an_id_twice(
+def test_the_oracle_finds_a_loader_that_accepts_a_repeated_id(
     rules: RuleTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rule_loader, "_find_repeated_ids", lambda _: [])
@@ -126,7 +126,7 @@ def test_the_oracle_sees_a_loader_that_takes_an_id_twice(
         rules.run_once(TWICE)
 
 
-def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
+def test_the_oracle_finds_a_loader_that_raises_an_unknown_error(
     rules: RuleTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rule_loader, "_read_sheet", lambda *_: 1 / 0)
@@ -138,7 +138,7 @@ def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
 # control
 
 
-def test_requests_that_were_kept_still_find_nothing(control: ControlTarget) -> None:
+def test_saved_requests_find_nothing(control: ControlTarget) -> None:
     check_finds_nothing(control, "control")
 
 
@@ -150,7 +150,7 @@ async def stumble(*_: Any) -> dict[str, Any]:
     raise RuntimeError("a bug")
 
 
-def test_the_oracle_sees_an_operation_that_stumbles(
+def test_the_oracle_finds_an_operation_that_raises(
     control: ControlTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(control.operations, "fuzz.stumble", stumble)
@@ -162,6 +162,8 @@ def test_the_oracle_sees_an_operation_that_stumbles(
 @pytest.mark.parametrize(
     "answer", [pytest.param(b"", id="nothing"), pytest.param(b'{"ok":true}', id="no end of line")]
 )
-def test_the_oracle_sees_what_is_no_line(control: ControlTarget, answer: bytes) -> None:
+def test_the_oracle_finds_an_answer_that_is_not_one_line(
+    control: ControlTarget, answer: bytes
+) -> None:
     with pytest.raises(Finding, match="not one line"):
         control.check(answer)

@@ -1,4 +1,4 @@
-"""What must hold of a soak: while it runs, and of what is left at its end."""
+"""The checks of a soak: while it runs, and at its end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Unsound(Exception):  # noqa: N818 # a proof of one, not an error of ours
 
 @dataclass
 class Figures:
-    """What a soak came to."""
+    """The figures of a soak."""
 
     episodes: int = 0
     firings: int = 0
@@ -38,7 +38,7 @@ class Figures:
     kills: int = 0
     reloads: int = 0
     steps: int = 0
-    hands: int = 0
+    manual_edits: int = 0
     checks: int = 0
     most_mebibytes: float = 0.0
     most_wal_mebibytes: float = 0.0
@@ -47,25 +47,25 @@ class Figures:
 
 @dataclass
 class Expected:
-    """What is known of the end, beside the journals.
+    """What the facts at the end depend on, in addition to the journals.
 
     Attributes:
-        pinned: What hands said and did not take back, by fact id.
-        unsure: Ids of hands that a kill left in doubt.
-        forgotten: Users.
+        pinned: The objects that people pinned and did not unpin, by fact id.
+        unsure: Ids of manual edits that may or may not be committed, because of a kill.
+        erased: The users that were erased.
         filter: The filter of the rule that is edited, by its name.
         multi: Predicates that hold several objects, with their channel.
     """
 
     pinned: dict[str, str] = field(default_factory=dict)
     unsure: set[str] = field(default_factory=set)
-    forgotten: set[str] = field(default_factory=set)
+    erased: set[str] = field(default_factory=set)
     filter: str = "every tag"
     multi: set[tuple[str, str]] = field(default_factory=set)
 
 
 def check_process(pid: int, figures: Figures) -> None:
-    """See that a daemon does not grow.
+    """Check that a daemon does not grow.
 
     Raises:
         Unsound: It does.
@@ -86,7 +86,7 @@ def check_process(pid: int, figures: Figures) -> None:
 
 
 def check_files(home: Home, figures: Figures) -> None:
-    """See that write-ahead logs do not grow."""
+    """Check that write-ahead logs do not grow."""
     sizes = [file.stat().st_size for file in home.state.glob("*-wal")]
     figures.most_wal_mebibytes = max(figures.most_wal_mebibytes, max(sizes, default=0) / 1024**2)
     if figures.most_wal_mebibytes > MOST_WAL_MEBIBYTES:
@@ -94,7 +94,7 @@ def check_files(home: Home, figures: Figures) -> None:
 
 
 def check_ledger(home: Home) -> None:
-    """See that the ledger verifies, and that nothing was decided twice."""
+    """Check that the ledger verifies, and that nothing was decided twice."""
     verified = home.call("audit", "verify", check=False)
     if verified.returncode:
         raise Unsound(f"the ledger does not verify: {verified.stderr or verified.stdout}")
@@ -102,7 +102,7 @@ def check_ledger(home: Home) -> None:
 
 
 def check_once_each(path: Path) -> None:
-    """See that what is due met no version of an episode twice."""
+    """Check that no due firing evaluated a version of an episode twice."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)) as connection:
         twice = connection.execute(
             "SELECT rule, fact_id, version, count(*) FROM slumberd_ledger"
@@ -116,52 +116,52 @@ def check_once_each(path: Path) -> None:
 
 
 def check_met(home: Home, eids: Iterable[str]) -> None:
-    """See that the rule that takes all met the newest version of each of some episodes.
+    """Check that the rule `all` evaluated the newest version of each of these episodes.
 
     Raises:
-        Unsound: It passed over one.
+        Unsound: It did not evaluate one of them.
     """
     with closing(sqlite3.connect(f"file:{home.state / 'memory.db'}?mode=ro", uri=True)) as memory:
         newest = dict(memory.execute("SELECT eid, max(seq) FROM slumberd_episode_log GROUP BY eid"))
     with closing(sqlite3.connect(f"file:{home.state / 'facts.db'}?mode=ro", uri=True)) as facts:
-        met = set(facts.execute(
+        evaluated = set(facts.execute(
             "SELECT fact_id, version FROM slumberd_ledger JOIN slumberd_firings ON firing = n"
             " WHERE rule = 'all' AND fact_id IS NOT NULL"
         ))  # fmt: skip
-    missed = [eid for eid in eids if (eid, newest[eid]) not in met]
+    missed = [eid for eid in eids if (eid, newest[eid]) not in evaluated]
     if missed:
         raise Unsound(f"{len(missed)} episodes were never met: {sorted(missed)[:5]}")
 
 
 def count_firings(path: Path) -> int:
-    """Return how many firings there were, hands included."""
+    """Return how many firings there were, with those of manual edits."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return int(connection.execute("SELECT count(*) FROM slumberd_firings").fetchone()[0])
 
 
 def journals(folder: Path) -> dict[str, ManualAssertion]:
     """Return the newest version that was committed of each episode."""
-    said = {}
+    written = {}
     for file in sorted(folder.glob("*.journal")):
         for line in file.read_bytes().splitlines():
-            one = orjson.loads(line)
-            said[one["id"]] = one
-    return said
+            episode = orjson.loads(line)
+            written[episode["id"]] = episode
+    return written
 
 
-def check_rows(home: Home, said: Mapping[str, ManualAssertion], forgotten: set[str]) -> None:
-    """See that what was committed is there, but for what was forgotten."""
+def check_rows(home: Home, written: Mapping[str, ManualAssertion], erased: set[str]) -> None:
+    """Check that every committed episode is there, without those of erased users."""
     with closing(sqlite3.connect(home.state / "memory.db", timeout=60)) as connection:
         rows = {id: orjson.loads(text) for id, text in connection.execute(
             "SELECT id, metadata FROM episodes"
         )}  # fmt: skip
-    for eid, one in said.items():
-        if one["user"] not in forgotten and rows.get(eid) != one["metadata"]:
+    for eid, episode in written.items():
+        if episode["user"] not in erased and rows.get(eid) != episode["metadata"]:
             raise Unsound(f"episode {eid!r} was committed and is lost: {rows.get(eid)}")
 
 
-def check_facts(home: Home, said: Mapping[str, ManualAssertion], expected: Expected) -> int:
-    """See that the facts are those of the oracle; return how many there are."""
+def check_facts(home: Home, written: Mapping[str, ManualAssertion], expected: Expected) -> int:
+    """Check that the facts are those of the oracle; return how many there are."""
     found = {}
     for fact in home.facts():
         rules = [own["rule_id"] for own in fact["lineage"] if "rule_id" in own]
@@ -169,10 +169,10 @@ def check_facts(home: Home, said: Mapping[str, ManualAssertion], expected: Expec
             found[fact["id"]] = (fact["user"], fact["payload"].get("object"), rules)
     wanted = {
         claim.fact_id: (claim.user, claim.object, list(claim.rules))
-        for claim in standing(said, expected)
+        for claim in expected_claims(written, expected)
     }
     for fact_id, value in expected.pinned.items():
-        wanted[fact_id] = ("hands", value, ["@manual"])
+        wanted[fact_id] = ("people", value, ["@manual"])
     if found != wanted:
         differing = [
             (fact_id, found.get(fact_id), wanted.get(fact_id))
@@ -183,22 +183,24 @@ def check_facts(home: Home, said: Mapping[str, ManualAssertion], expected: Expec
     return len(found)
 
 
-def standing(said: Mapping[str, ManualAssertion], expected: Expected) -> Iterator[OracleClaim]:
-    """Yield what stands by the law; each user and channel alone, for none reaches another."""
+def expected_claims(
+    written: Mapping[str, ManualAssertion], expected: Expected
+) -> Iterator[OracleClaim]:
+    """Yield the current claims; a user and channel at a time, for none affects another."""
     parts: dict[tuple[str, str], list[OracleClaim]] = defaultdict(list)
-    for one in said.values():
-        if one["user"] not in expected.forgotten:
-            for claim in claims(one, expected):
+    for episode in written.values():
+        if episode["user"] not in expected.erased:
+            for claim in claims(episode, expected):
                 parts[claim.user, claim.channel].append(claim)
-    for some in parts.values():
-        yield from current_claims(some, expected.multi).values()
+    for competing in parts.values():
+        yield from current_claims(competing, expected.multi).values()
 
 
-def claims(one: ManualAssertion, expected: Expected) -> Iterable[OracleClaim]:
-    """Yield what an episode says in each channel: one rule takes all, the other what it selects."""
+def claims(episode: ManualAssertion, expected: Expected) -> Iterable[OracleClaim]:
+    """Yield the claim of an episode in each channel; the rule `tagged` selects by tag."""
     _, tags = TAGS[expected.filter]
-    selected = ("tagged",) if one["tag"] in tags else ()
+    selected = ("tagged",) if episode["tag"] in tags else ()
     for channel, rules in (("facts", ("all", *selected)), ("notes", selected)):
-        claim = claim_of(one, channel, rules) if rules else None
+        claim = claim_of(episode, channel, rules) if rules else None
         if claim is not None:
             yield claim

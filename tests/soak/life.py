@@ -1,4 +1,4 @@
-"""The life that a soak leads: writers, rules, reloads, hands, kills, clock steps, all at once."""
+"""Run a soak: writers, rules, reloads, manual edits, kills and clock steps at the same time."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def libfaketime() -> str | None:
 
 
 class Soak:
-    """Lives for so many seconds, and says what it came to.
+    """Runs a soak for a number of seconds, and returns its figures.
 
     Args:
-        folder: Empty; everything is kept there.
-        seed: Of all chance.
-        pace: How often things happen; 1 is for two minutes or more.
+        folder: An empty folder, for all files.
+        seed: The seed of all random choices.
+        pace: How often actions are due; 1 is for two minutes or more.
     """
 
     def __init__(self, folder: Path, *, seed: int = 1, pace: float = 1.0) -> None:
@@ -66,7 +66,7 @@ class Soak:
         self._clock = folder / "clock"
         self._daemons = ExitStack()
         self._daemon: Daemon | None = None
-        self._hand = 0
+        self._edits = 0
         self._due: dict[str, float] = {}
 
     def home_in(self, folder: Path) -> Home:
@@ -74,7 +74,7 @@ class Soak:
         return Home(folder, {"facts": {"batch": 200}, "logging": {"format": "json"}})
 
     def run(self, seconds: float) -> Figures:
-        """Live, check, and come to an end.
+        """Run, check, and stop.
 
         Raises:
             Unsound: A promise is broken.
@@ -92,9 +92,9 @@ class Soak:
         return self.figures
 
     def live(self) -> None:
-        """Let happen what is due to happen."""
+        """Run each action that is due."""
         for seconds, what in (
-            (5, self.kill), (7, self.reload), (3, self.say), (11, self.undo),
+            (5, self.kill), (7, self.reload), (3, self.pin), (11, self.undo),
             (4, self.step), (23, self.forget), (6, self.check),
         ):  # fmt: skip
             name, now = what.__name__, time.monotonic()
@@ -107,7 +107,7 @@ class Soak:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Let writers write for the block; each ends with what it has begun."""
+        """Run the writers during the block; each finishes the write that it has begun."""
         words = [sys.executable, "-m", "tests.soak.writers"]
         writers = [
             subprocess.Popen([*words, name, str(self.folder), how]) for name, how in self.writers()
@@ -123,7 +123,7 @@ class Soak:
                 writer.wait()
 
     def writers(self) -> list[tuple[str, str]]:
-        """Return who writes, and how."""
+        """Return each writer with its way of writing."""
         return list(WRITERS.items())
 
     def start(self) -> None:
@@ -148,16 +148,16 @@ class Soak:
         return self._daemon
 
     def kill(self) -> None:
-        """End the daemon as a power cut would, and start another."""
+        """Kill the daemon, and start another."""
         self.daemon.kill()
-        self._daemons.pop_all().close()  # its log is held against the catalogue
+        self._daemons.pop_all().close()  # this compares its log with the catalogue
         self.figures.kills += 1
         self.start()
 
-    # what people do
+    # actions of people
 
     def write_rules(self) -> None:
-        """Write other rules: what can be told of the end stays the same, or is known."""
+        """Write other rules; the facts at the end stay predictable."""
         self.expected.filter = self._chance.choice(list(TAGS))
         self.expected.multi = {MULTI} if self._chance.random() < 0.5 else set()
         when_filter, _ = TAGS[self.expected.filter]
@@ -176,7 +176,7 @@ class Soak:
         (self.home.rules / "channels.yaml").write_bytes(orjson.dumps(document))
 
     def reload(self) -> None:
-        """Give the daemon other rules, sometimes such as it must refuse first."""
+        """Reload other rules; sometimes reload invalid rules first."""
         if self._chance.random() < 0.3:
             (self.home.rules / "broken.yaml").write_text("rules: [")
             self.daemon.process.send_signal(signal.SIGHUP)
@@ -187,18 +187,18 @@ class Soak:
         self.figures.reloads += 1
 
     def step(self) -> None:
-        """Let the daemon's clock be wrong by something else."""
+        """Change by how much the clock of the daemon is wrong."""
         if self._faketime:
             spare = self._clock.with_suffix(".new")
             spare.write_text(f"{self._chance.choice(STEPS):+d}\n")
             spare.replace(self._clock)
             self.figures.steps += 1
 
-    def say(self) -> None:
+    def pin(self) -> None:
         """Pin a fact, and take it out again one time in three."""
-        self._hand += 1
-        id, value = f"hand-{self._hand}", str(self._hand)
-        words = ("--user", "hands", "--agent", "rag", "--subject", id, "--predicate", "is")
+        self._edits += 1
+        id, value = f"edit-{self._edits}", str(self._edits)
+        words = ("--user", "people", "--agent", "rag", "--subject", id, "--predicate", "is")
         pinned = self.command("pin", "--id", id, *words, "--object", value, "--reason", "soak")
         self.expected.pinned[id] = orjson.loads(value)
         if not pinned:
@@ -217,62 +217,66 @@ class Soak:
             self.command("undo", self._chance.choice(rules))
 
     def forget(self) -> None:
-        """Erase a user; not one of whom nothing was put yet."""
-        user = f"gone{len(self.expected.forgotten)}"
+        """Erase a user for whom something was put."""
+        user = f"gone{len(self.expected.erased)}"
         words = ("forget", "--user", user, "--yes")
         if self.home.call(*words, check=False).returncode == NothingKeptError.exit_code:
             return
-        self.expected.forgotten.add(user)
-        self.until(lambda: self.command(*words), f"{user} is forgotten")
+        self.expected.erased.add(user)
+        self.until(lambda: self.command(*words), f"{user} is erased")
 
     def command(self, *words: str) -> bool:
-        """Run a command; say whether it was done. A daemon that is killed leaves it in doubt."""
-        self.figures.hands += 1
+        """Run a command; return whether it reports success."""
+        self.figures.manual_edits += 1
         return self.home.call(*words, check=False).returncode == 0
 
     # checks
 
     def check(self) -> None:
-        """See that all is well so far."""
+        """Check the process, the files and the ledger."""
         self.figures.checks += 1
         check_process(self.daemon.process.pid, self.figures)
         check_files(self.home, self.figures)
         check_ledger(self.home)
 
     def end(self) -> None:
-        """Let everything be read, and compare what came of it with the oracle."""
+        """Fire until nothing is pending, and compare the facts with the oracle."""
         self.daemon.process.send_signal(signal.SIGHUP)
         self.until(lambda: self.command("fire", "all", "tagged"), "the rules fire")
         self.until(lambda: self.pending() == 0, "nothing is pending")
-        said = journals(self.folder)
-        kept = [eid for eid, one in said.items() if one["user"] not in self.expected.forgotten]
-        check_met(self.home, kept)
+        written = journals(self.folder)
+        eids = [
+            eid for eid, episode in written.items() if episode["user"] not in self.expected.erased
+        ]
+        check_met(self.home, eids)
         for rule in ("all", "tagged"):
             self.until(lambda rule=rule: self.command("backfill", rule), f"{rule} is filled")  # type: ignore[misc]
         self.check()
         assert self.daemon.stop() == 0
         self._daemons.pop_all().close()
         check_once_each(self.home.state / "facts.db")
-        check_rows(self.home, said, self.expected.forgotten)
-        self.figures.facts = check_facts(self.home, said, self.expected)
-        self.figures.episodes = len(said)
+        check_rows(self.home, written, self.expected.erased)
+        self.figures.facts = check_facts(self.home, written, self.expected)
+        self.figures.episodes = len(written)
         printed = orjson.loads(self.home.call("audit", "verify", "--json").stdout)
         self.figures.rows = printed["rows"]
         self.figures.firings = count_firings(self.home.state / "facts.db")
 
     def pending(self) -> int:
-        """Return how much the rules have not read."""
-        told = orjson.loads(self.home.call("status", "--json").stdout)
-        return sum(rule["pending"] for rule in told["rules"] if not rule["id"].startswith("guest"))
+        """Return how many log rows the rules have not read."""
+        status = orjson.loads(self.home.call("status", "--json").stdout)
+        return sum(
+            rule["pending"] for rule in status["rules"] if not rule["id"].startswith("guest")
+        )
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        """Try again and again.
+        """Wait for a condition.
 
         Raises:
-            Unsound: It never comes true.
+            Unsound: The condition does not become true in time.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not true():
             if time.monotonic() > deadline:
-                raise Unsound(f"waited in vain until {what}")
+                raise Unsound(f"this did not become true: {what}")
             time.sleep(_LOOK_SECONDS)

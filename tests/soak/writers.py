@@ -1,6 +1,6 @@
 """A writer of the soak, a process of its own: ``python -m tests.soak.writers NAME FOLDER HOW``.
 
-Whatever is committed, it then notes in its journal; it ends when a file ``stop`` appears.
+After each commit it writes the episode into its journal. It ends when a file ``stop`` appears.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.builders import START
 
 DAY = 86_400_000_000
 OF_A_USER = 50
-"""Episodes that one writer says of one user, who then says no more: oracles are slow."""
+"""Episodes that a writer puts for a user before the next user; few, for the oracle is slow."""
 
 _PAUSE_SECONDS = 0.03
 _TRIPLES = [("tea", "is"), ("tea", "likes"), ("milk", "is"), ("milk", "likes")]
@@ -35,16 +35,16 @@ _INTENTS = [None] * 6 + ["update", "delete", "noop", "?"]
 ManualAssertion = dict[str, Any]
 
 
-class Pen(Protocol):
-    """How a writer writes."""
+class EpisodeWriter(Protocol):
+    """Writes episodes into a store."""
 
-    async def write(self, told: Episode) -> None:
+    async def write(self, episode: Episode) -> None:
         """Return when an episode is committed."""
         ...
 
 
 def sayings(name: str, chance: random.Random) -> Iterator[ManualAssertion]:
-    """Yield what a writer says: one time in five it says an earlier thing anew."""
+    """Yield random episodes; one in five is a new version of an earlier one."""
     count = 0
     while True:
         number = count
@@ -52,10 +52,10 @@ def sayings(name: str, chance: random.Random) -> Iterator[ManualAssertion]:
             number = chance.randrange(max(0, count - 40), count)
         else:
             count += 1
-        yield _saying(name, number, chance)
+        yield _random_episode(name, number, chance)
 
 
-def _saying(name: str, number: int, chance: random.Random) -> ManualAssertion:
+def _random_episode(name: str, number: int, chance: random.Random) -> ManualAssertion:
     subject, predicate = chance.choice(_TRIPLES)
     metadata: dict[str, Any] = {"subject": subject, "predicate": predicate}
     if chance.random() < 0.9:
@@ -77,57 +77,60 @@ def _saying(name: str, number: int, chance: random.Random) -> ManualAssertion:
     }
 
 
-def episode_of(said: ManualAssertion) -> Episode:
-    """Return what is said as an episode."""
+def episode_of(fields: ManualAssertion) -> Episode:
+    """Return the fields as an episode."""
     return Episode(
-        id=said["id"], content="text", timestamp=instant(said["at"]), agent=said["agent"],
-        source_node=f"tag {said['tag']}", user=said["user"], session="s", metadata=said["metadata"],
+        id=fields["id"], content="text", timestamp=instant(fields["at"]), agent=fields["agent"],
+        source_node=f"tag {fields['tag']}", user=fields["user"], session="s",
+        metadata=fields["metadata"],
     )  # fmt: skip
 
 
-class PublicPen:
-    """Writes by the library."""
+class LibraryWriter:
+    """Writes with the library."""
 
     def __init__(self, memory: SQLiteMemoryStore) -> None:
         self._memory = memory
 
-    async def write(self, told: Episode) -> None:
-        await self._memory.put(told, user=told.user, session=told.session, agent=told.agent)
+    async def write(self, episode: Episode) -> None:
+        await self._memory.put(
+            episode, user=episode.user, session=episode.session, agent=episode.agent
+        )
 
 
-class ForeignPen:
-    """Writes rows, as a program that knows nothing of slumberd."""
+class SqlWriter:
+    """Writes rows, as a program without slumberd does."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    async def write(self, told: Episode) -> None:
-        row = encode(told, Scope(told.user, told.session, told.agent), operation="put")
+    async def write(self, episode: Episode) -> None:
+        row = encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
         with self._connection:
             self._connection.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)", row)
 
 
 @asynccontextmanager
-async def pen(path: Path, how: str) -> AsyncIterator[Pen]:
+async def open_writer(path: Path, how: str) -> AsyncIterator[EpisodeWriter]:
     if how == "put":
         async with SQLiteMemoryStore(path) as memory:
-            yield PublicPen(memory)
+            yield LibraryWriter(memory)
     else:
         with closing(sqlite3.connect(path, timeout=60)) as connection:
-            yield ForeignPen(connection)
+            yield SqlWriter(connection)
 
 
 async def write(name: str, folder: Path, how: str) -> None:
-    """Write until told to stop."""
+    """Write until the file ``stop`` appears."""
     chance = random.Random(name)
-    async with pen(folder / "state" / "memory.db", how) as writer:
+    async with open_writer(folder / "state" / "memory.db", how) as writer:
         with (folder / f"{name}.journal").open("ab") as journal:
-            for said in sayings(name, chance):
+            for fields in sayings(name, chance):
                 if (folder / "stop").exists():
                     return
                 try:
-                    await writer.write(episode_of(said))
-                    journal.write(orjson.dumps(said) + b"\n")
+                    await writer.write(episode_of(fields))
+                    journal.write(orjson.dumps(fields) + b"\n")
                     journal.flush()
                 except ForgottenError:
                     pass

@@ -71,8 +71,8 @@ def rule(id: str = "everything", **overrides: Any) -> ConsolidationRule:
 
 def promotion(seq: int = 1, **overrides: Any) -> Promotion:
     """Return a row of a ledger that adds a fact of alice's."""
-    told = Promotion(
+    usual = Promotion(
         seq, "add", "everything@1", "everything", START, f"e{seq}", "alice", "rag", "facts",
         "alice", "drinks", '"tea"', 1.0, (),
     )  # fmt: skip
-    return told._replace(**overrides)
+    return usual._replace(**overrides)

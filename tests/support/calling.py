@@ -14,18 +14,18 @@ from slumberd.cli import call
 
 
 def called(*arguments: str) -> CompletedProcess[str]:
-    """Run a command to its end; none may ever show a traceback."""
+    """Run a command to its end; a traceback fails the test."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with logging_as_before(), redirect_stdout(out), redirect_stderr(err):
         code = call(arguments)
-    told, wrong = (stream.buffer.getvalue().decode() for stream in (out, err))
-    assert "Traceback" not in wrong, wrong
-    return CompletedProcess(arguments, code, told, wrong)
+    output, errors = (stream.buffer.getvalue().decode() for stream in (out, err))
+    assert "Traceback" not in errors, errors
+    return CompletedProcess(arguments, code, output, errors)
 
 
 @contextmanager
 def logging_as_before() -> Iterator[None]:
-    """Put back, at the end of the block, where logs went before it."""
+    """Restore the configuration of logging at the end of the block."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:

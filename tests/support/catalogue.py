@@ -26,7 +26,9 @@ _TS = "2026-01-01T00:00:00.000000Z"
 
 def complaints(lines: Iterable[bytes]) -> list[str]:
     """Return what is wrong with lines of JSON; other lines are for people."""
-    return [said for line in lines if line.startswith(b"{") for said in complaints_on(line)]
+    return [
+        complaint for line in lines if line.startswith(b"{") for complaint in complaints_on(line)
+    ]
 
 
 def complaints_in(folder: Path) -> list[str]:
@@ -38,7 +40,7 @@ def complaints_in(folder: Path) -> list[str]:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Say whether nobody was killed while they wrote a line."""
+    """Return whether a line is complete: a kill may leave half a line."""
     try:
         orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -65,9 +67,9 @@ def _shape(value: object, key: str = "") -> object:
     """Return what a schema of the catalogue can see of a value: types, and words that it lists."""
     match value:
         case dict():
-            return tuple((name, _shape(one, name)) for name, one in value.items())
+            return tuple((name, _shape(item, name)) for name, item in value.items())
         case list():
-            return frozenset(_shape(one) for one in value)
+            return frozenset(_shape(item) for item in value)
         case _ if key in {"event", "level", "kind", "truncated"}:
             return value
         case _:
@@ -81,7 +83,7 @@ def _validator(name: str) -> Draft202012Validator:
 
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Hold what this process logs in the block against the catalogue; yield what is wrong."""
+    """Compare what this process logs in the block with the catalogue; yield the differences."""
     wrong: list[str] = []
     write = LineStream.write
 
@@ -109,9 +111,9 @@ def _captured(wrong: list[str]) -> Callable[..., Any]:
 
 def _checking(wrong: list[str]) -> Callable[[Any, str, MutableMapping[str, Any]], Any]:
     def check(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        said = {key: value for key, value in event.items() if key != "exc_info"}
+        fields = {key: value for key, value in event.items() if key != "exc_info"}
         trace = {"exception": ""} if event.get("exc_info") else {}
-        wrong.extend(complaints([json_line({"ts": _TS, "level": method, **said, **trace})]))
+        wrong.extend(complaints([json_line({"ts": _TS, "level": method, **fields, **trace})]))
         return event
 
     return check

@@ -36,7 +36,7 @@ READING = {
     "why": "e1",
     "why-not": "e1",
 }
-"""Words for those that change nothing in a state directory, by command."""
+"""Arguments of the commands that change nothing in a state directory, by command."""
 
 WRITING = {
     "approve": "profile@1",
@@ -58,14 +58,14 @@ WRITING = {
     "undo": "profile@2",
     "unpin": "e1 --reason so",
 }
-"""Words for all others."""
+"""Arguments of all other commands."""
 
 NOTING = """\
   - {id: noting, cadence: {every: 1}, when_filter: "", then_emits: [notes]}
 """
 TESTS = """\
 tests:
-  - name: a triple is met
+  - name: a triple is evaluated
     episodes: [{id: e1, subject: s, predicate: p, object: o}]
     expect: {filtered: []}
 """
@@ -74,7 +74,7 @@ WITHOUT_CONFIG = {"demo", "events", "init", "schema", "version"}
 
 
 def every_command() -> Iterator[str]:
-    """Yield every command that there is, those of groups with the name of the group."""
+    """Yield the name of every command; a command of a group has the name of the group before it."""
     for entry in ENTRIES:
         module, _, name = entry.home.partition(":")
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)

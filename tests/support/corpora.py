@@ -1,4 +1,4 @@
-"""Real streams with a gold standard; without their files, tests are skipped."""
+"""Real streams with a gold standard; without their files, their tests are skipped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lines(name: str, part: str) -> list[dict[str, Any]]:
 
 
 def gold(*names: str) -> dict[Slot, list[str]]:
-    """Return what must stand at the end: by slot, the objects that mean the same."""
+    """Return the facts that must be current at the end: by slot, the accepted objects."""
     return {
         (row["user"], row["agent"], row["subject"], row["predicate"]): row["accept"]
         for name in names
@@ -54,7 +54,7 @@ def slots_of(facts: Iterable[dict[str, Any]]) -> dict[Slot, str]:
 
 
 def differences(found: dict[Slot, str], wanted: dict[Slot, list[str]]) -> list[str]:
-    """Say what is missing, what is wrong and what is surplus; empty when all is right."""
+    """Return what is missing, wrong and surplus; empty when all is right."""
     missing = [f"missing {slot}" for slot in wanted if slot not in found]
     surplus = [f"surplus {slot}" for slot in found if slot not in wanted]
     wrong = [
@@ -66,7 +66,7 @@ def differences(found: dict[Slot, str], wanted: dict[Slot, list[str]]) -> list[s
 
 
 def as_of(name: str) -> Iterator[tuple[str, dict[tuple[str, str], dict[Slot, list[str]]]]]:
-    """Yield each instant with what held then, by (user, agent); only complete rows."""
+    """Yield each instant with the facts that were current then, by (user, agent)."""
     by_instant: dict[str, dict[tuple[str, str], dict[Slot, list[str]]]] = defaultdict(dict)
     for row in lines(name, "asof"):
         assert row["complete"]

@@ -68,7 +68,7 @@ class Home:
         return self.folder / "state"
 
     def rule(self, id: str, **fields: Any) -> None:
-        """Write a rule file; a rule that promotes every episode unless told otherwise."""
+        """Write a rule file; the fields override a rule that promotes every episode."""
         rule = {"id": id, "when_filter": "", "then_emits": ["facts"], **fields}
         (self.rules / f"{id}.yaml").write_bytes(orjson.dumps({"rules": [rule]}))
 
@@ -101,21 +101,21 @@ class Home:
 
     @contextmanager
     def daemon(self, **environment: str) -> Iterator[Daemon]:
-        """Run the daemon for the block; it is told to stop, and must, at the end."""
+        """Run the daemon for the block; stop it at the end, and check that it stops."""
         with self.started(**environment) as daemon:
             yield daemon
             if daemon.process.poll() is None:
                 assert daemon.stop() == 0, daemon.seen[-5:]
 
     def forked(self, *words: str | Path) -> ForkServerProcess:
-        """Start a command in a process that is at work at once: all it needs is imported there."""
+        """Start a command in a forked process, which has imported all modules already."""
         process = FORKS.Process(target=main, args=(self.words(words),), daemon=True)
         process.start()
         return process
 
     @contextmanager
     def started(self, **environment: str) -> Iterator[Daemon]:
-        """Run the daemon until it is ready; whatever is left of it at the end is killed."""
+        """Run the daemon and wait until it is ready; kill it at the end of the block."""
         env = {**os.environ, **environment}
         process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE, env=env)
         daemon = Daemon(process)
@@ -163,17 +163,17 @@ class Daemon:
         self.wait_for("firing.completed", lambda event: event["window"]["upto"] >= upto)
 
     def stop(self) -> int:
-        """Tell it to stop; return its exit code."""
+        """Send SIGTERM; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=PATIENCE_SECONDS)
 
     def kill(self) -> None:
-        """End it as a power cut would end the process."""
+        """Send SIGKILL, and wait for the end of the process."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(timeout=PATIENCE_SECONDS)
 
     def close(self) -> None:
-        """Read what is left of the log, and let the pipe go."""
+        """Read the rest of the log, and close the pipe."""
         self._reader.join(timeout=PATIENCE_SECONDS)
         assert self.process.stderr is not None
         self.process.stderr.close()

@@ -37,14 +37,14 @@ class Truncate:
 
 @dataclass(frozen=True)
 class Sync:
-    """That what was done to a file before is on the disk."""
+    """The earlier steps on a file are on the disk."""
 
     file: int
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Another file under a name; none when it is deleted."""
+    """A name refers to another file, or to none when it is deleted."""
 
     name: str
     file: int | None
@@ -52,12 +52,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class SyncEntries:
-    """That the names given and taken before are on the disk."""
+    """The earlier changes of names are on the disk."""
 
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """That somebody was told of something, and may count on it."""
+    """A caller was promised something, and may rely on it."""
 
     what: Any
 
@@ -74,7 +74,7 @@ class Disk:
     _files: int = 0
 
     def open(self, name: str) -> int:
-        """Return the number of the file of that name, made if there is none."""
+        """Return the number of the file of that name; create it when there is none."""
         if name not in self._names:
             self._files += 1
             self._names[name] = self._files
@@ -82,14 +82,14 @@ class Disk:
         return self._names[name]
 
     def hold(self, files: Mapping[str, bytes]) -> None:
-        """Begin with files that are there."""
+        """Start with these files."""
         for name, content in files.items():
             file = self.open(name)
             self.steps += [Write(file, 0, content), Sync(file)]
         self.sync_entries()
 
     def delete(self, name: str) -> None:
-        """Take a name away."""
+        """Delete a name."""
         del self._names[name]
         self.steps.append(Entry(name, None))
 
@@ -102,15 +102,15 @@ class Disk:
         self.steps.append(SyncEntries())
 
     def lying(self) -> Disk:
-        """Return a disk that never synced what it said that it did."""
+        """Return a disk that reported its syncs and made none."""
         return Disk([step for step in self.steps if not isinstance(step, Sync | SyncEntries)])
 
     def tell(self, what: Any) -> None:
-        """Remember that somebody may count on something from here on."""
+        """Record that a caller may rely on something from here on."""
         self.steps.append(Acknowledged(what))
 
-    def told(self, cut: int) -> list[Any]:
-        """Return what was told before a cut."""
+    def acknowledged_before(self, cut: int) -> list[Any]:
+        """Return what was acknowledged before a cut."""
         return [step.what for step in self.steps[:cut] if isinstance(step, Acknowledged)]
 
     def after(self, cut: int, fate: Fate, chance: random.Random) -> dict[str, bytes]:
@@ -155,12 +155,12 @@ def survival(fate: Fate, chance: random.Random) -> Survive:
 def _torn(step: Write | Truncate, chance: random.Random) -> Iterator[Write]:
     """Yield some sectors of a write, some of them in part."""
     assert isinstance(step, Write)
-    kept = chance.choice((0.1, 0.5, 0.9))
+    share = chance.choice((0.1, 0.5, 0.9))
     place, end = step.offset, step.offset + len(step.data)
     while place < end:
         after = min(end, (place // SECTOR + 1) * SECTOR)
         data = step.data[place - step.offset : after - step.offset]
-        if chance.random() < kept:
+        if chance.random() < share:
             whole = chance.random() < 0.9
             yield Write(step.file, place, data if whole else data[: chance.randrange(len(data))])
         place = after

@@ -1,9 +1,9 @@
 """The pages of the documentation: their blocks of code, and how these are run.
 
-A comment right above a block says what becomes of it::
+A comment directly above a block says what the test does with it::
 
     <!-- run -->              run it, as bash or Python; with `run: exit 1` it ends with 1
-    <!-- output -->           what the block before prints; a line `...` stands for any lines
+    <!-- output -->           what the block before prints; a line `...` matches any lines
     <!-- file: PATH -->       write it there
     <!-- not run: REASON -->  leave it out
     <!-- begins with: quickstart -->  anywhere: the page goes on in a folder that the README's

@@ -114,7 +114,7 @@ def _names() -> dict[str, str]:
 
 
 class _Watched(KeyedConnection):
-    """A connection that tells of each statement before it is executed."""
+    """A connection that reports each statement before it executes it."""
 
     boundaries: Boundaries
     names: dict[str, str]

@@ -25,7 +25,7 @@ _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that does not move until a test moves it."""
 
     def __init__(self, at: datetime = builders.START) -> None:
         self._now = at
@@ -563,11 +563,11 @@ class FakeSink:
     async def assert_with_provenance(
         self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
     ) -> None:
-        told = assertion_document(slots, provenance)
+        document = assertion_document(slots, provenance)
         self.asked.set()
         fails = self.fault is not None or self.hangs
         if not (fails and self.deaf):
-            self.told.append((template, told))
+            self.told.append((template, document))
         if self.fault is not None:
             raise self.fault
         if self.hangs:

@@ -38,10 +38,10 @@ class Variant(Home):
 
 
 class Disk:
-    """A small disk of its own, in a mount namespace that nobody else sees.
+    """A small disk of its own, in a mount namespace that no other process sees.
 
     Attributes:
-        within: The words that run a command where the disk is.
+        within: The words that run a command in the namespace of the disk.
         seen: The disk, as this process sees it; no place for SQLite, which resolves the path.
     """
 
@@ -63,44 +63,44 @@ class Disk:
         self._holder.communicate()
 
     def fill(self) -> None:
-        """Leave no byte of room."""
+        """Fill the disk completely."""
         with (self.seen / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
             while True:
                 ballast.write(bytes(4096))
 
     def make_room(self) -> None:
-        """Undo `fill`."""
+        """Free the space that `fill` took."""
         (self.seen / "ballast").unlink()
 
     def mount_again(self, options: str) -> None:
-        """Change how it is mounted, as ``ro``."""
+        """Change the options of the mount, for example to ``ro``."""
         words = ["mount", "-o", f"remount,{options}", str(self._point)]
         subprocess.run([*self.within, *words], check=True)
 
     def copy_out(self) -> None:
-        """Copy what is on it to where it is mounted, for commands that do not see it."""
+        """Copy the files of the disk to the mount point, for commands outside of the namespace."""
         shutil.copytree(self.seen, self._point, dirs_exist_ok=True)
 
 
 def no_disks() -> str:
-    """Return why there can be no `Disk` here; nothing when there can."""
+    """Return why `Disk` does not work on this machine; empty when it works."""
     if os.geteuid() != 0:
         return "only root can mount a small disk"
     if missing := [tool for tool in ("unshare", "nsenter", "mount") if shutil.which(tool) is None]:
         return f"not here: {', '.join(missing)}"
-    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True)  # noqa: S607
-    return tried.stderr.decode().strip() if tried.returncode else ""
+    attempt = subprocess.run(["unshare", "--mount", "true"], capture_output=True)  # noqa: S607
+    return attempt.stderr.decode().strip() if attempt.returncode else ""
 
 
 def episodes(first: int, count: int) -> list[Episode]:
-    """Return episodes that each say a triple of their own: ``e3`` says that ``s3 is 3``."""
+    """Return episodes with different triples: ``e3`` asserts that ``s3 is 3``."""
     return [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(first, first + count)]
 
 
-def put(home: Home, told: Sequence[Episode]) -> None:
+def put(home: Home, given: Sequence[Episode]) -> None:
     """Put episodes as another program does, in this process."""
     file = home.folder / "put.jsonl"
-    file.write_text("".join(line.model_dump_json() + "\n" for line in told))
+    file.write_text("".join(line.model_dump_json() + "\n" for line in given))
     home.call("import", file)
 
 
@@ -111,7 +111,7 @@ def wait_until_stopped(daemon: Daemon) -> None:
 
 @contextmanager
 def stopped(daemon: Daemon) -> Iterator[None]:
-    """Let a daemon stand still while the block runs."""
+    """Stop a daemon by SIGSTOP while the block runs."""
     daemon.process.send_signal(signal.SIGSTOP)
     wait_until_stopped(daemon)
     yield
@@ -119,36 +119,36 @@ def stopped(daemon: Daemon) -> Iterator[None]:
 
 
 def content_of(path: Path) -> list[str]:
-    """Return all that a database says, row by row, wherever it is written."""
+    """Return the content of a database as SQL statements."""
     with closing(sqlite3.connect(path)) as connection:
         return [*connection.iterdump()]
 
 
 def met_more_than_once(path: Path) -> list[tuple[str, int]]:
-    """Return the versions of episodes that more than one row of the ledger says were met."""
+    """Return the versions of episodes that more than one row of the ledger gives as evaluated."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             "SELECT fact_id, version FROM slumberd_ledger WHERE what <> 0"
         ).fetchall()
-    return [met for met, times in Counter(rows).items() if times > 1]
+    return [version for version, times in Counter(rows).items() if times > 1]
 
 
 def check_consolidated_once(home: Home, ids: Sequence[str]) -> None:
-    """Make sure that every episode is a fact, by one row of a ledger that verifies."""
+    """Check that every episode is a fact of one ledger row, and that the ledger verifies."""
     assert sorted(fact["id"] for fact in home.facts()) == sorted(ids)
     assert met_more_than_once(home.state / "facts.db") == []
     home.call("audit", "verify")
 
 
 def backup(source: Path, target: Path) -> None:
-    """Copy a database that may be in use; into one that is there, as `.restore` does."""
+    """Copy a database that may be in use over an existing database, as `.restore` does."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
 
 
 @contextmanager
 def ordinary_user() -> Iterator[None]:
-    """Be one for a while: nothing is forbidden to root."""
+    """Run the block as an ordinary user, because root may do everything."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65_534)

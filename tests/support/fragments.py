@@ -14,7 +14,7 @@ ROWS = (TEA, AGE, BARE)
 
 LONG = "a" * 65_536
 
-# What no lexer word allows: refused before SQLite sees it.
+# The lexer refuses these before SQLite sees them.
 REFUSED = {
     "statements": (
         "1; DELETE FROM episodes",
@@ -278,7 +278,7 @@ REFUSED = {
 }  # fmt: skip
 """By family; each is refused by the lexer."""
 
-# What is made of known words, and is no filter all the same.
+# Texts of known words that are nevertheless not filters.
 NOT_COMPILED = {
     "cut short": (
         "user = 'alice' AND",
@@ -358,8 +358,8 @@ class Legitimate(NamedTuple):
 
 
 LEGITIMATE = tuple(
-    Legitimate(*one)
-    for one in (
+    Legitimate(*pair)
+    for pair in (
         ("1", "tea age bare"),
         ("0", ""),
         ("NULL", ""),

@@ -71,8 +71,8 @@ class Story:
     firings: list[tuple[int, str]] = field(default_factory=list)
     shots: list[tuple[datetime, Shown]] = field(default_factory=list)
 
-    async def tell(self, step: Step) -> None:
-        """Take a step at an instant of its own; keep the facts that are current after it."""
+    async def take_step(self, step: Step) -> None:
+        """Take a step at a later instant; record the facts that are current after it."""
         self.clock.advance(60)
         what, *rest = step
         rows = await self.store.reads.ledger_rows()
@@ -161,7 +161,7 @@ class Story:
         ]
 
     def claims(self, believed_at: datetime, valid_at: datetime) -> list[OracleClaim]:
-        """Return the claims that were evaluated up to one instant and made up to another."""
+        """Return the claims up to `valid_at` that were evaluated up to `believed_at`."""
         found = []
         for channel in MULTI:
             by_episode: dict[str, dict[str, RecordedEvaluation]] = {}
@@ -247,7 +247,7 @@ def play(steps: Sequence[Step], check: Callable[[Story], Coroutine[None, None, N
             await store.bootstrap()
             story = Story(store, clock)
             for step in [("several", True), *steps, *(("fire", name, 99) for name in RULES)]:
-                await story.tell(step)
+                await story.take_step(step)
             await check(story)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -50,7 +50,7 @@ class Installation:
     def run(
         self, *arguments: str, stdin: bytes = b"", **environ: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end in a process of its own; none may ever show a traceback."""
+        """Run a command to its end in a process of its own; a traceback fails the test."""
         done = subprocess.run(
             self.command(*arguments),
             input=stdin,

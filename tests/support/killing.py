@@ -25,7 +25,7 @@ from tests.support.lives import (
     MEANWHILE,
     State,
     last_firing_in,
-    met_in,
+    lowest_watermark_in,
     newest_in,
     unlogged,
 )
@@ -50,14 +50,14 @@ class Scenario:
     """A command that is killed, and what was done before it.
 
     Attributes:
-        words: The command.
-        fired: Episodes that are put, and that the rules have met.
+        words: The command with its arguments.
+        fired: Episodes that are put, and that the rules have evaluated.
         put: Episodes that are put then.
         then: A further command, before the one that is killed.
-        serves: Whether it goes on until it is told to stop.
-        alone: Whether nobody writes meanwhile, but afterwards; for what is to be met in order.
-        repeats: Whether the command is given again even where it had done its work.
-        recounts: Whether it then counts again what it had read.
+        serves: Whether it runs until it gets SIGTERM.
+        alone: Whether the episodes of the other writer are put afterwards; keeps their order.
+        repeats: Whether the command runs again even when its work was committed.
+        recounts: Whether the second run counts the same reads again.
         erased: What no database may hold afterwards.
     """
 
@@ -80,7 +80,7 @@ class Scenario:
 FIRE = ("fire", "--all")
 FORGET = ("forget", "--user", "bob", "--yes")
 MANUAL = ("--user", "alice", "--agent", "rag", "--reason", "because")
-SAID = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "a fan")
+TRIPLE = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "a fan")
 
 SCENARIOS = {
     "the first firing": Scenario(FIRE, put=FIRST),
@@ -90,7 +90,7 @@ SCENARIOS = {
     "the first import": Scenario(("import", "episodes.jsonl"), alone=True),
     "a later import": Scenario(("import", "episodes.jsonl"), LATER, alone=True),
     "an undoing": Scenario(("undo", "all@1"), FIRST, LATER, repeats=False),
-    "a pin": Scenario(("pin", *MANUAL, *SAID), FIRST, LATER, repeats=False),
+    "a pin": Scenario(("pin", *MANUAL, *TRIPLE), FIRST, LATER, repeats=False),
     "an unpin": Scenario(("unpin", "e2", "--reason", "because"), FIRST, LATER, repeats=False),
     "a backfill": Scenario(
         ("backfill", "all"), [*FIRST, *LATER], then=("undo", "all@1"), alone=True, recounts=True
@@ -100,15 +100,15 @@ SCENARIOS = {
 
 
 class Killing:
-    """A command in a state directory, to be killed at any of its boundaries.
+    """A command in a state directory; a test kills it at any of its boundaries.
 
     Attributes:
         points: The boundaries that it passes, in order.
-        wanted: What it comes to when nobody kills it.
+        wanted: The state at the end when nothing kills the command.
 
     Args:
         folder: Empty.
-        scenario: The command, and what was before.
+        scenario: The command, and the state before it.
         plant: Breaks slumberd while the command runs.
     """
 
@@ -180,11 +180,11 @@ class Killing:
         return code
 
     def _stop_when_done(self, child: ForkServerProcess, *, writing: bool) -> None:
-        """Tell a daemon to stop once its rules have met all there is, and all that is to come."""
+        """Stop a daemon once its rules have evaluated all episodes, also those of the writer."""
         last = newest_in(self._base / "memory.db") + len(self._scenario.meanwhile) * writing
         ends_at = monotonic() + PATIENCE_SECONDS
-        while child.is_alive() and met_in(self._facts, len(RULES)) < last:
-            assert monotonic() < ends_at, "waited in vain"
+        while child.is_alive() and lowest_watermark_in(self._facts, len(RULES)) < last:
+            assert monotonic() < ends_at, "the rules did not read to the end"
             child.join(0.02)
         child.terminate()
 
@@ -208,7 +208,7 @@ class Killing:
         self._complete()
 
     def _complete(self) -> None:
-        """Put what was not put meanwhile, and let the rules meet all."""
+        """Put what was not put meanwhile, and fire all rules to the end."""
         if self._scenario.alone:
             asyncio.run(_put(self._memory, self._scenario.meanwhile))
         self._home.call(*FIRE)

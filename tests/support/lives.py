@@ -15,7 +15,7 @@ from tests.support.builders import at, triple
 
 
 def says(intent: str, replaces: Any = None) -> dict[str, Any]:
-    """Return the metadata of an episode that asks for something."""
+    """Return metadata with an intent."""
     return {"intent": intent, "replaces": replaces}
 
 
@@ -32,7 +32,7 @@ FIRST = [
     triple("e10", "alice", "reads", "Pessoa", timestamp=at(10)),
     triple("e11", "alice", "reads", "Lispector", timestamp=at(11), metadata=says("noop")),
 ]
-"""Adds, updates, one that says nothing, and one for the quarantine."""
+"""Adds, updates, a noop, and an episode for the quarantine."""
 
 LATER = [
     triple("f1", "alice", "lives_in", "Lisbon", timestamp=at(21)),
@@ -49,7 +49,7 @@ LATER = [
     triple("f8", "bob", "likes", "plums", timestamp=at(8.5), user="bob"),
     triple("f9", "bob", "reads", "Camoes", timestamp=at(29), user="bob"),
 ]
-"""Updates, deletes, late ones, edits (one mends what is in quarantine), more for the quarantine."""
+"""Updates, deletes, late episodes, edits (one repairs a quarantined episode), more quarantine."""
 
 MEANWHILE = [
     triple("g1", "carol", "lives_in", "Tavira", timestamp=at(31), user="carol"),
@@ -57,21 +57,21 @@ MEANWHILE = [
     triple("g3", "carol", "likes", "olives", timestamp=at(33), user="carol"),
     triple("g4", "alice", "owns", "nothing", timestamp=at(34), metadata=says("delete")),
 ]
-"""What a writer puts while the command runs and dies."""
+"""What a writer puts while the command runs and is killed."""
 
 EDIT = triple("e1", "alice", "lives_in", "Sintra", timestamp=at(1))
-"""What it puts then of what was met before."""
+"""An edit of an episode that was evaluated before."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a state directory came to, without the instants at which it did.
+    """The state of a state directory, without the instants of the firings.
 
     Attributes:
-        facts: Every column of each, by id.
-        ledger: How many rows say the same of the same version, for a rule.
-        marks: How far each rule has read.
-        accounts: Of each rule, the sums of what its firings counted.
+        facts: Every column of each fact, by id.
+        ledger: The number of rows by rule, event, fact id and version.
+        marks: The watermark of each rule.
+        accounts: How many versions the firings of each rule have read.
     """
 
     facts: dict[str, Any]
@@ -98,13 +98,13 @@ JOIN slumberd_firings AS f ON f.n = l.firing WHERE l.what <> 0
 """
 _MARKS = "SELECT rule, seq, eid FROM slumberd_watermark"
 _LEAST = "SELECT count(*), min(seq) FROM slumberd_watermark"
-_OF_A_MOMENT = ("promotion_ts", "pid", "by")
+_VARYING = ("promotion_ts", "pid", "by")
 
 
 def _timeless(row: tuple[Any, ...]) -> tuple[Any, ...]:
     _, user, agent, payload, lineage, confidence, metadata = row
     entries = [
-        {name: value for name, value in entry.items() if name not in _OF_A_MOMENT}
+        {name: value for name, value in entry.items() if name not in _VARYING}
         for entry in orjson.loads(lineage)
     ]
     return user, agent, orjson.loads(payload), entries, confidence, orjson.loads(metadata)
@@ -114,7 +114,7 @@ def _accounts(connection: sqlite3.Connection) -> dict[str, int]:
     """Return how many versions each rule has read, in all channels."""
     found: Counter[str] = Counter()
     for rule, counts in connection.execute("SELECT rule, counts FROM slumberd_firings"):
-        found[rule] += sum(one["read"] for one in orjson.loads(counts).values())
+        found[rule] += sum(channel["read"] for channel in orjson.loads(counts).values())
     return dict(found)
 
 
@@ -139,8 +139,8 @@ def newest_in(memory: Path) -> int:
         return found
 
 
-def met_in(facts: Path, rules: int) -> int:
-    """Return how far each of so many rules has read; nothing while one has not begun."""
+def lowest_watermark_in(facts: Path, rules: int) -> int:
+    """Return up to where all of so many rules have read; 0 when a rule has not begun."""
     with suppress(sqlite3.OperationalError), closing(_reading(facts)) as connection:
         count, least = connection.execute(_LEAST).fetchone()
         return int(least) if count == rules else 0

@@ -51,7 +51,7 @@ class Matcher:
 
     @property
     def values(self) -> list[str]:
-        """The words that it lets through, where it lists them."""
+        """The values that the matcher lists; empty when it does not list them."""
         if self.op == "=":
             return [str(self.value)]
         return str(self.value).replace("[.]", ".").split("|") if self.op == "=~" else []
@@ -59,7 +59,7 @@ class Matcher:
 
 @dataclass(frozen=True)
 class Json:
-    """``| json``: of the paths that are named, or all but lists."""
+    """``| json``: extracts the given paths, or everything except lists."""
 
     paths: Mapping[str, str]
 
@@ -75,12 +75,12 @@ class Json:
         renamed = {
             f"{name}_extracted" if name in entry.labels else name: v for name, v in found.items()
         }
-        return {name: _text(one) for name, one in renamed.items()}
+        return {name: _text(value) for name, value in renamed.items()}
 
 
 @dataclass(frozen=True)
 class Log:
-    """A stream selector, and what is done with its lines."""
+    """A stream selector, and the stages that its lines pass."""
 
     stream: Sequence[Matcher]
     stages: Sequence[Json | Matcher] = ()
@@ -108,7 +108,7 @@ class Expr:
         raise NotImplementedError
 
     def parts(self) -> Iterator[Expr]:
-        """Yield it, and all that it is made of."""
+        """Yield this expression and its parts."""
         yield self
 
     def logs(self) -> list[Log]:
@@ -118,7 +118,7 @@ class Expr:
 
 @dataclass(frozen=True)
 class Number(Expr):
-    """The same at any instant."""
+    """A constant."""
 
     value: float
 
@@ -138,7 +138,7 @@ class Range(Expr):
     def at(self, now: float, entries: Sequence[Entry]) -> Vector:
         within = [entry for entry in entries if now - self.seconds < entry.at <= now]
         values: dict[Series, list[float]] = defaultdict(list)
-        for _, labels in self.log.lines(sorted(within, key=lambda one: one.at)):
+        for _, labels in self.log.lines(sorted(within, key=lambda entry: entry.at)):
             if self.unwrapped is None:
                 values[frozenset(labels.items())].append(1)
             elif found := labels.pop(self.unwrapped, ""):
@@ -160,7 +160,7 @@ class Aggregate(Expr):
     def at(self, now: float, entries: Sequence[Entry]) -> Vector:
         groups: dict[Series, list[float]] = defaultdict(list)
         for series, value in _vector(self.of.at(now, entries)).items():
-            groups[frozenset(one for one in series if one[0] in self.by)].append(value)
+            groups[frozenset(label for label in series if label[0] in self.by)].append(value)
         return {series: AGGREGATED[self.function](some) for series, some in groups.items()}
 
     def parts(self) -> Iterator[Expr]:
@@ -231,7 +231,7 @@ def _number(text: str, name: str) -> float:
 
 def _vector(value: Vector | float) -> Vector:
     if isinstance(value, float):
-        raise LogQLError("a number stands where series are needed")
+        raise LogQLError("a number is given where series are needed")
     return value
 
 
@@ -255,8 +255,8 @@ def _at(value: Any, path: str) -> object:
 
 
 def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
-    for name, one in value.items():
-        if isinstance(one, dict):
-            yield from _flat(one, f"{before}{name}_")
-        elif not isinstance(one, list):
-            yield before + name, one
+    for name, item in value.items():
+        if isinstance(item, dict):
+            yield from _flat(item, f"{before}{name}_")
+        elif not isinstance(item, list):
+            yield before + name, item

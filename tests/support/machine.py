@@ -311,12 +311,12 @@ class Machine(RuleBasedStateMachine):
         self._run(self._forget())
 
     async def _forget(self) -> None:
-        reach = ScopeFilter("alice", by_oracle.FORGETTABLE, None)
-        stored = (await self.memory.episodes_in(reach)).eids
-        known, _ = await self.world.store.erasures.episodes_in(reach)
+        scope = ScopeFilter("alice", by_oracle.FORGETTABLE, None)
+        stored = (await self.memory.episodes_in(scope)).eids
+        known, _ = await self.world.store.erasures.episodes_in(scope)
         eids = known.union(stored)
         await self.world.forget(eids)
-        await self.memory.forget(reach, eids, moment=FORGOTTEN_UP_TO)
+        await self.memory.forget(scope, eids, moment=FORGOTTEN_UP_TO)
 
     # crashes
 

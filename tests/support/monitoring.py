@@ -34,11 +34,11 @@ class Alert:
     """One alert of the kit.
 
     Attributes:
-        name: Of it.
-        expr: What it watches.
-        held_seconds: For how long that must be so.
-        interval_seconds: Between two looks.
-        annotations: What it tells.
+        name: The name of the alert.
+        expr: The query; the alert fires when it has a result.
+        held_seconds: How long the result must last.
+        interval_seconds: The time between two evaluations.
+        annotations: The texts for people.
     """
 
     name: str
@@ -95,8 +95,8 @@ def queries() -> Iterator[tuple[str, str]]:
 def labels_of_alloy() -> set[str]:
     """Return the labels that Alloy lets through, which it must have set before."""
     text = ALLOY.read_text()
-    [kept] = re.findall(r"stage\.label_keep \{\s*values = \[(.*?)\]", text)
-    return {*re.findall(r'"(\w+)"', kept)}
+    [labels] = re.findall(r"stage\.label_keep \{\s*values = \[(.*?)\]", text)
+    return {*re.findall(r'"(\w+)"', labels)}
 
 
 def labels_of_vector() -> set[str]:
@@ -104,24 +104,24 @@ def labels_of_vector() -> set[str]:
 
 
 def collected(line: bytes, host: str = "ada") -> Entry:
-    """Return a line as both collectors hand it to Loki."""
-    said = orjson.loads(line)
+    """Return a line as both collectors send it to Loki."""
+    event = orjson.loads(line)
     labels = {
         "service_name": "slumberd",
         "host": host,
-        "level": said["level"],
-        "event": said["event"],
+        "level": event["level"],
+        "event": event["event"],
     }
-    return Entry(datetime.fromisoformat(said["ts"]).timestamp(), labels, line.decode())
+    return Entry(datetime.fromisoformat(event["ts"]).timestamp(), labels, line.decode())
 
 
-def told(minute: float, event: str, *, host: str = "ada", **said: Any) -> Entry:
-    """Return a line of the catalogue; what a test does not say is filled in."""
+def told(minute: float, event: str, *, host: str = "ada", **given: Any) -> Entry:
+    """Return a line of an event of the catalogue, with a sample for each missing field."""
     kind = CATALOGUE[event]
-    assert said.keys() <= kind.fields.keys() | {"level"}, said
+    assert given.keys() <= kind.fields.keys() | {"level"}, given
     start = {"ts": timestamp(at(minute * MINUTE)), "level": kind.levels[0], "event": event}
     filled = {name: _sample(schema) for name, schema in kind.fields.items()}
-    return collected(json_line({**start, **filled, **said}), host)
+    return collected(json_line({**start, **filled, **given}), host)
 
 
 def _sample(schema: Mapping[str, Any]) -> Any:
@@ -131,7 +131,7 @@ def _sample(schema: Mapping[str, Any]) -> Any:
     if schema.get("format") == "date-time":
         return timestamp(at(0))
     if kind == "object":
-        return {name: _sample(one) for name, one in schema.get("properties", {}).items()}
+        return {name: _sample(value) for name, value in schema.get("properties", {}).items()}
     return {"string": "word", "integer": 0, "number": 0.0, "array": [], "null": None}[kind]
 
 

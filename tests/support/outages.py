@@ -26,7 +26,7 @@ from tests.support.disk import Disk, Fate
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.lives import EDIT, FIRST, LATER, MEANWHILE, State
 from tests.support.plants import Plant
-from tests.support.power import remember
+from tests.support.power import record_operations
 
 Synchronous = Literal["normal", "full"]
 
@@ -43,15 +43,15 @@ FATES: list[Fate] = ["none", "all", "some", "some", "some"]
 
 
 @dataclass
-class Told:
-    """What somebody may count on: rows of the ledger, or of the episode log."""
+class Promised:
+    """What a caller may rely on: rows of the ledger, or of the episode log."""
 
     ledger: int = 0
     episodes: int = 0
 
 
-class TellingLog(FakeDeltaLog):
-    """A log on which somebody counts."""
+class AcknowledgingLog(FakeDeltaLog):
+    """A log whose lines a reader relies on."""
 
     def __init__(self, disk: Disk | None) -> None:
         super().__init__()
@@ -60,12 +60,12 @@ class TellingLog(FakeDeltaLog):
     def applied(self, records: Sequence[Record]) -> None:
         super().applied(records)
         if self._disk is not None:
-            self._disk.tell(Told(ledger=records[-1].seq))
+            self._disk.tell(Promised(ledger=records[-1].seq))
 
 
 @dataclass
-class Place:
-    """The stores of a directory, and what fires there."""
+class FiringStores:
+    """The stores of a directory, and the consolidator that fires there."""
 
     memory: SQLiteMemoryStore
     facts: SQLiteFactStore
@@ -75,7 +75,7 @@ class Place:
         for given_rule in RULES:
             await self.consolidator.fire(FireRequest(given_rule, "manual", at(100)))
 
-    async def go_on(self, disk: Disk | None = None) -> None:
+    async def put_and_fire_rest(self, disk: Disk | None = None) -> None:
         """Put what is not put yet, and fire after each put."""
         await self.fire()
         total = 0
@@ -84,14 +84,14 @@ class Place:
             if (await self.memory.newest()).seq < total:
                 await self.memory.put_many(episodes)
                 if disk is not None:
-                    disk.tell(Told(episodes=total))
+                    disk.tell(Promised(episodes=total))
                 await self.fire()
 
 
 @asynccontextmanager
 async def opened(
     folder: Path, synchronous: Synchronous, disk: Disk | None = None
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[FiringStores]:
     async with (
         SQLiteMemoryStore(folder / "memory.db", synchronous=synchronous) as memory,
         SQLiteFactStore(
@@ -100,22 +100,22 @@ async def opened(
     ):
         await memory.bootstrap()
         await facts.bootstrap()
-        yield Place(
+        yield FiringStores(
             memory,
             facts,
-            Consolidator(memory, facts.ledger, TellingLog(disk), FakeClock(), batch=9),
+            Consolidator(memory, facts.ledger, AcknowledgingLog(disk), FakeClock(), batch=9),
         )
 
 
 @dataclass
 class Recorded:
-    """A life without a cut: what was done on the disk, and what it came to.
+    """A run without a power cut: the steps on the disk, and the state at the end.
 
     Attributes:
-        disk: What was done, and what was told meanwhile.
-        end: What it came to.
+        disk: The steps on the disk, with what was acknowledged between them.
+        end: The state at the end.
         synchronous: How `memory.db` was written.
-        begun: After how many steps it began.
+        begun: How many steps were done before it.
     """
 
     disk: Disk
@@ -124,26 +124,26 @@ class Recorded:
     begun: int = 0
 
 
-NOTHING = (Told(), dict[str, bytes]())
+NOTHING = (Promised(), dict[str, bytes]())
 
 
 def recorded(
     folder: Path,
     synchronous: Synchronous,
     plant: Plant | None = None,
-    before: tuple[Told, Mapping[str, bytes]] = NOTHING,
+    before: tuple[Promised, Mapping[str, bytes]] = NOTHING,
 ) -> Recorded:
-    """Live to the end from what was told and is there; remember what is done on the disk."""
+    """Run all puts and firings from a state of the files; record the steps on the disk."""
 
     async def live(disk: Disk) -> None:
         async with opened(folder, synchronous, disk) as place:
-            await place.go_on(disk)
+            await place.put_and_fire_rest(disk)
 
-    told, files = before
+    promised, files = before
     lay_out(folder, files)
     with remembered(plant) as disk:
         disk.hold(files)
-        disk.tell(told)
+        disk.tell(promised)
         begun = len(disk.steps)
         asyncio.run(live(disk))
     return Recorded(disk, State.of(folder / "facts.db"), synchronous, begun)
@@ -151,15 +151,15 @@ def recorded(
 
 @contextmanager
 def remembered(plant: Plant | None = None, *, pages: int = PAGES) -> Iterator[Disk]:
-    """Remember what the block does on the disk, in one directory."""
+    """Record what the block does on the disk, in one directory."""
     with pytest.MonkeyPatch.context() as patch:
         if plant is not None:
             plant(patch)
-        yield remember(patch, pages=pages)
+        yield record_operations(patch, pages=pages)
 
 
-def states(life: Recorded, most: int) -> Iterator[tuple[Told, dict[str, bytes]]]:
-    """Yield what a cut may leave, each once, with what was told before it."""
+def states(life: Recorded, most: int) -> Iterator[tuple[Promised, dict[str, bytes]]]:
+    """Yield each state that a cut may leave, with what was acknowledged before the cut."""
     chance = random.Random(SEED)
     seen: set[int] = set()
     cuts = [(cut, fate) for cut in range(life.begun, len(life.disk.steps) + 1) for fate in FATES]
@@ -167,56 +167,58 @@ def states(life: Recorded, most: int) -> Iterator[tuple[Told, dict[str, bytes]]]
         left = life.disk.after(cut, fate, chance)
         if len(seen) == most:
             return
-        if (told := hash(frozenset(left.items()))) not in seen:
-            seen.add(told)
-            yield counted(life.disk.told(cut)), left
+        if (digest := hash(frozenset(left.items()))) not in seen:
+            seen.add(digest)
+            yield newest_of(life.disk.acknowledged_before(cut)), left
 
 
-def counted(told: Sequence[Told]) -> Told:
-    return Told(
-        max((line.ledger for line in told), default=0),
-        max((line.episodes for line in told), default=0),
+def newest_of(promises: Sequence[Promised]) -> Promised:
+    return Promised(
+        max((line.ledger for line in promises), default=0),
+        max((line.episodes for line in promises), default=0),
     )
 
 
-def problems(folder: Path, life: Recorded, told: Told) -> list[str]:
-    """Return what is wrong with what a cut left, and with what comes of it."""
+def problems(folder: Path, life: Recorded, promised: Promised) -> list[str]:
+    """Return what is wrong with the files after a cut, and with the state after a restart."""
     try:
-        return asyncio.run(run_checks(folder, life, told))
+        return asyncio.run(run_checks(folder, life, promised))
     except (sqlite3.Error, SlumberdError) as error:
         return [repr(error)]
 
 
-async def run_checks(folder: Path, life: Recorded, told: Told) -> list[str]:
-    wrong = [f"{path.name}: {said}" for path in folder.glob("*.db") for said in damage(path)]
+async def run_checks(folder: Path, life: Recorded, promised: Promised) -> list[str]:
+    wrong = [f"{path.name}: {problem}" for path in folder.glob("*.db") for problem in damage(path)]
     async with opened(folder, life.synchronous) as place:
-        wrong += [problem async for problem in out_of_step(place, folder, told, life.synchronous)]
-        await place.go_on()
+        wrong += [
+            problem async for problem in out_of_step(place, folder, promised, life.synchronous)
+        ]
+        await place.put_and_fire_rest()
         _, _, broken = await place.facts.verify()
     if broken:
         wrong.append(f"at the end: {broken}")
     if State.of(folder / "facts.db") != life.end:
-        wrong.append("it comes to something else")
+        wrong.append("the state at the end differs")
     return wrong
 
 
 def damage(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute("PRAGMA integrity_check").fetchall()
-    return [said for (said,) in found if said != "ok"]
+    return [problem for (problem,) in found if problem != "ok"]
 
 
 async def out_of_step(
-    place: Place, folder: Path, told: Told, synchronous: Synchronous
+    place: FiringStores, folder: Path, promised: Promised, synchronous: Synchronous
 ) -> AsyncIterator[str]:
     rows, _, broken = await place.facts.verify()
     if broken:
         yield f"{broken}"
-    if rows < told.ledger:
-        yield f"{told.ledger} rows of the ledger were told, and {rows} are there"
+    if rows < promised.ledger:
+        yield f"{promised.ledger} rows of the ledger were acknowledged, and {rows} are there"
     newest = (await place.memory.newest()).seq
-    if synchronous == "full" and newest < told.episodes:
-        yield f"{told.episodes} episodes were told, and {newest} are there"
+    if synchronous == "full" and newest < promised.episodes:
+        yield f"{promised.episodes} episodes were acknowledged, and {newest} are there"
     for mark, last in marks(folder / "facts.db"):
         if mark != last:
             yield f"a watermark is at {mark}, its last firing at {last}"
@@ -237,10 +239,10 @@ def marks(path: Path) -> list[tuple[tuple[int, str], tuple[int, str]]]:
 
 def faults(folder: Path, life: Recorded, most: int) -> Iterator[list[str]]:
     """Yield what is wrong in each state; mostly nothing."""
-    for number, (told, left) in enumerate(states(life, most)):
+    for number, (promised, left) in enumerate(states(life, most)):
         place = folder / str(number)
         lay_out(place, left)
-        yield problems(place, life, told)
+        yield problems(place, life, promised)
         shutil.rmtree(place)
 
 

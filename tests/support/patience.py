@@ -13,9 +13,9 @@ _LOOK_SECONDS = 0.005
 _NEVER = threading.Event()
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    """Return as soon as a condition holds; leave the processor to others between two looks."""
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return as soon as a condition holds; sleep between two checks."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
         _NEVER.wait(_LOOK_SECONDS)

@@ -48,31 +48,35 @@ def watermark_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def held_last(patch: pytest.MonkeyPatch) -> None:
-    """Mark what is held back only once the facts say so."""
-    hold, settle = SQLiteMemoryStore.log_again_after_read, Consolidator._commit
+    """Mark episodes as held back after the commit of the facts, not before."""
+    hold, commit = SQLiteMemoryStore.log_again_after_read, Consolidator._commit
 
     async def nothing(self: SQLiteMemoryStore, seen: Mapping[str, int]) -> None:
         pass
 
-    async def settled(self: Consolidator, firing: Firing, met: Candidates, *rest: Any) -> Outcome:
-        outcome = await settle(self, firing, met, *rest)
-        if isinstance(self._episodes, SQLiteMemoryStore) and (seen := _reads_of_held_back(met)):
+    async def commit_first(
+        self: Consolidator, firing: Firing, candidates: Candidates, *rest: Any
+    ) -> Outcome:
+        outcome = await commit(self, firing, candidates, *rest)
+        if isinstance(self._episodes, SQLiteMemoryStore) and (
+            seen := _reads_of_held_back(candidates)
+        ):
             await hold(self._episodes, seen)
         return outcome
 
     patch.setattr(SQLiteMemoryStore, "log_again_after_read", nothing)
-    patch.setattr(Consolidator, "_commit", settled)
+    patch.setattr(Consolidator, "_commit", commit_first)
 
 
 def reads_first(patch: pytest.MonkeyPatch) -> None:
-    """Log what was read again in a transaction of its own, which forgets that it was held back."""
+    """Log episodes again after the commit that clears their mark of being held back."""
     log_again = access_tracking._log_again
 
     def later(connection: sqlite3.Connection, eids: Iterable[str]) -> bool:
         eids = list(eids)
-        asked = {"ids": orjson.dumps(eids).decode()}
-        held = connection.execute(_HELD, asked).fetchall()
-        connection.execute(access_tracking._SQL["let_go"], asked)
+        parameters = {"ids": orjson.dumps(eids).decode()}
+        held = connection.execute(_HELD, parameters).fetchall()
+        connection.execute(access_tracking._SQL["let_go"], parameters)
         _commit(connection)
         connection.executemany("UPDATE slumberd_accesses SET held = 1 WHERE eid = ?", held)
         return log_again(connection, eids)
@@ -98,7 +102,7 @@ def unsynced(patch: pytest.MonkeyPatch) -> None:
 
 
 def unhardened(patch: pytest.MonkeyPatch) -> None:
-    """Let facts know of episodes that the disk may not have."""
+    """Commit facts before their episodes are synced to the disk."""
 
     async def nothing(self: SQLiteMemoryStore) -> None:
         pass

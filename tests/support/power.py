@@ -21,15 +21,15 @@ from slumberd.storage.sqlite.connection import Access, Pragmas
 from tests.support.disk import Disk, Truncate, Write
 
 BUSY_MILLISECONDS = 50
-_VFS = "remembering"
+_VFS = "recording"
 _MAKES_ENTRIES = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_WAL
 
 
 class _File(apsw.VFSFile):
-    """A file of which everything is remembered."""
+    """A file whose operations are recorded."""
 
     def __init__(self, disk: Disk, path: str | apsw.URIFilename | None, flags: list[int]) -> None:
-        assert path is not None, "no temporary file is asked for"
+        assert path is not None, "SQLite opens no temporary file here"
         name = path if isinstance(path, str) else path.filename()
         super().__init__("", path, flags)
         self._disk = disk
@@ -86,7 +86,7 @@ class _Answer:
 
 
 class _Connection:
-    """What our stores use of a `sqlite3.Connection`, on apsw's."""
+    """The part of `sqlite3.Connection` that the stores use, on a connection of apsw."""
 
     def __init__(self, path: Path, *, access: Access, key: bytes | None) -> None:
         write = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -119,7 +119,7 @@ class _Connection:
 
 
 def _fsync(disk: Disk, descriptor: int) -> None:
-    """Remember that a file or directory was synced past SQLite."""
+    """Record a sync that the daemon does without SQLite."""
     path = Path(f"/proc/self/fd/{descriptor}").readlink()
     if path.is_dir():
         disk.sync_entries()
@@ -127,8 +127,8 @@ def _fsync(disk: Disk, descriptor: int) -> None:
         disk.sync(disk.open(path.name))
 
 
-def remember(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
-    """Let the stores open their files through a disk that remembers; return it.
+def record_operations(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
+    """Let the stores open their files on a disk that records its operations; return it.
 
     Args:
         patch: Undoes it.
@@ -145,9 +145,9 @@ def remember(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
         sqlite_connection._configure(connection, pragmas, access)
         if access == "write":
             connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
-        return connection  # type: ignore[no-any-return] # it is enough of one
+        return connection  # type: ignore[no-any-return] # it has all that the stores use
 
     patch.setattr(database, "connect", connect)
     patch.setattr(os, "fsync", partial(_fsync, disk))
-    patch.setattr(disk, "vfs", vfs, raising=False)  # it lives as long as it may be asked
+    patch.setattr(disk, "vfs", vfs, raising=False)  # SQLite may call it as long as the disk exists
     return disk

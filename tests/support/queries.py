@@ -24,7 +24,7 @@ from tests.support.logql import (
     Range,
 )
 
-One = TypeVar("One")
+Item = TypeVar("Item")
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _TOKEN = re.compile(
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 
 @dataclass
 class _Reader:
-    """Reads a query, one token after the other."""
+    """Parses a query, token by token."""
 
     text: str
     tokens: list[tuple[str, str]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class _Reader:
             end = found.end()
 
     def next(self, *kinds: str) -> str:
-        """Take a token of one of some kinds, or one of some signs and words."""
+        """Take the next token; it must have one of these kinds, or be one of these texts."""
         if not self.tokens or not {self.tokens[0][0], self.tokens[0][1]} & {*kinds}:
             raise LogQLError(
                 f"{' or '.join(kinds)} is wanted, not {self.tokens[:4]} in {self.text!r}"
@@ -62,24 +62,24 @@ class _Reader:
         return bool(self.tokens) and self.tokens[0][1] in words
 
     def expr(self) -> Expr:
-        found = self._without()
+        found = self._set_operations()
         while self.has("or"):
-            found = Binary(self.next("or"), found, self._without())
+            found = Binary(self.next("or"), found, self._set_operations())
         return found
 
-    def _without(self) -> Expr:
-        found = self._compared()
+    def _set_operations(self) -> Expr:
+        found = self._comparison()
         while self.has("unless", "and"):
-            found = Binary(self.next("unless", "and"), found, self._compared())
+            found = Binary(self.next("unless", "and"), found, self._comparison())
         return found
 
-    def _compared(self) -> Expr:
-        found = self._one()
+    def _comparison(self) -> Expr:
+        found = self._operand()
         while self.has(">", ">=", "<", "<=", "==", "!="):
-            found = Binary(self.next("sign"), found, self._one())
+            found = Binary(self.next("sign"), found, self._operand())
         return found
 
-    def _one(self) -> Expr:
+    def _operand(self) -> Expr:
         if self.tokens and self.tokens[0][0] == "number":
             return Number(float(self.next("number")))
         if self.has("("):
@@ -147,7 +147,7 @@ class _Reader:
             return Matcher(name, op, float(self.next("number")))
         return Matcher(name, op, orjson.loads(self.next("text")))
 
-    def _list(self, read: Callable[[], One], end: str) -> list[One]:
+    def _list(self, read: Callable[[], Item], end: str) -> list[Item]:
         found = [read()]
         while self.has(","):
             self.next(",")
@@ -162,26 +162,26 @@ def seconds(duration: str) -> float:
 
 
 def metric(query: str) -> Expr:
-    """Read a query for numbers.
+    """Parse a query for numbers.
 
     Raises:
-        LogQLError: It cannot be read, or has what is not known here.
+        LogQLError: The query is invalid, or this parser does not know its syntax.
     """
     reader = _Reader(query)
     found = reader.expr()
     if reader.tokens:
-        raise LogQLError(f"what is this: {reader.tokens[:4]} in {query!r}")
+        raise LogQLError(f"unexpected {reader.tokens[:4]} in {query!r}")
     return found
 
 
 def lines(query: str) -> Log:
-    """Read a query for lines.
+    """Parse a query for lines.
 
     Raises:
-        LogQLError: It cannot be read, or has what is not known here.
+        LogQLError: The query is invalid, or this parser does not know its syntax.
     """
     reader = _Reader(query)
     found, unwrapped = reader.log()
     if reader.tokens or unwrapped:
-        raise LogQLError(f"what is this: {reader.tokens[:4]} in {query!r}")
+        raise LogQLError(f"unexpected {reader.tokens[:4]} in {query!r}")
     return found

@@ -26,7 +26,7 @@ program = [
     (EQUAL, 1, 0, socket.AF_INET), (EQUAL, 0, 1, socket.AF_INET6),
     (RETURN, 0, 0, KILL_PROCESS), (RETURN, 0, 0, ALLOW),
 ]
-code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in program))
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
 # The form of struct sock_fprog: how many instructions, and where they are.
 filters = struct.pack("HP", len(program), ctypes.addressof(code))
 kernel = ctypes.CDLL(None, use_errno=True)

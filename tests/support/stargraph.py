@@ -28,7 +28,7 @@ _TEST_TOOLS = (
     "pytest", "pytest-asyncio", "hypothesis", "sortedcontainers", "iniconfig", "apscheduler",
     "tzlocal", "tzdata",
 )  # fmt: skip
-"""What their tests and our classes need beside what Stargraph needs."""
+"""What the tests of Stargraph and our classes need in addition to Stargraph."""
 
 
 class NoStargraphError(Exception):
@@ -44,23 +44,23 @@ def interpreter() -> str:
     home = Path.home()
     found = [shutil.which(f"python{PYTHON}"), *home.glob(f".pyenv/versions/{PYTHON}.*/bin/python")]
     found += [*home.glob(f".local/share/uv/python/cpython-{PYTHON}.*/bin/python{PYTHON}")]
-    # A version manager's stand-in may be on PATH and yet not run, so each is asked.
-    usable = [str(one) for one in found if one and _runs(str(one))]
+    # A version manager may put a script on PATH that does not run, so each candidate is run.
+    usable = [str(path) for path in found if path and _runs(str(path))]
     if not usable:
         raise NoStargraphError(f"no python{PYTHON} here")
     return usable[0]
 
 
 def _runs(python: str) -> bool:
-    asked = [python, "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    command = [python, "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() == PYTHON
 
 
 def environment() -> Path:
     """Return the Python of an environment with Stargraph.
 
-    It is kept beside other temporary files, and built by whoever comes first.
+    The environment is a directory of temporary files; the first test that needs it builds it.
 
     Raises:
         NoStargraphError: It cannot be installed.
@@ -91,7 +91,7 @@ def test_environment() -> Path:
     return venv / "bin" / "python"
 
 
-test_environment.__test__ = False  # type: ignore[attr-defined]  # not one for pytest
+test_environment.__test__ = False  # type: ignore[attr-defined]  # it is not a test
 
 
 def source() -> Path:
@@ -107,7 +107,7 @@ def source() -> Path:
 
 
 def run_their_tests(home: Path, files: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run test files of Stargraph's against our classes, in a directory of this run.
+    """Run test files of Stargraph with our classes, in a directory of this run.
 
     Raises:
         NoStargraphError: Stargraph, or its tests, cannot be had.
@@ -170,10 +170,10 @@ def _make(python: str, venv: Path) -> None:
 
 
 def _install(venv: Path, *what: str) -> None:
-    asked = [str(venv / "bin/python"), "-m", "pip", "install", "-q", *what]
+    command = [str(venv / "bin/python"), "-m", "pip", "install", "-q", *what]
     try:
         done = subprocess.run(
-            asked, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
         )
     except subprocess.TimeoutExpired as error:
         raise NoStargraphError(f"it cannot be installed: {error}") from error
@@ -189,21 +189,21 @@ class Stargraph:
         self._process = process
 
     def ask(self, what: str, state: Path, **arguments: Any) -> Any:
-        """Return what a method of `Host` answers."""
+        """Call a method of `Host`; return its answer."""
         self.begin(what, state, **arguments)
         return self.answer()
 
     def begin(self, what: str, state: Path, **arguments: Any) -> None:
-        """Ask for something; its answer is to be fetched."""
+        """Send a request; `answer` returns its answer."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps([what, {"state": str(state), **arguments}]) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> Any:
         assert self._process.stdout
-        told = json.loads(self._process.stdout.readline())
-        assert "error" not in told, told["error"]
-        return told["answer"]
+        response = json.loads(self._process.stdout.readline())
+        assert "error" not in response, response["error"]
+        return response["answer"]
 
 
 @contextmanager

@@ -43,28 +43,28 @@ class Adapter:
 
 
 class Host:
-    """What can be asked for; paths come as text, and values as JSON of the models."""
+    """The methods that a test can call; paths are text, and values are JSON of the models."""
 
     async def bootstrap(self, state: str) -> None:
         await _memory(state).bootstrap()
         await _facts(state).bootstrap()
 
     async def put(self, state: str, episodes: list[dict[str, Any]]) -> None:
-        await _put_all(state, iter([Episode(**told) for told in episodes]))
+        await _put_all(state, iter([Episode(**fields) for fields in episodes]))
 
     async def timed_put(
         self, state: str, episodes: list[dict[str, Any]], callers: int
     ) -> dict[str, float]:
-        """Put episodes by so many callers at once, and tell what that took."""
-        ready = iter([Episode(**told) for told in episodes])
+        """Put episodes by so many callers at once; return the time that this took."""
+        ready = iter([Episode(**fields) for fields in episodes])
         return await _timed(asyncio.gather(*(_put_all(state, ready) for _ in range(callers))))
 
     async def timed_consolidate(self, state: str, log: str) -> dict[str, float]:
-        """Consolidate all, apply every delta with a line in a log, and tell what that took."""
+        """Consolidate all, apply and log every delta; return the time that this took."""
         return await _timed(self._consolidate(state, Path(log)))
 
     async def timed_read(self, state: str) -> dict[str, float]:
-        """Consolidate all, apply nothing, and tell what that took."""
+        """Consolidate all, apply nothing; return the time that this took."""
         return await _timed(_memory(state).consolidate(_ALL))
 
     async def _consolidate(self, state: str, log: Path) -> None:
@@ -83,12 +83,12 @@ class Host:
         """
         sys.path.append(str(Path(__file__).parent))
         runs = importlib.import_module("stargraph_runs")
-        told = [Episode(**episode) for episode in episodes]
+        given = [Episode(**episode) for episode in episodes]
         if store == "theirs":
-            await runs.run_graphs(_memory(state), Path(state), told)
+            await runs.run_graphs(_memory(state), Path(state), given)
             return
         async with runs.our_store(Path(state, "memory.db")) as memory:
-            await runs.run_graphs(memory, Path(state), told)
+            await runs.run_graphs(memory, Path(state), given)
 
     async def recent(self, state: str, user: str) -> list[dict[str, Any]]:
         found = await _memory(state).recent(user, limit=1_000)
@@ -96,7 +96,7 @@ class Host:
 
     async def query(self, state: str, **pattern: str) -> list[dict[str, Any]]:
         found = await _facts(state).query(FactPattern(**pattern))
-        return sorted((fact.model_dump(mode="json") for fact in found), key=lambda one: one["id"])
+        return sorted((fact.model_dump(mode="json") for fact in found), key=lambda fact: fact["id"])
 
     async def pin(self, state: str, fact: dict[str, Any]) -> None:
         await _facts(state).pin(Fact(**fact))
@@ -105,7 +105,7 @@ class Host:
         await _facts(state).unpin(id)
 
     async def promote(self, state: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Promote what a graph answers by Stargraph's own function."""
+        """Promote the rows of a graph with the function of Stargraph."""
         facts = await PromoteTriplesToFacts(
             Graph(rows),
             _facts(state),
@@ -117,31 +117,31 @@ class Host:
         return [fact.model_dump(mode="json") for fact in facts]
 
     async def put_and_read(self, state: str, episodes: list[dict[str, Any]]) -> dict[str, Any]:
-        """Put episodes one by one, and read all the while."""
+        """Put episodes one by one, and read at the same time."""
         return await self._read_during(state, self.put(state, episodes))
 
     async def apply_and_read(self, state: str, episodes: list[dict[str, Any]]) -> dict[str, Any]:
-        """Apply each of some episodes of one key as Stargraph does, and read all the while."""
+        """Apply episodes of one key as Stargraph does, and read at the same time."""
         return await self._read_during(state, self._apply(state, episodes))
 
     async def _apply(self, state: str, episodes: list[dict[str, Any]]) -> None:
         before = "none"
-        for told in episodes:
-            body = {name: told[name] for name in ("id", "user", "agent")} | told["metadata"]
+        for fields in episodes:
+            body = {name: fields[name] for name in ("id", "user", "agent")} | fields["metadata"]
             delta = UpdateDelta(
                 kind="update",
                 fact_payload=body,
                 replaces=[before],
-                source_episode_ids=[told["id"]],
-                promotion_ts=told["timestamp"],
+                source_episode_ids=[fields["id"]],
+                promotion_ts=fields["timestamp"],
                 rule_id="all",
                 confidence=1.0,
             )
             await _facts(state).apply_delta(delta)
-            before = told["id"]
+            before = fields["id"]
 
     async def _read_during(self, state: str, work: Coroutine[Any, Any, None]) -> dict[str, Any]:
-        """Tell how often all facts were read, and what was torn: a key twice, or gone again."""
+        """Return how often all facts were read, and each torn read: a key twice, or gone again."""
         reads: int = 0
         torn: list[list[Any]] = []
         before: set[Any] = set()
@@ -187,7 +187,7 @@ async def main() -> None:
         what, arguments = json.loads(line)
         try:
             answer = {"answer": await getattr(host, what)(**arguments)}
-        except Exception as error:  # noqa: BLE001 # whoever asked is told
+        except Exception as error:  # noqa: BLE001 # the answer reports it
             answer = {"error": f"{type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()

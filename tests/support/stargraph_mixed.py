@@ -22,13 +22,13 @@ from tests.support.graphs import BARE, FakeGraphStore, result, row
 
 
 class Engine:
-    """Keeps what an adapter asserts."""
+    """Records what an adapter asserts."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.assertions: list[tuple[str, dict[str, Any]]] = []
 
     def assert_fact(self, template: str, slots: dict[str, Any]) -> None:
-        self.told.append((template, slots))
+        self.assertions.append((template, slots))
 
 
 async def apply_their_deltas(folder: Path) -> list[str]:
@@ -70,12 +70,12 @@ async def promote_into_their_store(folder: Path) -> dict[str, Any]:
     found = await facts.query(FactPattern(agent="rag"))
     return {
         "objects": sorted(fact.payload["object"] for fact in found),
-        "told": [sorted(slots) for _, slots in engine.told],
+        "told": [sorted(slots) for _, slots in engine.assertions],
     }
 
 
 async def main(folder: Path) -> None:
-    """Do both."""
+    """Run both checks, and print the results."""
     found = {
         "applied": await apply_their_deltas(folder),
         "promoted": await promote_into_their_store(folder),

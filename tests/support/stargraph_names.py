@@ -1,7 +1,7 @@
 """A plugin of pytest that puts our classes under Stargraph's names, for Stargraph's own tests.
 
-It runs in an environment of its own, by `tests.stargraph_tests`. It changes names of modules and
-no code: a test that it lets run meets our class where it asks for Stargraph's.
+It runs in an environment of its own, by `tests.support.stargraph`. It changes names of modules and
+no code: a test that asks for Stargraph's class gets our class.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def pytest_configure() -> None:
         for name in names:
             setattr(module, name, getattr(slumberd, name))
     vars(errors)["MigrationNotSupported"] = either
-    # It is private there, and the one way in which their tests reach the check of provenance.
+    # The name is private there; their tests use it to check provenance.
     vars(import_module("stargraph.stores._delta"))["_validate_delta_provenance"] = validate_delta
     stores = import_module("stargraph.stores")
     for name in ("FactStore", "MemoryStore", "SQLiteFactStore", "SQLiteMemoryStore"):

@@ -47,7 +47,7 @@ async def tell_everything(path: Path, key: bytes | None = None) -> None:
         first = await fire(store, ALL, FIRST)
         await fire(store, NOTES, AGAIN)
         await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(200))
-        await _use_hands(store, clock)
+        await _edit_manually(store, clock)
         await store.ledger.undo(first.firing_id, at=at(1100), by="uid 0", dry_run=False)
         await fire(store, NOTES, LAST_OF_NOTES)
         await fire(store, ALL, LATER)
@@ -59,7 +59,7 @@ FIRST = [
     said("e2", 2, subject="alice", predicate="lives_in", object="Braga"),
     said("e3", 3, subject="alice", predicate="likes", object="tea"),
     said("e4", 4, subject="alice", predicate="likes", object="cake"),
-    said("e5", 5, intent="delete", replaces=["e1", "nobody"]),
+    said("e5", 5, intent="delete", replaces=["e1", "unknown"]),
     said("e6", 6, intent="delete", subject="bob", predicate="likes", object="tea"),
     said("e7", 7, intent="remember"),
     said("e8", 8, intent="noop", subject="alice", predicate="lives_in"),
@@ -82,7 +82,7 @@ LATER = [
 ]
 
 
-async def _use_hands(store: SQLiteFactStore, clock: FakeClock) -> None:
+async def _edit_manually(store: SQLiteFactStore, clock: FakeClock) -> None:
     entry = {"rule_id": "me", "source_episode_ids": ["x"], "promotion_ts": at(0).isoformat()}
     body = {"subject": "alice", "predicate": "owns", "object": "a pan"}
     pinned = Fact(
@@ -105,7 +105,7 @@ async def _use_hands(store: SQLiteFactStore, clock: FakeClock) -> None:
 
 
 async def tell_much(path: Path, rows: int, batch: int = 1_000) -> None:
-    """Write a ledger of at least so many rows, seeded: a quarter of the keys said before."""
+    """Write a ledger of at least so many rows, seeded: a quarter of the keys repeated."""
     chance = random.Random(7)
     async with SQLiteFactStore(path, synchronous="normal") as store:
         await store.bootstrap()
@@ -141,7 +141,7 @@ def rows_of(path: Path, table: str) -> list[dict[str, Any]]:
 
 
 def forge(connection: sqlite3.Connection, seq: int, key: bytes | None, **changes: Any) -> None:
-    """Change a row, and compute again every hash from there on, as one with a key would."""
+    """Change a row, and compute its hash and all later hashes again."""
     head = connection.execute("SELECT chain FROM slumberd_ledger WHERE seq = ?", [seq - 1])
     previous = (head.fetchone() or [GENESIS])[0]
     for column, value in changes.items():

@@ -1,6 +1,7 @@
-"""What a release is made of.
+"""Check the packages of a release.
 
-``python -m tests.support.supply bill FILE`` and ``python -m tests.support.supply audit PIP-AUDIT``.
+``python -m tests.support.supply bill FILE`` checks a bill of materials;
+``python -m tests.support.supply audit PIP-AUDIT`` looks for known vulnerabilities.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def missing(bill: dict[str, Any], wanted: dict[str, str]) -> list[str]:
 
 
 def verdict(report: str, error: str) -> tuple[int, str]:
-    """Return an exit code, and in words what an audit found; nobody asked is nothing found.
+    """Return an exit code, and in words what an audit found; no audit is no finding.
 
     Args:
         report: What pip-audit prints as JSON; nothing when it could not.
@@ -71,26 +72,30 @@ def verdict(report: str, error: str) -> tuple[int, str]:
         found = json.loads(report)["dependencies"]
     except (ValueError, KeyError):
         return 0, f"skipped: the database cannot be asked: {(error.splitlines() or ['?'])[-1]}"
-    known = [f"{one['name']} {v['id']}" for one in found for v in one.get("vulns", ())]
+    known = [
+        f"{package['name']} {vulnerability['id']}"
+        for package in found
+        for vulnerability in package.get("vulns", ())
+    ]
     if known:
         return 1, f"known vulnerabilities: {', '.join(known)}"
-    if unasked := [one["name"] for one in found if "skip_reason" in one]:
-        return 0, f"skipped: the database here knows nothing of {', '.join(unasked)}"
+    if unchecked := [package["name"] for package in found if "skip_reason" in package]:
+        return 0, f"skipped: the database here knows nothing of {', '.join(unchecked)}"
     return 0, f"no known vulnerability in {len(found)} packages"
 
 
 def audit(program: str) -> int:
-    """Hold what is pinned to run against the database of vulnerabilities; return an exit code."""
+    """Look the pinned packages up in the database of vulnerabilities; return an exit code."""
     lock = str(LOCKS / "run.txt")
-    asked = [program, "--require-hashes", "--disable-pip", "-f", "json", "-r", lock]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=300)
-    code, told = verdict(done.stdout, done.stderr)
-    print(told)
+    command = [program, "--require-hashes", "--disable-pip", "-f", "json", "-r", lock]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    code, summary = verdict(done.stdout, done.stderr)
+    print(summary)
     return code
 
 
 def check(bill: str) -> int:
-    """Say whether a bill of materials lists all that is pinned to run; return an exit code."""
+    """Print what a bill of materials lacks of the pinned packages; return an exit code."""
     own = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = versions((LOCKS / "run.txt").read_text()) | {own["name"]: own["version"]}
     wrong = missing(json.loads(Path(bill).read_text()), wanted)

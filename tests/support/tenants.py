@@ -1,4 +1,4 @@
-"""Two tenants of one state directory: a victim and a hostile tenant.
+"""Two tenants of one state directory: the tenant whose view is compared, and a hostile tenant.
 
 Each history runs twice, with the hostile tenant and without. Clock and firings are equal in both
 runs, so all instants that the victim sees must be equal, too.
@@ -54,7 +54,7 @@ class Story:
     """The steps of two tenants.
 
     Attributes:
-        one: The tenant whose view is compared.
+        tenant: The tenant whose view is compared.
         other: The hostile tenant, who has another user, or only another agent.
         steps: The steps of the tenant and of the daemon.
         between: The steps of the hostile tenant after each step.
@@ -62,7 +62,7 @@ class Story:
         held: Whether a batch that deletes even one fact waits for approval.
     """
 
-    one: Owner
+    tenant: Owner
     other: Owner
     steps: Sequence[Step]
     between: Sequence[Sequence[Step]]
@@ -77,7 +77,7 @@ class TenantHistory:
     story: Story
     folder: Path
     state_directory: StateDirectory
-    told: list[Any] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
     firings: list[list[str]] = field(default_factory=list)
     pending: bool = False
 
@@ -89,15 +89,15 @@ class TenantHistory:
         """Take every step; keep the answers to the tenant."""
         for step, others in zip(self.story.steps, self.story.between, strict=True):
             self.state_directory.clock.advance(60)
-            self.told.append(await _answered(self, *step))
+            self.answers.append(await _answered(self, *step))
             for other in others if hostile else ():
                 with suppress(SlumberdError):
-                    await getattr(_Other(self), other[0])(*other[1:])
+                    await getattr(_HostileSteps(self), other[0])(*other[1:])
         self.state_directory.clock.advance(60)
         await self.fire()
 
     async def put(self, owner: Owner, id: str, session: str, seconds: int, **fields: Any) -> None:
-        told: dict[str, Any] = {
+        fields_of_episode: dict[str, Any] = {
             "id": id,
             "content": f"{owner.user} said {seconds}",
             "timestamp": at(seconds),
@@ -107,7 +107,7 @@ class TenantHistory:
             **fields,
         }
         scope: dict[str, Any] = {"user": owner.user, "session": session, "agent": owner.agent}
-        await self.state_directory.stores.memory.put(Episode(**told), **scope)
+        await self.state_directory.stores.memory.put(Episode(**fields_of_episode), **scope)
 
     async def fire(self) -> list[str]:
         """Fire every rule until nothing is pending; approve every batch that waits."""
@@ -115,8 +115,8 @@ class TenantHistory:
         done = await self.ask("fire", rules=None)
         found = _firing_ids(done)
         while held := await self.facts.ledger.held():
-            for one in held.values():
-                done = await self.ask("decide", firing=one.firing_id, approve=True)
+            for batch in held.values():
+                done = await self.ask("decide", firing=batch.firing_id, approve=True)
                 found += _firing_ids(done)
         return found
 
@@ -124,28 +124,28 @@ class TenantHistory:
         return await self.state_directory.operations.by_name()[name](request, PEER)
 
     async def undo(self, firing_ids: Sequence[str]) -> list[str]:
-        answers = [await self.ask("undo", firing=one) for one in reversed(firing_ids)]
+        answers = [await self.ask("undo", firing=id) for id in reversed(firing_ids)]
         return [answer["firing_id"] for answer in answers]
 
 
 def _firing_ids(answer: dict[str, Any]) -> list[str]:
-    return [one for report in answer["reports"] for one in report["firing_ids"]]
+    return [id for report in answer["reports"] for id in report["firing_ids"]]
 
 
 async def _answered(world: TenantHistory, what: str, *rest: Any) -> Any:
     """Take a step of the tenant, or of the daemon; return the answer."""
     try:
-        return await getattr(_One(world), what)(*rest)
+        return await getattr(_TenantSteps(world), what)(*rest)
     except SlumberdError as error:
         return [type(error).__name__, str(error)]
 
 
-class _One:
+class _TenantSteps:
     """The steps of the tenant, and of the daemon."""
 
     def __init__(self, world: TenantHistory) -> None:
         self._world = world
-        self._owner = world.story.one
+        self._owner = world.story.tenant
 
     async def put(self, id: str, session: str, seconds: int, metadata: dict[str, Any]) -> None:
         self._world.pending = True
@@ -175,16 +175,16 @@ class _One:
         # An erasure of nothing is refused and not remembered. A forged row would be something.
         with suppress(ForgottenError):
             await self._world.put(self._owner, f"erased in {session}", session, 0)
-        told = await self._world.ask("forget", session=session, **self._owner._asdict())
+        certificate = await self._world.ask("forget", session=session, **self._owner._asdict())
         # Not the number of episodes: a forged row with the tenant's key is erased with them.
-        return told["stand_again"]
+        return certificate["stand_again"]
 
 
 def _triple(what: str) -> dict[str, str]:
     return {"subject": "s", "predicate": "is", "object": what, "reason": "because"}
 
 
-class _Other:
+class _HostileSteps:
     """The steps of the hostile tenant; the daemon may refuse each."""
 
     def __init__(self, world: TenantHistory) -> None:
@@ -205,16 +205,16 @@ class _Other:
             raise AssertionError(f"the episode {id!r} of another was taken")
 
     async def _has_episode(self, id: str) -> bool:
-        one = self._world.story.one
+        tenant = self._world.story.tenant
         found = await self._world.state_directory.stores.memory.recent(
-            one.user, agent=one.agent, limit=MUCH
+            tenant.user, agent=tenant.agent, limit=MUCH
         )
         return id in {episode.id for episode in found}
 
-    async def row(self, id: str, key: str, said: str, metadata: str, timestamp: str) -> None:
+    async def row(self, id: str, key: str, content_of: str, metadata: str, timestamp: str) -> None:
         """Write an episode's row directly, with either tenant's scope in key and content."""
-        owners = {"one": self._world.story.one, "other": self._owner}
-        scopes = [Scope(owners[name].user, "s1", owners[name].agent) for name in (key, said)]
+        owners = {"one": self._world.story.tenant, "other": self._owner}
+        scopes = [Scope(owners[name].user, "s1", owners[name].agent) for name in (key, content_of)]
         content = {"content": "x", "source_node": "chat", **scopes[1]._asdict()}
         row = (id, scopes[0].key, orjson.dumps(content), timestamp, metadata.encode())
         with closing(sqlite3.connect(self._world.folder / "memory.db")) as connection, connection:
@@ -225,7 +225,7 @@ class _Other:
 
     async def steal(self, id: str) -> None:
         """Pin a fact under the id of a current fact of the tenant."""
-        if id in {fact.id for fact in await self._facts(self._world.story.one)}:
+        if id in {fact.id for fact in await self._facts(self._world.story.tenant)}:
             await self.pin(id, "stolen")
             raise AssertionError(f"the fact {id!r} of another was taken")
 
@@ -244,8 +244,8 @@ class _Other:
 
     async def edit(self, id: str) -> None:
         """Write a row into the table of facts directly, under the hostile tenant's name."""
-        said = b'{"subject":"s","predicate":"is"}'
-        row = (id, *self._owner, said, b"[]", 1.0, b"{}", "2026-01-01")
+        payload = b'{"subject":"s","predicate":"is"}'
+        row = (id, *self._owner, payload, b"[]", 1.0, b"{}", "2026-01-01")
         with closing(sqlite3.connect(self._world.facts.path)) as connection, connection:
             connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 

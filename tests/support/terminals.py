@@ -21,20 +21,20 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 @contextmanager
 def terminal(columns: int = 80) -> Iterator[Callable[[], bytes]]:
-    """Let this process speak to a terminal; give what returns all that it said."""
+    """Let this process write to a terminal; yield a function that returns all that it wrote."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     shown: list[bytes] = []
     reading = Thread(target=lambda: shown.extend(iter(partial(_read, ours), b"")))
     reading.start()
 
-    def told() -> bytes:
+    def output() -> bytes:
         reading.join()
         return b"".join(shown)
 
     try:
         with open(theirs, "w") as out, redirect_stdout(out), redirect_stderr(out):  # noqa: PTH123
-            yield told
+            yield output
     finally:
         reading.join()
         os.close(ours)
@@ -49,9 +49,9 @@ def _read(terminal: int) -> bytes:
 
 def shown_on_terminal(words: Sequence[str], columns: int = 80) -> bytes:
     """Return all that a command shows on a terminal, escape codes included."""
-    with terminal(columns) as told, logging_as_before():
+    with terminal(columns) as output, logging_as_before():
         call(words)
-    return told()
+    return output()
 
 
 def lines_on_terminal(words: Sequence[str], columns: int = 80) -> list[str]:

@@ -31,7 +31,7 @@ class TrialInstallation(Installation):
         return settings_of(self.config, None)
 
     def do(self, operation: str, **request: Any) -> dict[str, Any]:
-        """Do what a command would ask for."""
+        """Run an operation as a command does."""
         done = perform(self.settings, operation, request, clock=SystemClock(), logs=FakeLogs())
         return dict(asyncio.run(done))
 
@@ -46,34 +46,34 @@ class TrialInstallation(Installation):
         }
 
     def against_data(self, *arguments: str) -> dict[str, dict[str, Any]]:
-        """Return what `check --against-data` says of each rule, by id."""
+        """Return what `check --against-data` reports of each rule, by id."""
         done = self.look("check", *arguments, "--against-data", "--json")
         assert done.returncode == 0, done.stderr
-        return {one["rule_id"]: one for one in json.loads(done.stdout)["data"]}
+        return {result["rule_id"]: result for result in json.loads(done.stdout)["data"]}
 
     def diff(self, *arguments: str) -> tuple[list[tuple[str, Any, Any]], dict[str, Any]]:
-        """Return what `diff` says: (change, old id, new id) of each fact, and the summary."""
+        """Return what `diff` reports: (change, old id, new id) of each fact, and the summary."""
         done = self.look("diff", str(self.candidate.parent), *arguments, "--json")
         assert done.returncode in (0, 1), done.stderr
         *lines, last = map(json.loads, done.stdout.splitlines())
         summary = last["summary"]
         differ = summary["appear"] + summary["change"] + summary["disappear"]
         assert done.returncode == (1 if differ else 0)
-        told = [
+        changes = [
             (line["change"], *(side and side["id"] for side in (line["old"], line["new"])))
             for line in lines
         ]
-        return told, summary
+        return changes, summary
 
 
 def rule(id: str, filter: str = "", *channels: str, **keys: str) -> str:
     """Return one rule as a rule file has it."""
-    told = {"cadence": "{every: 1}", "when_filter": json.dumps(filter)}
-    told |= {"then_emits": f"[{', '.join(channels or ('facts',))}]", **keys}
-    return f"  - id: {id}\n" + "".join(f"    {key}: {value}\n" for key, value in told.items())
+    fields = {"cadence": "{every: 1}", "when_filter": json.dumps(filter)}
+    fields |= {"then_emits": f"[{', '.join(channels or ('facts',))}]", **keys}
+    return f"  - id: {id}\n" + "".join(f"    {key}: {value}\n" for key, value in fields.items())
 
 
-def rules(*ones: str, multi_valued: str = "") -> str:
+def rules(*texts: str, multi_valued: str = "") -> str:
     """Return a rule file."""
     channels = f"channels:\n  facts: {{multi_valued: [{multi_valued}]}}\n" if multi_valued else ""
-    return f"{channels}rules:\n" + "".join(ones) if ones else f"{channels}rules: []\n"
+    return f"{channels}rules:\n" + "".join(texts) if texts else f"{channels}rules: []\n"

@@ -30,7 +30,7 @@ CHANNELS = ("facts", "notes")
 IDS = [*(fact_id_of(channel, eid) for channel in CHANNELS for eid in MINE), "p1"]
 """Every fact id that the tenant can have."""
 
-NUMBERED = re.compile(r"(?P<rule>@?[a-z]+)@(?P<number>\d+)|@/(?P<hand>\d+)")
+NUMBERED = re.compile(r"(?P<rule>@?[a-z]+)@(?P<number>\d+)|@/(?P<manual>\d+)")
 """Ids that contain a number of the ledger: those of firings and of manual retractions."""
 
 
@@ -47,22 +47,24 @@ async def everything(world: TenantHistory) -> View:
         "why_not": {eid: await _why_not(world, eid) for eid in MINE},
         "audit": await _audit(world),
         "quarantine": await _quarantine(world),
-        "answers": world.told,
+        "answers": world.answers,
     }
     return normalised(seen)
 
 
 async def printed(world: TenantHistory) -> View:
     """Return the output of the commands for a tenant, as JSON."""
-    rules = [one.model_dump(include=set(_KEYS)) for one in RULES]
+    rules = [rule.model_dump(include=set(_KEYS)) for rule in RULES]
     file = world.folder / "rules.d" / "rules.yaml"
     file.parent.mkdir()
     file.write_bytes(orjson.dumps({"rules": rules}))  # JSON is YAML
-    return normalised({" ".join(words): await _called(world, *words) for words in _commands(world)})
+    return normalised(
+        {" ".join(words): await _run_command(world, *words) for words in _commands(world)}
+    )
 
 
 def _commands(world: TenantHistory) -> Iterator[tuple[str, ...]]:
-    user, agent = world.story.one
+    user, agent = world.story.tenant
     yield from [("recent", user, "--agent", agent), ("facts", "--user", user, "--agent", agent)]
     yield ("facts", "--user", user, "--agent", agent, "--valid-at", at(2).isoformat())
     yield from [("why-not", "--", id) for id in MINE]
@@ -70,7 +72,7 @@ def _commands(world: TenantHistory) -> Iterator[tuple[str, ...]]:
         yield from [("why", "--content", "--", id), ("audit", "ls", "--fact", id)]
 
 
-async def _called(world: TenantHistory, *words: str) -> list[Any]:
+async def _run_command(world: TenantHistory, *words: str) -> list[Any]:
     place = ("--json", "--state-dir", str(world.folder))
     where = words.index("--") if "--" in words else len(words)
     done = await asyncio.to_thread(called, *words[:where], *place, *words[where:])
@@ -78,24 +80,24 @@ async def _called(world: TenantHistory, *words: str) -> list[Any]:
 
 
 async def _recent(world: TenantHistory) -> list[Any]:
-    one, recent = world.story.one, world.state_directory.stores.memory.recent
-    reaches: list[tuple[str | None, str | None]] = [
-        (None, one.agent),
-        ("s1", one.agent),
-        ("s/2", one.agent),
+    tenant, recent = world.story.tenant, world.state_directory.stores.memory.recent
+    scopes: list[tuple[str | None, str | None]] = [
+        (None, tenant.agent),
+        ("s1", tenant.agent),
+        ("s/2", tenant.agent),
     ]
-    if one.user != world.story.other.user:
-        reaches += [(None, None), ("s1", None)]
+    if tenant.user != world.story.other.user:
+        scopes += [(None, None), ("s1", None)]
     return [
-        [episode_document(found) for found in await recent(one.user, *reach, limit=limit)]
-        for reach in reaches
+        [episode_document(found) for found in await recent(tenant.user, *scope, limit=limit)]
+        for scope in scopes
         for limit in (1, MUCH)
     ]
 
 
 async def _facts(world: TenantHistory) -> list[Any]:
     """Search by every part of a fact, now and as of earlier instants."""
-    one = world.story.one._asdict()
+    tenant = world.story.tenant._asdict()
     searches: list[dict[str, Any]] = [
         {},
         {"subject": "s"},
@@ -110,8 +112,8 @@ async def _facts(world: TenantHistory) -> list[Any]:
         {"order": "pinned_at", "descending": True, "limit": 3},
         {"limit": 2},
     ]
-    found = [await world.facts.query(FactPattern(**one, **search)) for search in searches]
-    found += [await world.facts.query(FactPattern(**one), **then) for then in _instants(world)]
+    found = [await world.facts.query(FactPattern(**tenant, **search)) for search in searches]
+    found += [await world.facts.query(FactPattern(**tenant), **then) for then in _instants(world)]
     return [[fact_document(fact) for fact in facts] for facts in found]
 
 
@@ -130,7 +132,9 @@ async def _why(world: TenantHistory, fact_id: str) -> Any:
         return str(error)
     wanted = [source.id for source in explanation.sources]
     versions = await world.state_directory.stores.memory.reread(RULES[0], wanted, upto=MUCH)
-    return FactExplanation(explanation, {one.id: one for one in versions}, content=True).document()
+    return FactExplanation(
+        explanation, {version.id: version for version in versions}, content=True
+    ).document()
 
 
 async def _why_not(world: TenantHistory, eid: str) -> list[Any]:
@@ -140,15 +144,19 @@ async def _why_not(world: TenantHistory, eid: str) -> list[Any]:
     decisions = await world.facts.reads.decisions_of(eid, RULES, versions)
     rules = {rule.id: rule for rule in RULES}
     return [
-        decision_document(one, would_change(one, rules[one.rule_id], in_memory=bool(versions)))
-        for one in decisions
+        decision_document(
+            decision, would_change(decision, rules[decision.rule_id], in_memory=bool(versions))
+        )
+        for decision in decisions
     ]
 
 
 async def _audit(world: TenantHistory) -> list[Any]:
     """Return the rows of the ledger that concern the tenant's facts or episodes."""
     records = await world.facts.reads.records(limit=MUCH)
-    return [{**one._asdict(), "at": timestamp(one.at)} for one in records if _is_mine(one)]
+    return [
+        {**record._asdict(), "at": timestamp(record.at)} for record in records if _is_mine(record)
+    ]
 
 
 def _is_mine(record: Record) -> bool:
@@ -160,9 +168,9 @@ async def _quarantine(world: TenantHistory) -> list[Any]:
 
 
 def normalised(seen: View) -> View:
-    """Replace every number of the ledger, which all tenants share, by its place in this view.
+    """Replace every number of the ledger, which all tenants share, by its order in this view.
 
-    Of a run's id, which is at random, only whether there is one is left.
+    Of a run's id, which is at random, only its presence is left.
     """
     places = {number: place for place, number in enumerate(sorted(set(_numbers(seen))))}
     return _replaced(seen, places)  # type: ignore[no-any-return] # a view stays one
@@ -171,14 +179,14 @@ def normalised(seen: View) -> View:
 def _numbers(value: Any) -> Iterator[int]:
     match value:
         case dict():
-            for name, one in value.items():
-                yield from [one] if name == "seq" else _numbers(one)
+            for name, item in value.items():
+                yield from [item] if name == "seq" else _numbers(item)
         case list() | tuple():
-            for one in value:
-                yield from _numbers(one)
+            for item in value:
+                yield from _numbers(item)
         case str():
             found = NUMBERED.finditer(value)
-            yield from (int(one["number"] or one["hand"]) for one in found)
+            yield from (int(id["number"] or id["manual"]) for id in found)
         case _:
             pass
 
@@ -186,9 +194,9 @@ def _numbers(value: Any) -> Iterator[int]:
 def _replaced(value: Any, places: dict[int, int]) -> Any:
     match value:
         case dict():
-            return {name: _replaced_field(name, one, places) for name, one in value.items()}
+            return {name: _replaced_field(name, item, places) for name, item in value.items()}
         case list() | tuple():
-            return [_replaced(one, places) for one in value]
+            return [_replaced(item, places) for item in value]
         case str():
             return NUMBERED.sub(lambda found: _placed(found, places), value)
         case _:
@@ -206,5 +214,5 @@ def _replaced_field(name: str, value: Any, places: dict[int, int]) -> Any:
 
 
 def _placed(found: re.Match[str], places: dict[int, int]) -> str:
-    number = places[int(found["number"] or found["hand"])]
+    number = places[int(found["number"] or found["manual"])]
     return f"{found['rule']}@{number}" if found["rule"] else f"@/{number}"
