@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.errors import StaleWriterError, StoreBusyError, StoreError, StoreReplacedError
-from slumberd.service.background import keep_noticing
+from slumberd.service.background import record_external_changes
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +36,7 @@ async def test_daemon_looks_until_stopped_and_logs_recorded_changes() -> None:
     looks = Looks(0, 3, 0)
 
     with capture_logs() as logged:
-        await keep_noticing(looks.look, looks.stop, every_seconds=0)
+        await record_external_changes(looks.look, looks.stop, every_seconds=0)
 
     assert looks.left == []
     assert [(line["event"], line["rows"]) for line in logged] == [("external.noticed", 3)]
@@ -46,7 +46,7 @@ async def test_failing_look_is_logged_once_and_repeated() -> None:
     looks = Looks(BUSY, BUSY, 0, BUSY, 1)
 
     with capture_logs() as logged:
-        await keep_noticing(looks.look, looks.stop, every_seconds=0)
+        await record_external_changes(looks.look, looks.stop, every_seconds=0)
 
     events = [line["event"] for line in logged]
     assert events == ["external.failed", "external.failed", "external.noticed"]
@@ -63,14 +63,16 @@ async def test_superseded_daemon_stops_looking(fault: StoreError) -> None:
     looks = Looks(fault, 0)
 
     with pytest.raises(type(fault)):
-        await keep_noticing(looks.look, looks.stop, every_seconds=0)
+        await record_external_changes(looks.look, looks.stop, every_seconds=0)
 
 
 async def test_stop_between_two_looks_ends_the_task_at_once() -> None:
     looks = Looks(0, 0)
 
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(keep_noticing(looks.look, looks.stop, every_seconds=3600))
+        task = group.create_task(
+            record_external_changes(looks.look, looks.stop, every_seconds=3600)
+        )
         await turns_of_the_loop()
         waiting = not task.done()
         looks.stop.set()

@@ -349,6 +349,6 @@ async def test_heartbeat_beats_until_it_is_stopped(tmp_path: Path) -> None:
     async with _open_stores(tmp_path) as monitored:
         with capture_logs() as logs:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await monitored.heartbeat.keep(monitored.finished, every_seconds=0)
+                await monitored.heartbeat.run(monitored.finished, every_seconds=0)
 
     assert [line["event"] for line in logs] == ["daemon.heartbeat"] * 2

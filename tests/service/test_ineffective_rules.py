@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from slumberd.consolidation.fire_request import Report
 from slumberd.model.firing import Counts
-from slumberd.service.background import Effects
+from slumberd.service.background import EffectTracker
 
 pytestmark = pytest.mark.unit
 
@@ -16,10 +16,10 @@ NOTHING = Counts(read=5, filtered=3, noop=2)
 
 def find_warnings(*firings: Counts) -> list[int]:
     """Return the numbers of the firings after which a warning is logged."""
-    effects, numbers = Effects(), []
+    effects, numbers = EffectTracker(), []
     for number, counts in enumerate(firings, start=1):
         with capture_logs() as logs:
-            effects.see("tea", Report("tea", {"facts": counts, "notes": Counts(read=5)}))
+            effects.record("tea", Report("tea", {"facts": counts, "notes": Counts(read=5)}))
         numbers += [number for _ in logs]
     return numbers
 
@@ -45,31 +45,31 @@ def test_effect_of_a_firing_restarts_the_count(effect: str) -> None:
     ],
 )
 def test_gate_may_hold_back_every_episode_and_filter_may_not(counts: Counts, warnings: int) -> None:
-    effects = Effects()
+    effects = EffectTracker()
 
     with capture_logs() as logs:
         for _ in range(5):
-            effects.see("tea", Report("tea", {"facts": counts}), gated=True)
+            effects.record("tea", Report("tea", {"facts": counts}), gated=True)
 
     assert len(logs) == warnings
 
 
 def test_firing_that_reads_nothing_does_not_count() -> None:
-    effects = Effects()
+    effects = EffectTracker()
 
     with capture_logs() as logs:
         for _ in range(5):
-            effects.see("tea", Report("tea", {"facts": Counts()}))
+            effects.record("tea", Report("tea", {"facts": Counts()}))
 
     assert logs == []
 
 
 def test_rules_are_counted_apart_and_logged_by_name() -> None:
-    effects = Effects()
+    effects = EffectTracker()
 
     with capture_logs() as logs:
         for name in ["tea", "coffee", "tea", "tea", "coffee"]:
-            effects.see(name, Report(name, {"facts": NOTHING}))
+            effects.record(name, Report(name, {"facts": NOTHING}))
 
     assert logs == [
         {

@@ -117,7 +117,7 @@ async def test_watchdog_counts_a_store_error_as_an_answer(manager: Manager) -> N
 
 
 async def test_watchdog_ends_at_once_without_a_service_manager(manager: Manager) -> None:
-    await WatchedParts().watchdog(manager).keep(asyncio.Event(), within_seconds=None)
+    await WatchedParts().watchdog(manager).run(asyncio.Event(), within_seconds=None)
 
     assert manager.received() == []
 
@@ -135,7 +135,7 @@ async def test_watchdog_beats_until_it_is_stopped(manager: Manager) -> None:
         return len(reports)
 
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await Watchdog(report, lambda: 0.0, [pulse]).keep(stop, within_seconds=0.003)
+        await Watchdog(report, lambda: 0.0, [pulse]).run(stop, within_seconds=0.003)
 
     assert reports == [0, 1, 2]
 

@@ -176,8 +176,8 @@ async def open_stores(settings: Settings, clock: Clock, facts_path: Path) -> Asy
         ConfigurationError: The ledger key cannot be read.
         LedgerKeyError: The key is not the ledger's.
     """
-    facts_there = facts_of(settings, clock, facts_path, key=key_of(settings))
-    async with memory_of(settings, clock) as memory, facts_there as facts:
+    fact_store = facts_of(settings, clock, facts_path, key=key_of(settings))
+    async with memory_of(settings, clock) as memory, fact_store as facts:
         await memory.bootstrap()
         await facts.bootstrap()
         yield Stores(memory, facts)
