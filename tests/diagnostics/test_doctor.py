@@ -49,7 +49,6 @@ QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",), low
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     """Return a site without problems: one rule, which has fired, on a machine without systemd."""
-    monkeypatch.setattr("slumberd.diagnostics.host_checks.LOW_BYTES", 1)
     monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
     site = Installation(tmp_path)
     site.put(TEA)
@@ -589,7 +588,7 @@ def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> Non
 
 
 def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
-    assert ids_of(check_disk_space(tmp_path, 10**18, Machine())) == ["disk.low"]
+    assert ids_of(check_disk_space(tmp_path, 10**18, QUIET)) == ["disk.low"]
     assert ids_of(check_time_zones(["Mars/Olympus"])) == ["timezone.missing"]
     assert ids_of(check_time_zones(["Asia/Tokyo"])) == []
 

@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import orjson
@@ -241,6 +242,34 @@ def connect(directory: Path) -> socket.socket:
     return connection
 
 
+@pytest.mark.parametrize(
+    ("line", "error", "message"),
+    [
+        (b'{"ok":false,"error":"busy","exit_code":75}\n', RefusedError, "busy"),
+        (b"", StoreError, "ended before it answered"),
+    ],
+    ids=["refusal", "end"],
+)
+def test_daemon_that_closes_before_it_reads_the_request_causes_a_clear_error(
+    tmp_path: Path, line: bytes, error: type[Exception], message: str
+) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / SOCKET))
+        server.listen()
+
+        def answer_and_close() -> None:
+            connection, _ = server.accept()
+            connection.sendall(line)
+            connection.close()
+
+        thread = Thread(target=answer_and_close)
+        thread.start()
+        # A request of 1 MiB does not fit into the socket's buffer: the close interrupts it.
+        with pytest.raises(error, match=message):
+            ask(tmp_path, "greet", name="x" * 2**20)
+        thread.join()
+
+
 async def test_user_with_too_many_connections_is_refused_until_one_closes(tmp_path: Path) -> None:
     async with listen(tmp_path, OPERATIONS):
         idle = [await asyncio.to_thread(connect, tmp_path) for _ in range(MOST_CONNECTIONS)]
@@ -257,6 +286,22 @@ async def test_user_with_too_many_connections_is_refused_until_one_closes(tmp_pa
 
     assert refused.value.exit_code == 75
     assert answer == {"hello": "you"}
+
+
+def test_idle_connections_cause_no_error_lines_when_the_daemon_stops(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    with home.daemon() as daemon:
+        idle = [connect(home.state) for _ in range(3)]
+        home.slumberd("fire", "--all")  # answered after the daemon has accepted the others
+    daemon.close()
+    left = [daemon._events.get() for _ in range(daemon._events.qsize())]
+    for connection in idle:
+        connection.close()
+
+    events = [line["event"] for line in [*daemon.seen, *left] if line]
+    assert "daemon.stopped" in events
+    assert "library.logged" not in events
 
 
 def test_flood_of_connections_fills_no_log_and_blocks_no_command(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import FailureTracker
-from slumberd.service import health_metrics
 from slumberd.service.composition import Stores, open_stores
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
@@ -277,10 +276,7 @@ def counters(text: bytes) -> dict[str, float]:
     }
 
 
-async def test_counters_of_the_textfile_continue_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health_metrics, "AT_ONCE", 2)
+async def test_counters_of_the_textfile_continue_after_a_restart(tmp_path: Path) -> None:
     written: list[bytes] = []
     tea, bad = rule("tea"), {"intent": "shout"}
 

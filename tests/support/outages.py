@@ -19,7 +19,6 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts import ledger
 from slumberd.storage.facts.ledger import CheckpointPolicy
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule
@@ -154,7 +153,6 @@ def recorded(
 def remembered(plant: Plant | None = None, *, pages: int = PAGES) -> Iterator[Disk]:
     """Remember what the block does on the disk, in one directory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger, "EVERYDAY_PAGES", pages)
         if plant is not None:
             plant(patch)
         yield remember(patch, pages=pages)

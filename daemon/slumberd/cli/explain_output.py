@@ -395,7 +395,7 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
         "detail": decision.detail,
         "fact_id": decision.fact_id,
         "current": decision.is_current,
-        "went": describe_removal(removal, decision.fact_id) if removal else None,
+        "removal": describe_removal(removal, decision.fact_id) if removal else None,
         "row": _row_document(decision.row) if decision.row else None,
         "would_change": remedy,
     }

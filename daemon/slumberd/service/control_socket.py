@@ -109,14 +109,16 @@ async def _listen_in(
 ) -> AsyncIterator[asyncio.Server]:
     with _short_path(directory) as path:
         await asyncio.to_thread(_remove_dead, path, directory)
+        responder = _Responder(operations)
         server = await asyncio.start_unix_server(
-            _Responder(operations).respond, path=path, limit=MOST_BYTES, backlog=_BACKLOG
+            responder.respond, path=path, limit=MOST_BYTES, backlog=_BACKLOG
         )
         await asyncio.to_thread(_restrict_mode, Path(path))
         try:
             yield server
         finally:
             server.close()
+            await responder.close_idle()
             await asyncio.to_thread(_remove, path)
 
 
@@ -187,6 +189,7 @@ class _Responder:
     def __init__(self, operations: dict[str, Operation]) -> None:
         self._operations = operations
         self._open: Counter[int] = Counter()
+        self._idle: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close the connection; refuse when the user has too many open."""
@@ -203,13 +206,34 @@ class _Responder:
     ) -> None:
         self._open[peer.uid] += 1
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                line = await _read_line(reader)
+            line = await self._read_request(reader, writer)
             writer.write(await self._answer(line, peer) + b"\n")
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
         finally:
             self._open[peer.uid] -= 1
+
+    async def _read_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
+        task = asyncio.current_task()
+        self._idle[task] = writer
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                return await _read_line(reader)
+        finally:
+            del self._idle[task]
+
+    async def close_idle(self) -> None:
+        """Close the connections without a request yet, and wait until their tasks have ended.
+
+        asyncio logs an error for each such task that the end of the event loop cancels.
+        """
+        tasks = [task for task in self._idle if task is not None]
+        for writer in self._idle.values():
+            writer.transport.abort()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _answer(self, line: bytes, peer: Peer) -> bytes:
         try:
@@ -276,8 +300,12 @@ def _exchange(directory: Path, request: bytes) -> bytes:
             raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
         except PermissionError as error:
             raise PermissionDeniedError(directory / SOCKET, "connect to") from error
-        connection.sendall(request)
-        answer = connection.makefile("rb").readline()
+        # A daemon that refuses, or that ends, does not wait for the request.
+        with suppress(BrokenPipeError):
+            connection.sendall(request)
+        answer = b""
+        with suppress(ConnectionResetError):
+            answer = connection.makefile("rb").readline()
     if not answer:
         raise StoreError("the daemon ended before it answered; see its log")
     return answer
