@@ -1,4 +1,4 @@
-"""A backup is of one moment while others write; a killed restore changes all or nothing."""
+"""A backup during writes is of one moment; a killed restore changes all or nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _write(path: Path, writer: int, stop: Path) -> None:
 
 @contextmanager
 def writing(home: Home) -> Iterator[None]:
-    """Let several processes put episodes while the block runs, and edit them."""
+    """Let several processes put and edit episodes while the block runs."""
     path, stop = home.state / "memory.db", home.folder / "stop"
     started = [FORKS.Process(target=write, args=(path, n, stop)) for n in range(WRITERS)]
     for process in started:

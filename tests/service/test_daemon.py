@@ -1,4 +1,4 @@
-"""A daemon in the process of the tests: what it does at its start, and what it leaves."""
+"""A daemon in the process of the tests: its start, its background work and its end."""
 
 from __future__ import annotations
 

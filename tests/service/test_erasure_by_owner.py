@@ -1,4 +1,4 @@
-"""An erasure and the facts find the same owner of a row, if scope key and content disagree."""
+"""An erasure finds the owner of a row as a promotion does, even if its key and content differ."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ),
         pytest.param(lambda home: home.facts.why("often7"), id="why"),
         pytest.param(
-            lambda home: home.consolidator.resume(rule("all"), START), id="where a rule goes on"
+            lambda home: home.consolidator.resume(rule("all"), START), id="where a rule resumes"
         ),
         pytest.param(lambda home: home.memory.pending(50, at_most=10), id="what is pending"),
         pytest.param(lambda home: home.facts.reads.last_firings(), id="the last firings"),
@@ -259,12 +259,12 @@ async def test_each_further_due_rule_takes_the_same_steps(
 
 
 async def steps_of_a_pass(folder: Path, number: int) -> int:
-    # No filter: those that have one count their steps themselves.
+    # Without filters, because rules with a filter count steps themselves.
     rules = [rule(f"r{n:02}", then_emits=[f"channel{n:02}"]) for n in range(number)]
     async with open_stores(folder) as home:
         loop = scheduler_of(home, rules)
         await home.put(*episodes_of_alice(NEW))
-        await loop.turn(asyncio.Event())  # the first makes watermarks
+        await loop.turn(asyncio.Event())  # the first turn creates watermarks
 
         async def turn(home: OpenStores) -> None:
             await home.put(*episodes_of_alice(NEW, "new"))

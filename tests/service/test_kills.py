@@ -1,4 +1,4 @@
-"""A daemon that is killed again and again, at any moment, loses nothing and does nothing twice.
+"""A daemon that is killed repeatedly at random moments loses nothing and repeats nothing.
 
 `TEST_LONG=1` kills it ten times as often.
 """

@@ -1,4 +1,4 @@
-"""An id of a megabyte: tables stay readable, JSON has all of it."""
+"""An id of a megabyte: tables stay readable, and JSON contains the whole id."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ rules:
 
 @dataclass
 class ReloadedDaemon:
-    """What a reload changes, and the files that it reads."""
+    """The state that a reload changes, and the files that it reads."""
 
     folder: Path
     runner: RuleRunner
@@ -260,7 +260,9 @@ async def test_reload_applies_live_settings_and_names_those_that_need_a_restart(
         warned = [line for line in log if line["event"] == "config.restart_needed"]
         assert warned[0]["log_level"] == "warning"
         again = await home.reload()
-        assert again["restart_needed"] == answer["restart_needed"], "as long as it is true"
+        assert again["restart_needed"] == answer["restart_needed"], (
+            "the next reload names them again"
+        )
 
 
 class SignallingLog(FakeDeltaLog):
@@ -298,7 +300,7 @@ async def test_reload_waits_for_the_current_batch_and_lets_no_other_begin(tmp_pa
 
         assert firing.result(), "the firing was stopped before its end"
         assert 0 < batches < 40
-        assert not home.in_force.pause.is_set(), "the next firing goes on"
+        assert not home.in_force.pause.is_set(), "the next firing may run"
         assert {batch.firing.rule_hash for batch in log.batches} == {likes.content_hash}
 
 

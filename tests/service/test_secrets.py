@@ -178,7 +178,7 @@ def test_search_for_leaks_finds_a_key_in_an_error(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The control of the tests above."""
+    """The tests above can fail: they find a key that an error shows."""
 
     def careless(file: Path, *, credentials: Path | None) -> bytes:
         problem = f"{form(file.read_bytes()).decode()} is no key"

@@ -53,7 +53,7 @@ class TwoCommits(Home):
 
 
 class SoakOfTwoCommits(Soak):
-    """A soak of that daemon."""
+    """A soak of a daemon that moves the watermark before it writes the facts."""
 
     def home_in(self, folder: Path) -> Home:
         return TwoCommits(folder, {"facts": {"batch": 20}, "logging": {"format": "json"}})

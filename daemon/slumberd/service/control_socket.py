@@ -253,7 +253,7 @@ class _Responder:
             return _refusal(str(error), error.exit_code)
         except OSError as error:  # most likely a full disk; the daemon writes the log lines later
             return _refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
-        except Exception as error:  # noqa: BLE001 - a bug of one operation; the daemon goes on
+        except Exception as error:  # noqa: BLE001 - a bug of one operation must not end the daemon
             _log.error("control.failed", operation=request["operation"], error=repr(error)[:500])
             return _refusal(f"the daemon failed, which is a bug; see its log: {error!r}", 70)
 
