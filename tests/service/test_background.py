@@ -1,4 +1,4 @@
-"""The daemon looks for other programs' changes again and again, whatever one look ends with."""
+"""The daemon looks for changes by other programs repeatedly, also after a look that failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.errors import StaleWriterError, StoreBusyError, StoreError, StoreReplacedError
-from slumberd.service.background import keep_noticing
+from slumberd.service.background import record_external_changes
 
 pytestmark = pytest.mark.unit
 
@@ -17,36 +17,36 @@ BUSY = StoreBusyError(Path("facts.db"), 5.0)
 
 
 class Looks:
-    """What each look ends with; the last one stops the looking."""
+    """A look with a given result or error at each call; the last call sets `stop`."""
 
-    def __init__(self, *ends: int | Exception) -> None:
-        self.left = list(ends)
+    def __init__(self, *results: int | Exception) -> None:
+        self.left = list(results)
         self.stop = asyncio.Event()
 
     async def look(self) -> int:
-        end = self.left.pop(0)
+        result = self.left.pop(0)
         if not self.left:
             self.stop.set()
-        if isinstance(end, Exception):
-            raise end
-        return end
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
-async def test_it_looks_until_it_is_stopped_and_tells_what_was_recorded() -> None:
+async def test_daemon_looks_until_stopped_and_logs_recorded_changes() -> None:
     looks = Looks(0, 3, 0)
 
     with capture_logs() as logged:
-        await keep_noticing(looks.look, looks.stop, every_seconds=0)
+        await record_external_changes(looks.look, looks.stop, every_seconds=0)
 
     assert looks.left == []
     assert [(line["event"], line["rows"]) for line in logged] == [("external.noticed", 3)]
 
 
-async def test_a_look_that_fails_is_told_once_and_repeated() -> None:
+async def test_failing_look_is_logged_once_and_repeated() -> None:
     looks = Looks(BUSY, BUSY, 0, BUSY, 1)
 
     with capture_logs() as logged:
-        await keep_noticing(looks.look, looks.stop, every_seconds=0)
+        await record_external_changes(looks.look, looks.stop, every_seconds=0)
 
     events = [line["event"] for line in logged]
     assert events == ["external.failed", "external.failed", "external.noticed"]
@@ -59,26 +59,28 @@ async def test_a_look_that_fails_is_told_once_and_repeated() -> None:
         pytest.param(StoreReplacedError(Path("facts.db"), "is another file"), id="by a file"),
     ],
 )
-async def test_whoever_is_superseded_looks_no_more(fault: StoreError) -> None:
+async def test_superseded_daemon_stops_looking(fault: StoreError) -> None:
     looks = Looks(fault, 0)
 
     with pytest.raises(type(fault)):
-        await keep_noticing(looks.look, looks.stop, every_seconds=0)
+        await record_external_changes(looks.look, looks.stop, every_seconds=0)
 
 
-async def test_it_ends_in_a_few_turns_of_the_loop_when_stopped_between_two_looks() -> None:
+async def test_stop_between_two_looks_ends_the_task_at_once() -> None:
     looks = Looks(0, 0)
 
     async with asyncio.TaskGroup() as group:
-        noticing = group.create_task(keep_noticing(looks.look, looks.stop, every_seconds=3600))
+        task = group.create_task(
+            record_external_changes(looks.look, looks.stop, every_seconds=3600)
+        )
         await turns_of_the_loop()
-        resting = not noticing.done()
+        waiting = not task.done()
         looks.stop.set()
         await turns_of_the_loop()
-        ended = noticing.done()
-        noticing.cancel()
+        ended = task.done()
+        task.cancel()
 
-    assert (resting, ended, looks.left) == (True, True, [0])
+    assert (waiting, ended, looks.left) == (True, True, [0])
 
 
 async def turns_of_the_loop() -> None:

@@ -1,4 +1,4 @@
-"""A backup is of one moment while everything writes, and a restore is whole or has not begun."""
+"""A backup during writes is of one moment; a killed restore changes all or nothing."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ JSON = {"logging": {"format": "json", "file": "slumberd.log"}}
 BULK = [
     triple(f"bulk{number}", "a", "weighs", number, content="x" * 200_000) for number in range(150)
 ]
-"""What takes long to copy: what is copied after it on its own is of a later moment."""
+"""Episodes that take long to copy: a file copied after them separately is of a later moment."""
 
 
-def said_by(writer: int) -> Iterator[Episode]:
-    """Yield what one writer puts: keys that others write, too, in no order; then edits of it."""
+def episodes_of(writer: int) -> Iterator[Episode]:
+    """Yield the episodes that one writer puts, out of order and with shared keys; then edits."""
     for number in count():
         moment = at((number * 7919 + writer) % 1000)
         eid, key = f"w{writer}-{number % EPISODES}", f"s{number % 20}"
@@ -54,15 +54,16 @@ def write(path: Path, writer: int, stop: Path) -> None:
 
 async def _write(path: Path, writer: int, stop: Path) -> None:
     async with SQLiteMemoryStore(path) as memory:
-        for one in said_by(writer):
-            await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+        for episode in episodes_of(writer):
+            scope = {"user": episode.user, "session": episode.session, "agent": episode.agent}
+            await memory.put(episode, **scope)
             if stop.exists():
                 return
 
 
 @contextmanager
 def writing(home: Home) -> Iterator[None]:
-    """Let several processes put episodes while the block runs, and edit them."""
+    """Let several processes put and edit episodes while the block runs."""
     path, stop = home.state / "memory.db", home.folder / "stop"
     started = [FORKS.Process(target=write, args=(path, n, stop)) for n in range(WRITERS)]
     for process in started:
@@ -75,8 +76,8 @@ def writing(home: Home) -> Iterator[None]:
         assert process.exitcode == 0
 
 
-def stored(path: Path) -> list[OracleClaim]:
-    """Return what the episodes of a database say, as the oracle reads them."""
+def claims_in(path: Path) -> list[OracleClaim]:
+    """Return the claims of the episodes of a database, for the oracle."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             "SELECT id, timestamp, metadata FROM episodes WHERE id LIKE 'w%'"
@@ -99,11 +100,13 @@ def stored(path: Path) -> list[OracleClaim]:
 
 
 def expected(path: Path) -> dict[str, Any]:
-    return {fact_id: claim.object for fact_id, claim in current_claims(stored(path), set()).items()}
+    return {
+        fact_id: claim.object for fact_id, claim in current_claims(claims_in(path), set()).items()
+    }
 
 
 def check_known(state: Path) -> None:
-    """Make sure that facts know no episode, and no place of the log, that memory lacks."""
+    """Check that memory.db has every episode and log position that facts.db refers to."""
     with closing(sqlite3.connect(state / "memory.db")) as connection:
         connection.execute("ATTACH ? AS known", (str(state / "facts.db"),))
         unknown = connection.execute(
@@ -117,7 +120,7 @@ def check_known(state: Path) -> None:
     assert (unknown, ahead) == (0, 0)
 
 
-def test_each_backup_made_while_everything_writes_goes_on_to_what_the_oracle_says(
+def test_backup_during_writes_restores_to_the_facts_of_the_oracle(
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path, {"facts": {"batch": 7}})
@@ -142,7 +145,7 @@ def test_each_backup_made_while_everything_writes_goes_on_to_what_the_oracle_say
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """Return a home with a backup, and a state that has gone on since."""
+    """Return a home with a backup, and a state with newer episodes."""
     home = Home(tmp_path / "home", JSON)
     home.rule("all", cadence={"every": 1})
     put(home, FIRST)
@@ -163,7 +166,7 @@ def put(home: Home, episodes: Sequence[Episode]) -> None:
 
 
 def die_at(words: Sequence[str], folder: str, step: int) -> None:
-    """Run a command, and end as by `kill -9` before it touches a folder for the how manyth time."""
+    """Run a command; end it as by `kill -9` before step number `step` that touches a folder."""
     passed = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -181,11 +184,11 @@ def die_at(words: Sequence[str], folder: str, step: int) -> None:
 EVENTS = frozenset(
     {"open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "sqlite3.connect"}
 )
-"""What a process does to files."""
+"""The audit events of file operations."""
 
 
-def killed_at_each_step(home: Home, tmp_path: Path, *words: str) -> Iterator[tuple[Home, int]]:
-    """Run a command again and again, each time killed one step later; yield what that left."""
+def kill_at_each_step(home: Home, tmp_path: Path, *words: str) -> Iterator[tuple[Home, int]]:
+    """Run a command repeatedly, killed one step later each time; yield the home it leaves."""
     step = 0
     while True:
         step += 1
@@ -203,17 +206,15 @@ def killed_at_each_step(home: Home, tmp_path: Path, *words: str) -> Iterator[tup
             return
 
 
-def test_a_restore_that_is_killed_has_changed_nothing_or_is_finished(
-    home: Home, tmp_path: Path
-) -> None:
+def test_killed_restore_changed_nothing_or_is_finished_later(home: Home, tmp_path: Path) -> None:
     now = State.of(home.state / "facts.db")
     then = State.of(home.folder / "backup" / "facts.db")
     outcomes = []
 
-    for left, step in killed_at_each_step(home, tmp_path, "restore", str(home.folder / "backup")):
+    for left, step in kill_at_each_step(home, tmp_path, "restore", str(home.folder / "backup")):
         begun = (left.state / "restore.json").exists()
-        left.call("rules")  # whoever only reads does no harm
-        left.call("resume", "all")  # takes the directory, so it finishes what was begun
+        left.call("rules")  # a command that only reads changes nothing
+        left.call("resume", "all")  # locks the directory, so it finishes the restore
         found = State.of(left.state / "facts.db")
         outcomes.append(found == then)
 
@@ -223,20 +224,20 @@ def test_a_restore_that_is_killed_has_changed_nothing_or_is_finished(
         assert State.of(left.state / "facts.db") == then, step
         assert "all" in (left.state / "paused.json").read_text()
         assert not [*left.state.glob("*.restoring"), *left.state.glob("restore.json*")], step
-        kept = {path.name.partition(".replaced-")[0] for path in left.state.glob("*.replaced-*")}
-        assert {"memory.db", "facts.db"} <= kept, step
+        replaced = {
+            path.name.partition(".replaced-")[0] for path in left.state.glob("*.replaced-*")
+        }
+        assert {"memory.db", "facts.db"} <= replaced, step
 
-    assert outcomes == sorted(outcomes), "what was changed once stays so"
+    assert outcomes == sorted(outcomes), "a changed state stays changed"
     assert {False, True} == set(outcomes)
 
 
-def test_a_backup_that_is_killed_is_not_taken_for_one_and_is_made_anew(
-    home: Home, tmp_path: Path
-) -> None:
+def test_killed_backup_is_invalid_and_can_be_repeated(home: Home, tmp_path: Path) -> None:
     now = State.of(home.state / "facts.db")
     complete = []
 
-    for left, step in killed_at_each_step(home, tmp_path, "backup", str(tmp_path / "fresh")):
+    for left, step in kill_at_each_step(home, tmp_path, "backup", str(tmp_path / "fresh")):
         fresh = tmp_path / "fresh"
         complete.append(fresh.exists())
         if not fresh.exists():

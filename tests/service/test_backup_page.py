@@ -1,4 +1,4 @@
-"""The page on backups: its commands can be read, and its exit codes are those of the errors."""
+"""The page on backups has commands that parse, and the exit codes of the errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def commands() -> list[str]:
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     spans = re.findall(r"`(slumberd [a-z]+ [^`\n]+)`", PAGE.read_text())
     lines = [line for block in blocks for line in block.splitlines()]
-    return sorted({one for one in [*lines, *spans] if one.startswith("slumberd ")})
+    return sorted({line for line in [*lines, *spans] if line.startswith("slumberd ")})
 
 
 @pytest.mark.parametrize("command", commands())
-def test_command_of_the_page_can_be_read(command: str) -> None:
+def test_command_of_the_page_parses(command: str) -> None:
     context: Any = program().make_context("slumberd", shlex.split(command)[1:])
     while hasattr(context.command, "resolve_command"):
         left = [*context._protected_args, *context.args]
@@ -37,7 +37,7 @@ def test_command_of_the_page_can_be_read(command: str) -> None:
     assert context.command.name
 
 
-def test_page_names_the_files_and_exit_codes_that_there_are() -> None:
+def test_page_names_the_current_files_and_exit_codes() -> None:
     text = PAGE.read_text()
 
     assert all(f"`{name}`" in text for name in (KEY, MANIFEST, JOURNAL))

@@ -1,4 +1,4 @@
-"""Whatever changes while a rule fires, or under it, the facts come to what memory and rules say."""
+"""Changes during a firing: the facts equal those of a new consolidation of the same episodes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tests.support.state_directory import StateDirectory, state_directory
 
 pytestmark = pytest.mark.integration
 
-SAID = [triple(f"e{n}", f"s{n % 3}", "is", n, timestamp=at(n)) for n in range(6)]
+EPISODES = [triple(f"e{n}", f"s{n % 3}", "is", n, timestamp=at(n)) for n in range(6)]
 BOBS = triple("bobs", "s1", "is", "bob's", user="bob")
 
-Moment = Callable[[], Awaitable[None]]
+Change = Callable[[], Awaitable[None]]
 
 
 @dataclass
-class Meddled:
-    """Episodes that something happens to right before, or right after, a window is read."""
+class ChangingEpisodes:
+    """An episode store that runs a change right before, or right after, it reads a window."""
 
     memory: SQLiteMemoryStore
-    before: dict[int, Moment] = field(default_factory=dict)
-    after: dict[int, Moment] = field(default_factory=dict)
+    before: dict[int, Change] = field(default_factory=dict)
+    after: dict[int, Change] = field(default_factory=dict)
     windows: int = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -58,13 +58,13 @@ async def _nothing() -> None:
 
 
 async def contents(home: OpenStores) -> dict[str, dict[str, Any]]:
-    """Return what stands, without who promoted it and when; the ledger must agree."""
+    """Return the payloads of the current facts, by id; the ledger must verify."""
     assert (await home.facts.verify())[2] is None
     return {fact.id: fact.payload for fact in await home.facts.query(FactPattern())}
 
 
 async def from_scratch(folder: Path, memory: SQLiteMemoryStore) -> dict[str, dict[str, Any]]:
-    """Return what the episodes that there are now come to."""
+    """Return the facts that a new consolidation of the current episodes makes."""
     folder.mkdir()
     async with open_stores(folder) as home:
         for user in ("alice", "bob"):
@@ -80,14 +80,14 @@ RESCOPED = triple("e1", "s1", "is", "another moment", timestamp=at(8))
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("edited", [EDITED, RESCOPED], ids=["of a later batch", "of an earlier"])
-async def test_an_id_that_is_put_again_during_a_firing_comes_to_its_newest_version(
+async def test_episode_edited_during_a_firing_gives_the_fact_of_its_newest_version(
     tmp_path: Path, number: int, when: str, edited: Any
 ) -> None:
     async with open_stores(tmp_path, batch=2) as home:
-        await home.put(*SAID, BOBS)
-        meddled = Meddled(home.memory)
-        getattr(meddled, when)[number] = lambda: home.put(edited)
-        firing = Consolidator(meddled, home.facts.ledger, home.log, FakeClock(), batch=2)
+        await home.put(*EPISODES, BOBS)
+        episodes = ChangingEpisodes(home.memory)
+        getattr(episodes, when)[number] = lambda: home.put(edited)
+        firing = Consolidator(episodes, home.facts.ledger, home.log, FakeClock(), batch=2)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.fire()
@@ -97,14 +97,14 @@ async def test_an_id_that_is_put_again_during_a_firing_comes_to_its_newest_versi
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-async def test_a_row_that_is_deleted_between_log_and_read_is_not_there_for_its_rule(
-    tmp_path: Path, number: int
-) -> None:
+async def test_episode_deleted_before_it_is_read_gives_no_fact(tmp_path: Path, number: int) -> None:
     async with open_stores(tmp_path, batch=2) as home:
-        await home.put(*SAID, BOBS)
-        meddled = Meddled(home.memory)
-        meddled.before[number] = lambda: changed(tmp_path, "DELETE FROM episodes WHERE id = 'e5'")
-        firing = Consolidator(meddled, home.facts.ledger, home.log, FakeClock(), batch=2)
+        await home.put(*EPISODES, BOBS)
+        episodes = ChangingEpisodes(home.memory)
+        episodes.before[number] = lambda: run_statements(
+            tmp_path, "DELETE FROM episodes WHERE id = 'e5'"
+        )
+        firing = Consolidator(episodes, home.facts.ledger, home.log, FakeClock(), batch=2)
 
         [report] = [await firing.fire(FireRequest(rule("all"), "manual", START))]
         await home.fire()
@@ -115,12 +115,12 @@ async def test_a_row_that_is_deleted_between_log_and_read_is_not_there_for_its_r
     assert "e5" not in found
 
 
-async def test_a_row_that_is_deleted_after_it_was_read_stays_promoted(tmp_path: Path) -> None:
+async def test_episode_deleted_after_it_is_read_stays_promoted(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
-        await home.put(*SAID, BOBS)
-        meddled = Meddled(home.memory)
-        meddled.after[1] = lambda: changed(tmp_path, "DELETE FROM episodes")
-        firing = Consolidator(meddled, home.facts.ledger, home.log, FakeClock(), batch=9)
+        await home.put(*EPISODES, BOBS)
+        episodes = ChangingEpisodes(home.memory)
+        episodes.after[1] = lambda: run_statements(tmp_path, "DELETE FROM episodes")
+        firing = Consolidator(episodes, home.facts.ledger, home.log, FakeClock(), batch=9)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.fire()
@@ -128,7 +128,7 @@ async def test_a_row_that_is_deleted_after_it_was_read_stays_promoted(tmp_path: 
         assert set(await contents(home)) == {"e3", "e4", "e5", "bobs"}
 
 
-async def changed(folder: Path, *statements: str) -> None:
+async def run_statements(folder: Path, *statements: str) -> None:
     with closing(sqlite3.connect(folder / "memory.db", isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -146,10 +146,10 @@ VACUUMED = ("DELETE FROM episodes WHERE id IN ('e0', 'e1')", "VACUUM")
 REPLACED = ("INSERT OR REPLACE INTO episodes SELECT * FROM episodes ORDER BY id DESC",)
 
 
-async def restored(folder: Path) -> None:
-    """Write every row anew from a dump, as a restored one numbers them."""
+async def dump_and_restore(folder: Path) -> None:
+    """Dump the database and restore it, which gives the rows new numbers."""
     with closing(sqlite3.connect(folder / "memory.db", isolation_level=None)) as connection:
-        script = [one for one in connection.iterdump() if "sqlite_sequence" not in one]
+        script = [line for line in connection.iterdump() if "sqlite_sequence" not in line]
         for (table,) in connection.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         ).fetchall():
@@ -158,23 +158,23 @@ async def restored(folder: Path) -> None:
 
 
 REWRITTEN: dict[str, Callable[[Path], Awaitable[None]]] = {
-    "rebuilt": lambda folder: changed(folder, *REBUILT),
-    "vacuumed": lambda folder: changed(folder, *VACUUMED),
-    "replaced row by row": lambda folder: changed(folder, *REPLACED),
-    "dumped and restored": restored,
+    "rebuilt": lambda folder: run_statements(folder, *REBUILT),
+    "vacuumed": lambda folder: run_statements(folder, *VACUUMED),
+    "replaced row by row": lambda folder: run_statements(folder, *REPLACED),
+    "dumped and restored": dump_and_restore,
 }
 
 
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("how", REWRITTEN)
-async def test_a_table_that_is_written_anew_during_a_firing_changes_no_fact(
+async def test_table_rewritten_during_a_firing_changes_no_fact(
     tmp_path: Path, how: str, number: int
 ) -> None:
     async with open_stores(tmp_path, batch=2) as home:
-        await home.put(*SAID, BOBS)
-        meddled = Meddled(home.memory)
-        meddled.before[number] = lambda: REWRITTEN[how](tmp_path)
-        firing = Consolidator(meddled, home.facts.ledger, home.log, FakeClock(), batch=2)
+        await home.put(*EPISODES, BOBS)
+        episodes = ChangingEpisodes(home.memory)
+        episodes.before[number] = lambda: REWRITTEN[how](tmp_path)
+        firing = Consolidator(episodes, home.facts.ledger, home.log, FakeClock(), batch=2)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.put(triple("new", "s9", "is", "after it", timestamp=at(9)))
@@ -188,7 +188,7 @@ async def test_a_table_that_is_written_anew_during_a_firing_changes_no_fact(
 # rules
 
 
-async def standing(home: StateDirectory) -> dict[str, dict[str, Any]]:
+async def payloads(home: StateDirectory) -> dict[str, dict[str, Any]]:
     return {fact.id: fact.payload for fact in await home.facts()}
 
 
@@ -213,17 +213,17 @@ AFTERWARDS: dict[str, tuple[list[ConsolidationRule], set[str], set[str]]] = {
 
 
 @pytest.mark.parametrize("how", AFTERWARDS)
-async def test_a_rule_that_is_changed_during_its_firing_ends_it_and_counts_from_then_on(
+async def test_change_of_a_rule_ends_its_firing_and_applies_to_later_firings(
     tmp_path: Path, how: str
 ) -> None:
     rules, ids, by = AFTERWARDS[how]
     async with state_directory(tmp_path, [OLD]) as home:
-        await home.stores.memory.put_many([*SAID, BOBS])
+        await home.stores.memory.put_many([*EPISODES, BOBS])
 
         async def change() -> None:
             home.rules[:] = rules
 
-        home.runner.consolidator._episodes = Meddled(home.stores.memory, after={1: change})
+        home.runner.consolidator._episodes = ChangingEpisodes(home.stores.memory, after={1: change})
         await home.fire(OLD)
         await home.stores.memory.put_many(
             [triple("later", "s1", "is", 7, user="carol"), triple("other", "s2", "is", 8, user="d")]
@@ -231,7 +231,7 @@ async def test_a_rule_that_is_changed_during_its_firing_ends_it_and_counts_from_
         for given_rule in home.rules:
             await home.fire(given_rule)
 
-        assert set(await standing(home)) == ids
+        assert set(await payloads(home)) == ids
         assert await promoters(home) == by
 
 
@@ -245,10 +245,10 @@ async def test_a_rule_that_is_changed_during_its_firing_ends_it_and_counts_from_
         pytest.param(datetime(2100, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC), id="2100"),
     ],
 )
-async def test_a_clock_that_is_far_off_changes_no_fact(tmp_path: Path, now: datetime) -> None:
+async def test_clock_far_from_the_present_changes_no_fact(tmp_path: Path, now: datetime) -> None:
     clock = FakeClock(now)
     async with open_stores(tmp_path, clock=clock) as home:
-        await home.put(*SAID, BOBS)
+        await home.put(*EPISODES, BOBS)
         report = await home.consolidator.fire(FireRequest(rule("all"), "every", now))
         await home.facts.ledger.undo(
             report.firing_ids[0], at=now + timedelta(seconds=1), by="me", dry_run=False
@@ -256,13 +256,13 @@ async def test_a_clock_that_is_far_off_changes_no_fact(tmp_path: Path, now: date
         await home.consolidator.backfill(rule("all"), now + timedelta(seconds=2), by="me")
 
         found, expected = await contents(home), await from_scratch(tmp_path / "2", home.memory)
-        held = await home.facts.query(FactPattern(), believed_at=now)
+        believed = await home.facts.query(FactPattern(), believed_at=now)
     assert found == expected
-    assert {one.id for one in held} == set(expected)
+    assert {fact.id for fact in believed} == set(expected)
 
 
 @pytest.mark.parametrize("year", [1970, 2100])
-def test_cron_goes_on_at_a_clock_that_is_far_off(year: int) -> None:
+def test_cron_finds_the_next_instant_far_from_the_present(year: int) -> None:
     after = datetime(year, 2, 28, 23, 59, 59, tzinfo=UTC)
 
     assert cron.next_instant("30 2 * * *", "Europe/Berlin", after=after) == datetime(

@@ -37,7 +37,7 @@ def put(id: str, **overrides: Any) -> Episode:
     return triple(id, "alice", "likes", overrides.pop("what", id), **overrides)
 
 
-async def test_a_firing_reports_and_logs_the_deltas_of_all_its_channels(tmp_path: Path) -> None:
+async def test_firing_reports_and_logs_the_deltas_of_all_its_channels(tmp_path: Path) -> None:
     async with state_directory(tmp_path, RULES) as home:
         await home.stores.memory.put_many([put("e1")])
 
@@ -64,7 +64,7 @@ async def test_rules_share_the_facts_of_a_channel_in_a_ledger_that_verifies(
         assert (rows > 0, broken) == (True, None)
 
 
-async def test_an_undo_of_a_firing_reaches_all_its_channels(tmp_path: Path) -> None:
+async def test_undo_of_a_firing_changes_all_its_channels(tmp_path: Path) -> None:
     async with state_directory(tmp_path, [EVERYWHERE]) as home:
         await home.stores.memory.put_many([put("e1")])
         answer = await home.operations.fire(FireForm(rules=["everywhere"]), ME)
@@ -77,15 +77,15 @@ async def test_an_undo_of_a_firing_reaches_all_its_channels(tmp_path: Path) -> N
         assert (undone, await home.ids()) == ([], ["@home/e1", "@work/e1", "e1"])
 
 
-async def test_one_unpin_takes_facts_of_several_channels_out(tmp_path: Path) -> None:
-    said = PinForm(
+async def test_unpin_removes_facts_of_several_channels(tmp_path: Path) -> None:
+    pin = PinForm(
         user="alice", agent="rag", subject="s", predicate="is", object=1, reason="so", id="p1",
         channel="work",
     )  # fmt: skip
     async with state_directory(tmp_path, RULES) as home:
         await home.stores.memory.put_many([put("e1")])
         await home.fire(EVERYWHERE)
-        await home.operations.pin(said, ME)
+        await home.operations.pin(pin, ME)
         assert "@work/p1" in await home.ids()
 
         await home.operations.unpin(UnpinForm(facts=["@work/p1", "e1"], reason="so"), ME)
@@ -93,9 +93,9 @@ async def test_one_unpin_takes_facts_of_several_channels_out(tmp_path: Path) -> 
         assert await home.ids() == ["@home/e1", "@work/e1"]
 
 
-async def test_forget_reaches_every_channel(tmp_path: Path) -> None:
+async def test_forget_erases_from_every_channel(tmp_path: Path) -> None:
     async with state_directory(tmp_path, RULES) as home:
-        canary = put("canary-1", user="canary-user", what="canary-what", content="canary-said")
+        canary = put("canary-1", user="canary-user", what="canary-what", content="canary-content")
         await home.stores.memory.put_many([canary, put("e1")])
         await home.operations.fire(FireForm(), ME)
         pinned = PinForm(
@@ -114,7 +114,7 @@ async def test_forget_reaches_every_channel(tmp_path: Path) -> None:
         assert b"canary" not in path.read_bytes(), path.name
 
 
-async def test_the_quarantine_of_every_channel_is_retried_and_dropped(tmp_path: Path) -> None:
+async def test_retry_and_drop_cover_the_quarantine_of_every_channel(tmp_path: Path) -> None:
     async with state_directory(tmp_path, [EVERYWHERE]) as home:
         await home.stores.memory.put_many([put("e1", metadata={"intent": "shout"})])
         await home.operations.fire(FireForm(rules=["everywhere"]), ME)
@@ -127,7 +127,7 @@ async def test_the_quarantine_of_every_channel_is_retried_and_dropped(tmp_path: 
         assert dropped == {"dropped": 3}
 
 
-def test_facts_of_one_channel_are_shown_alone(tmp_path: Path) -> None:
+def test_facts_command_shows_one_channel(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.rules.write_text(site.rules.read_text().replace("[facts]", "[facts, notes]"))
     site.put(put("e1"))
@@ -141,7 +141,7 @@ def test_facts_of_one_channel_are_shown_alone(tmp_path: Path) -> None:
     assert [*shown.values()] == [["@notes/e1", "e1"], ["@notes/e1"], ["e1"], []]
 
 
-def test_a_configuration_that_gives_a_channel_a_database_is_refused(tmp_path: Path) -> None:
+def test_configuration_with_a_database_for_a_channel_is_refused(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.config.write_text(CONFIG + "facts: {channels: {notes: notes.db}}\n")
 
@@ -151,7 +151,7 @@ def test_a_configuration_that_gives_a_channel_a_database_is_refused(tmp_path: Pa
     assert "facts.channels: unknown key 'channels'" in checked.stdout
 
 
-def test_an_audit_takes_no_channel(tmp_path: Path) -> None:
+def test_audit_accepts_no_channel(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(put("e1"))
     assert site.call("fire", "--all").returncode == 0

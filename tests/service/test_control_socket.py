@@ -1,4 +1,4 @@
-"""The control socket answers one line with one line, and says why when it will not."""
+"""The control socket answers each request line with one line, and reports why it refuses one."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ OPERATIONS: dict[str, Operation] = {
 }  # fmt: skip
 
 
-async def asked(directory: Path, operation: str, **fields: Any) -> Answer:
+async def send_request(directory: Path, operation: str, **fields: Any) -> Answer:
     return await asyncio.to_thread(ask, directory, operation, **fields)
 
 
-async def test_a_question_gets_its_answer(tmp_path: Path) -> None:
+async def test_request_gets_its_answer(tmp_path: Path) -> None:
     async with listen(tmp_path, OPERATIONS):
-        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+        assert await send_request(tmp_path, "greet", name="you") == {"hello": "you"}
 
 
-async def test_a_directory_may_lie_deeper_than_a_socket_path_may_be_long(tmp_path: Path) -> None:
+async def test_directory_path_may_be_longer_than_a_socket_path(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
 
     async with listen(deep, OPERATIONS):
-        assert await asked(deep, "greet", name="you") == {"hello": "you"}
+        assert await send_request(deep, "greet", name="you") == {"hello": "you"}
 
 
 @pytest.fixture
@@ -89,23 +89,21 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     ("umask", "mode"), [(0o007, 0o660), (0o077, 0o600), (0, 0o660)], indirect=["umask"]
 )
 @pytest.mark.usefixtures("umask")
-async def test_the_socket_is_for_the_group_where_the_umask_lets_it_write(
-    tmp_path: Path, mode: int
-) -> None:
+async def test_group_may_use_the_socket_if_the_umask_permits_it(tmp_path: Path, mode: int) -> None:
     async with listen(tmp_path, OPERATIONS):
         assert (tmp_path / SOCKET).stat().st_mode & 0o777 == mode
 
 
-async def test_what_a_dead_daemon_left_is_replaced_and_nothing_is_left(tmp_path: Path) -> None:
+async def test_leftover_file_is_replaced_and_removed_at_the_end(tmp_path: Path) -> None:
     (tmp_path / SOCKET).touch()
 
     async with listen(tmp_path, OPERATIONS):
-        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+        assert await send_request(tmp_path, "greet", name="you") == {"hello": "you"}
 
     assert not (tmp_path / SOCKET).exists()
 
 
-async def test_what_answers_is_not_replaced_even_when_its_state_directory_is_ours(
+async def test_socket_that_another_program_listens_on_is_not_replaced(
     tmp_path: Path,
 ) -> None:
     async with listen(tmp_path, OPERATIONS):
@@ -113,19 +111,19 @@ async def test_what_answers_is_not_replaced_even_when_its_state_directory_is_our
             async with listen(tmp_path, {}):
                 pass
 
-        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+        assert await send_request(tmp_path, "greet", name="you") == {"hello": "you"}
 
 
-async def test_a_socket_that_nobody_listens_on_any_more_is_replaced(tmp_path: Path) -> None:
+async def test_socket_without_a_listener_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / SOCKET))
         dead.listen()
 
     async with listen(tmp_path, OPERATIONS):
-        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+        assert await send_request(tmp_path, "greet", name="you") == {"hello": "you"}
 
 
-async def test_the_socket_lies_in_the_runtime_directory_and_is_found_from_the_state(
+async def test_state_directory_links_to_the_socket_in_the_runtime_directory(
     tmp_path: Path,
 ) -> None:
     state, runtime = tmp_path / "state", tmp_path / "run"
@@ -135,35 +133,35 @@ async def test_the_socket_lies_in_the_runtime_directory_and_is_found_from_the_st
     async with listen(state, OPERATIONS, runtime=runtime):
         assert (runtime / SOCKET).is_socket()
         assert (state / SOCKET).readlink() == runtime / SOCKET
-        assert await asked(state, "greet", name="you") == {"hello": "you"}
+        assert await send_request(state, "greet", name="you") == {"hello": "you"}
 
     assert [*state.iterdir(), *runtime.iterdir()] == []
 
 
-async def test_a_link_of_a_killed_daemon_whose_runtime_directory_is_gone_is_replaced(
+async def test_link_to_a_missing_runtime_directory_is_replaced(
     tmp_path: Path,
 ) -> None:
     (tmp_path / SOCKET).symlink_to("/run/gone/control.sock")
     with pytest.raises(NotRunningError, match="no slumberd runs"):
-        await asked(tmp_path, "greet")
+        await send_request(tmp_path, "greet")
 
     async with listen(tmp_path, OPERATIONS):
         assert (tmp_path / SOCKET).is_socket() and not (tmp_path / SOCKET).is_symlink()
 
 
-async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:
+async def test_request_without_a_daemon_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotRunningError, match="no slumberd runs"):
-        await asked(tmp_path, "greet")
+        await send_request(tmp_path, "greet")
 
 
 @pytest.mark.parametrize(
     "value", [pytest.param("caf\udce9", id="no unicode"), pytest.param(2**70, id="too large")]
 )
-async def test_what_json_cannot_say_is_wrong_use_and_not_asked(
+async def test_value_that_json_cannot_hold_is_refused_before_it_is_sent(
     tmp_path: Path, value: object
 ) -> None:
     with pytest.raises(UsageError, match="cannot be written as JSON"):
-        await asked(tmp_path, "greet", name=value)
+        await send_request(tmp_path, "greet", name=value)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +175,13 @@ async def test_what_json_cannot_say_is_wrong_use_and_not_asked(
         pytest.param("dance", "unknown operation 'dance'", 64, id="unknown"),
     ],
 )
-async def test_a_refusal_keeps_its_exit_code(
+async def test_refusal_keeps_its_exit_code(
     tmp_path: Path, operation: str, message: str, code: int
 ) -> None:
     async with listen(tmp_path, OPERATIONS):
         with pytest.raises(RefusedError, match=message) as refused:
-            await asked(tmp_path, operation)
-        assert await asked(tmp_path, "greet", name="still here") == {"hello": "still here"}
+            await send_request(tmp_path, operation)
+        assert await send_request(tmp_path, "greet", name="still here") == {"hello": "still here"}
 
     assert refused.value.exit_code == code
 
@@ -197,7 +195,7 @@ async def test_a_refusal_keeps_its_exit_code(
         pytest.param(b"x" * (MOST_BYTES + 9) + b"\n", id="too long"),
     ],
 )
-async def test_what_is_no_request_is_refused_with_usage(tmp_path: Path, line: bytes) -> None:
+async def test_line_that_is_no_request_is_refused_with_64(tmp_path: Path, line: bytes) -> None:
     def send() -> bytes:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(tmp_path / SOCKET))
@@ -218,24 +216,22 @@ async def test_what_is_no_request_is_refused_with_usage(tmp_path: Path, line: by
         (b'{"version":1,"operation":"greet","name":{"a":1,"a":2}}', "'a' is given twice"),
     ],
 )
-async def test_a_request_that_would_be_read_in_two_ways_is_refused(
-    tmp_path: Path, line: bytes, problem: str
-) -> None:
+async def test_ambiguous_request_is_refused(tmp_path: Path, line: bytes, problem: str) -> None:
     async with listen(tmp_path, OPERATIONS):
-        answer = orjson.loads(await asyncio.to_thread(exchanged, tmp_path, line + b"\n"))
+        answer = orjson.loads(await asyncio.to_thread(exchange, tmp_path, line + b"\n"))
 
     assert (answer["ok"], answer["exit_code"]) == (False, 64)
     assert problem in answer["error"]
 
 
-def exchanged(directory: Path, line: bytes) -> bytes:
+def exchange(directory: Path, line: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(directory / SOCKET))
         connection.sendall(line)
         return connection.makefile("rb").readline()
 
 
-def connected(directory: Path) -> socket.socket:
+def connect(directory: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     # Through the directory's descriptor, because its path may be too long for a socket.
     opened = os.open(directory, os.O_PATH | os.O_DIRECTORY)
@@ -274,16 +270,16 @@ def test_daemon_that_closes_before_it_reads_the_request_causes_a_clear_error(
         thread.join()
 
 
-async def test_a_user_with_too_many_connections_is_told_to_try_again(tmp_path: Path) -> None:
+async def test_user_with_too_many_connections_is_refused_until_one_closes(tmp_path: Path) -> None:
     async with listen(tmp_path, OPERATIONS):
-        idle = [await asyncio.to_thread(connected, tmp_path) for _ in range(MOST_CONNECTIONS)]
+        idle = [await asyncio.to_thread(connect, tmp_path) for _ in range(MOST_CONNECTIONS)]
         with pytest.raises(RefusedError, match="try again") as refused:
-            await asked(tmp_path, "greet", name="you")
-        for one in idle:
-            one.close()
-        while True:  # until the daemon has seen that they hung up
+            await send_request(tmp_path, "greet", name="you")
+        for connection in idle:
+            connection.close()
+        while True:  # until the daemon has noticed the closed connections
             try:
-                answer = await asked(tmp_path, "greet", name="you")
+                answer = await send_request(tmp_path, "greet", name="you")
                 break
             except RefusedError:
                 continue
@@ -296,7 +292,7 @@ def test_idle_connections_cause_no_error_lines_when_the_daemon_stops(tmp_path: P
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
     with home.daemon() as daemon:
-        idle = [connected(home.state) for _ in range(3)]
+        idle = [connect(home.state) for _ in range(3)]
         home.slumberd("fire", "--all")  # answered after the daemon has accepted the others
     daemon.close()
     left = [daemon._events.get() for _ in range(daemon._events.qsize())]
@@ -308,16 +304,16 @@ def test_idle_connections_cause_no_error_lines_when_the_daemon_stops(tmp_path: P
     assert "library.logged" not in events
 
 
-def test_a_flood_of_connections_fills_no_log_and_keeps_nobody_out(tmp_path: Path) -> None:
+def test_flood_of_connections_fills_no_log_and_blocks_no_command(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
     with home.daemon() as daemon:
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (256, 256))
-        flood = [connected(home.state) for _ in range(400)]
-        for one in flood:
-            one.close()
+        flood = [connect(home.state) for _ in range(400)]
+        for connection in flood:
+            connection.close()
         home.slumberd("fire", "--all")
     daemon.close()
     left = [daemon._events.get() for _ in range(daemon._events.qsize())]
 
-    assert "library.logged" not in {one["event"] for one in [*daemon.seen, *left] if one}
+    assert "library.logged" not in {event["event"] for event in [*daemon.seen, *left] if event}

@@ -1,4 +1,4 @@
-"""The daemon's life, in the tests' own process: what it begins with, and what it leaves."""
+"""A daemon in the process of the tests: its start, its background work and its end."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ pytestmark = pytest.mark.integration
 NIGHTLY = rule("nightly", cadence={"cron": "0 3 * * *"})
 
 
-class Telling(FakeDeltaLog):
-    """Sets an event when the first lines are written; what is in `failures` goes wrong before."""
+class FailingLog(FakeDeltaLog):
+    """A log that sets an event at its first lines, after it has raised its `failures`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,22 +53,22 @@ class Telling(FakeDeltaLog):
         self._loop.call_soon_threadsafe(self.first.set)
 
 
-class Hearing(Notifier):
-    """Sets an event when the daemon is ready."""
+class ReadyNotifier(Notifier):
+    """A notifier that sets an event when the daemon is ready."""
 
     def __init__(self) -> None:
         super().__init__(None)
-        self.heard = asyncio.Event()
+        self.is_ready = asyncio.Event()
 
     def ready(self) -> None:
-        self.heard.set()
+        self.is_ready.set()
 
 
 class Life:
     """A state directory, and a daemon on it."""
 
     def __init__(self, folder: Path, *rules: ConsolidationRule, **settings: Any) -> None:
-        self.log = Telling()
+        self.log = FailingLog()
         self._logs = FakeLogs(self.log)
         self.intervals = INTERVALS
         self._clock = FakeClock(at(0))
@@ -85,15 +85,15 @@ class Life:
         async with open_stores(settings, clock, settings.facts_path) as stores:
             yield stores, rule_runner_of(settings, stores, logs or FakeLogs(), clock)
 
-    async def run_until_told(self) -> None:
-        """Run the daemon, and tell it to stop once it has written lines."""
+    async def run_until_logged(self) -> None:
+        """Run the daemon, and stop it once it has written lines."""
         async with self.running():
             await self.log.first.wait()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the daemon, and tell it to stop at the end of the block."""
-        found, notifier, stop = (self._settings, self._rules), Hearing(), asyncio.Event()
+        """Run the daemon, and stop it at the end of the block."""
+        found, notifier, stop = (self._settings, self._rules), ReadyNotifier(), asyncio.Event()
         daemon = Daemon(
             *found,
             lambda: found,
@@ -104,12 +104,12 @@ class Life:
         )
         async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             group.create_task(daemon.run(stop))
-            await notifier.heard.wait()
+            await notifier.is_ready.wait()
             yield
             stop.set()
 
 
-async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
+async def test_daemon_writes_the_missing_log_lines_at_its_start(
     tmp_path: Path,
 ) -> None:
     class Broken(FakeDeltaLog):
@@ -123,29 +123,29 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
             await runner.fire(FireRequest(NIGHTLY, "manual", at(0)))
         assert (await stores.facts.watermarks.positions())["nightly"][0].seq == 1
 
-    await life.run_until_told()
+    await life.run_until_logged()
 
     assert [line.fact_id for line in life.log.lines if line.kind == "add"] == ["e1"]
 
 
-async def test_lines_that_nobody_read_are_written_though_nothing_fires(
+async def test_missing_log_lines_are_written_while_no_rule_fires(
     tmp_path: Path,
 ) -> None:
     life = Life(tmp_path, rule("always", cadence={"every": 1}))
     life.intervals = Intervals(log_retry_seconds=0.01)
-    # Nobody reads during the firing, and the disk is full when it is tried again.
+    # The log has no reader during the firing, and the disk is full at the second attempt.
     life.log.failures = [TimeoutError(), OSError("the disk is full")]
     async with life.stores() as (stores, _):
         await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
 
     with capture_logs() as logged:
-        await life.run_until_told()
+        await life.run_until_logged()
 
-    assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
+    assert [line.fact_id for line in life.log.lines if line.kind == "add"] == ["e1"]
     assert [line["rows"] for line in logged if line["event"] == "logs.repeated"] == [2]
 
 
-async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Path) -> None:
+async def test_garbage_collector_is_off_only_while_a_rule_fires(tmp_path: Path) -> None:
     class Failing(FakeDeltaLog):
         def applied(self, records: Sequence[Record]) -> None:
             collecting.append(gc.isenabled())
@@ -155,30 +155,30 @@ async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Pa
     async with life.stores(logs) as (stores, runner):
         await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
 
-        for one in (NIGHTLY, rule("other")):  # without a rest between them
+        for fired in (NIGHTLY, rule("other")):  # the event loop does not run between them
             with pytest.raises(OSError, match="full"):
-                await runner.fire(FireRequest(one, "manual", at(0)))
+                await runner.fire(FireRequest(fired, "manual", at(0)))
         await asyncio.sleep(0)
         collecting.append(gc.isenabled())
 
     assert collecting == [True, False, False, True]
 
 
-async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) -> None:
+async def test_stopped_firing_does_not_serve_its_cron_instant(tmp_path: Path) -> None:
     life, before = Life(tmp_path, NIGHTLY), at(-86_400)
     async with life.stores() as (stores, _):
         await stores.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(40)])
         await stores.facts.watermarks.begin("nightly", BEGINNING, served=before)
 
-    await life.run_until_told()
+    await life.run_until_logged()
 
     async with life.stores() as (stores, _):
         mark, served = (await stores.facts.watermarks.positions())["nightly"]
     assert 0 < mark.seq < 40
-    assert served == before, "its next start goes on at once"
+    assert served == before, "the next start fires it at once"
 
 
-async def test_a_daemon_writes_figures_for_prometheus_where_it_is_told_to(
+async def test_daemon_writes_the_configured_textfile_for_prometheus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, written = tmp_path / "slumberd.prom", asyncio.Event()
@@ -198,7 +198,7 @@ async def test_a_daemon_writes_figures_for_prometheus_where_it_is_told_to(
     assert b'slumberd_rule_pending_episodes{rule="nightly"} 0\n' in file.read_bytes()
 
 
-async def test_a_daemon_tells_when_its_rules_are_due_and_which_are_paused(tmp_path: Path) -> None:
+async def test_daemon_reports_cadences_and_paused_rules(tmp_path: Path) -> None:
     hourly = rule("hourly", cadence={"cron": "@hourly"}, enabled=False)
 
     async with Life(tmp_path, NIGHTLY, hourly).running():
@@ -217,7 +217,7 @@ async def test_a_daemon_tells_when_its_rules_are_due_and_which_are_paused(tmp_pa
     ]
 
 
-def test_a_rule_that_never_comes_to_an_end_is_seen_failing_and_stops_no_other(
+def test_rule_that_times_out_is_reported_and_stops_no_other_rule(
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path)
@@ -230,15 +230,15 @@ def test_a_rule_that_never_comes_to_an_end_is_seen_failing_and_stops_no_other(
     with home.daemon() as daemon:
         daemon.wait_until_read(1)
         status = home.call("status").stdout
-        (told,) = orjson.loads(home.call("status", "--json").stdout)["failing"]
+        (failing,) = orjson.loads(home.call("status", "--json").stdout)["failing"]
 
     assert re.search(r"failing    rule endless, (once|\d+ times in a row) since 20", status)
-    assert (told["rule_id"], told["error"]) == ("endless", "FiringTimeoutError")
+    assert (failing["rule_id"], failing["error"]) == ("endless", "FiringTimeoutError")
     assert [fact["id"] for fact in home.facts()] == ["e1"]
 
 
 @pytest.mark.slow
-def test_a_rule_is_in_status_check_and_doctor_as_soon_as_it_is_degraded(tmp_path: Path) -> None:
+def test_status_and_doctor_report_a_degraded_rule(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("endless", cadence={"every": 1}, timeout=1e-6)
     file = tmp_path / "put.jsonl"

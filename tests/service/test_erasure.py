@@ -1,4 +1,4 @@
-"""Erasing a scope: nothing of it is left, nothing brings it back, and nobody else notices."""
+"""An erasure removes every trace of a scope, which nothing restores; other scopes do not change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CANARY = "canary-7f3a"
 
 
 def canary(id: str, what: str = "tea", **overrides: Any) -> Episode:
-    """Return an episode whose every part sings."""
+    """Return an episode whose every part contains the canary."""
     fields: dict[str, Any] = {
         "user": f"{CANARY}-user", "agent": f"{CANARY}-agent", "session": f"{CANARY}-session",
         "content": f"{CANARY} said something", "source_node": f"{CANARY}-node",
@@ -46,7 +46,7 @@ async def forget(home: OpenStores, user: str = f"{CANARY}-user", **request: Any)
 
 
 def singing(folder: Path) -> list[str]:
-    """Return the files of a directory in which the canary is still heard."""
+    """Return the names of the files of a directory that contain the canary."""
     return sorted(
         file.name
         for file in folder.rglob("*")
@@ -57,8 +57,8 @@ def singing(folder: Path) -> list[str]:
 OTHER = triple("other", "bob", "likes", "tea", user="bob")
 
 
-async def live(home: OpenStores) -> None:
-    """Let the canary leave traces wherever there can be some."""
+async def leave_traces(home: OpenStores) -> None:
+    """Write the canary wherever slumberd stores something."""
     await home.put(canary("1"), canary("2", "milk", timestamp=at(1)), OTHER)
     await home.fire()
     await home.put(canary("1", "juice", timestamp=at(2)))
@@ -79,9 +79,9 @@ async def live(home: OpenStores) -> None:
     await home.facts.ledger.undo("all@1", at=at(50), by="me", dry_run=False)
 
 
-async def test_nothing_of_a_forgotten_user_is_found_in_any_file(tmp_path: Path) -> None:
+async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
-        await live(home)
+        await leave_traces(home)
         assert singing(tmp_path)
 
         certificate = await forget(home)
@@ -97,7 +97,7 @@ async def test_nothing_of_a_forgotten_user_is_found_in_any_file(tmp_path: Path) 
     assert singing(tmp_path) == []
 
 
-async def test_an_episode_that_no_rule_selected_leaves_no_mark_behind(tmp_path: Path) -> None:
+async def test_erasure_removes_an_unselected_episode_from_the_watermarks(tmp_path: Path) -> None:
     picky = rule("picky", when_filter="source_node = 'chat'")
     async with open_stores(tmp_path) as home:
         await home.put(OTHER, canary("1"))
@@ -114,19 +114,19 @@ async def test_an_episode_that_no_rule_selected_leaves_no_mark_behind(tmp_path: 
 
 
 def generations(folder: Path) -> int:
-    """Return how often a rule found that the log is no longer the one that it had read."""
+    """Return how often a rule found that the log is not the one that it has read."""
     with closing(sqlite3.connect(folder / "facts.db")) as facts:
         return int(facts.execute("SELECT count(*) FROM slumberd_generations").fetchone()[0])
 
 
-async def test_what_a_rewritten_page_still_held_goes_too(tmp_path: Path) -> None:
+async def test_erasure_removes_content_from_free_space_of_pages(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)
         await home.fire()
-        with closing(sqlite3.connect(tmp_path / "memory.db")) as foreign:
-            foreign.execute("PRAGMA secure_delete = OFF")
-            foreign.execute("DELETE FROM episodes WHERE id LIKE 'canary%'")
-            foreign.commit()
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host:
+            host.execute("PRAGMA secure_delete = OFF")
+            host.execute("DELETE FROM episodes WHERE id LIKE 'canary%'")
+            host.commit()
         assert "memory.db" in " ".join(singing(tmp_path))
 
         await forget(home)
@@ -134,9 +134,9 @@ async def test_what_a_rewritten_page_still_held_goes_too(tmp_path: Path) -> None
         assert singing(tmp_path) == []
 
 
-async def test_nobody_else_notices(tmp_path: Path) -> None:
+async def test_erasure_changes_nothing_of_other_users(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
-        await live(home)
+        await leave_traces(home)
         await home.put(triple("x", "bob", "lives_in", "Porto", user=f"{CANARY}-use"))
         await home.fire()
         before = {id: what for id, what in (await home.objects()).items() if CANARY not in id}
@@ -147,7 +147,7 @@ async def test_nobody_else_notices(tmp_path: Path) -> None:
         assert [episode.id for episode in await home.memory.recent("bob", limit=9)] == ["other"]
 
 
-async def test_the_same_again_is_refused_and_what_is_newer_is_not(tmp_path: Path) -> None:
+async def test_store_refuses_an_erased_episode_and_accepts_a_newer_one(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"))
         await home.fire()
@@ -166,28 +166,30 @@ async def test_the_same_again_is_refused_and_what_is_newer_is_not(tmp_path: Path
         assert list(await home.objects()) == [f"{CANARY}-new"]
 
 
-async def test_what_another_program_puts_back_is_met_without_a_word(tmp_path: Path) -> None:
+async def test_erased_row_that_another_program_restores_is_a_noop(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)
         await home.fire()
-        with closing(sqlite3.connect(tmp_path / "memory.db")) as foreign:
-            (row,) = foreign.execute("SELECT * FROM episodes WHERE id LIKE 'canary%'").fetchall()
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host:
+            (row,) = host.execute("SELECT * FROM episodes WHERE id LIKE 'canary%'").fetchall()
         await forget(home)
-        with closing(sqlite3.connect(tmp_path / "memory.db")) as foreign:
-            foreign.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
-            foreign.commit()
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host:
+            host.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
+            host.commit()
 
         report = await home.fire()
         await home.consolidator.backfill(rule("all"), at(70), by="me")
 
         assert report.channels["facts"].noop == 1
         assert list(await home.objects()) == ["other"]
-        met = [one for one in await home.facts.reads.records() if one.reason == "forgotten"]
-        assert [(one.kind, one.fact_id) for one in met] == [("noop", "")] * 2
+        noops = [
+            record for record in await home.facts.reads.records() if record.reason == "forgotten"
+        ]
+        assert [(record.kind, record.fact_id) for record in noops] == [("noop", "")] * 2
         assert (await home.facts.verify())[2] is None
 
 
-async def test_a_session_takes_its_acts_with_it_and_what_they_covered_stands_again(
+async def test_erasure_of_a_session_restores_the_facts_that_it_had_replaced(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -210,20 +212,20 @@ async def test_a_session_takes_its_acts_with_it_and_what_they_covered_stands_aga
         assert (await home.facts.verify())[2] is None
 
 
-async def test_what_another_program_wrote_into_the_facts_goes_too(tmp_path: Path) -> None:
+async def test_erasure_removes_facts_of_other_programs(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(OTHER)
         await home.fire()
-        with closing(sqlite3.connect(tmp_path / "facts.db")) as foreign:
+        with closing(sqlite3.connect(tmp_path / "facts.db")) as host:
             payload = json.dumps({"subject": CANARY, "predicate": "is", "object": CANARY}).encode()
-            foreign.execute(
+            host.execute(
                 "INSERT INTO facts VALUES (?, ?, ?, ?, ?, 1.0, ?, ?)",
                 (
                     f"{CANARY}-f", f"{CANARY}-user", "rag", payload,
                     b'[{"kind": "fathom"}]', b"{}", START.isoformat(),
                 ),
             )  # fmt: skip
-            foreign.commit()
+            host.commit()
 
         await forget(home)
 
@@ -232,9 +234,9 @@ async def test_what_another_program_wrote_into_the_facts_goes_too(tmp_path: Path
         assert (await home.facts.verify())[2] is None
 
 
-async def test_a_replay_of_the_ledger_brings_nothing_back(tmp_path: Path) -> None:
+async def test_replay_of_the_ledger_restores_no_erased_fact(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
-        await live(home)
+        await leave_traces(home)
         await forget(home)
 
         replayed = await home.facts.reads.replay(tmp_path / "again.db")
@@ -243,7 +245,7 @@ async def test_a_replay_of_the_ledger_brings_nothing_back(tmp_path: Path) -> Non
         assert singing(tmp_path) == []
 
 
-async def test_an_agent_is_forgotten_and_the_others_of_the_user_are_not(tmp_path: Path) -> None:
+async def test_erasure_of_an_agent_keeps_other_agents_of_the_user(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(
             triple("a", "alice", "drinks", "tea", agent="rag"),
@@ -257,7 +259,7 @@ async def test_an_agent_is_forgotten_and_the_others_of_the_user_are_not(tmp_path
         assert [episode.id for episode in await home.memory.recent("alice", limit=9)] == ["b"]
 
 
-async def test_rules_go_on_where_they_were(tmp_path: Path) -> None:
+async def test_rule_reads_only_new_episodes_after_an_erasure(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(OTHER, canary("1"))
         await home.fire()
@@ -269,9 +271,9 @@ async def test_rules_go_on_where_they_were(tmp_path: Path) -> None:
         assert report.channels["facts"].read == 1
 
 
-async def test_a_dry_run_erases_nothing(tmp_path: Path) -> None:
+async def test_dry_run_erases_nothing(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
-        await live(home)
+        await leave_traces(home)
         before = await home.facts.reads.records()
 
         certificate = await forget(home, dry_run=True)
@@ -282,19 +284,19 @@ async def test_a_dry_run_erases_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_the_command_prints_a_certificate(tmp_path: Path, *, running: bool) -> None:
+def test_forget_command_prints_a_certificate(tmp_path: Path, *, running: bool) -> None:
     site = Installation(tmp_path)
     site.config.write_text("state_dir: state\nrules_dir: rules.d\n")
     site.put(canary("1"), OTHER)
     assert site.call("fire", "profile").returncode == 0
-    asked = ["forget", "--user", f"{CANARY}-user"]
+    command = ["forget", "--user", f"{CANARY}-user"]
 
-    refused = site.run(*asked)
+    refused = site.run(*command)
     if running:
         with site.daemon():
-            done = site.call(*asked, "--yes")
+            done = site.call(*command, "--yes")
     else:
-        done = site.call(*asked, "--yes")
+        done = site.call(*command, "--yes")
 
     assert (refused.returncode, "--yes" in refused.stderr) == (64, True)
     certificate = json.loads(done.stdout)

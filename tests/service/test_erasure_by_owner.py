@@ -1,4 +1,4 @@
-"""Erasing goes by the owner that the facts go by, whatever scope key or content a row has."""
+"""An erasure finds the owner of a row as a promotion does, even if its key and content differ."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ VICTIM, OTHER = Scope("victim", "s1", "rag"), Scope("other", "s1", "rag")
 
 
 @asynccontextmanager
-async def opened(folder: Path, mismatch: Any) -> AsyncIterator[StateDirectory]:
+async def open_directory(folder: Path, mismatch: Any) -> AsyncIterator[StateDirectory]:
     memory = MemorySettings(scope_mismatch=mismatch)
-    async with state_directory(folder, [rule("all")], memory=memory) as there:
-        await there.stores.memory.bootstrap()
-        yield there
+    async with state_directory(folder, [rule("all")], memory=memory) as directory:
+        await directory.stores.memory.bootstrap()
+        yield directory
 
 
 def write(
-    folder: Path, id: str, key: object, said: Scope | None, when: str = START.isoformat()
+    folder: Path, id: str, key: object, owner: Scope | None, when: str = START.isoformat()
 ) -> None:
-    """Write a row past slumberd, with one scope in its key and another in its content."""
+    """Write a row without slumberd, with one scope in its key and another in its content."""
     content: dict[str, Any] = {"content": f"text of {id}", "source_node": "chat"}
-    content |= said._asdict() if said else {}
+    content |= owner._asdict() if owner else {}
     metadata = {"subject": id, "predicate": "is", "object": "said"}
     row = (id, key, orjson.dumps(content), when, orjson.dumps(metadata))
     with closing(sqlite3.connect(folder / "memory.db")) as host, host:
@@ -49,8 +49,8 @@ def episodes(folder: Path) -> list[str]:
         return [id for (id,) in memory.execute("SELECT id FROM episodes ORDER BY id")]
 
 
-async def forget(there: StateDirectory, user: str) -> dict[str, Any]:
-    return await there.operations.forget(ForgetForm(user=user), ME)
+async def forget(directory: StateDirectory, user: str) -> dict[str, Any]:
+    return await directory.operations.forget(ForgetForm(user=user), ME)
 
 
 def write_all(folder: Path) -> None:
@@ -70,90 +70,92 @@ def write_all(folder: Path) -> None:
         ("quarantine", ["key of other", "no key, other", "theirs"]),
     ],
 )
-async def test_episodes_are_erased_by_the_owner_that_facts_are_promoted_for(
+async def test_erasure_removes_the_episodes_whose_facts_belong_to_the_user(
     tmp_path: Path, mismatch: str, left: list[str]
 ) -> None:
-    async with opened(tmp_path, mismatch) as there:
+    async with open_directory(tmp_path, mismatch) as directory:
         write_all(tmp_path)
-        await there.fire(rule("all"))
-        promoted = {fact.id for fact in await there.facts() if fact.user == "other"}
+        await directory.fire(rule("all"))
+        promoted = {fact.id for fact in await directory.facts() if fact.user == "other"}
 
-        certificate = await forget(there, "victim")
+        certificate = await forget(directory, "victim")
 
         assert episodes(tmp_path) == left
-        assert {fact.id for fact in await there.facts()} == promoted
+        assert {fact.id for fact in await directory.facts()} == promoted
         assert certificate["rows"]["memory.db"]["episodes"] == 6 - len(left)
-        facts = there.stores.facts
+        facts = directory.stores.facts
         assert (await facts.verify())[2] is None
 
 
 @pytest.mark.parametrize("mismatch", ["trust_episode", "trust_scope", "quarantine"])
-async def test_a_certificate_counts_the_episodes_of_others_that_name_the_scope(
+async def test_certificate_counts_episodes_of_other_scopes_that_name_the_scope(
     tmp_path: Path, mismatch: str
 ) -> None:
-    async with opened(tmp_path, mismatch) as there:
+    async with open_directory(tmp_path, mismatch) as directory:
         write_all(tmp_path)
-        nobody = Scope("nobody", "s1", "rag")
-        write(tmp_path, "of nobody", nobody.key, nobody)
+        stranger = Scope("stranger", "s1", "rag")
+        write(tmp_path, "of stranger", stranger.key, stranger)
 
-        certificate = await forget(there, "victim")
+        certificate = await forget(directory, "victim")
 
         named = [line for line in certificate["out_of_reach"] if "name this one" in line]
         assert [line[:2] for line in named] == ["1 "]
-        assert "name this one" not in str((await forget(there, "nobody"))["out_of_reach"])
+        assert "name this one" not in str((await forget(directory, "stranger"))["out_of_reach"])
 
 
-async def test_a_certificate_names_what_a_sink_of_provenance_keeps(tmp_path: Path) -> None:
-    async with opened(tmp_path, "quarantine") as there:
+async def test_certificate_names_the_provenance_sink(tmp_path: Path) -> None:
+    async with open_directory(tmp_path, "quarantine") as directory:
         write(tmp_path, "mine", VICTIM.key, VICTIM)
 
-        certificate = await forget(there, "victim")
+        certificate = await forget(directory, "victim")
 
         assert "provenance" in " ".join(certificate["out_of_reach"])
 
 
-async def test_what_was_quarantined_as_of_nobody_goes_with_whom_its_content_names(
+async def test_erasure_removes_quarantined_rows_whose_content_names_the_user(
     tmp_path: Path,
 ) -> None:
-    async with opened(tmp_path, "quarantine") as there:
+    async with open_directory(tmp_path, "quarantine") as directory:
         write(tmp_path, "unowned of victim", "nowhere", VICTIM)
         write(tmp_path, "unowned of other", "nowhere", OTHER)
-        await there.fire(rule("all"))
+        await directory.fire(rule("all"))
 
-        await forget(there, "victim")
+        await forget(directory, "victim")
 
-        facts = there.stores.facts
-        assert [one["episode_id"] for one in await facts.reads.quarantine()] == ["unowned of other"]
+        facts = directory.stores.facts
+        assert [entry["episode_id"] for entry in await facts.reads.quarantine()] == [
+            "unowned of other"
+        ]
         assert (await facts.verify())[2] is None
     assert b"unowned of victim" not in (tmp_path / "facts.db").read_bytes()
 
 
 @pytest.mark.parametrize("key", [b"\xff\xfe", 7, "", "/user//session/s1/agent/rag/"])
-async def test_a_row_whose_key_cannot_be_read_goes_with_whom_its_content_names(
+async def test_erasure_removes_rows_with_an_unreadable_key_whose_content_names_the_user(
     tmp_path: Path, key: object
 ) -> None:
-    async with opened(tmp_path, "quarantine") as there:
+    async with open_directory(tmp_path, "quarantine") as directory:
         write(tmp_path, "odd", key, VICTIM)
         write(tmp_path, "odder", key, None)
 
-        await forget(there, "victim")
+        await forget(directory, "victim")
 
         assert episodes(tmp_path) == ["odder"]
 
 
 @pytest.mark.parametrize("content", [OTHER, None])
 @pytest.mark.parametrize("fired", [False, True])
-async def test_row_that_contradicts_its_scope_key_does_not_move_the_moment_of_an_erasure(
+async def test_row_that_contradicts_its_scope_key_does_not_change_the_instant_of_an_erasure(
     tmp_path: Path, content: Scope | None, *, fired: bool
 ) -> None:
-    async with opened(tmp_path, "quarantine") as there:
+    async with open_directory(tmp_path, "quarantine") as directory:
         write(tmp_path, "mine", VICTIM.key, VICTIM)
         write(tmp_path, "hostile", VICTIM.key, content, "9999-12-31T23:59:59+00:00")
         if fired:
-            await there.fire(rule("all"))
-        await forget(there, "victim")
+            await directory.fire(rule("all"))
+        await forget(directory, "victim")
 
-        late = triple("later", "victim", "is", "back", timestamp=at(99_999), user="victim")
-        await there.stores.memory.put(late, user="victim", session="s1", agent="rag")
+        later = triple("later", "victim", "is", "back", timestamp=at(99_999), user="victim")
+        await directory.stores.memory.put(later, user="victim", session="s1", agent="rag")
 
     assert "later" in episodes(tmp_path)

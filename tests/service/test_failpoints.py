@@ -1,8 +1,8 @@
-"""A command that is killed at any boundary of its statements is as if it never was, or was done.
+"""A command that is killed between any two statements has done everything or nothing.
 
-A process ends between any two statements, before and after each commit, and within a log line,
-while another writes. `TEST_LONG=1` kills at every boundary of every command; else once at each
-name that a later firing passes, and at some of the others.
+The process is killed between statements, before and after each commit, and within a log line,
+while another process writes. `TEST_LONG=1` kills at every boundary of every command. Otherwise a
+later firing is killed once at each name of a boundary, and other commands at some of them.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ KILLS = {
     "a later firing": amount(3, full=99),
     "a forgetting": 6,
 }
-"""At most so many in the short mode; a later firing has no boundaries of so many names."""
+"""The largest number of kills in the short mode; a later firing has fewer names of boundaries."""
 
 SAMPLED = ("the first firing", "a later firing")
-"""What the default run kills, too."""
+"""The scenarios that the default run kills, too."""
 
 OTHERS = 3
-"""At most so many of each of the others."""
+"""The largest number of kills in each other scenario."""
 
 
-def chosen(points: Sequence[str], most: int) -> list[str]:
-    """Return a boundary of each name, whichever time it is passed, and at most so many."""
+def choose_points(points: Sequence[str], most: int) -> list[str]:
+    """Return one random boundary of each name, at most `most` in all."""
     by_name = defaultdict(list)
     for point in points:
         by_name[point.partition("#")[0]].append(point)
     chance = random.Random(SEED)
-    one_each = [chance.choice(some) for some in by_name.values()]
+    one_each = [chance.choice(same_name) for same_name in by_name.values()]
     return one_each if len(one_each) <= most else chance.sample(one_each, most)
 
 
@@ -64,11 +64,11 @@ def chosen(points: Sequence[str], most: int) -> list[str]:
         for scenario in SCENARIOS
     ],
 )
-def test_command_killed_at_any_boundary_comes_to_what_it_does_unkilled(
+def test_command_killed_at_any_boundary_ends_like_one_that_was_not_killed(
     tmp_path: Path, name: str
 ) -> None:
     killing = Killing(tmp_path, SCENARIOS[name])
-    points = killing.points if LONG else chosen(killing.points, KILLS.get(name, OTHERS))
+    points = killing.points if LONG else choose_points(killing.points, KILLS.get(name, OTHERS))
 
     wrong = {point: problems for point in points if (problems := killing.kill_at(point))}
 
@@ -76,23 +76,26 @@ def test_command_killed_at_any_boundary_comes_to_what_it_does_unkilled(
 
 
 @pytest.mark.parametrize("name", ["the first firing", "a later firing"])
-def test_what_comes_of_a_firing_unkilled_is_the_law(tmp_path: Path, name: str) -> None:
+def test_firing_that_is_not_killed_gives_the_facts_of_the_oracle(tmp_path: Path, name: str) -> None:
     scenario = SCENARIOS[name]
 
     wanted = Killing(tmp_path, scenario).wanted
 
-    assert {id: fact[2].get("object") for id, fact in wanted.facts.items()} == lawful(scenario)
+    assert {id: fact[2].get("object") for id, fact in wanted.facts.items()} == objects_by_oracle(
+        scenario
+    )
 
 
-def lawful(scenario: Scenario) -> dict[str, Any]:
-    """Return the object of each fact that stands by the brute-force oracle."""
-    newest = {one.id: one for one in [*scenario.fired, *scenario.put, *scenario.meanwhile]}
-    said = [one.model_dump() | {"at": microseconds(one.timestamp)} for one in newest.values()]
-    likes = [one for one in said if one["metadata"]["predicate"] == "likes"]
-    claims = [claim_of(one, "facts", ("all",)) for one in said]
-    claims += [claim_of(one, "notes", ("likes",)) for one in likes]
-    standing = current_claims([claim for claim in claims if claim], set())
-    return {fact_id: claim.object for fact_id, claim in standing.items()}
+def objects_by_oracle(scenario: Scenario) -> dict[str, Any]:
+    """Return the objects of the facts that the brute-force oracle finds current, by id."""
+    every = [*scenario.fired, *scenario.put, *scenario.meanwhile]
+    newest = {episode.id: episode for episode in every}
+    rows = [row.model_dump() | {"at": microseconds(row.timestamp)} for row in newest.values()]
+    likes = [row for row in rows if row["metadata"]["predicate"] == "likes"]
+    claims = [claim_of(row, "facts", ("all",)) for row in rows]
+    claims += [claim_of(row, "notes", ("likes",)) for row in likes]
+    current = current_claims([claim for claim in claims if claim], set())
+    return {fact_id: claim.object for fact_id, claim in current.items()}
 
 
 def test_failpoint_of_the_environment_ends_the_process(tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def episodes_file(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", [facts_first, watermark_first])
-def test_watermark_in_a_transaction_of_its_own_is_found(tmp_path: Path, plant: Plant) -> None:
+def test_search_finds_a_watermark_with_its_own_transaction(tmp_path: Path, plant: Plant) -> None:
     killing = Killing(tmp_path, SCENARIOS["a later firing"], plant)
     points = [point for point in killing.points if "after COMMIT" in point]
 

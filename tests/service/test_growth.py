@@ -1,7 +1,7 @@
-"""What must not grow with what is stored: counted in steps of SQLite's machine, not in seconds.
+"""Work that must not grow with the stored data, counted in steps of SQLite's virtual machine.
 
-A step for each row that a statement looks at, and for each value that it takes from one: the same
-work is the same number of steps, on any computer.
+A statement takes a step for each row and each value that it reads. The same work takes the same
+number of steps on every computer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _after(id: str, order: Order = "id") -> str:
     return cursor(order, fact)
 
 
-# Of ids, `o` lies in the midst: there is much before it, and after it.
+# The ids that begin with `o` lie in the middle: many ids come before them, and many after.
 PAGES = {
     "first page of all": FactPattern(limit=5),
     "page of all": FactPattern(limit=5, after=_after("old3")),
@@ -88,7 +88,7 @@ PAGES = {
 
 
 class Steps:
-    """Counts every step of every connection of a house."""
+    """Counts the steps of all connections of open stores."""
 
     def __init__(self, home: OpenStores) -> None:
         self._home = home
@@ -98,7 +98,7 @@ class Steps:
         self.count += 1
 
     async def of(self, work: Work) -> int:
-        """Return how many steps some work takes."""
+        """Return how many steps the work takes."""
         for database in (self._home.memory._database, self._home.facts.file.database):
             for access in (database.write, database.read):
                 await access(lambda connection: connection.set_progress_handler(self.step, 1))
@@ -107,8 +107,8 @@ class Steps:
         return self.count - before
 
 
-def said(count: int, name: str = "old", **overrides: object) -> list[Episode]:
-    """Return what one user said to one agent: half of it in one session, else in many."""
+def episodes_of_alice(count: int, name: str = "old", **overrides: object) -> list[Episode]:
+    """Return episodes of one user and agent: half of them in one session, the others in many."""
     return [
         triple(
             f"{name}{n}",
@@ -123,57 +123,57 @@ def said(count: int, name: str = "old", **overrides: object) -> list[Episode]:
 
 
 @asynccontextmanager
-async def lived_in(folder: Path, *below: Episode) -> AsyncIterator[OpenStores]:
-    """Open a house whose episodes are consolidated, and so are a few of a rare agent since."""
+async def consolidated_stores(folder: Path, *older: Episode) -> AsyncIterator[OpenStores]:
+    """Open stores with consolidated episodes: the older ones, then some of two newer groups."""
     async with open_stores(folder) as home:
-        seldom = said(3, "seldom", agent="seldom", session="talk", timestamp=at(9_000))
-        for told in (below, said(20, "often", session="talk"), seldom):
-            await home.put(*told)
+        seldom = episodes_of_alice(3, "seldom", agent="seldom", session="talk", timestamp=at(9_000))
+        for episodes in (older, episodes_of_alice(20, "often", session="talk"), seldom):
+            await home.put(*episodes)
             await home.fire()  # a large batch changes the schema, which the next one reads again
         yield home
 
 
 async def put_and_fire(home: OpenStores) -> None:
-    await home.put(*said(NEW, "new", user="bob", timestamp=at(10_000)))
+    await home.put(*episodes_of_alice(NEW, "new", user="bob", timestamp=at(10_000)))
     report = await home.fire()
 
     assert report.channels["facts"].added == NEW
 
 
-async def steps_of(folder: Path, below: Sequence[Episode], work: Work) -> int:
-    async with lived_in(folder, *below) as home:
+async def steps_of(folder: Path, older: Sequence[Episode], work: Work) -> int:
+    async with consolidated_stores(folder, *older) as home:
         return await Steps(home).of(work)
 
 
-async def test_a_firing_takes_as_many_steps_above_much_as_above_little(tmp_path: Path) -> None:
-    little = await steps_of(tmp_path / "little", said(LITTLE), put_and_fire)
+async def test_firing_takes_the_same_steps_in_a_large_store(tmp_path: Path) -> None:
+    little = await steps_of(tmp_path / "little", episodes_of_alice(LITTLE), put_and_fire)
 
-    much = await steps_of(tmp_path / "much", said(MUCH), put_and_fire)
+    much = await steps_of(tmp_path / "much", episodes_of_alice(MUCH), put_and_fire)
 
     assert much == little
 
 
-async def test_a_put_takes_as_many_steps_whether_many_were_forgotten_or_one(
+async def test_put_takes_the_same_steps_after_many_erasures(
     tmp_path: Path,
 ) -> None:
-    async def steps(folder: Path, forgotten: int) -> int:
+    async def steps(folder: Path, erased: int) -> int:
         async with open_stores(folder) as home:
-            await home.put(*said(1, "before"))
-            for number in range(forgotten):
-                reach = ScopeFilter.of(f"gone {number}", None, None)
-                await home.memory.forget(reach, [], moment=0)
-            return await Steps(home).of(lambda home: home.put(*said(1, "new")))
+            await home.put(*episodes_of_alice(1, "before"))
+            for number in range(erased):
+                scope = ScopeFilter.of(f"gone {number}", None, None)
+                await home.memory.forget(scope, [], moment=0)
+            return await Steps(home).of(lambda home: home.put(*episodes_of_alice(1, "new")))
 
     assert await steps(tmp_path / "many", 50) == await steps(tmp_path / "one", 1)
 
 
 @pytest.fixture(scope="module")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return a folder with little, and one with much, of the same user; each is consolidated."""
+    """Return the folders of a small and a large consolidated store of the same user."""
     folders = tmp_path_factory.mktemp("little"), tmp_path_factory.mktemp("much")
 
     async def build(folder: Path, count: int) -> None:
-        async with lived_in(folder, *said(count)):
+        async with consolidated_stores(folder, *episodes_of_alice(count)):
             pass
 
     for folder, count in zip(folders, (LITTLE, MUCH), strict=True):
@@ -190,7 +190,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ),
         pytest.param(
             lambda home: home.memory.recent("alice", agent="seldom", limit=10),
-            id="a user and an agent that he rarely spoke with",
+            id="a user and an agent with few episodes",
         ),
         pytest.param(lambda home: home.memory.recent("alice", "talk", limit=10), id="a session"),
         pytest.param(lambda home: home.memory.recent("alice", "long", limit=10), id="a long one"),
@@ -220,7 +220,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ),
         pytest.param(lambda home: home.facts.why("often7"), id="why"),
         pytest.param(
-            lambda home: home.consolidator.resume(rule("all"), START), id="where a rule goes on"
+            lambda home: home.consolidator.resume(rule("all"), START), id="where a rule resumes"
         ),
         pytest.param(lambda home: home.memory.pending(50, at_most=10), id="what is pending"),
         pytest.param(lambda home: home.facts.reads.last_firings(), id="the last firings"),
@@ -239,33 +239,35 @@ async def test_a_read_takes_as_many_steps_of_much_as_of_little(
     assert much == little
 
 
-def scheduler(home: OpenStores, rules: Sequence[ConsolidationRule]) -> Scheduler:
+def scheduler_of(home: OpenStores, rules: Sequence[ConsolidationRule]) -> Scheduler:
     async def fire(due: ConsolidationRule, _: Due, now: datetime) -> None:
         await home.consolidator.fire(FireRequest(due, "every", now))
 
-    made = Scheduler(clock=FakeClock(), episodes=home.memory, ledger=home.facts.ledger, fire=fire)
-    made.replace(rules, "UTC")
-    return made
+    scheduler = Scheduler(
+        clock=FakeClock(), episodes=home.memory, ledger=home.facts.ledger, fire=fire
+    )
+    scheduler.replace(rules, "UTC")
+    return scheduler
 
 
-async def test_each_further_rule_that_is_due_takes_as_many_steps_as_the_one_before(
+async def test_each_further_due_rule_takes_the_same_steps(
     tmp_path: Path,
 ) -> None:
-    one, some, many = [await steps_of_a_pass(tmp_path / str(n), n) for n in (1, 10, 20)]
+    of_1, of_10, of_20 = [await steps_of_a_pass(tmp_path / str(n), n) for n in (1, 10, 20)]
 
-    assert (many - some) / 10 == pytest.approx((some - one) / 9, rel=0.002)
+    assert (of_20 - of_10) / 10 == pytest.approx((of_10 - of_1) / 9, rel=0.002)
 
 
 async def steps_of_a_pass(folder: Path, number: int) -> int:
-    # No filter: those that have one count their steps themselves.
+    # Without filters, because rules with a filter count steps themselves.
     rules = [rule(f"r{n:02}", then_emits=[f"channel{n:02}"]) for n in range(number)]
     async with open_stores(folder) as home:
-        loop = scheduler(home, rules)
-        await home.put(*said(NEW))
-        await loop.turn(asyncio.Event())  # the first makes watermarks
+        loop = scheduler_of(home, rules)
+        await home.put(*episodes_of_alice(NEW))
+        await loop.turn(asyncio.Event())  # the first turn creates watermarks
 
         async def turn(home: OpenStores) -> None:
-            await home.put(*said(NEW, "new"))
+            await home.put(*episodes_of_alice(NEW, "new"))
             await loop.turn(asyncio.Event())
 
         return await Steps(home).of(turn)

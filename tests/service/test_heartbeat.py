@@ -85,7 +85,7 @@ class MonitoredStores:
 
 
 @asynccontextmanager
-async def _open_stores(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[MonitoredStores]:
+async def open_monitored(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[MonitoredStores]:
     settings = Settings(state_dir=folder, rules_dir=folder)
     found, clock = RuleSet(rules, {}, {}), FakeClock(at(0))
     async with open_stores(settings, clock, settings.facts_path) as stores:
@@ -97,7 +97,7 @@ async def _open_stores(folder: Path, *rules: ConsolidationRule) -> AsyncIterator
 
 async def test_beat_reports_what_is_pending_and_how_old_it_is(tmp_path: Path) -> None:
     done, waiting = rule("done"), rule("waiting", cadence={"cron": "0 3 * * *"})
-    async with _open_stores(tmp_path, done, waiting) as monitored:
+    async with open_monitored(tmp_path, done, waiting) as monitored:
         await monitored.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
         await monitored.runner.fire(FireRequest(done, "every", at(0)))
         age = (at(0) - triple("e0", "alice", "likes", 0).timestamp).total_seconds()
@@ -114,7 +114,7 @@ async def test_beat_reports_what_is_pending_and_how_old_it_is(tmp_path: Path) ->
 
 
 async def test_beat_of_a_daemon_without_work_reports_no_figures(tmp_path: Path) -> None:
-    async with _open_stores(tmp_path) as monitored:
+    async with open_monitored(tmp_path) as monitored:
         line = await monitored.beat()
 
     assert line["pending"] == line["held"] == line["quarantined"] == line["dropped"] == 0
@@ -123,7 +123,7 @@ async def test_beat_of_a_daemon_without_work_reports_no_figures(tmp_path: Path) 
 
 
 async def test_beat_reports_the_state_of_the_process(tmp_path: Path) -> None:
-    async with _open_stores(tmp_path) as monitored:
+    async with open_monitored(tmp_path) as monitored:
         monitored.clock.advance(90)
         monitored.dropped = 7
         monitored.heartbeat.record_lag(0.25)
@@ -140,7 +140,7 @@ async def test_beat_reports_the_state_of_the_process(tmp_path: Path) -> None:
 
 async def test_beat_names_the_rules_with_most_pending_episodes(tmp_path: Path) -> None:
     rules = [rule(f"{'r' * 50}{n}") for n in range(40)]
-    async with _open_stores(tmp_path, *rules) as monitored:
+    async with open_monitored(tmp_path, *rules) as monitored:
         await monitored.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
         for done in rules[:35]:
             await monitored.runner.fire(FireRequest(done, "every", at(0)))
@@ -155,7 +155,7 @@ async def test_beat_names_the_rules_with_most_pending_episodes(tmp_path: Path) -
 
 async def test_beat_runs_no_filter_of_a_rule(tmp_path: Path) -> None:
     broken = rule("broken", when_filter="no_such_column = 1")
-    async with _open_stores(tmp_path, broken) as monitored:
+    async with open_monitored(tmp_path, broken) as monitored:
         await monitored.memory.put_many([triple("e1", "alice", "likes", "tea")])
 
         line = await monitored.beat()
@@ -165,7 +165,7 @@ async def test_beat_runs_no_filter_of_a_rule(tmp_path: Path) -> None:
 
 async def test_beat_reports_for_how_long_a_rule_has_been_due(tmp_path: Path) -> None:
     rules = [rule("full", cadence={"every": 3}), rule("filling", cadence={"every": 4})]
-    async with _open_stores(tmp_path, *rules) as monitored:
+    async with open_monitored(tmp_path, *rules) as monitored:
         await monitored.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(2)])
         monitored.clock.advance(60 * MINUTE)
         await monitored.memory.put_many([triple("e2", "alice", "likes", 2, timestamp=at(3600))])
@@ -183,7 +183,7 @@ async def test_beat_reports_for_how_long_a_rule_has_been_due(tmp_path: Path) -> 
 
 async def test_rule_with_new_episodes_at_every_beat_is_not_late(tmp_path: Path) -> None:
     busy = rule("busy")
-    async with _open_stores(tmp_path, busy) as monitored:
+    async with open_monitored(tmp_path, busy) as monitored:
         late = []
         for n in range(4):
             now = monitored.clock.now()
@@ -204,7 +204,7 @@ async def test_rule_with_a_large_count_is_late_once_so_many_are_pending(
         async def pending(self, after: int, *, at_most: int) -> int:
             return min(MOST_PENDING + 1, at_most)
 
-    async with _open_stores(tmp_path, rule("seldom", cadence={"every": count})) as monitored:
+    async with open_monitored(tmp_path, rule("seldom", cadence={"every": count})) as monitored:
         monitored.heartbeat = monitored.heartbeat_on(Long("e1"))
         await monitored.beat()
         monitored.clock.advance(MINUTE)
@@ -214,7 +214,7 @@ async def test_rule_with_a_large_count_is_late_once_so_many_are_pending(
 
 async def test_beat_reports_for_how_long_an_instant_is_not_served(tmp_path: Path) -> None:
     nightly = rule("nightly", cadence={"cron": "0 3 * * *"})
-    async with _open_stores(tmp_path, nightly) as monitored:
+    async with open_monitored(tmp_path, nightly) as monitored:
         before = await monitored.beat()
         monitored.clock.advance(16 * 60 * MINUTE)  # from noon to four in the morning
 
@@ -226,7 +226,7 @@ async def test_beat_reports_for_how_long_an_instant_is_not_served(tmp_path: Path
 @pytest.mark.parametrize("state", ["disabled", "paused", "held", "awake"])
 async def test_rule_that_must_not_fire_is_not_late(tmp_path: Path, state: str) -> None:
     resting = rule("resting", enabled=state != "disabled", limits={"max_deletes": 0})
-    async with _open_stores(tmp_path, resting) as monitored:
+    async with open_monitored(tmp_path, resting) as monitored:
         await monitored.memory.put_many([triple("e1", "alice", "likes", "tea")])
         await monitored.runner.fire(FireRequest(resting, "every", at(0)))
         taken = {"intent": "delete", "replaces": "e1"}
@@ -245,7 +245,7 @@ async def test_rule_that_must_not_fire_is_not_late(tmp_path: Path, state: str) -
 
 
 async def test_beat_counts_rules_that_fail(tmp_path: Path) -> None:
-    async with _open_stores(tmp_path, rule("once"), rule("ever"), rule("never")) as monitored:
+    async with open_monitored(tmp_path, rule("once"), rule("ever"), rule("never")) as monitored:
         for name in ("once", "ever", "ever", "ever"):
             monitored.troubles.record_failure(name, at(0), "StoreError")
 
@@ -256,7 +256,7 @@ async def test_beat_counts_rules_that_fail(tmp_path: Path) -> None:
 
 async def test_beat_writes_the_same_figures_for_prometheus(tmp_path: Path) -> None:
     written: list[bytes] = []
-    async with _open_stores(tmp_path, rule("tea")) as monitored:
+    async with open_monitored(tmp_path, rule("tea")) as monitored:
         monitored.textfile = written.append
         monitored.heartbeat = monitored.heartbeat_on(monitored.memory)
         await monitored.memory.put_many([triple("e1", "alice", "likes", "tea")])
@@ -281,7 +281,7 @@ async def test_counters_of_the_textfile_continue_after_a_restart(tmp_path: Path)
     tea, bad = rule("tea"), {"intent": "shout"}
 
     async def live(*episodes: Episode) -> None:
-        async with _open_stores(tmp_path, tea) as monitored:
+        async with open_monitored(tmp_path, tea) as monitored:
             monitored.textfile = written.append
             monitored.heartbeat = monitored.heartbeat_on(monitored.memory)
             await monitored.beat()
@@ -318,7 +318,7 @@ async def test_unwritable_textfile_is_logged_once_until_it_can_be_written(tmp_pa
         if trouble.pop(0):
             raise OSError("the disk is full")
 
-    async with _open_stores(tmp_path, rule("tea")) as monitored:
+    async with open_monitored(tmp_path, rule("tea")) as monitored:
         monitored.textfile = write
         monitored.heartbeat = monitored.heartbeat_on(monitored.memory)
         with capture_logs() as logs:
@@ -330,7 +330,7 @@ async def test_unwritable_textfile_is_logged_once_until_it_can_be_written(tmp_pa
 
 
 async def test_beat_logs_a_warning_when_a_store_cannot_be_read(tmp_path: Path) -> None:
-    async with _open_stores(tmp_path, rule("tea")) as monitored:
+    async with open_monitored(tmp_path, rule("tea")) as monitored:
         episodes = FakeEpisodeLog()
         episodes.fault = StoreError("the disk is gone")
         monitored.heartbeat = monitored.heartbeat_on(episodes)
@@ -342,9 +342,9 @@ async def test_beat_logs_a_warning_when_a_store_cannot_be_read(tmp_path: Path) -
 
 
 async def test_heartbeat_beats_until_it_is_stopped(tmp_path: Path) -> None:
-    async with _open_stores(tmp_path) as monitored:
+    async with open_monitored(tmp_path) as monitored:
         with capture_logs() as logs:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await monitored.heartbeat.keep(monitored.finished, every_seconds=0)
+                await monitored.heartbeat.run(monitored.finished, every_seconds=0)
 
     assert [line["event"] for line in logs] == ["daemon.heartbeat"] * 2

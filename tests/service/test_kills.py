@@ -1,4 +1,4 @@
-"""A daemon that is killed again and again, at any moment, loses nothing and does nothing twice.
+"""A daemon that is killed repeatedly at random moments loses nothing and repeats nothing.
 
 `TEST_LONG=1` kills it ten times as often.
 """
@@ -28,7 +28,7 @@ SEED = 20_261_121
 
 
 def portions(folder: Path) -> list[Path]:
-    """Cut the set's episodes into one import file for each kill."""
+    """Split the episodes of the set into one import file for each kill."""
     episodes = lines(SET, "episodes")
     size = -(-len(episodes) // KILLS)
     files = []
@@ -41,7 +41,7 @@ def portions(folder: Path) -> list[Path]:
 
 def kill_after(daemon: ForkServerProcess, seconds: float) -> None:
     daemon.join(seconds)
-    assert daemon.exitcode is None, "it ended by itself"
+    assert daemon.exitcode is None, "the daemon ended by itself"
     daemon.kill()
     daemon.join()
 
@@ -63,7 +63,7 @@ def test_kills_while_another_process_writes_leave_the_gold(tmp_path: Path) -> No
     writers: list[ForkServerProcess] = []
     for file in portions(tmp_path):
         daemon = home.forked("run")
-        check_ended_well(*writers[-1:])  # the last may go on while a new daemon begins
+        check_ended_well(*writers[-1:])  # the last may still run while a new daemon starts
         writers.append(home.forked("import", file))
         kill_after(daemon, moments.uniform(0, 0.4))
     check_ended_well(writers[-1])
@@ -71,15 +71,15 @@ def test_kills_while_another_process_writes_leave_the_gold(tmp_path: Path) -> No
 
     assert differences(slots_of(home.facts()), gold(SET)) == []
     home.slumberd("audit", "verify")
-    check_once_each(home.state / "facts.db", len(lines(SET, "episodes")))
+    check_evaluated_once(home.state / "facts.db", len(lines(SET, "episodes")))
     assert unlogged(home.state / "facts.db", log) == []
 
 
-def check_once_each(path: Path, episodes: int) -> None:
-    """Every version of every episode was met once, by one row."""
+def check_evaluated_once(path: Path, episodes: int) -> None:
+    """Check that one ledger row evaluated each version of each episode."""
     with sqlite3.connect(path) as connection:
-        met = connection.execute(
+        evaluated = connection.execute(
             "SELECT fact_id, version FROM slumberd_ledger WHERE what <> 0"
         ).fetchall()
-    assert len(met) == episodes
-    assert not [place for place, times in Counter(met).items() if times > 1]
+    assert len(evaluated) == episodes
+    assert not [version for version, times in Counter(evaluated).items() if times > 1]

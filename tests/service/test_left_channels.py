@@ -1,4 +1,4 @@
-"""A rule that left a channel: what it promoted there goes with an edit or a backfill."""
+"""After a rule leaves a channel, an edit or a backfill removes the facts it promoted there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def objects_after(home: OpenStores, fired: ConsolidationRule) -> dict[str,
     return await home.objects()
 
 
-async def test_a_backfill_withdraws_what_stands_in_a_channel_that_the_rule_left(
+async def test_backfill_removes_facts_from_a_channel_that_the_rule_left(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -41,7 +41,7 @@ async def test_a_backfill_withdraws_what_stands_in_a_channel_that_the_rule_left(
         assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_an_edit_withdraws_what_stands_in_a_channel_that_the_rule_left(
+async def test_edit_removes_its_fact_from_a_channel_that_the_rule_left(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -54,7 +54,7 @@ async def test_an_edit_withdraws_what_stands_in_a_channel_that_the_rule_left(
         }  # fmt: skip
 
 
-async def test_a_channel_that_a_rule_emits_into_again_is_filled_again(tmp_path: Path) -> None:
+async def test_backfill_fills_a_channel_that_the_rule_emits_into_again(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire(ONE)
@@ -67,7 +67,7 @@ async def test_a_channel_that_a_rule_emits_into_again_is_filled_again(tmp_path: 
         assert set(await home.objects()) == {"e1", "@notes/e1"}
 
 
-async def test_what_is_new_leaves_no_count_in_a_channel_that_the_rule_left(tmp_path: Path) -> None:
+async def test_new_episode_adds_no_count_to_a_channel_that_the_rule_left(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA)
         await home.fire(BOTH)
@@ -78,7 +78,7 @@ async def test_what_is_new_leaves_no_count_in_a_channel_that_the_rule_left(tmp_p
         assert set(report.channels) == {"facts"}
 
 
-async def test_another_rule_keeps_what_it_says_in_the_channel(tmp_path: Path) -> None:
+async def test_backfill_keeps_the_facts_of_another_rule_in_the_channel(tmp_path: Path) -> None:
     other = rule("other", then_emits=["notes"])
     async with open_stores(tmp_path) as home:
         await home.put(TEA)
@@ -90,7 +90,7 @@ async def test_another_rule_keeps_what_it_says_in_the_channel(tmp_path: Path) ->
         assert set(await home.objects()) == {"e1", "@notes/e1"}
 
 
-async def test_an_edit_and_then_a_backfill_withdraw_all_of_the_channel(tmp_path: Path) -> None:
+async def test_edit_and_backfill_remove_all_facts_from_the_channel(tmp_path: Path) -> None:
     async with state_directory(tmp_path, [BOTH]) as home:
         await home.stores.memory.put_many([TEA, triple("e2", "bob", "drinks", "milk")])
         await home.fire(BOTH)

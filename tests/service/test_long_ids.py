@@ -1,4 +1,4 @@
-"""An id of a megabyte: tables stay readable, JSON has all of it."""
+"""An id of a megabyte: tables stay readable, and JSON contains the whole id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG = "i" * 1_000_000
 
 
 @pytest.mark.parametrize("words", ["audit ls", "facts", "facts --believed-at now", "recent alice"])
-def test_one_long_id_makes_no_table_wide(tmp_path: Path, words: str) -> None:
+def test_long_id_does_not_widen_a_table(tmp_path: Path, words: str) -> None:
     site = Installation(tmp_path)
     site.put(triple(LONG, "alice", "likes", "tea"))
     site.put(*(triple(f"e{n}", "alice", "likes", n, timestamp=at(n)) for n in range(20)))

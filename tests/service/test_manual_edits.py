@@ -1,4 +1,4 @@
-"""A person's hand: what it takes out stays out, what it says holds, and it is told who and why."""
+"""Manual edits: a retraction and a pin last, and the ledger records their author and reason."""
 
 from __future__ import annotations
 
@@ -39,45 +39,45 @@ from tests.support.samples import amount
 
 pytestmark = pytest.mark.integration
 
-HAND_AT, LATER = 100, 200
-"""Seconds: when the hand takes the belief out, and when an episode says it again."""
+EDIT_AT, LATER = 100, 200
+"""Seconds: the manual edit retracts the fact, and a later episode asserts it again."""
 
-BELIEF = ("s", "is", "tea")
+TEA = ("s", "is", "tea")
 RULES = {"all": rule("all"), "other": rule("other")}
 
 
 @dataclass
 class Story:
-    """Episodes that are told to a store, and what each rule has read of them."""
+    """A fact store, and the episodes that rules have evaluated into it."""
 
     store: SQLiteFactStore
-    told: list[EpisodeVersion] = field(default_factory=list)
+    versions: list[EpisodeVersion] = field(default_factory=list)
 
     async def say(self, rule_id: str, id: str, seconds: int, what: str, *names: str) -> None:
-        """Put one version of an episode, and let a rule meet it."""
+        """Put one version of an episode, and let a rule evaluate it."""
         replaces = {"intent": "update", "replaces": list(names)} if names else {}
         metadata = {"subject": "s", "predicate": "is", "object": what, **replaces}
-        told = version(id, seq=len(self.told) + 1, timestamp=at(seconds), metadata=metadata)
-        self.told.append(told)
-        await self._meet(rule_id, [told])
+        episode = version(id, seq=len(self.versions) + 1, timestamp=at(seconds), metadata=metadata)
+        self.versions.append(episode)
+        await self._evaluate(rule_id, [episode])
 
     async def rewind(self, rule_id: str) -> None:
-        """Let a rule read everything again, as after a restored backup."""
+        """Let a rule evaluate everything again, as after a restored backup."""
         if await self.store.watermarks.position(rule_id) is not None:
             await self.store.watermarks.rewind(rule_id, Position())
-        newest = {one.id: one for one in self.told}
-        await self._meet(rule_id, sorted(newest.values(), key=lambda one: one.seq))
+        newest = {episode.id: episode for episode in self.versions}
+        await self._evaluate(rule_id, sorted(newest.values(), key=lambda episode: episode.seq))
 
     async def read_again(self, rule_id: str) -> None:
-        """Let a rule meet what it has met before, once more."""
-        newest = {episode.id: episode for episode in self.told}
-        await self._meet(rule_id, list(newest.values()))
+        """Let a rule evaluate once more what it has evaluated before."""
+        newest = {episode.id: episode for episode in self.versions}
+        await self._evaluate(rule_id, list(newest.values()))
 
-    async def _meet(self, rule_id: str, versions: Sequence[EpisodeVersion]) -> None:
+    async def _evaluate(self, rule_id: str, versions: Sequence[EpisodeVersion]) -> None:
         if not versions:
             return
-        upto = Position(len(self.told), self.told[-1].id)
-        firing = Firing(rule_id, "h", "every", at(HAND_AT), Position(), upto)
+        upto = Position(len(self.versions), self.versions[-1].id)
+        firing = Firing(rule_id, "h", "every", at(EDIT_AT), Position(), upto)
         await self.store.ledger.commit(firing, evaluate(versions, RULES[rule_id]))
 
     async def pin(self, id: str, what: str) -> None:
@@ -92,11 +92,11 @@ class Story:
     async def unpin(self, id: str) -> None:
         await self.store.retract(id, by="me", reason="it is not so")
 
-    async def beliefs(self) -> dict[str, tuple[Any, ...]]:
+    async def triples(self) -> dict[str, tuple[Any, ...]]:
         found = await self.store.query(FactPattern())
         return {
-            one.id: tuple(one.payload.get(part) for part in ("subject", "predicate", "object"))
-            for one in found
+            fact.id: tuple(fact.payload.get(part) for part in ("subject", "predicate", "object"))
+            for fact in found
         }
 
 
@@ -136,7 +136,7 @@ async def promoted_by_two_rules(story: Story) -> str:
     return "e1"
 
 
-async def promoted_over_what_came_late(story: Story) -> str:
+async def promoted_before_an_older_episode_arrived(story: Story) -> str:
     await story.say("all", "e1", 5, "tea")
     await story.say("all", "e2", 2, "tea")
     return "e1"
@@ -149,15 +149,15 @@ BEGINNINGS = {
     "pinned": pinned,
     "pinned over an episode": pinned_over_an_episode,
     "promoted by two rules": promoted_by_two_rules,
-    "promoted over what came late": promoted_over_what_came_late,
+    "promoted before an older episode arrived": promoted_before_an_older_episode_arrived,
 }
 
-ATTEMPTS = st.lists(
+STEPS = st.lists(
     st.tuples(
         st.just("say"),
         st.sampled_from(sorted(RULES)),
         st.sampled_from(["e0", "e1", "e2", "e3", "p1"]),
-        st.integers(0, HAND_AT),
+        st.integers(0, EDIT_AT),
         st.sampled_from(["tea", "tea", "milk"]),
         st.sampled_from([(), (), ("e1",), ("e0", "p1")]),
     )
@@ -168,33 +168,33 @@ ATTEMPTS = st.lists(
 )
 
 
-async def attempt(story: Story, what: str, *rest: Any) -> None:
+async def run_step(story: Story, what: str, *arguments: Any) -> None:
     if what == "say":
-        rule_id, id, seconds, said, names = rest
-        await story.say(rule_id, id, seconds, said, *names)
+        rule_id, id, seconds, value, names = arguments
+        await story.say(rule_id, id, seconds, value, *names)
     elif what == "rewind":
-        await story.rewind(*rest)
+        await story.rewind(*arguments)
     else:
-        await story.read_again(*rest)
+        await story.read_again(*arguments)
 
 
 async def check_removed_fact_stays_out(
-    beginning: str, attempts: Sequence[tuple[Any, ...]], path: Path
+    beginning: str, steps: Sequence[tuple[Any, ...]], path: Path
 ) -> None:
-    clock = FakeClock(at(HAND_AT))
+    clock = FakeClock(at(EDIT_AT))
     async with SQLiteFactStore(path / "facts.db", synchronous="normal", clock=clock) as store:
         await store.bootstrap()
         story = Story(store)
         fact_id = await BEGINNINGS[beginning](story)
-        assert (await story.beliefs())[fact_id] == BELIEF
+        assert (await story.triples())[fact_id] == TEA
 
         await story.unpin(fact_id)
 
-        for one in attempts:
-            await attempt(story, *one)
-            assert BELIEF not in (await story.beliefs()).values(), one
+        for step in steps:
+            await run_step(story, *step)
+            assert TEA not in (await story.triples()).values(), step
         await story.say("all", "new", LATER, "tea")
-        assert (await story.beliefs())["new"] == BELIEF
+        assert (await story.triples())["new"] == TEA
         _, _, broken = await store.verify()
         assert broken is None
         replay = await store.reads.replay(path / "replayed.db")
@@ -203,17 +203,17 @@ async def check_removed_fact_stays_out(
 
 @pytest.mark.sampled
 @settings(max_examples=amount(25, full=150), deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(sorted(BEGINNINGS)), ATTEMPTS)
-def test_nothing_but_a_newer_episode_brings_back_what_was_taken_out(
-    beginning: str, attempts: list[tuple[Any, ...]]
+@given(st.sampled_from(sorted(BEGINNINGS)), STEPS)
+def test_only_a_newer_episode_restores_a_retracted_fact(
+    beginning: str, steps: list[tuple[Any, ...]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(check_removed_fact_stays_out(beginning, attempts, Path(folder)))
+        asyncio.run(check_removed_fact_stays_out(beginning, steps, Path(folder)))
 
 
 @pytest.fixture
 async def story(tmp_path: Path) -> AsyncIterator[Story]:
-    clock = FakeClock(at(HAND_AT))
+    clock = FakeClock(at(EDIT_AT))
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal", clock=clock) as store:
         await store.bootstrap()
         yield Story(store)
@@ -221,7 +221,7 @@ async def story(tmp_path: Path) -> AsyncIterator[Story]:
         assert broken is None
 
 
-async def test_an_edit_of_the_episode_brings_no_older_one_back_when_several_are_taken_out(
+async def test_edit_of_an_episode_restores_no_older_fact_after_several_retractions(
     story: Story,
 ) -> None:
     await story.say("all", "older", 0, "tea")
@@ -233,23 +233,23 @@ async def test_an_edit_of_the_episode_brings_no_older_one_back_when_several_are_
 
     await story.say("all", "e2", 50, "something else")
 
-    assert "juice" not in [what for _, _, what in (await story.beliefs()).values()]
+    assert "juice" not in [what for _, _, what in (await story.triples()).values()]
 
 
-async def test_an_edit_of_an_episode_whose_fact_was_taken_out_does_not_bring_its_id_back(
+async def test_edit_of_an_episode_does_not_restore_its_retracted_fact(
     story: Story,
 ) -> None:
     await story.say("all", "e1", 1, "tea")
     await story.unpin("e1")
 
     await story.say("all", "e1", 50, "milk")
-    assert await story.beliefs() == {}
+    assert await story.triples() == {}
     await story.say("all", "e1", LATER, "milk")
 
-    assert (await story.beliefs())["e1"][2] == "milk"
+    assert (await story.triples())["e1"][2] == "milk"
 
 
-async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -> None:
+async def test_retraction_of_several_facts_is_one_firing(story: Story) -> None:
     fact = Fact(
         id="bobs", user="bob", agent="rag", payload={"a": 1}, lineage=[{"b": 2}], confidence=1.0,
         pinned_at=START,
@@ -264,20 +264,20 @@ async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -
         ("delete", ("bobs",)),
         ("delete", ("e1",)),
     ]
-    assert await story.beliefs() == {}
+    assert await story.triples() == {}
 
 
-async def test_a_pin_holds_again_after_an_episode_of_its_id_said_otherwise(story: Story) -> None:
+async def test_repeated_pin_replaces_the_fact_of_an_episode_with_its_id(story: Story) -> None:
     await story.pin("e1", "tea")
     await story.say("all", "e1", LATER, "milk")
-    assert (await story.beliefs())["e1"][2] == "milk"
+    assert (await story.triples())["e1"][2] == "milk"
 
     await story.pin("e1", "tea")
 
-    assert (await story.beliefs())["e1"] == BELIEF
+    assert (await story.triples())["e1"] == TEA
 
 
-async def test_a_pin_that_stands_is_not_recorded_again_after_its_episode_was_read(
+async def test_current_pin_is_not_recorded_again_after_its_episode_is_evaluated(
     story: Story,
 ) -> None:
     await story.pin("e1", "tea")
@@ -289,25 +289,25 @@ async def test_a_pin_that_stands_is_not_recorded_again_after_its_episode_was_rea
     assert await story.store.reads.ledger_rows() == rows
 
 
-async def test_no_fact_takes_an_id_of_the_ledgers_own(story: Story) -> None:
+async def test_pin_with_an_id_of_the_ledger_is_refused(story: Story) -> None:
     await story.say("all", "e1", 1, "tea")
     await story.unpin("e1")
-    taken_out = (await story.store.reads.records())[-1].fact_id
+    retraction_id = (await story.store.reads.records())[-1].fact_id
 
     with pytest.raises(FactConflictError, match="reserved for the ledger"):
-        await story.pin(taken_out, "tea")
+        await story.pin(retraction_id, "tea")
 
-    assert await story.beliefs() == {}
+    assert await story.triples() == {}
 
 
-async def test_undo_brings_back_what_a_hand_took_out(story: Story) -> None:
+async def test_undo_restores_a_manually_retracted_fact(story: Story) -> None:
     await story.say("all", "e1", 1, "tea")
     outcome = await story.store.ledger.edit(lambda edits: edits.retract(["e1"]))
     assert outcome is not None
 
     await story.store.ledger.undo(outcome.firing_id, at=at(LATER), by="uid 1", dry_run=False)
 
-    assert await story.beliefs() == {"e1": BELIEF}
+    assert await story.triples() == {"e1": TEA}
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ async def test_undo_brings_back_what_a_hand_took_out(story: Story) -> None:
         pytest.param("", "", id="nothing"),
     ],
 )
-def test_a_value_is_json_or_else_text(text: str, value: Any) -> None:
+def test_value_is_json_if_it_parses_and_text_otherwise(text: str, value: Any) -> None:
     assert value_of(text) == value
     assert type(value_of(text)) is type(value)
 
@@ -343,7 +343,7 @@ def test_a_value_is_json_or_else_text(text: str, value: Any) -> None:
         pytest.param("[" * 100_000, "nested too deep", id="deeper"),
     ],
 )
-def test_a_value_that_would_not_be_kept_as_it_is_is_refused(text: str, problem: str) -> None:
+def test_value_that_json_cannot_store_unchanged_is_refused(text: str, problem: str) -> None:
     with pytest.raises(typer.BadParameter, match=problem):
         value_of(text)
 
@@ -356,7 +356,8 @@ def home(tmp_path: Path) -> Home:
 
 
 WHAT = ("--user", "alice", "--agent", "rag", "--subject", "alice", "--predicate", "lives_in")
-PIN = ("pin", *WHAT, "--object", "Lisbon", "--reason", "she told me")
+REASON = "her own message"
+PIN = ("pin", *WHAT, "--object", "Lisbon", "--reason", REASON)
 
 
 def put(home: Home, *episodes: Any) -> None:
@@ -365,8 +366,8 @@ def put(home: Home, *episodes: Any) -> None:
     home.call("import", file)
 
 
-def asked(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
-    """Run a command; return its process's number and the answer that it prints."""
+def run_for_pid(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
+    """Run a command; return its process id and the answer that it prints."""
     command = home.command(*words, "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         answer, log = process.communicate(timeout=PATIENCE_SECONDS)
@@ -387,39 +388,39 @@ def ledger(home: Home, rule_id: str = "@manual") -> list[dict[str, Any]]:
     return [line["payload"] for line in lines if line["firing_id"].startswith(f"{rule_id}@")]
 
 
-def check_that_who_and_why_are_recorded(home: Home) -> None:
+def check_author_and_reason_are_recorded(home: Home) -> None:
     me = f"uid {os.getuid()}"
-    pinning, said = asked(home, *PIN)
+    pin_pid, pinned = run_for_pid(home, *PIN)
     (fact,) = home.facts()
-    unpinning, taken = asked(home, "unpin", fact["id"], "--reason", "a slip of mine")
+    unpin_pid, unpinned = run_for_pid(home, "unpin", fact["id"], "--reason", "a slip of mine")
 
-    assert (fact["id"], fact["payload"]["object"]) == (said["fact_id"], "Lisbon")
+    assert (fact["id"], fact["payload"]["object"]) == (pinned["fact_id"], "Lisbon")
     (entry,) = fact["lineage"]
-    told = (entry["kind"], entry["by"], entry["pid"], entry["reason"])
-    assert told == ("hand", me, pinning, "she told me")
-    assert (taken["counts"], taken["not_current"]) == ({"delete": 1}, [])
+    recorded = (entry["kind"], entry["by"], entry["pid"], entry["reason"])
+    assert recorded == ("hand", me, pin_pid, REASON)
+    assert (unpinned["counts"], unpinned["not_current"]) == ({"delete": 1}, [])
     assert home.facts() == []
     first, pin, second, unpin = ledger(home)
     assert (first["by"], second["by"]) == (me, me)
     assert pin["lineage"] == [entry]
     (why,) = unpin["lineage"]
-    assert (why["by"], why["pid"], why["reason"]) == (me, unpinning, "a slip of mine")
+    assert (why["by"], why["pid"], why["reason"]) == (me, unpin_pid, "a slip of mine")
     explained = home.call("why", fact["id"]).stdout
     assert f"a person retracted it ({me}), because: a slip of mine" in explained
     assert home.call("audit", "verify").returncode == 0
 
 
-def test_hands_without_a_daemon_are_recorded_with_who_and_why(home: Home) -> None:
-    check_that_who_and_why_are_recorded(home)
+def test_manual_edits_without_a_daemon_record_author_and_reason(home: Home) -> None:
+    check_author_and_reason_are_recorded(home)
 
 
-def test_hands_through_a_daemon_are_recorded_with_who_asked_and_why(home: Home) -> None:
+def test_manual_edits_through_a_daemon_record_author_and_reason(home: Home) -> None:
     with home.daemon() as daemon:
-        check_that_who_and_why_are_recorded(home)
+        check_author_and_reason_are_recorded(home)
         daemon.wait_for("delta.applied", lambda event: event["rule_id"] == "@manual")
 
 
-def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:
+def test_request_cannot_name_its_author(home: Home) -> None:
     fields = dict(zip(("user", "agent", "subject", "predicate"), "uasp", strict=True))
     with home.daemon():
         with pytest.raises(RefusedError, match="pin: by: unknown key 'by'"):
@@ -431,7 +432,7 @@ def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:
     assert (entry["by"], entry["pid"]) == (f"uid {os.getuid()}", os.getpid())
 
 
-async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path: Path) -> None:
+async def test_daemon_records_the_peer_of_the_socket_as_author(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as at_home:
         operations = at_home.operations(clock=FakeClock())
         request = dict.fromkeys(("user", "agent", "subject", "predicate", "object", "reason"), "x")
@@ -443,7 +444,7 @@ async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path:
 
 
 @pytest.mark.parametrize("through", ["a daemon", "itself"])
-def test_what_was_taken_out_stays_out_of_every_later_command(home: Home, through: str) -> None:
+def test_retracted_fact_stays_retracted_after_later_commands(home: Home, through: str) -> None:
     tea = triple("e1", "alice", "drinks", "tea", timestamp=at(1))
     put(home, triple("e0", "alice", "drinks", "tea", timestamp=at(0)), tea)
     home.call("fire", "all")
@@ -456,7 +457,7 @@ def test_what_was_taken_out_stays_out_of_every_later_command(home: Home, through
         home.call("backfill", "all")
 
         assert home.facts() == []
-        now = datetime.now(UTC) + timedelta(seconds=1)  # noqa: TID251 # newer than the hand
+        now = datetime.now(UTC) + timedelta(seconds=1)  # noqa: TID251 # newer than the manual edit
         put(home, triple("e3", "alice", "drinks", "tea", timestamp=now))
         home.call("fire", "all")
 
@@ -464,14 +465,14 @@ def test_what_was_taken_out_stays_out_of_every_later_command(home: Home, through
     assert home.call("audit", "verify").returncode == 0
 
 
-def test_what_does_not_stand_is_told_and_leaves_no_row(home: Home) -> None:
+def test_unpin_reports_ids_that_are_not_current_and_writes_no_row_for_them(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"), triple("e2", "alice", "drinks", "milk"))
     home.call("fire", "all")
-    (standing,) = home.facts()
-    gone = ({"e1", "e2"} - {standing["id"]}).pop()
+    (current,) = home.facts()
+    gone = ({"e1", "e2"} - {current["id"]}).pop()
 
-    done = home.call("unpin", gone, standing["id"], "--reason", "neither")
-    again = home.call("unpin", standing["id"], "--reason", "neither")
+    done = home.call("unpin", gone, current["id"], "--reason", "neither")
+    again = home.call("unpin", current["id"], "--reason", "neither")
 
     assert f"{gone} is not current; the ledger gets no row for it" in done.stdout
     assert "1 delete" in done.stdout
@@ -479,7 +480,7 @@ def test_what_does_not_stand_is_told_and_leaves_no_row(home: Home) -> None:
     assert len(ledger(home)) == 2
 
 
-def test_an_id_that_no_fact_ever_had_ends_unpin_before_anything_is_done(home: Home) -> None:
+def test_unpin_of_an_unknown_id_changes_nothing(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"))
     home.call("fire", "all")
 
@@ -490,21 +491,21 @@ def test_an_id_that_no_fact_ever_had_ends_unpin_before_anything_is_done(home: Ho
     assert [fact["id"] for fact in home.facts()] == ["e1"]
 
 
-def test_a_dry_run_of_a_hand_says_what_would_come_of_it_and_writes_nothing(home: Home) -> None:
+def test_dry_run_of_a_manual_edit_reports_its_deltas_and_writes_nothing(home: Home) -> None:
     put(home, triple("e1", "alice", "lives_in", "Porto"))
     home.call("fire", "all")
 
-    said = answer_of(home, *PIN, "--dry-run")
-    taken = answer_of(home, "unpin", "e1", "--reason", "r", "--dry-run")
+    pinned = answer_of(home, *PIN, "--dry-run")
+    unpinned = answer_of(home, "unpin", "e1", "--reason", "r", "--dry-run")
 
-    assert (said["dry_run"], said["firing_id"], said["counts"]) == (True, None, {"update": 1})
-    assert said["deltas"][0]["fact_id"] == said["fact_id"]
-    assert (taken["counts"], taken["not_current"]) == ({"delete": 1}, [])
+    assert (pinned["dry_run"], pinned["firing_id"], pinned["counts"]) == (True, None, {"update": 1})
+    assert pinned["deltas"][0]["fact_id"] == pinned["fact_id"]
+    assert (unpinned["counts"], unpinned["not_current"]) == ({"delete": 1}, [])
     assert [fact["id"] for fact in home.facts()] == ["e1"]
     assert ledger(home) == []
 
 
-def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
+def test_pin_accepts_an_id_a_channel_and_a_confidence(home: Home) -> None:
     plain = answer_of(home, *PIN, "--id", "mine", "--confidence", "0.5")
     noted = answer_of(home, *PIN, "--id", "mine", "--channel", "notes")
     again = answer_of(home, *PIN, "--id", "@notes/mine")
@@ -539,14 +540,16 @@ def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
         ),
     ],
 )
-def test_wrong_use_of_a_hand_is_64(home: Home, words: Sequence[str], message: str) -> None:
+def test_wrong_use_of_a_manual_edit_exits_with_64(
+    home: Home, words: Sequence[str], message: str
+) -> None:
     done = home.call(*words, check=False)
 
     assert done.returncode == 64
     assert message in done.stderr
 
 
-async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its_key_holds(
+async def test_correction_of_a_known_id_is_current_at_once_in_a_multi_valued_key(
     tmp_path: Path,
 ) -> None:
     """In a multi-valued key the newest instant counts, of every object."""
@@ -557,12 +560,12 @@ async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its
         for number, (id, what) in enumerate([("e4", "tea"), ("future", "milk")], start=1):
             instant = at(0) if id == "e4" else datetime(2099, 1, 1, tzinfo=UTC)
             metadata = {"subject": "s", "predicate": "likes", "object": what}
-            said = version(id, seq=number, timestamp=instant, metadata=metadata)
+            episode = version(id, seq=number, timestamp=instant, metadata=metadata)
             firing = Firing("all", "h", "every", at(0), Position(), Position(number, id))
-            await store.ledger.commit(firing, evaluate([said], RULES["all"]))
+            await store.ledger.commit(firing, evaluate([episode], RULES["all"]))
 
         for id in ("e4", "fresh"):
-            payload = {"subject": "s", "predicate": "likes", "object": f"{id} by hand"}
+            payload = {"subject": "s", "predicate": "likes", "object": f"{id} by a person"}
             fact = Fact(
                 id=id, user="alice", agent="rag", payload=payload, lineage=[{"by": "me"}],
                 confidence=1.0, pinned_at=START,
@@ -575,6 +578,6 @@ async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its
         assert before[0].payload["object"] == "tea"
         after = await store.query(FactPattern(), valid_at=newest)
         assert {fact.id: fact.payload["object"] for fact in after} == {
-            "e4": "e4 by hand", "fresh": "fresh by hand", "future": "milk",
+            "e4": "e4 by a person", "fresh": "fresh by a person", "future": "milk",
         }  # fmt: skip
         assert (await store.verify())[2] is None

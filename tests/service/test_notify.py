@@ -1,4 +1,4 @@
-"""What systemd hears."""
+"""The notifier sends the messages of the sd_notify protocol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def systemd(tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
 
 
 @pytest.mark.parametrize(
-    ("say", "heard"),
+    ("send", "message"),
     [
         pytest.param(Notifier.ready, "READY=1", id="ready"),
         pytest.param(Notifier.stopping, "STOPPING=1", id="stopping"),
@@ -48,17 +48,17 @@ def systemd(tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
         ),
     ],
 )
-def test_notifier_says(
-    systemd: tuple[str, socket.socket], say: Callable[[Notifier], None], heard: str
+def test_notifier_sends_the_message(
+    systemd: tuple[str, socket.socket], send: Callable[[Notifier], None], message: str
 ) -> None:
     address, receiver = systemd
 
-    say(Notifier(address))
+    send(Notifier(address))
 
-    assert receiver.recv(4096).decode() == heard
+    assert receiver.recv(4096).decode() == message
 
 
-def test_notifier_finds_an_abstract_socket() -> None:
+def test_notifier_sends_to_an_abstract_socket() -> None:
     name = f"slumberd-test-{os.getpid()}"
     with listening(f"\0{name}") as receiver:
         Notifier(f"@{name}").ready()
@@ -67,14 +67,14 @@ def test_notifier_finds_an_abstract_socket() -> None:
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1234"])
-def test_notifier_says_nothing_where_nobody_can_listen(address: str | None) -> None:
+def test_notifier_sends_nothing_without_a_usable_address(address: str | None) -> None:
     with structlog.testing.capture_logs() as logs:
         Notifier(address).ready()
 
     assert logs == []
 
 
-def test_notifier_goes_on_when_systemd_is_gone(tmp_path: Path) -> None:
+def test_notifier_logs_a_warning_when_systemd_is_gone(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logs:
         Notifier(str(tmp_path / "gone")).watchdog()
 

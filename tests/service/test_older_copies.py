@@ -1,4 +1,4 @@
-"""A database that was put back from before an erasure: it is found, and nothing comes of it."""
+"""slumberd finds a database copy from before an erasure, and promotes nothing from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOBS = triple("b1", "bob", "drinks", "tea", user="bob")
 
 @pytest.fixture
 def site(tmp_path: Path) -> Installation:
-    """A site with a copy of each database of before ann was erased."""
+    """An installation with a copy of each database from before the erasure of ann."""
     site = Installation(tmp_path)
     site.put(MINE, BOBS)
     assert site.call("fire", "profile").returncode == 0
@@ -39,15 +39,15 @@ def erase(site: Installation, *scope: str) -> None:
     assert site.call("forget", "--user", "ann", *scope, "--yes").returncode == 0
 
 
-def put_back(site: Installation, name: str) -> None:
+def restore_copy(site: Installation, name: str) -> None:
     for file in site.state.glob(f"{name}*"):
         file.unlink()
     shutil.copy(site.config.with_name(name), site.state / name)
     (site.state / name).chmod(0o600)
 
 
-def found(site: Installation, *asked: str) -> list[dict[str, Any]]:
-    findings = json.loads(site.call(*asked, "--json").stdout)["findings"]
+def find_contradictions(site: Installation, *command: str) -> list[dict[str, Any]]:
+    findings = json.loads(site.call(*command, "--json").stdout)["findings"]
     return [finding for finding in findings if finding["id"] == "erasure.contradicted"]
 
 
@@ -57,23 +57,27 @@ def users(site: Installation) -> set[str]:
 
 @pytest.mark.parametrize("scope", [(), ("--session", "s1"), ("--agent", "rag")])
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_an_older_copy_is_found(site: Installation, name: str, scope: tuple[str, ...]) -> None:
+def test_doctor_and_status_find_an_older_copy(
+    site: Installation, name: str, scope: tuple[str, ...]
+) -> None:
     erase(site, *scope)
-    assert found(site, "doctor") == found(site, "status", "--check") == []
+    assert (
+        find_contradictions(site, "doctor") == find_contradictions(site, "status", "--check") == []
+    )
 
-    put_back(site, name)
+    restore_copy(site, name)
 
-    for asked in (("doctor",), ("status", "--check")):
-        (one,) = found(site, *asked)
-        assert one["subject"].endswith(name)
-        assert "1 " in one["problem"]
-        assert "'ann'" in one["problem"]
+    for command in (("doctor",), ("status", "--check")):
+        (finding,) = find_contradictions(site, *command)
+        assert finding["subject"].endswith(name)
+        assert "1 " in finding["problem"]
+        assert "'ann'" in finding["problem"]
 
 
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_nothing_comes_back_into_the_facts_by_a_firing(site: Installation, name: str) -> None:
+def test_firing_restores_no_erased_fact_from_an_older_copy(site: Installation, name: str) -> None:
     erase(site)
-    put_back(site, name)
+    restore_copy(site, name)
     with closing(sqlite3.connect(site.config.with_name("memory.db"))) as copy:
         (row,) = copy.execute("SELECT * FROM episodes WHERE id = 'e1'").fetchall()
     with closing(sqlite3.connect(site.state / "memory.db")) as memory, memory:
@@ -86,35 +90,35 @@ def test_nothing_comes_back_into_the_facts_by_a_firing(site: Installation, name:
 
 
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_asking_again_erases_it(site: Installation, name: str) -> None:
+def test_repeated_forget_erases_an_older_copy(site: Installation, name: str) -> None:
     erase(site)
-    put_back(site, name)
+    restore_copy(site, name)
 
     erase(site)
 
-    assert found(site, "doctor") == []
+    assert find_contradictions(site, "doctor") == []
     assert users(site) == {"bob"}
     assert site.call("audit", "verify").returncode == 0
 
 
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_the_daemon_warns_at_its_start(site: Installation, name: str) -> None:
+def test_daemon_warns_of_an_older_copy_at_its_start(site: Installation, name: str) -> None:
     erase(site)
-    put_back(site, name)
+    restore_copy(site, name)
 
     with site.daemon():
         pass
 
     lines = [json.loads(line) for line in (site.state / "slumberd.log").read_text().splitlines()]
     warned = [line for line in lines if line["event"] == "erasure.contradicted"]
-    assert [(one["level"], Path(one["path"]).name) for one in warned] == [("warning", name)]
+    assert [(line["level"], Path(line["path"]).name) for line in warned] == [("warning", name)]
 
 
-def test_what_is_newer_than_an_erasure_is_no_older_copy(site: Installation) -> None:
+def test_episode_newer_than_the_erasure_is_no_older_copy(site: Installation) -> None:
     erase(site)
     site.put(triple("new", "ann", "drinks", "water", user="ann", timestamp=at(10**8)))
 
     assert site.call("fire", "profile").returncode == 0
 
     assert users(site) == {"ann", "bob"}
-    assert found(site, "doctor") == []
+    assert find_contradictions(site, "doctor") == []

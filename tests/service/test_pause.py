@@ -1,4 +1,4 @@
-"""A paused rule is not due, whoever asks and however often the daemon is started."""
+"""A paused rule is never due, also after a restart of the daemon."""
 
 from __future__ import annotations
 
@@ -23,45 +23,47 @@ ME = Peer(7, 7, 7)
 RULES = RuleSet((rule("a"), rule("b")), {}, {"a": "rules.yaml", "b": "rules.yaml"})
 
 
-def pausing(folder: Path) -> Pausing:
+def pausing_of(folder: Path) -> Pausing:
     return Pausing(folder, lambda: RULES)
 
 
-async def test_a_paused_rule_stays_paused_for_the_next_daemon(tmp_path: Path) -> None:
+async def test_paused_rule_stays_paused_for_the_next_daemon(tmp_path: Path) -> None:
     with capture_logs() as logged:
-        answer = await pausing(tmp_path).pause(RulesForm(rules=["a"]), ME)
+        answer = await pausing_of(tmp_path).pause(RulesForm(rules=["a"]), ME)
 
     assert answer == {"changed": ["a"], "paused": ["a"]}
-    assert [one.id for one in pausing(tmp_path).awake(RULES.rules)] == ["b"]
+    assert [awake.id for awake in pausing_of(tmp_path).awake(RULES.rules)] == ["b"]
     assert paused_in(tmp_path) == {"a": "uid 7"}
     assert [(line["event"], line["rule_id"], line["by"]) for line in logged] == [
         ("rule.paused", "a", "uid 7")
     ]
 
 
-async def test_a_resumed_rule_is_looked_at_at_once(tmp_path: Path) -> None:
-    one, looks = pausing(tmp_path), []
-    await one.pause(RulesForm(rules=["a", "b"]), ME)
-    one.changed = lambda: looks.append([rule.id for rule in one.awake(RULES.rules)])
+async def test_resume_notifies_the_scheduler_of_awake_rules(tmp_path: Path) -> None:
+    pausing, awake_after_change = pausing_of(tmp_path), []
+    await pausing.pause(RulesForm(rules=["a", "b"]), ME)
+    pausing.changed = lambda: awake_after_change.append(
+        [rule.id for rule in pausing.awake(RULES.rules)]
+    )
 
-    answer = await one.resume(RulesForm(rules=["a"]), ME)
+    answer = await pausing.resume(RulesForm(rules=["a"]), ME)
 
     assert answer == {"changed": ["a"], "paused": ["b"]}
-    assert looks == [["a"]]
+    assert awake_after_change == [["a"]]
 
 
-async def test_a_rule_that_is_not_there_is_not_paused(tmp_path: Path) -> None:
+async def test_pause_of_an_unknown_rule_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no rule 'c'; there are a, b"):
-        await pausing(tmp_path).pause(RulesForm(rules=["a", "c"]), ME)
+        await pausing_of(tmp_path).pause(RulesForm(rules=["a", "c"]), ME)
 
     assert paused_in(tmp_path) == {}
 
 
-def test_a_file_that_is_none_of_ours_is_told(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error_at_the_start(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("[]")
 
     with pytest.raises(StoreError, match="delete it to resume every rule"):
-        pausing(tmp_path)
+        pausing_of(tmp_path)
 
 
 def test_pause_and_resume_work_without_a_daemon(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_pause_and_resume_work_without_a_daemon(tmp_path: Path) -> None:
     assert home.call("resume", "a").stdout == "resumed: a\npaused now: no rule\n"
 
 
-def test_a_running_daemon_leaves_a_paused_rule_alone_until_it_is_resumed(tmp_path: Path) -> None:
+def test_running_daemon_does_not_fire_a_paused_rule_until_it_is_resumed(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("a", cadence={"every": 1}, then_emits=["first"])
     home.rule("b", cadence={"every": 1}, then_emits=["second"])
@@ -96,14 +98,14 @@ def test_a_running_daemon_leaves_a_paused_rule_alone_until_it_is_resumed(tmp_pat
     "content",
     [b'{"paused": "all"}', b'{"paused": ["a"]}', b'{"paused": {"a": 7}}', b"[]", b"null", b"{}"],
 )
-def test_a_file_of_another_form_is_an_error_with_its_remedy(tmp_path: Path, content: bytes) -> None:
+def test_file_of_another_form_is_an_error_with_its_remedy(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
 
     with pytest.raises(StoreError, match="delete it to resume every rule"):
         paused_in(tmp_path)
 
 
-def test_a_pipe_in_place_of_the_file_is_an_error_and_nobody_waits(tmp_path: Path) -> None:
+def test_pipe_in_place_of_the_file_is_an_error_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / FILE)
 
     with pytest.raises(StoreError, match="delete it"):

@@ -1,4 +1,4 @@
-"""Files are for their owner, or for a group that may write them: from before SQLite opens them."""
+"""Only the owner, or a group that may write, can use files, even before SQLite opens them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = 0o007
 
 def modes(folder: Path) -> dict[str, int]:
     found = [path for path in folder.rglob("*") if not path.is_symlink()]
-    return {one.name: stat.S_IMODE(one.stat().st_mode) for one in found}
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in found}
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def site(tmp_path: Path) -> Installation:
 
 @pytest.fixture
 def umask(request: pytest.FixtureRequest, site: Installation) -> Iterator[None]:
-    """Let what the site has been given be as it was, and all that comes be under a umask."""
+    """Set a umask for the files that the test creates; restore the process at the end."""
     before, thresholds = os.umask(request.param), gc.get_threshold()
     yield
     os.umask(before)
@@ -56,7 +56,7 @@ def umask(request: pytest.FixtureRequest, site: Installation) -> Iterator[None]:
     indirect=["umask"],
 )
 @pytest.mark.usefixtures("umask")
-def test_files_are_for_the_owner_or_a_group_that_may_write(
+def test_only_the_owner_or_a_writing_group_can_use_the_files(
     site: Installation, mode: int, directory: int
 ) -> None:
     with pytest.raises(SystemExit), logging_as_before():
@@ -79,7 +79,7 @@ def test_files_are_for_the_owner_or_a_group_that_may_write(
     indirect=["umask"],
 )
 @pytest.mark.usefixtures("umask")
-async def test_the_stores_of_a_host_are_for_the_owner_or_a_group_that_may_write(
+async def test_only_the_owner_or_a_writing_group_can_use_the_stores_of_a_host(
     tmp_path: Path, file: int, directory: int
 ) -> None:
     state = tmp_path / "host"
@@ -98,7 +98,7 @@ async def test_the_stores_of_a_host_are_for_the_owner_or_a_group_that_may_write(
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize("umask", [0o022], indirect=True)
-async def test_files_in_a_directory_that_a_group_shares_are_for_the_group(tmp_path: Path) -> None:
+async def test_group_can_use_the_files_in_its_shared_directory(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o2770)
@@ -113,7 +113,7 @@ async def test_files_in_a_directory_that_a_group_shares_are_for_the_group(tmp_pa
 
 @pytest.mark.parametrize("umask", [0o022], ids=["as shells have it"], indirect=True)
 @pytest.mark.usefixtures("umask")
-def test_nothing_that_the_daemon_makes_is_for_others(site: Installation) -> None:
+def test_other_users_can_use_no_file_of_the_daemon(site: Installation) -> None:
     with site.daemon():
         site.call("pause", "profile")
         found = modes(site.state)
@@ -124,31 +124,31 @@ def test_nothing_that_the_daemon_makes_is_for_others(site: Installation) -> None
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Note the mode that each database has just before SQLite opens it to write."""
+def modes_at_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """Record the mode of each database just before SQLite opens it to write."""
     found: dict[str, int] = {}
     connect = sqlite3.connect
 
-    def noting(database: Any, *rest: Any, **options: Any) -> sqlite3.Connection:
+    def record_mode(database: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:
         path = Path(str(database).removeprefix("file://").split("?")[0])
         if path.is_absolute() and "mode=ro" not in str(database):
             found.setdefault(path.name, stat.S_IMODE(path.stat().st_mode))
-        connection: sqlite3.Connection = connect(database, *rest, **options)
+        connection: sqlite3.Connection = connect(database, *arguments, **options)
         return connection
 
-    monkeypatch.setattr(sqlite3, "connect", noting)
+    monkeypatch.setattr(sqlite3, "connect", record_mode)
     before = os.umask(0)
     yield found
     os.umask(before)
 
 
-def test_a_database_is_there_and_closed_to_others_before_sqlite_opens_it(
-    site: Installation, tmp_path: Path, opened: dict[str, int]
+def test_database_exists_with_private_mode_before_sqlite_opens_it(
+    site: Installation, tmp_path: Path, modes_at_open: dict[str, int]
 ) -> None:
     site.put(triple("e1", "s", "is", "here"))
     for words in (["fire", "--all"], ["check", "--against-data"]):
         assert site.call(*words).returncode == 0
     assert site.call("audit", "replay", str(tmp_path / "again.db")).returncode == 0
 
-    assert {"memory.db", "facts.db", "again.db"} <= opened.keys()
-    assert set(opened.values()) <= {0o600, 0o660}, opened
+    assert {"memory.db", "facts.db", "again.db"} <= modes_at_open.keys()
+    assert set(modes_at_open.values()) <= {0o600, 0o660}, modes_at_open

@@ -1,7 +1,7 @@
-"""What a gate holds back is looked at again when it is read, wherever a process is killed.
+"""A read of a held back episode causes a second evaluation, wherever a process is killed.
 
-The daemon's firing is killed, and the host that reads; at every boundary of their statements on
-``memory.db``, and at the commits on ``facts.db``.
+The tests kill the firing and the host that reads, at every boundary of their statements on
+``memory.db`` and at the commits on ``facts.db``.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.support.plants import Plant, held_last, reads_first
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
-TOLD = [triple("e1", "ada", "likes", "tea"), triple("e2", "ada", "owns", "a cup")]
+EPISODES = [triple("e1", "ada", "likes", "tea"), triple("e2", "ada", "owns", "a cup")]
 
 
-class Looking:
-    """A home whose one rule takes in only what was just read.
+class GatedHome:
+    """A home with one rule, whose salience gate passes only episodes that were just read.
 
     Args:
-        folder: Empty.
+        folder: An empty directory.
         plant: Breaks slumberd in the process that is killed.
     """
 
@@ -45,26 +45,26 @@ class Looking:
     async def _put(self) -> None:
         self._home.state.mkdir()
         async with SQLiteMemoryStore(self._memory) as memory:
-            await memory.put_many(TOLD)
+            await memory.put_many(EPISODES)
 
     async def _read(self) -> None:
         async with SQLiteMemoryStore(self._memory) as memory:
             await memory.recent("alice", limit=100)
 
     def fire(self) -> None:
-        """Let the rule come by, in this process."""
+        """Fire the rule in this process."""
         self._home.call("fire", "--all")
 
     def firing(self, point: str, passed: Path | None = None) -> int | None:
         """Fire up to a boundary; return how the process ended."""
         words = self._home.words(["fire", "--all"])
-        return self._ended(begin, words, point, passed, self._plant)
+        return self._exit_code_of(begin, words, point, passed, self._plant)
 
     def reading(self, point: str, passed: Path | None = None) -> int | None:
         """Read up to a boundary; return how the process ended."""
-        return self._ended(begin_reading, self._memory, "alice", point, passed, self._plant)
+        return self._exit_code_of(begin_reading, self._memory, "alice", point, passed, self._plant)
 
-    def _ended(self, target: Callable[..., Any], *given: object) -> int | None:
+    def _exit_code_of(self, target: Callable[..., Any], *given: object) -> int | None:
         child = FORKS.Process(target=target, args=given, daemon=True)
         child.start()
         child.join(PATIENCE_SECONDS)
@@ -73,7 +73,7 @@ class Looking:
         return code
 
     def lost(self, killed: Callable[[str, Path | None], int | None]) -> dict[str, object]:
-        """Kill what is to be killed at each of its boundaries; return what was lost for good."""
+        """Kill a process at each boundary; return which episodes gave no fact, by boundary."""
         base, passed = self._folder / "base", self._folder / "passed"
         shutil.copytree(self._home.state, base)
         assert killed("", passed) == 0
@@ -93,43 +93,43 @@ class Looking:
         return found
 
     def _missing(self) -> list[str]:
-        """Return what is no fact once all was read, and the rule came by."""
+        """Read all episodes and fire the rule; return the episodes that gave no fact."""
         asyncio.run(self._read())
         self.fire()
         verified = self._home.call("audit", "verify", check=False)
         assert verified.returncode == 0, verified.stdout
         return sorted(
-            {episode.id for episode in TOLD} - {fact["id"] for fact in self._home.facts()}
+            {episode.id for episode in EPISODES} - {fact["id"] for fact in self._home.facts()}
         )
 
 
-def test_a_firing_that_is_killed_anywhere_loses_no_second_look(tmp_path: Path) -> None:
-    looking = Looking(tmp_path)
+def test_killed_firing_loses_no_second_evaluation(tmp_path: Path) -> None:
+    home = GatedHome(tmp_path)
 
-    assert looking.lost(looking.firing) == {}
-
-
-def test_a_firing_that_marks_too_late_is_found(tmp_path: Path) -> None:
-    looking = Looking(tmp_path, held_last)
-
-    assert looking.lost(looking.firing)
+    assert home.lost(home.firing) == {}
 
 
-class HeldCommits(Looking):
-    """The same, when both were held back."""
+def test_kills_find_a_firing_that_records_held_episodes_too_late(tmp_path: Path) -> None:
+    home = GatedHome(tmp_path, held_last)
+
+    assert home.lost(home.firing)
+
+
+class HomeWithHeldEpisodes(GatedHome):
+    """A gated home whose rule has already held both episodes back."""
 
     def __init__(self, folder: Path, plant: Plant | None = None) -> None:
         super().__init__(folder, plant)
         self.fire()
 
 
-def test_a_host_that_is_killed_anywhere_loses_no_second_look(tmp_path: Path) -> None:
-    looking = HeldCommits(tmp_path)
+def test_killed_host_loses_no_second_evaluation(tmp_path: Path) -> None:
+    home = HomeWithHeldEpisodes(tmp_path)
 
-    assert looking.lost(looking.reading) == {}
+    assert home.lost(home.reading) == {}
 
 
-def test_reads_that_are_written_apart_are_found(tmp_path: Path) -> None:
-    looking = HeldCommits(tmp_path, reads_first)
+def test_kills_find_reads_that_are_written_in_two_transactions(tmp_path: Path) -> None:
+    home = HomeWithHeldEpisodes(tmp_path, reads_first)
 
-    assert looking.lost(looking.reading)
+    assert home.lost(home.reading)

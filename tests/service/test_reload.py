@@ -1,4 +1,4 @@
-"""Reload: all of the rules that there are now, or none, between two batches."""
+"""A reload applies all current rules or none, between two batches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ rules:
 
 @dataclass
 class ReloadedDaemon:
-    """What a reload changes, and the files that it reads."""
+    """The state that a reload changes, and the files that it reads."""
 
     folder: Path
     runner: RuleRunner
@@ -70,7 +70,7 @@ class ReloadedDaemon:
         self.followed.append(([rule.id for rule in rules], timezone))
 
     def rules(self, **files: str | None) -> None:
-        """Write rule files, or take them away."""
+        """Write rule files; delete those whose text is None."""
         write_rules(self.folder, **files)
 
     def configure(self, text: str) -> None:
@@ -99,7 +99,7 @@ def load(folder: Path) -> tuple[Settings, RuleSet]:
 
 
 @asynccontextmanager
-async def house(folder: Path, logs: FakeLogs | None = None) -> AsyncIterator[ReloadedDaemon]:
+async def reloadable(folder: Path, logs: FakeLogs | None = None) -> AsyncIterator[ReloadedDaemon]:
     (folder / "rules.d").mkdir()
     (folder / "state").mkdir()
     write_config(folder, "facts: {batch: 1}\n")
@@ -111,8 +111,8 @@ async def house(folder: Path, logs: FakeLogs | None = None) -> AsyncIterator[Rel
         yield ReloadedDaemon(folder, runner, stores.memory, in_force)
 
 
-async def test_a_reload_takes_every_rule_and_tells_what_changed(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+async def test_reload_applies_every_rule_and_reports_the_changes(tmp_path: Path) -> None:
+    async with reloadable(tmp_path) as home:
         home.rules(likes=EVERYTHING, nightly=NIGHTLY)
         with capture_logs() as log:
             answer = await home.reload()
@@ -129,10 +129,10 @@ async def test_a_reload_takes_every_rule_and_tells_what_changed(tmp_path: Path) 
         assert log[-1]["by"] == "uid 7"
 
 
-async def test_a_removed_rule_is_told_and_keeps_its_watermark_and_its_facts(
+async def test_removed_rule_is_reported_and_keeps_its_watermark_and_facts(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with reloadable(tmp_path) as home:
         (likes,) = home.in_force.rules.rules
         await home.memory.put_many([triple("e1", "alice", "likes", "tea")])
         await home.runner.fire(FireRequest(likes, "manual", at(3600)))
@@ -146,21 +146,23 @@ async def test_a_removed_rule_is_told_and_keeps_its_watermark_and_its_facts(
         assert (await home.runner.facts.health()).fragment_count == 1
 
 
-async def test_a_set_of_rules_is_never_changed_in_place(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+async def test_reload_never_changes_a_rule_set_in_place(tmp_path: Path) -> None:
+    async with reloadable(tmp_path) as home:
         before = home.in_force.rules
-        told = (before.content_hash, before.generation, [rule.id for rule in before.rules])
+        old = (before.content_hash, before.generation, [rule.id for rule in before.rules])
         home.rules(likes=EVERYTHING, nightly=NIGHTLY)
 
         await home.reload()
 
         assert home.in_force.rules is not before
-        assert told == (before.content_hash, before.generation, [rule.id for rule in before.rules])
+        assert old == (before.content_hash, before.generation, [rule.id for rule in before.rules])
 
 
-async def test_any_mistake_keeps_the_old_rules_and_all_are_told(tmp_path: Path) -> None:
+async def test_reload_with_mistakes_keeps_the_old_rules_and_reports_every_mistake(
+    tmp_path: Path,
+) -> None:
     broken = LIKES.replace("every: 1", "evry: 1").replace("predicate", "predcate")
-    async with house(tmp_path) as home:
+    async with reloadable(tmp_path) as home:
         before = home.in_force.rules
         home.rules(likes=EVERYTHING, one=broken.replace("likes,", "one,"), two="rules: [")
         with capture_logs() as log, pytest.raises(ReloadFailedError) as caught:
@@ -174,12 +176,12 @@ async def test_any_mistake_keeps_the_old_rules_and_all_are_told(tmp_path: Path) 
         assert event["mistakes"] == len(event["errors"]) == 3
         for file, problem in (("one", "evry"), ("one", "predcate"), ("two", "closing bracket")):
             found = [error for error in event["errors"] if f"{file}.yaml:" in error]
-            assert any(problem in one for one in found), event["errors"]
+            assert any(problem in error for error in found), event["errors"]
             assert problem in str(caught.value)
 
 
-async def test_more_mistakes_than_fit_a_line_of_the_log_take_several(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+async def test_mistakes_that_do_not_fit_one_log_line_take_several_lines(tmp_path: Path) -> None:
+    async with reloadable(tmp_path) as home:
         lines = [f"  - {{id: r{n}, wrong: {n}}}" for n in range(120)]
         home.rules(likes="\n".join(["rules:", *lines]))
         with capture_logs() as log, pytest.raises(ReloadFailedError):
@@ -190,10 +192,10 @@ async def test_more_mistakes_than_fit_a_line_of_the_log_take_several(tmp_path: P
         assert max(sum(map(len, line["errors"])) for line in log) < 8_000
 
 
-async def test_a_store_that_cannot_settle_channels_again_keeps_the_old_rules(
+async def test_reload_keeps_the_old_rules_when_the_store_cannot_resolve_channels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house(tmp_path) as home:
+    async with reloadable(tmp_path) as home:
 
         async def busy(*_: object, **__: object) -> None:
             raise StoreBusyError(home.runner.facts.path, 1.0)
@@ -208,12 +210,12 @@ async def test_a_store_that_cannot_settle_channels_again_keeps_the_old_rules(
         assert home.in_force.rules is before
 
 
-async def test_a_log_that_takes_no_line_fails_a_reload_and_ends_nothing(tmp_path: Path) -> None:
+async def test_reload_fails_and_keeps_the_old_rules_when_the_log_is_full(tmp_path: Path) -> None:
     class Full(FakeDeltaLog):
         def applied(self, records: Sequence[Record]) -> None:
             raise OSError("no space left on device")
 
-    async with house(tmp_path, FakeLogs(Full())) as home:
+    async with reloadable(tmp_path, FakeLogs(Full())) as home:
         before = home.in_force.rules
         home.rules(likes="channels: {facts: {multi_valued: [likes]}}\n" + LIKES)
 
@@ -223,8 +225,8 @@ async def test_a_log_that_takes_no_line_fails_a_reload_and_ends_nothing(tmp_path
         assert home.in_force.rules is before
 
 
-async def test_channels_are_settled_again_by_a_reload(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+async def test_reload_resolves_changed_channels_again(tmp_path: Path) -> None:
+    async with reloadable(tmp_path) as home:
         (likes,) = home.in_force.rules.rules
         both = [triple("e1", "alice", "likes", "tea"), triple("e2", "alice", "likes", "coffee")]
         await home.memory.put_many(both)
@@ -237,10 +239,10 @@ async def test_channels_are_settled_again_by_a_reload(tmp_path: Path) -> None:
         assert (await home.runner.facts.health()).fragment_count == 2
 
 
-async def test_of_the_configuration_a_reload_takes_what_it_can_and_names_the_rest(
+async def test_reload_applies_live_settings_and_names_those_that_need_a_restart(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
+    async with reloadable(tmp_path) as home:
         home.configure(
             "facts: {batch: 7}\ntimezone: Europe/Berlin\n"
             "limits: {max_deletes: 3}\nstop_seconds: 5\n"
@@ -252,15 +254,19 @@ async def test_of_the_configuration_a_reload_takes_what_it_can_and_names_the_res
         assert home.followed == [(["likes"], "Europe/Berlin")]
         assert home.runner.consolidator.limits.max_deletes == 3
         assert home.in_force.settings.timezone == "Europe/Berlin"
-        assert home.in_force.settings.stop_seconds == 25, "what runs is what is told of"
+        assert home.in_force.settings.stop_seconds == 25, (
+            "the settings are those that the daemon runs with"
+        )
         warned = [line for line in log if line["event"] == "config.restart_needed"]
         assert warned[0]["log_level"] == "warning"
         again = await home.reload()
-        assert again["restart_needed"] == answer["restart_needed"], "as long as it is true"
+        assert again["restart_needed"] == answer["restart_needed"], (
+            "the next reload names them again"
+        )
 
 
-class Hooked(FakeDeltaLog):
-    """Tells when the first batch is logged."""
+class SignallingLog(FakeDeltaLog):
+    """A log that sets an event when the first batch is logged."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -272,9 +278,9 @@ class Hooked(FakeDeltaLog):
         self._loop.call_soon_threadsafe(self.first.set)
 
 
-async def test_a_reload_lets_the_batch_under_way_end_and_no_other_begin(tmp_path: Path) -> None:
-    hooked = Hooked(asyncio.get_running_loop())
-    async with house(tmp_path, FakeLogs(hooked)) as home:
+async def test_reload_waits_for_the_current_batch_and_lets_no_other_begin(tmp_path: Path) -> None:
+    log = SignallingLog(asyncio.get_running_loop())
+    async with reloadable(tmp_path, FakeLogs(log)) as home:
         (likes,) = home.in_force.rules.rules
         await home.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(40)])
         home.rules(likes=EVERYTHING)
@@ -288,18 +294,18 @@ async def test_a_reload_lets_the_batch_under_way_end_and_no_other_begin(tmp_path
 
         async with asyncio.TaskGroup() as group:
             firing = group.create_task(fire())
-            await hooked.first.wait()
+            await log.first.wait()
             await home.reload()
-            batches = len(hooked.batches)
+            batches = len(log.batches)
 
-        assert firing.result(), "there was more to do"
+        assert firing.result(), "the firing was stopped before its end"
         assert 0 < batches < 40
-        assert not home.in_force.pause.is_set(), "the next firing goes on"
-        assert {batch.firing.rule_hash for batch in hooked.batches} == {likes.content_hash}
+        assert not home.in_force.pause.is_set(), "the next firing may run"
+        assert {batch.firing.rule_hash for batch in log.batches} == {likes.content_hash}
 
 
-async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+async def test_concurrent_reloads_run_one_after_the_other(tmp_path: Path) -> None:
+    async with reloadable(tmp_path) as home:
         reloading = home.reloading
 
         answers = await asyncio.gather(*(reloading.answer(RequestForm(), ME) for _ in range(3)))
@@ -307,23 +313,23 @@ async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> N
         assert [answer["generation"] for answer in answers] == [2, 3, 4]
 
 
-async def test_what_there_is_now_and_was_not_taken_is_told_and_not_taken(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+async def test_outdated_reports_changed_settings_and_applies_none(tmp_path: Path) -> None:
+    async with reloadable(tmp_path) as home:
         before = home.in_force.settings
         assert await home.reloading.outdated(RequestForm(), ME) == {"reload": [], "restart": []}
 
         home.configure("facts: {batch: 2}\ntimezone: Asia/Tokyo\nlimits: {max_deletes: 3}\n")
-        told = await home.reloading.outdated(RequestForm(), ME)
+        changed = await home.reloading.outdated(RequestForm(), ME)
         await home.reload()
         after = await home.reloading.outdated(RequestForm(), ME)
 
-    assert told == {"reload": ["limits.max_deletes", "timezone"], "restart": ["facts.batch"]}
+    assert changed == {"reload": ["limits.max_deletes", "timezone"], "restart": ["facts.batch"]}
     assert after == {"reload": [], "restart": ["facts.batch"]}
     assert before.timezone == "UTC"
 
 
 @pytest.mark.slow
-def test_a_daemon_reloads_when_it_is_told_to(tmp_path: Path) -> None:
+def test_daemon_reloads_at_a_command_and_at_a_signal(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("likes", cadence={"every": 1}, when_filter="predicate = 'likes'")
     put(home, triple("e1", "alice", "likes", "tea"), triple("e2", "alice", "lives_in", "Porto"))
@@ -348,7 +354,7 @@ def test_a_daemon_reloads_when_it_is_told_to(tmp_path: Path) -> None:
         assert ("all" in removed, "likes" in removed) == (True, False)
 
 
-def test_a_daemon_keeps_its_rules_when_those_that_there_are_cannot_be_taken(
+def test_daemon_keeps_its_rules_when_the_files_have_mistakes(
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path)

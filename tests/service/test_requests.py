@@ -1,4 +1,4 @@
-"""Requests over the control socket: each is held against a form before anything is done."""
+"""The daemon checks each request against a form before it changes anything."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
         ("unpin", {"facts": [""], "reason": "so"}, "'fact id' must be a text that is not empty"),
     ],
 )
-async def test_a_request_of_another_form_is_wrong_use_and_nothing_is_done(
+async def test_request_of_another_form_is_refused_and_changes_nothing(
     home: OpenStores, operation: str, request_: dict[str, Any], problem: str
 ) -> None:
     operations = home.operations(rule("all"), clock=FakeClock()).by_name()
@@ -85,7 +85,7 @@ async def test_a_request_of_another_form_is_wrong_use_and_nothing_is_done(
     assert len(await home.memory.recent("alice", limit=5)) == 1
 
 
-async def test_everything_that_is_wrong_with_a_request_is_said(home: OpenStores) -> None:
+async def test_refusal_lists_every_mistake_of_a_request(home: OpenStores) -> None:
     operations = home.operations(rule("all"), clock=FakeClock()).by_name()
 
     with pytest.raises(UsageError) as refused:
@@ -94,7 +94,7 @@ async def test_everything_that_is_wrong_with_a_request_is_said(home: OpenStores)
     assert str(refused.value).count("text is needed") == 3
 
 
-async def test_a_pin_into_a_channel_lands_in_that_channel(home: OpenStores) -> None:
+async def test_pin_with_a_channel_creates_a_fact_in_it(home: OpenStores) -> None:
     operations = home.operations(rule("all"), clock=FakeClock()).by_name()
 
     await operations["pin"]({**PIN, "channel": "notes", "id": "i"}, ME)
@@ -103,7 +103,7 @@ async def test_a_pin_into_a_channel_lands_in_that_channel(home: OpenStores) -> N
 
 
 @pytest.mark.parametrize("rules", ["a", [["a"]], None])
-async def test_rules_to_pause_are_a_list_of_ids(tmp_path: Path, rules: object) -> None:
+async def test_pause_requires_a_list_of_rule_ids(tmp_path: Path, rules: object) -> None:
     pausing = Pausing(tmp_path, lambda: RuleSet((rule("a"),), {}, {}))
 
     with pytest.raises(UsageError, match="pause: rules"):

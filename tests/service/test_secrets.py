@@ -1,4 +1,4 @@
-"""The key of a ledger, and the key of what was forgotten, are told to nobody, whatever fails."""
+"""No output, log or traceback shows the key of a ledger, or the key of the erased scopes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = b"correct horse battery staple 42!"
 OTHER = b"Tr0ub4dor&3 is what they all use"
 SHORT = b"hunter2 swordfi"
 FEW = 9
-"""So many bytes of a secret in a row are a part that tells it."""
+"""So many consecutive bytes of a secret count as a leak."""
 
 COMMANDS = [
     ("fire", "--all"),
@@ -49,11 +49,11 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def leaks(secret: bytes, told: bytes) -> list[bytes]:
-    """Return the forms of a part of a secret that stand in what was told."""
+def leaks(secret: bytes, output: bytes) -> list[bytes]:
+    """Return the encoded parts of a secret that an output contains."""
     parts = [secret[start : start + FEW] for start in range(0, len(secret) - FEW + 1, 3)]
-    forms = [form(part) for part in parts for form in FORMS]
-    return [one for one in forms if one in told]
+    forms = [encode(part) for part in parts for encode in FORMS]
+    return [form for form in forms if form in output]
 
 
 FORMS: list[Callable[[bytes], bytes]] = [
@@ -68,7 +68,7 @@ FORMS: list[Callable[[bytes], bytes]] = [
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Installation:
-    """A site with a ledger that was begun with the key."""
+    """An installation whose ledger was created with the key."""
     site = Installation(tmp_path)
     key = tmp_path / "ledger.key"
     key.write_bytes(KEY)
@@ -123,38 +123,38 @@ def debugging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUMBERD_DEBUG", "1")
 
 
-def all_told(
+def output_of(
     site: Installation,
     capfd: pytest.CaptureFixture[str],
     commands: Sequence[tuple[str, ...]] = COMMANDS,
 ) -> bytes:
-    """Return all that commands tell, in their output and in logs."""
+    """Return the output and the log of commands."""
     capfd.readouterr()
     for words in commands:
         place = str(site.config.with_name("replayed.db"))
         with logging_as_before():
             call([*(place if word == "REPLAYED" else word for word in words), "--config",
                   str(site.config)])  # fmt: skip
-    told = "".join(capfd.readouterr()).encode()
+    output = "".join(capfd.readouterr()).encode()
     log = site.state / "slumberd.log"
-    return told + (log.read_bytes() if log.exists() else b"")
+    return output + (log.read_bytes() if log.exists() else b"")
 
 
 @pytest.mark.usefixtures("debugging")
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
-def test_no_command_tells_the_key_whatever_it_is_like(
+def test_no_command_shows_the_key_in_any_state_of_its_file(
     keyed: Installation, state: Callable[[Installation], object], capfd: pytest.CaptureFixture[str]
 ) -> None:
     state(keyed)
 
-    told = all_told(keyed, capfd)
+    output = output_of(keyed, capfd)
 
-    assert b"e1" in told
+    assert b"e1" in output
     for secret in (KEY, OTHER, SHORT):
-        assert not leaks(secret, told)
+        assert not leaks(secret, output)
 
 
-def test_no_command_tells_the_key_of_what_was_forgotten(
+def test_no_command_shows_the_key_of_erased_scopes(
     keyed: Installation, capfd: pytest.CaptureFixture[str]
 ) -> None:
     keyed.put(triple("e7", "it", "is", "so", user="carol"))
@@ -164,21 +164,21 @@ def test_no_command_tells_the_key_of_what_was_forgotten(
         with closing(sqlite3.connect(keyed.state / name)) as connection:
             found += connection.execute("SELECT key FROM slumberd_erasure_key").fetchall()
 
-    told = all_told(keyed, capfd)
+    output = output_of(keyed, capfd)
 
     assert len(found) == 2
-    assert not [leak for (secret,) in found for leak in leaks(secret, told)]
+    assert not [leak for (secret,) in found for leak in leaks(secret, output)]
 
 
 @pytest.mark.usefixtures("debugging")
 @pytest.mark.parametrize("form", FORMS, ids=["raw", "hex", "HEX", "base64", "list", "repr"])
-def test_a_key_that_an_error_tells_is_seen(
+def test_search_for_leaks_finds_a_key_in_an_error(
     keyed: Installation,
     form: Callable[[bytes], bytes],
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The control of the tests above."""
+    """The tests above can fail: they find a key that an error shows."""
 
     def careless(file: Path, *, credentials: Path | None) -> bytes:
         problem = f"{form(file.read_bytes()).decode()} is no key"
@@ -186,23 +186,23 @@ def test_a_key_that_an_error_tells_is_seen(
 
     monkeypatch.setattr(composition, "read_key", careless)
 
-    assert leaks(KEY, all_told(keyed, capfd, [("audit", "verify")]))
+    assert leaks(KEY, output_of(keyed, capfd, [("audit", "verify")]))
 
 
-def test_a_daemon_shows_its_key_to_nobody(keyed: Installation) -> None:
+def test_daemon_shows_its_key_in_no_file_and_no_answer(keyed: Installation) -> None:
     with keyed.daemon() as process:
         own = Path("/proc", str(process.pid))
-        told = (own / "cmdline").read_bytes() + (own / "environ").read_bytes()
-        told += keyed.call("status", "--json").stdout.encode()
-        told += keyed.call("fire", "--all", "--json").stdout.encode()
-        told += (keyed.state / "slumberd.log").read_bytes()
+        output = (own / "cmdline").read_bytes() + (own / "environ").read_bytes()
+        output += keyed.call("status", "--json").stdout.encode()
+        output += keyed.call("fire", "--all", "--json").stdout.encode()
+        output += (keyed.state / "slumberd.log").read_bytes()
 
-    assert b"ledger.checkpoint" in told
-    assert not leaks(KEY, told)
+    assert b"ledger.checkpoint" in output
+    assert not leaks(KEY, output)
 
 
 @pytest.mark.parametrize("state", ["another"])
-def test_a_daemon_that_cannot_start_tells_no_key(keyed: Installation, state: str) -> None:
+def test_daemon_that_cannot_start_shows_no_key(keyed: Installation, state: str) -> None:
     STATES[state](keyed)
 
     done = subprocess.run(

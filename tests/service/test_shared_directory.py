@@ -1,4 +1,4 @@
-"""A state directory of a group: agents and the daemon are different users, whoever comes first."""
+"""Agents and the daemon, as different users of one group, share a state directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 DAEMON, AGENT = 64_001, 64_002
-"""Numbers of users; nobody needs to know them."""
+"""User ids; no user database needs to contain them."""
 
 SHELL, UNIT = 0o022, 0o007
 SCOPE = {"user": "alice", "session": "s1", "agent": "rag"}
@@ -34,8 +34,8 @@ SCOPE = {"user": "alice", "session": "s1", "agent": "rag"}
 
 @pytest.fixture
 def site() -> Iterator[Installation]:
-    """Return a site whose state directory is as the unit makes it."""
-    # Not where $TMPDIR says: other users may not enter that.
+    """Return an installation whose state directory is as the unit creates it."""
+    # Not in $TMPDIR, because other users may not enter it.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)
         site = Installation(Path(name))
@@ -46,7 +46,7 @@ def site() -> Iterator[Installation]:
 
 
 def run_as(user: int, umask: int, work: Callable[[], object]) -> int:
-    """Run something as a user who is in the group of the daemon; return the exit code."""
+    """Run `work` as a user in the group of the daemon; return the exit code."""
     process = FORKS.Process(target=_run_as, args=(user, umask, work))
     process.start()
     process.join(120)
@@ -64,7 +64,7 @@ def _run_as(user: int, umask: int, work: Callable[[], object]) -> None:
 
 
 def _import_everything() -> None:
-    """Do it all once: another user may not read the files of this interpreter."""
+    """Run everything once, because another user may not read the files of this interpreter."""
     with tempfile.TemporaryDirectory() as name:
         site = Installation(Path(name))
         put(site.state / "memory.db")
@@ -99,7 +99,7 @@ def command(site: Installation, *words: str) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("first", [put, put_and_die])
-def test_an_agent_that_puts_first_does_not_keep_the_daemon_from_its_episode(
+def test_daemon_consolidates_the_episode_of_an_agent_that_put_first(
     site: Installation, first: Callable[[Path], object]
 ) -> None:
     assert run_as(AGENT, SHELL, partial(first, site.state / "memory.db")) == 0
@@ -111,12 +111,12 @@ def test_an_agent_that_puts_first_does_not_keep_the_daemon_from_its_episode(
     assert [fact["id"] for fact in site.lines("facts")] == ["e1"]
 
 
-def test_an_agent_that_fires_first_does_not_keep_the_daemon_from_firing(site: Installation) -> None:
+def test_daemon_fires_after_an_agent_that_fired_first(site: Installation) -> None:
     put_as_agent = partial(put, site.state / "memory.db")
     assert run_as(AGENT, SHELL, put_as_agent) == 0
     assert run_as(AGENT, SHELL, command(site, "fire", "--all")) == 0
     assert run_as(AGENT, SHELL, command(site, "pause", "quiet")) == 0
-    (site.state / "slumberd.pid").touch(0o600)  # as of one that was killed
+    (site.state / "slumberd.pid").touch(0o600)  # a killed process left it
     assert {file.stat().st_uid for file in site.state.glob("*.db")} == {AGENT}
 
     code = run_as(DAEMON, UNIT, command(site, "fire", "--all"))
@@ -125,7 +125,7 @@ def test_an_agent_that_fires_first_does_not_keep_the_daemon_from_firing(site: In
     assert run_as(DAEMON, UNIT, command(site, "resume", "quiet")) == 0
 
 
-def test_an_agent_puts_into_what_the_daemon_made(site: Installation) -> None:
+def test_agent_puts_into_a_database_that_the_daemon_created(site: Installation) -> None:
     assert run_as(DAEMON, UNIT, command(site, "fire", "--all")) == 0
 
     assert run_as(AGENT, SHELL, partial(put, site.state / "memory.db")) == 0

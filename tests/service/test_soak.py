@@ -1,4 +1,4 @@
-"""The soak is no formality: it sees what is lost, what is done twice, and what it left behind."""
+"""The soak finds lost rows, lost facts, repeated evaluations and separate commits."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from slumberd.sql_statements import statements
 
 commit, move = SQLiteLedger.commit, statements("ledger")["set_watermark"]
 
-async def first_the_watermark(self, firing, met, **more):
+async def commit_after_the_watermark(self, firing, evaluated, **more):
     end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
     await self._file.database.write(lambda connection: connection.execute(move, end).rowcount)
     time.sleep(0.5)
-    return await commit(self, firing, met, **more)
+    return await commit(self, firing, evaluated, **more)
 
-SQLiteLedger.commit = first_the_watermark
+SQLiteLedger.commit = commit_after_the_watermark
 main(sys.argv[1:])
 """
 
@@ -53,7 +53,7 @@ class TwoCommits(Home):
 
 
 class SoakOfTwoCommits(Soak):
-    """A soak of that daemon."""
+    """A soak of a daemon that moves the watermark before it writes the facts."""
 
     def home_in(self, folder: Path) -> Home:
         return TwoCommits(folder, {"facts": {"batch": 20}, "logging": {"format": "json"}})
@@ -62,20 +62,22 @@ class SoakOfTwoCommits(Soak):
         self.kill()
 
 
-def written(home: Home, *said: ManualAssertion) -> None:
-    """Import episodes, and note them as a writer would."""
+def import_with_journal(home: Home, *assertions: ManualAssertion) -> None:
+    """Import episodes, and write them to a journal as a writer of the soak does."""
     file = home.folder / "put.jsonl"
-    file.write_bytes(b"\n".join(episode_of(one).model_dump_json().encode() for one in said))
+    file.write_bytes(
+        b"\n".join(episode_of(assertion).model_dump_json().encode() for assertion in assertions)
+    )
     home.call("import", file)
-    lines = b"".join(orjson.dumps(one) + b"\n" for one in said)
+    lines = b"".join(orjson.dumps(assertion) + b"\n" for assertion in assertions)
     (home.folder / "ann.journal").write_bytes(lines)
 
 
-def some(count: int) -> list[ManualAssertion]:
-    """Return so many episodes, each of its own id."""
+def distinct_assertions(count: int) -> list[ManualAssertion]:
+    """Return so many assertions of a writer, each with another episode id."""
     found = {}
-    for one in sayings("ann", random.Random(7)):
-        found[one["id"]] = one
+    for assertion in sayings("ann", random.Random(7)):
+        found[assertion["id"]] = assertion
         if len(found) == count:
             return list(found.values())
     raise AssertionError
@@ -86,12 +88,12 @@ def home(tmp_path: Path) -> Home:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
     home.rule("tagged", cadence={"every": 1}, then_emits=["facts", "notes"])
-    written(home, *some(40))
+    import_with_journal(home, *distinct_assertions(40))
     home.call("fire", "--all")
     return home
 
 
-def test_a_soak_is_sound_as_long_as_nothing_is_lost(home: Home) -> None:
+def test_soak_reports_no_problem_when_nothing_is_lost(home: Home) -> None:
     check_rows(home, journals(home.folder), set())
     check_once_each(home.state / "facts.db")
     check_met(home, journals(home.folder))
@@ -99,7 +101,7 @@ def test_a_soak_is_sound_as_long_as_nothing_is_lost(home: Home) -> None:
     assert check_facts(home, journals(home.folder), Expected()) > 10
 
 
-def test_a_soak_sees_a_row_of_a_writer_that_is_dropped(home: Home) -> None:
+def test_soak_finds_a_deleted_episode(home: Home) -> None:
     with closing(sqlite3.connect(home.state / "memory.db")) as memory, memory:
         memory.execute("DELETE FROM episodes WHERE id = 'ann-7'")
 
@@ -107,7 +109,7 @@ def test_a_soak_sees_a_row_of_a_writer_that_is_dropped(home: Home) -> None:
         check_rows(home, journals(home.folder), set())
 
 
-def test_a_soak_sees_a_fact_that_is_dropped(home: Home) -> None:
+def test_soak_finds_a_deleted_fact(home: Home) -> None:
     with closing(sqlite3.connect(home.state / "facts.db")) as facts, facts:
         facts.execute("DELETE FROM facts WHERE rowid = 1")
 
@@ -115,7 +117,7 @@ def test_a_soak_sees_a_fact_that_is_dropped(home: Home) -> None:
         check_facts(home, journals(home.folder), Expected())
 
 
-def test_a_soak_sees_what_is_decided_twice(home: Home) -> None:
+def test_soak_finds_an_episode_that_was_decided_twice(home: Home) -> None:
     with closing(sqlite3.connect(home.state / "facts.db")) as facts, facts:
         facts.execute("UPDATE slumberd_watermark SET seq = 0, eid = ''")
         facts.execute("UPDATE slumberd_firings SET cause = 'every'")
@@ -128,6 +130,6 @@ def test_a_soak_sees_what_is_decided_twice(home: Home) -> None:
 
 
 @pytest.mark.timing
-def test_a_soak_sees_a_daemon_whose_watermark_has_a_commit_of_its_own(tmp_path: Path) -> None:
+def test_soak_finds_a_daemon_that_commits_the_watermark_apart(tmp_path: Path) -> None:
     with pytest.raises(Unsound, match="episodes were never met"):
         SoakOfTwoCommits(tmp_path).run(6)

@@ -1,4 +1,4 @@
-"""One slumberd to a state directory."""
+"""A state directory admits one slumberd at a time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOUNTS = r"""
 
 @contextmanager
 def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run another process that holds the lock until it is ended."""
+    """Run another process that holds the lock until the block ends."""
     environment = os.environ | {"PYTHONPATH": str(Path(state_lock.__file__).parents[2])}
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(directory)],
@@ -71,7 +71,7 @@ def test_lock_creates_the_directory_for_its_owner_or_a_group_that_may_write(
     assert list(directory.iterdir()) == []
 
 
-def test_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
+def test_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
         with pytest.raises(StateDirectoryLockedError) as caught, StateLock(tmp_path):
             pass
@@ -80,7 +80,7 @@ def test_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> None
         assert caught.value.exit_code == 75
 
 
-def test_killed_holder_leaves_the_directory_free(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
         first.send_signal(signal.SIGKILL)
         first.wait(timeout=PATIENCE_SECONDS)
@@ -90,7 +90,7 @@ def test_killed_holder_leaves_the_directory_free(tmp_path: Path) -> None:
         assert (tmp_path / PID_FILE).read_text() == f"{os.getpid()}\n"
 
 
-def test_deleting_the_pid_file_admits_nobody(tmp_path: Path) -> None:
+def test_deleted_pid_file_admits_no_second_process(tmp_path: Path) -> None:
     with holder(tmp_path):
         (tmp_path / PID_FILE).unlink()
 
@@ -98,7 +98,7 @@ def test_deleting_the_pid_file_admits_nobody(tmp_path: Path) -> None:
             pass
 
 
-def test_lock_is_free_again_after_an_orderly_end(tmp_path: Path) -> None:
+def test_lock_is_free_after_the_block_ends(tmp_path: Path) -> None:
     with StateLock(tmp_path):
         pass
 
@@ -116,17 +116,17 @@ def test_directory_stays_free_when_the_pid_cannot_be_written(tmp_path: Path) -> 
         pass
 
 
-def test_a_link_in_place_of_the_pid_file_is_not_followed(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_text("mine")
+def test_link_in_place_of_the_pid_file_is_not_followed(tmp_path: Path) -> None:
+    other_file = tmp_path / "other"
+    other_file.write_text("mine")
     state = tmp_path / "state"
     state.mkdir()
-    (state / PID_FILE).symlink_to(elsewhere)
+    (state / PID_FILE).symlink_to(other_file)
 
     with StateLock(state):
         assert (state / PID_FILE).read_text() == f"{os.getpid()}\n"
 
-    assert elsewhere.read_text() == "mine"
+    assert other_file.read_text() == "mine"
 
 
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:

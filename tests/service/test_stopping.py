@@ -1,4 +1,4 @@
-"""A firing that is told to stop, or is late, commits a batch whole or not at all."""
+"""A firing that is stopped, or reaches its time limit, commits a whole batch or nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.stop_events import StopAfter
 
 pytestmark = pytest.mark.integration
 
-MOST_QUESTIONS = 200
-"""A firing of three episodes asks fewer times whether it must end."""
+MOST_CHECKS = 200
+"""A firing of three episodes checks fewer times whether it must end."""
 
 
 class LateAfter(FakeClock):
-    """A monotonic clock whose time is up once it has been asked this many times."""
+    """A monotonic clock that reaches the time limit after it was read `left` times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,31 +40,31 @@ async def is_untouched(home: OpenStores) -> bool:
     )
 
 
-async def test_stopped_firing_leaves_nothing_whichever_question_it_is_told_at(
+async def test_stopped_firing_writes_nothing_at_whichever_check_it_stops(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
-        for asked in range(MOST_QUESTIONS):
-            stop = StopAfter(asked)
+        for check in range(MOST_CHECKS):
+            stop = StopAfter(check)
             report = await home.consolidator.fire(
                 FireRequest(rule("all"), "manual", START, stop=stop)
             )
             if report.firing_ids:
                 break
             assert report.cut_short
-            assert await is_untouched(home), f"question {asked}"
+            assert await is_untouched(home), f"check {check}"
 
-        assert asked > 5, "it asks at every step"
+        assert check > 5, "it checks at every step"
         assert len(await home.objects()) == 3
 
 
-async def test_late_firing_leaves_nothing_whichever_question_it_is_late_at(tmp_path: Path) -> None:
+async def test_late_firing_writes_nothing_at_whichever_check_its_time_ends(tmp_path: Path) -> None:
     clock = LateAfter()
     async with open_stores(tmp_path, clock=clock) as home:
         await home.put(*stream(3))
-        for asked in range(1, MOST_QUESTIONS):
-            clock.left = asked
+        for check in range(1, MOST_CHECKS):
+            clock.left = check
             try:
                 await home.fire(rule("all", timeout=60))
             except FiringTimeoutError:
@@ -75,22 +75,22 @@ async def test_late_firing_leaves_nothing_whichever_question_it_is_late_at(tmp_p
                 break
 
         clock.left = 10**9
-        assert asked > 5, "it asks at every step"
+        assert check > 5, "it checks at every step"
         assert len(await home.objects()) == 3
 
 
 @pytest.mark.parametrize("rows", [1, 120])
-async def test_each_part_of_a_batch_asks_whether_it_must_end(tmp_path: Path, rows: int) -> None:
-    questions = 0
+async def test_each_part_of_a_batch_checks_whether_it_must_end(tmp_path: Path, rows: int) -> None:
+    checks = 0
     async with open_stores(tmp_path) as home:
         await home.put(*stream(rows))
         while True:
-            questions += 1
-            stop = StopAfter(questions)
+            checks += 1
+            stop = StopAfter(checks)
             report = await home.consolidator.fire(
                 FireRequest(rule("all"), "manual", START, stop=stop)
             )
             if report.firing_ids:
                 break
 
-        assert questions >= 3 * (rows // 50 + 1), "decisions, rows and facts, some at a time"
+        assert checks >= 3 * (rows // 50 + 1), "decisions, rows and facts, some at a time"

@@ -1,4 +1,4 @@
-"""The service manager hears of a daemon that gets on, and of no other."""
+"""The watchdog reports to the service manager only while the daemon makes progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.unit
 
 
 class Manager:
-    """What systemd would hear on its NOTIFY_SOCKET."""
+    """A service manager that reads the datagrams of its NOTIFY_SOCKET."""
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -33,8 +33,8 @@ class Manager:
         self._socket.setblocking(False)
         self.notifier = Notifier(address)
 
-    def heard(self) -> list[str]:
-        """Return what came since the last time."""
+    def received(self) -> list[str]:
+        """Return the messages since the last call."""
         found = []
         try:
             while True:
@@ -48,13 +48,13 @@ class Manager:
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[Manager]:
-    one = Manager(str(tmp_path / "notify"))
-    yield one
-    one.close()
+    manager = Manager(str(tmp_path / "notify"))
+    yield manager
+    manager.close()
 
 
-class Parts:
-    """What a watchdog looks at; all of it stands still until a test moves it."""
+class WatchedParts:
+    """The scheduler and the database that a watchdog watches; a test moves them on."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -70,84 +70,84 @@ class Parts:
         return Watchdog(manager.notifier.watchdog, self.clock.monotonic, [self.pulse])
 
 
-async def test_watchdog_tells_again_when_the_scheduler_came_round(manager: Manager) -> None:
-    parts = Parts()
+async def test_watchdog_reports_again_after_the_scheduler_began_a_turn(manager: Manager) -> None:
+    parts = WatchedParts()
     watchdog = parts.watchdog(manager)
     await watchdog.beat()
 
     parts.clock.advance(1)
     await watchdog.beat()
 
-    assert manager.heard() == ["WATCHDOG=1"] * 2
+    assert manager.received() == ["WATCHDOG=1"] * 2
 
 
-async def test_watchdog_tells_nothing_while_the_scheduler_is_stalled(manager: Manager) -> None:
-    parts = Parts()
+async def test_watchdog_reports_nothing_while_the_scheduler_is_stalled(manager: Manager) -> None:
+    parts = WatchedParts()
     watchdog = parts.watchdog(manager)
     await watchdog.beat()
-    manager.heard()
+    manager.received()
 
     with capture_logs() as logged:
         await watchdog.beat()
 
-    assert manager.heard() == []
+    assert manager.received() == []
     assert [line["event"] for line in logged] == ["watchdog.withheld"]
 
 
-async def test_watchdog_tells_through_a_long_firing_whose_batches_are_written(
+async def test_watchdog_reports_during_a_long_firing_that_writes_batches(
     manager: Manager,
 ) -> None:
-    parts = Parts()
+    parts = WatchedParts()
     watchdog = parts.watchdog(manager)
 
     for _ in range(4):
         parts.written += 8_000
         await watchdog.beat()
 
-    assert manager.heard() == ["WATCHDOG=1"] * 4
+    assert manager.received() == ["WATCHDOG=1"] * 4
 
 
-async def test_watchdog_takes_an_error_of_a_store_for_an_answer(manager: Manager) -> None:
-    parts = Parts()
+async def test_watchdog_counts_a_store_error_as_an_answer(manager: Manager) -> None:
+    parts = WatchedParts()
     parts.fault = StoreBusyError(Path("facts.db"), 5.0)
 
     await parts.watchdog(manager).beat()
 
-    assert manager.heard() == ["WATCHDOG=1"]
+    assert manager.received() == ["WATCHDOG=1"]
 
 
-async def test_watchdog_ends_at_once_where_nobody_waits_for_it(manager: Manager) -> None:
-    await Parts().watchdog(manager).keep(asyncio.Event(), within_seconds=None)
+async def test_watchdog_ends_at_once_without_a_service_manager(manager: Manager) -> None:
+    await WatchedParts().watchdog(manager).run(asyncio.Event(), within_seconds=None)
 
-    assert manager.heard() == []
+    assert manager.received() == []
 
 
 async def test_watchdog_beats_until_it_is_stopped(manager: Manager) -> None:
     stop = asyncio.Event()
-    told: list[int] = []
+    reports: list[int] = []
 
-    def tell() -> None:
-        told.append(len(told))
-        if len(told) == 3:
+    def report() -> None:
+        reports.append(len(reports))
+        if len(reports) == 3:
             stop.set()
 
     async def pulse() -> int:
-        return len(told)
+        return len(reports)
 
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await Watchdog(tell, lambda: 0.0, [pulse]).keep(stop, within_seconds=0.003)
+        await Watchdog(report, lambda: 0.0, [pulse]).run(stop, within_seconds=0.003)
 
-    assert told == [0, 1, 2]
+    assert reports == [0, 1, 2]
 
 
-async def test_a_database_has_no_pulse_while_its_thread_is_stuck(tmp_path: Path) -> None:
+async def test_database_has_no_pulse_while_its_thread_is_stuck(tmp_path: Path) -> None:
     async with Database(tmp_path / "some.db", Pragmas()) as database:
         await database.write(lambda connection: connection.execute("CREATE TABLE t (x)"))
-        stuck, goes_on = threading.Event(), threading.Event()
+        stuck, resume = threading.Event(), threading.Event()
 
         def work(_: sqlite3.Connection) -> None:
             stuck.set()
-            goes_on.wait(PATIENCE_SECONDS)
+            resume.wait(PATIENCE_SECONDS)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(database.write(work))
@@ -156,10 +156,10 @@ async def test_a_database_has_no_pulse_while_its_thread_is_stuck(tmp_path: Path)
             await database.read(lambda _: None)
 
             assert not pulse.done()
-            goes_on.set()
+            resume.set()
 
 
-async def test_a_databases_pulse_grows_with_what_is_written(tmp_path: Path) -> None:
+async def test_pulse_of_a_database_grows_with_each_write(tmp_path: Path) -> None:
     async with Database(tmp_path / "some.db", Pragmas()) as database:
         await database.write(lambda connection: connection.execute("CREATE TABLE t (x)"))
         before = await database.pulse()
@@ -182,7 +182,7 @@ async def test_a_databases_pulse_grows_with_what_is_written(tmp_path: Path) -> N
         pytest.param({"WATCHDOG_USEC": "0"}, None, id="off"),
     ],
 )
-def test_watchdog_goes_by_the_environment(
+def test_watchdog_reads_its_interval_from_the_environment(
     variables: dict[str, str], seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):

@@ -1,8 +1,8 @@
-"""Two daemons: a second one is refused, and one that was taken over from writes nothing more.
+"""A second daemon is refused; after another daemon has taken over, the first writes nothing.
 
-The lock is of the directory, so a second daemon comes to the same databases only when the
-directory is another one: a copy, another mount, another configuration that names the same files.
-There the epoch alone keeps the first from writing.
+The lock is on the directory. A second daemon reaches the same databases only through another
+directory: a copy, another mount, or a configuration that names the same files. There only the
+epoch stops the first daemon from writing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.acceptance
 STOPS = """
 import os, signal, threading
 
-goes_on = threading.Event()
-signal.signal(signal.SIGCONT, lambda *_: goes_on.set())
+resumed = threading.Event()
+signal.signal(signal.SIGCONT, lambda *_: resumed.set())
 
 def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
-    goes_on.wait()  # the signal may reach other threads first
+    resumed.wait()  # the signal may reach other threads first
 """
 STOPS_BEFORE_ITS_COMMIT = f"""{STOPS}
 from slumberd.storage.facts.ledger import SQLiteLedger
@@ -100,12 +100,12 @@ def pair(folder: Path, fault: str = "") -> tuple[Home, Home]:
 
 
 def check_ended(daemon: Daemon, code: int, error: str) -> None:
-    """Make sure that a daemon ends by itself, and says why."""
+    """Check that a daemon ends by itself, and logs why."""
     assert daemon.wait_for("daemon.failed")["error"] == error
     assert daemon.process.wait(PATIENCE_SECONDS) == code
 
 
-def test_a_second_daemon_is_refused_even_while_the_first_stands_still(tmp_path: Path) -> None:
+def test_second_daemon_is_refused_while_the_first_is_stopped(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 1))
 
@@ -123,22 +123,22 @@ def test_a_second_daemon_is_refused_even_while_the_first_stands_still(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_lock_of_a_file_lets_a_second_daemon_in(tmp_path: Path) -> None:
-    """The test above can fail: a file can be deleted, and then it is another's lock."""
+def test_lock_on_a_file_admits_a_second_daemon(tmp_path: Path) -> None:
+    """The test above can fail: after a lock file is deleted, a second daemon locks a new one."""
     home = home_of(tmp_path, LOCKS_A_FILE)
 
     with home.started() as daemon:
         assert home.slumberd("run", check=False).returncode == 75
         with stopped(daemon):
             (home.state / "slumberd.lock").unlink()
-            # What answered on the socket stands still with the first.
+            # The stopped daemon does not answer on its socket.
             (home.state / "control.sock").unlink()
             with home.started() as second:
                 assert second.process.poll() is None
 
 
 @pytest.mark.slow
-def test_a_daemon_that_stood_still_while_another_took_over_writes_nothing(tmp_path: Path) -> None:
+def test_daemon_stopped_during_a_takeover_writes_nothing_afterwards(tmp_path: Path) -> None:
     first, second = pair(tmp_path)
     facts = first.state / "facts.db"
     put(first, episodes(0, 1))
@@ -156,8 +156,8 @@ def test_a_daemon_that_stood_still_while_another_took_over_writes_nothing(tmp_pa
     check_consolidated_once(first, ["e0", "e1", "e2"])
 
 
-def take_over_from_one_that_is_about_to_commit(folder: Path, fault: str) -> tuple[Home, bool]:
-    """Let a daemon stop before its commit, and another take over; return whether it then wrote."""
+def take_over_before_a_commit(folder: Path, fault: str) -> tuple[Home, bool]:
+    """Stop a daemon before its commit and let another take over; return whether the first wrote."""
     first, second = pair(folder, STOPS_BEFORE_ITS_COMMIT + fault)
     facts = first.state / "facts.db"
 
@@ -175,23 +175,23 @@ def take_over_from_one_that_is_about_to_commit(folder: Path, fault: str) -> tupl
     return first, content_of(facts) != before
 
 
-def test_a_daemon_that_stood_still_before_its_commit_does_not_make_it(tmp_path: Path) -> None:
-    home, wrote = take_over_from_one_that_is_about_to_commit(tmp_path, "")
+def test_daemon_stopped_before_its_commit_does_not_commit_after_a_takeover(tmp_path: Path) -> None:
+    home, wrote = take_over_before_a_commit(tmp_path, "")
 
     assert not wrote
     check_consolidated_once(home, ["e0", "e1", "e2"])
 
 
 @pytest.mark.slow
-def test_a_commit_without_the_fence_is_seen(tmp_path: Path) -> None:
-    """The tests above can fail: nothing but the epoch keeps that commit out."""
-    _, wrote = take_over_from_one_that_is_about_to_commit(tmp_path, WITHOUT_FENCE)
+def test_daemon_without_the_fence_commits_after_a_takeover(tmp_path: Path) -> None:
+    """The tests above can fail: only the epoch prevents that commit."""
+    _, wrote = take_over_before_a_commit(tmp_path, WITHOUT_FENCE)
 
     assert wrote
 
 
 @pytest.mark.slow
-def test_nobody_takes_over_in_the_middle_of_a_commit(tmp_path: Path) -> None:
+def test_takeover_during_a_commit_is_refused(tmp_path: Path) -> None:
     first, second = pair(tmp_path, STOPS_IN_ITS_COMMIT)
 
     with first.started() as daemon:
@@ -207,7 +207,7 @@ def test_nobody_takes_over_in_the_middle_of_a_commit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_state_directory_that_was_put_in_place_of_another_is_a_second_daemons(
+def test_replaced_state_directory_belongs_to_the_second_daemon(
     tmp_path: Path,
 ) -> None:
     home, aside = home_of(tmp_path), tmp_path / "aside"

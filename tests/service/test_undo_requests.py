@@ -1,4 +1,4 @@
-"""Which firings an undo takes back: those that exist, under their exact id, and no forgetting."""
+"""An undo accepts the exact id of an existing firing, and refuses an erasure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LATER = at(99)
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
-    """Return a house in which the firing ``all@1`` has promoted one fact."""
-    async with open_stores(tmp_path) as opened:
-        await opened.put(triple("tea", "alice", "drinks", "tea"))
-        await opened.fire()
-        yield opened
+    """Open stores in which the firing ``all@1`` has promoted one fact."""
+    async with open_stores(tmp_path) as stores:
+        await stores.put(triple("tea", "alice", "drinks", "tea"))
+        await stores.fire()
+        yield stores
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ async def test_firing_that_does_not_exist_is_refused(home: OpenStores, firing_id
     assert await home.facts.reads.ledger_rows() == 2
 
 
-async def test_forgetting_cannot_be_undone(home: OpenStores) -> None:
-    reach = ScopeFilter.of("alice", None, None)
-    await home.facts.erasures.forget(reach, moment=10**17, at=START, by="me", dry_run=False)
+async def test_undo_of_an_erasure_is_refused(home: OpenStores) -> None:
+    scope = ScopeFilter.of("alice", None, None)
+    await home.facts.erasures.forget(scope, moment=10**17, at=START, by="me", dry_run=False)
 
     with pytest.raises(UsageError, match="firing '@erasure@3' is an erasure"):
         await home.facts.ledger.undo("@erasure@3", at=LATER, by="me", dry_run=False)
@@ -77,7 +77,7 @@ async def test_undo_of_an_undo_restores_the_facts(home: OpenStores) -> None:
     ]
 
 
-async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(
+async def test_dry_run_of_an_undo_reports_its_deltas_and_writes_nothing(
     home: OpenStores,
 ) -> None:
     outcome = await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=True)
@@ -90,7 +90,7 @@ async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(
     assert await home.facts.reads.ledger_rows() == 2
 
 
-async def test_own_row_of_an_undo_says_who_asked_when_and_for_what(home: OpenStores) -> None:
+async def test_ledger_row_of_an_undo_names_its_author_instant_and_target(home: OpenStores) -> None:
     await home.facts.ledger.undo("all@1", at=LATER, by="uid 7", dry_run=False)
 
     _, lines = await home.facts.reads.export(after=2, limit=1)
@@ -110,7 +110,9 @@ async def test_own_row_of_an_undo_says_who_asked_when_and_for_what(home: OpenSto
     }
 
 
-async def test_undone_version_is_read_again_only_by_a_backfill_or_an_edit(home: OpenStores) -> None:
+async def test_only_a_backfill_or_an_edit_evaluates_an_undone_version_again(
+    home: OpenStores,
+) -> None:
     await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=False)
     assert (await home.fire()).firing_ids == []
 
@@ -120,7 +122,7 @@ async def test_undone_version_is_read_again_only_by_a_backfill_or_an_edit(home: 
     assert await home.objects() == {"tea": "tea"}
 
 
-async def test_undo_leaves_what_another_rule_promotes(home: OpenStores) -> None:
+async def test_undo_keeps_a_fact_that_another_rule_promotes(home: OpenStores) -> None:
     await home.fire(rule("other"))
 
     outcome = await home.facts.ledger.undo("all@1", at=LATER, by="me", dry_run=False)

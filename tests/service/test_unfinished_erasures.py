@@ -1,4 +1,4 @@
-"""An erasure that ended between the two databases: it is found, and finished."""
+"""An erasure that ended between the two databases is found and finished."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.open_stores import OpenStores, open_stores
 pytestmark = pytest.mark.integration
 
 ME = Peer(7, 7, 7)
-ASKED = {"user": f"{CANARY}-user"}
+SCOPE = {"user": f"{CANARY}-user"}
 
 
 def operations(home: OpenStores) -> Operations:
@@ -30,21 +30,21 @@ def operations(home: OpenStores) -> Operations:
 
 
 async def begin(home: OpenStores, folder: Path) -> None:
-    """Erase the canary while somebody locks memory.db, so that only facts.db is rid of it."""
+    """Erase the canary while memory.db is locked, so that only facts.db loses it."""
     await home.put(canary("1"), canary("2"), OTHER)
     await home.fire()
     with closing(sqlite3.connect(folder / "memory.db", isolation_level=None)) as busy:
         busy.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusyError):
-            await operations(home).forget(ForgetForm(**ASKED), ME)
+            await operations(home).forget(ForgetForm(**SCOPE), ME)
         busy.execute("ROLLBACK")
 
 
-async def test_what_was_erased_by_half_is_finished(tmp_path: Path) -> None:
+async def test_unfinished_erasure_is_finished(tmp_path: Path) -> None:
     async with open_stores(tmp_path, busy_seconds=0.1) as home:
         await begin(home, tmp_path)
         assert "memory.db" in " ".join(singing(tmp_path))
-        assert [one.reach.user for one in await home.facts.erasures.find_unfinished()] == [
+        assert [erasure.reach.user for erasure in await home.facts.erasures.find_unfinished()] == [
             f"{CANARY}-user"
         ]
 
@@ -58,28 +58,28 @@ async def test_what_was_erased_by_half_is_finished(tmp_path: Path) -> None:
         assert (await home.facts.verify())[2] is None
 
 
-async def test_asking_again_finishes_it_too(tmp_path: Path) -> None:
+async def test_repeated_forget_finishes_an_erasure(tmp_path: Path) -> None:
     async with open_stores(tmp_path, busy_seconds=0.1) as home:
         await begin(home, tmp_path)
 
-        await operations(home).forget(ForgetForm(**ASKED), ME)
+        await operations(home).forget(ForgetForm(**SCOPE), ME)
 
         assert singing(tmp_path) == []
         assert await home.facts.erasures.find_unfinished() == []
 
 
-async def test_a_dry_run_leaves_nothing_to_finish(tmp_path: Path) -> None:
+async def test_dry_run_leaves_no_unfinished_erasure(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"))
         await home.fire()
 
-        await operations(home).forget(ForgetForm(**ASKED, dry_run=True), ME)
+        await operations(home).forget(ForgetForm(**SCOPE, dry_run=True), ME)
 
         assert await home.facts.erasures.find_unfinished() == []
 
 
 @pytest.mark.slow  # waits for a lock as long as a command does
-def test_it_is_found_and_the_daemon_finishes_it_at_its_start(tmp_path: Path) -> None:
+def test_doctor_finds_an_unfinished_erasure_and_the_daemon_finishes_it(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.config.write_text("state_dir: state\nrules_dir: rules.d\n")
     site.put(canary("1"), OTHER)
@@ -90,12 +90,12 @@ def test_it_is_found_and_the_daemon_finishes_it_at_its_start(tmp_path: Path) -> 
         busy.execute("ROLLBACK")
     assert ended.returncode == 75
 
-    for asked in (("doctor", "--json"), ("status", "--check", "--json")):
-        found = json.loads(site.run(*asked).stdout)["findings"]
-        assert [one["id"] for one in found if one["id"] == "erasure.unfinished"] != []
+    for command in (("doctor", "--json"), ("status", "--check", "--json")):
+        found = json.loads(site.run(*command).stdout)["findings"]
+        assert [finding["id"] for finding in found if finding["id"] == "erasure.unfinished"] != []
     with site.daemon():
         pass
 
     assert singing(site.state) == []
     found = json.loads(site.run("doctor", "--json").stdout)["findings"]
-    assert [one for one in found if one["id"] == "erasure.unfinished"] == []
+    assert [finding for finding in found if finding["id"] == "erasure.unfinished"] == []

@@ -1,4 +1,4 @@
-"""What systemd itself says about the shipped unit, its user and its files."""
+"""systemd checks the shipped unit, and creates its user and its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
-def said(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def run_tool(*command: str | Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"LC_ALL": "C", "SYSTEMD_EMOJI": "0"}
     return subprocess.run(
         [*map(str, command)],
@@ -40,7 +40,7 @@ def said(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return a copy of the unit that calls a command which is there."""
+    """Return a copy of the unit that calls an existing command."""
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace(COMMAND, "/bin/true"))
     return unit
@@ -48,47 +48,47 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """Return the root of a machine where slumberd is in /opt, and its user is made."""
+    """Return the root of a machine with slumberd in /opt, and with its user."""
     share = tmp_path / "opt/slumberd/share/slumberd"
     for name in ("config", "rules"):
         shutil.copytree(SHIPPED / name, share / name)
     (tmp_path / "etc").mkdir()
-    assert said("systemd-sysusers", f"--root={tmp_path}", SYSUSERS).returncode == 0
+    assert run_tool("systemd-sysusers", f"--root={tmp_path}", SYSUSERS).returncode == 0
     return tmp_path
 
 
-def installed(host: Path) -> subprocess.CompletedProcess[str]:
-    return said("systemd-tmpfiles", f"--root={host}", "--create", TMPFILES)
+def create_files(host: Path) -> subprocess.CompletedProcess[str]:
+    return run_tool("systemd-tmpfiles", f"--root={host}", "--create", TMPFILES)
 
 
-def test_systemd_finds_no_fault_with_the_unit(copy: Path) -> None:
-    done = said("systemd-analyze", "verify", copy)
+def test_systemd_accepts_the_unit(copy: Path) -> None:
+    done = run_tool("systemd-analyze", "verify", copy)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_systemd_finds_a_fault_with_a_misspelt_unit(copy: Path) -> None:
+def test_systemd_reports_a_misspelt_key_of_the_unit(copy: Path) -> None:
     copy.write_text(copy.read_text().replace("RestartPreventExitStatus=", "RestartPrevent="))
 
-    assert "RestartPrevent" in said("systemd-analyze", "verify", copy).stderr
+    assert "RestartPrevent" in run_tool("systemd-analyze", "verify", copy).stderr
 
 
-def test_the_unit_is_exposed_no_more_than_it_must_be() -> None:
+def test_unit_stays_below_the_exposure_limit() -> None:
     words = ("security", "--offline=true", f"--threshold={MOST_EXPOSED}", "--no-pager", UNIT)
 
-    done = said("systemd-analyze", *words)
+    done = run_tool("systemd-analyze", *words)
 
     assert done.returncode == 0, done.stdout[-300:]
 
 
-def test_the_unit_is_restarted_after_everything_that_a_person_need_not_mend() -> None:
+def test_unit_restarts_unless_a_person_must_correct_the_cause() -> None:
     lines = UNIT.read_text().splitlines()
 
     assert "Restart=on-failure" in lines
     assert "RestartPreventExitStatus=64 77 78" in lines
 
 
-def test_the_user_has_a_group_of_its_own_and_no_shell(host: Path) -> None:
+def test_user_has_its_own_group_and_no_shell(host: Path) -> None:
     name, _, _, gid, _, home, shell = (host / "etc/passwd").read_text().strip().split(":")
 
     assert (name, home, shell) == ("slumberd", "/var/lib/slumberd", "/usr/sbin/nologin")
@@ -96,8 +96,8 @@ def test_the_user_has_a_group_of_its_own_and_no_shell(host: Path) -> None:
 
 
 @as_root
-def test_configuration_and_rules_are_put_in_place(host: Path) -> None:
-    done = installed(host)
+def test_installation_creates_configuration_and_rules(host: Path) -> None:
+    done = create_files(host)
 
     assert (done.returncode, done.stderr) == (0, "")
     for name in ("slumberd.yaml", "config.schema.json", "config/rules.schema.json"):
@@ -109,13 +109,13 @@ def test_configuration_and_rules_are_put_in_place(host: Path) -> None:
 
 
 @as_root
-def test_what_was_edited_is_left_alone_when_it_is_installed_again(host: Path) -> None:
-    installed(host)
+def test_repeated_installation_keeps_edited_files(host: Path) -> None:
+    create_files(host)
     edited = [host / "etc/slumberd/slumberd.yaml", host / "etc/slumberd/rules.d/mine.yaml"]
     for file in edited:
         file.write_text("# mine\n")
 
-    done = installed(host)
+    done = create_files(host)
 
     assert done.returncode == 0, done.stderr
     assert [file.read_text() for file in edited] == ["# mine\n"] * 2

@@ -1,4 +1,4 @@
-"""What the watchdog asks of the stores: their pulse rises with what is written."""
+"""The pulse of each store grows with each write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.open_stores import open_stores
 pytestmark = pytest.mark.integration
 
 
-async def test_pulse_of_each_store_rises_with_what_is_written(tmp_path: Path) -> None:
+async def test_pulse_of_each_store_grows_with_each_write(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         before = await home.memory.pulse(), await home.facts.file.pulse()
 

@@ -1,4 +1,4 @@
-"""A machine of its own for a test: a real systemd in namespaces, driven from outside."""
+"""A test machine: a real systemd in its own namespaces, controlled from outside."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ StandardError=append:{LOG}
 JOURNAL = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")
 SYSTEM_UNITS = Path("/lib/systemd/system")
 PACKAGES = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-"""An environment may build on another one."""
+"""The directories of installed packages; an environment may extend another one."""
 
 PLACES = [f"/opt/slumberd/packages-{number}" for number in range(len(PACKAGES))]
 COMMAND = f"""\
@@ -45,8 +45,8 @@ exec /opt/python/bin/python{sys.version_info[0]}.{sys.version_info[1]} -m slumbe
 """
 
 
-def why_not() -> str | None:
-    """Return what this machine lacks for a box; None when it lacks nothing."""
+def missing_requirement() -> str | None:
+    """Return what this machine lacks to boot a box; None when it has everything."""
     if os.geteuid() != 0:
         return "only root can boot a systemd in namespaces"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -56,8 +56,8 @@ def why_not() -> str | None:
     if _cgroups() is None:
         return "there is no cgroup2 hierarchy that may be written to"
     words = [shutil.which("unshare") or "unshare", "--mount", "--pid", "--fork", "true"]
-    tried = subprocess.run(words, capture_output=True)
-    return None if tried.returncode == 0 else f"no namespaces: {tried.stderr.decode().strip()}"
+    probe = subprocess.run(words, capture_output=True)
+    return None if probe.returncode == 0 else f"no namespaces: {probe.stderr.decode().strip()}"
 
 
 def _cgroups() -> Path | None:
@@ -70,7 +70,7 @@ def _cgroups() -> Path | None:
 
 
 class Box:
-    """A booted machine with slumberd in /opt, as pip would have put it there; not yet set up."""
+    """A booted machine with slumberd in /opt, as pip installs it, and without configuration."""
 
     def __init__(self, folder: Path) -> None:
         cgroups = _cgroups()
@@ -80,7 +80,7 @@ class Box:
         self._opt = folder / "slumberd"
 
     def __enter__(self) -> Self:
-        """Boot."""
+        """Boot the machine."""
         self._write()
         mounts = [
             f"{sys.base_prefix}:/opt/python",
@@ -99,14 +99,14 @@ class Box:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Cut the power; the kernel ends what ran inside, and drops the layer."""
+        """Kill the machine; the kernel ends its processes and removes its layer."""
         log = self.run(f"cat {LOG} || true").stdout
         self._end()
         wrong = complaints(log.encode().splitlines())
         assert not wrong, wrong[:3]
 
     def _end(self) -> None:
-        self._process.send_signal(signal.SIGKILL)  # unshare --kill-child takes systemd along
+        self._process.send_signal(signal.SIGKILL)  # unshare --kill-child kills systemd, too
         self._process.wait(timeout=PATIENCE_SECONDS)
         if self._cgroup.exists():
             wait_until(self._is_empty)
@@ -139,12 +139,12 @@ class Box:
         )
 
     def _first(self) -> str:
-        """Return the first process of the box, as it is numbered outside."""
+        """Return the process id of the first process of the box, as seen from outside."""
         pid = self._process.pid
         return Path(f"/proc/{pid}/task/{pid}/children").read_text().strip()
 
     def run(self, script: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a shell's script inside, as root."""
+        """Run a shell script inside, as root."""
         enter = ["nsenter", "-t", self._first(), "-m", "-p", "-C", "-i", "-u", "--"]
         return subprocess.run(
             [*enter, "/bin/sh", "-ec", script],
@@ -156,7 +156,7 @@ class Box:
         )
 
     def do(self, script: str, stdin: str = "") -> str:
-        """Run a script that must not fail; return what it prints."""
+        """Run a script that must not fail; return its output."""
         done = self.run(script, stdin)
         assert done.returncode == 0, (script, done.stdout, done.stderr, self.log())
         return done.stdout.strip()

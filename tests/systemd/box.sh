@@ -1,10 +1,10 @@
 #!/bin/bash
-# Boot systemd as the first process of namespaces of its own, on a throwaway layer over this
-# machine's files. Nothing outside changes but one cgroup, which the caller removes.
+# Boot systemd as the first process of new namespaces, on a temporary layer over the files of this
+# machine. Outside, only one cgroup changes, which the caller removes.
 #
 # usage: box.sh CGROUP UNITS [SOURCE:TARGET...]
-#   CGROUP  a directory to be made in a cgroup2 hierarchy
-#   UNITS   all units that there are inside but the shipped ones; multi-user.target is booted
+#   CGROUP  a new directory in a cgroup2 hierarchy
+#   UNITS   the units of the box without the shipped ones; the box boots multi-user.target
 #   SOURCE  a directory, seen read-only inside at TARGET
 set -euo pipefail
 cgroup=$1 units=$2
@@ -25,7 +25,7 @@ mount -t overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" box "
 
 mount -t proc proc "$root/proc"
 mount --bind "$root/proc/sys" "$root/proc/sys"
-mount -o remount,bind,ro "$root/proc/sys" # the kernel's settings are everybody's
+mount -o remount,bind,ro "$root/proc/sys" # the host shares the settings of the kernel
 mount -t sysfs -o ro sysfs "$root/sys"
 mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
 mount -t tmpfs -o mode=755 box "$root/dev"

@@ -1,4 +1,4 @@
-"""The shipped unit under a real systemd, set up by the recipe of the installation page."""
+"""The shipped unit under a real systemd, installed by the commands of the installation page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from tests.support.builders import triple
 from tests.support.installation import jsonl
 from tests.support.patience import wait_until
-from tests.systemd.box import SHIPPED, Box, why_not
+from tests.systemd.box import SHIPPED, Box, missing_requirement
 
-LACKS = why_not()
+LACKS = missing_requirement()
 pytestmark = [
     pytest.mark.acceptance,
     pytest.mark.slow,
@@ -37,8 +37,8 @@ u stranger - "no agent" /tmp /bin/sh
 """
 
 
-def recipe() -> str:
-    """Return the recipe of the installation page from where pip is done."""
+def installation_commands() -> str:
+    """Return the commands of the installation page that follow pip."""
     section = (SHIPPED / "docs/how-to/install.md").read_text()
     block = re.search(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert block is not None
@@ -49,28 +49,28 @@ def recipe() -> str:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     with Box(tmp_path_factory.mktemp("box")) as box:
         box.do("systemctl start systemd-journald")
-        box.do(recipe())
+        box.do(installation_commands())
         box.do("systemd-sysusers -", PEOPLE)
         box.do(f"rm {RULES}/*; cat > {RULES}/rules.yaml", PROFILE)
-        box.do("systemctl stop slumberd; cp -a /etc/slumberd /etc/as-it-was")
+        box.do("systemctl stop slumberd; cp -a /etc/slumberd /etc/original")
         yield box
 
 
 @pytest.fixture
 def box(machine: Box) -> Iterator[Box]:
-    """Return the machine with the daemon just started, on no episodes."""
-    yield started(machine)
+    """Return the machine with a daemon that was just started, without episodes."""
+    yield restart_empty(machine)
     machine.do("systemctl stop slumberd")
 
 
-def started(box: Box) -> Box:
-    box.do("rm -rf /etc/slumberd /var/lib/slumberd/*; cp -a /etc/as-it-was /etc/slumberd")
+def restart_empty(box: Box) -> Box:
+    box.do("rm -rf /etc/slumberd /var/lib/slumberd/*; cp -a /etc/original /etc/slumberd")
     box.do("systemctl reset-failed; systemctl start slumberd")
     return box
 
 
 def put(box: Box, *numbers: int, who: str = "agent") -> int:
-    """Put episodes as some user; return the exit code."""
+    """Put episodes as the user `who`; return the exit code."""
     episodes = [triple(f"e{number}", "alice", f"likes_{number}", "tea") for number in numbers]
     return box.run(f"runuser -u {who} -- slumberd import -", jsonl(*episodes).decode()).returncode
 
@@ -81,9 +81,7 @@ def facts(box: Box) -> set[str]:
 
 
 @pytest.mark.parametrize("umask", ["022", "077"])
-def test_an_agent_that_puts_before_the_first_start_does_not_keep_the_daemon_from_it(
-    box: Box, umask: str
-) -> None:
+def test_daemon_starts_after_an_agent_created_the_database(box: Box, umask: str) -> None:
     box.do("systemctl stop slumberd; rm -f /var/lib/slumberd/*")
     file = "/opt/first.jsonl"
     box.do(f"cat > {file}; chmod 644 {file}", jsonl(triple("e1", "a", "likes", "tea")).decode())
@@ -101,7 +99,7 @@ def restarts(box: Box) -> int:
     return int(box.show("NRestarts"))
 
 
-def test_it_is_active_when_it_is_ready_and_says_what_it_goes_by(box: Box) -> None:
+def test_ready_service_is_active_and_shows_its_number_of_rules(box: Box) -> None:
     assert box.show("ActiveState") == "active"
     assert box.show("StatusText") == "1 rule"
     assert '"daemon.ready"' in box.log()
@@ -109,7 +107,7 @@ def test_it_is_active_when_it_is_ready_and_says_what_it_goes_by(box: Box) -> Non
     assert box.do("stat -c %U:%G:%a /run/slumberd/control.sock") == "slumberd:slumberd:660"
 
 
-def test_an_agent_of_the_group_puts_what_becomes_a_fact_and_a_stranger_does_not(box: Box) -> None:
+def test_only_a_member_of_the_group_can_put_and_fire(box: Box) -> None:
     assert put(box, 1) == 0
     assert put(box, 2, who="stranger") == 77
 
@@ -118,7 +116,7 @@ def test_an_agent_of_the_group_puts_what_becomes_a_fact_and_a_stranger_does_not(
     assert box.run("runuser -u stranger -- slumberd fire --all").returncode == 77
 
 
-def test_a_good_reload_takes_the_rules_that_there_are(box: Box) -> None:
+def test_reload_applies_the_new_rules(box: Box) -> None:
     box.do(f"cat > {RULES}/more.yaml", PROFILE.replace("everything", "more"))
 
     box.do("systemctl reload slumberd")
@@ -126,7 +124,7 @@ def test_a_good_reload_takes_the_rules_that_there_are(box: Box) -> None:
     assert box.show("StatusText") == "2 rules"
 
 
-def test_a_bad_reload_fails_and_leaves_the_rules_that_there_were(box: Box) -> None:
+def test_reload_with_mistakes_fails_and_keeps_the_old_rules(box: Box) -> None:
     box.do(f"cat > {RULES}/more.yaml", PROFILE.replace("when_filter", "when_flter"))
 
     done = box.run("systemctl reload slumberd")
@@ -138,7 +136,7 @@ def test_a_bad_reload_fails_and_leaves_the_rules_that_there_were(box: Box) -> No
     wait_until(lambda: facts(box) == {"e1"})
 
 
-def test_a_stop_is_clean_and_in_time(box: Box) -> None:
+def test_stop_is_clean_and_in_time(box: Box) -> None:
     put(box, 1)
 
     box.do("systemctl stop slumberd")
@@ -148,7 +146,7 @@ def test_a_stop_is_clean_and_in_time(box: Box) -> None:
     assert '"daemon.stopped"' in box.log()
 
 
-def test_a_killed_daemon_is_started_again_and_nothing_is_lost(box: Box) -> None:
+def test_killed_daemon_is_restarted_and_loses_nothing(box: Box) -> None:
     before = restarts(box)
     assert put(box, 0, 1, 2) == 0
 
@@ -159,7 +157,7 @@ def test_a_killed_daemon_is_started_again_and_nothing_is_lost(box: Box) -> None:
     wait_until(lambda: facts(box) == {"e0", "e1", "e2", "e3"})
 
 
-def test_a_daemon_that_stands_still_is_ended_by_the_watchdog_and_started_again(box: Box) -> None:
+def test_watchdog_restarts_a_stopped_daemon(box: Box) -> None:
     before = restarts(box)
     assert put(box, 1) == 0
 
@@ -169,7 +167,7 @@ def test_a_daemon_that_stands_still_is_ended_by_the_watchdog_and_started_again(b
     wait_until(lambda: facts(box) == {"e1"})
 
 
-def test_a_daemon_that_rests_is_left_alone_by_the_watchdog(box: Box) -> None:
+def test_watchdog_does_not_restart_an_idle_daemon(box: Box) -> None:
     since = float(box.show("ExecMainStartTimestampMonotonic"))
 
     wait_until(lambda: float(box.do("cut -d' ' -f1 /proc/uptime")) * 1e6 > since + 7e6)
@@ -177,7 +175,7 @@ def test_a_daemon_that_rests_is_left_alone_by_the_watchdog(box: Box) -> None:
     assert float(box.show("ExecMainStartTimestampMonotonic")) == since
 
 
-def test_a_broken_configuration_ends_it_for_good_with_78(box: Box) -> None:
+def test_broken_configuration_ends_the_service_with_78_and_no_restart(box: Box) -> None:
     box.do("echo 'state_dri: x' >> /etc/slumberd/slumberd.yaml")
 
     done = box.run("systemctl restart slumberd")
@@ -188,12 +186,12 @@ def test_a_broken_configuration_ends_it_for_good_with_78(box: Box) -> None:
 
 
 def journal(box: Box, *words: str) -> list[dict[str, Any]]:
-    """Return the events that the journal has, as `journalctl` finds them."""
+    """Return the events of slumberd that `journalctl` finds."""
     lines = box.do(f"journalctl --sync; journalctl -o cat --no-pager {' '.join(words)}")
     return [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
 
 
-def test_a_start_that_fails_on_configuration_is_found_among_the_errors_of_the_journal(
+def test_journal_has_an_error_event_when_the_configuration_is_invalid(
     box: Box,
 ) -> None:
     box.do(f"printf '[Service]\\nStandardError=journal\\n' > {TO_JOURNAL}")
@@ -209,7 +207,7 @@ def test_a_start_that_fails_on_configuration_is_found_among_the_errors_of_the_jo
     assert "state_dri" in event["message"]
 
 
-def test_the_timers_service_tells_the_journal_of_a_ledger_that_was_changed(box: Box) -> None:
+def test_verify_service_logs_a_changed_ledger_to_the_journal(box: Box) -> None:
     box.do("cp /opt/slumberd/share/slumberd/config/monitoring/systemd/* /etc/systemd/system/")
     box.do("systemctl daemon-reload")
     put(box, 1)
@@ -230,7 +228,7 @@ def test_the_timers_service_tells_the_journal_of_a_ledger_that_was_changed(box: 
     assert "ledger.broken" not in box.do("slumberd logs --rule everything")
 
 
-def test_a_backup_of_the_running_service_is_restored_with_its_owners(box: Box) -> None:
+def test_restore_of_a_backup_keeps_the_owners_of_files(box: Box) -> None:
     put(box, 1)
     wait_until(lambda: facts(box) == {"e1"})
     box.do("slumberd backup /root/backup")
@@ -247,27 +245,27 @@ def test_a_backup_of_the_running_service_is_restored_with_its_owners(box: Box) -
     wait_until(lambda: facts(box) == {"e1", "e3"})
 
 
-def found(box: Box) -> set[tuple[str, str]]:
-    """Return id and subject of what `slumberd doctor` finds."""
+def findings_of(box: Box) -> set[tuple[str, str]]:
+    """Return the id and subject of each finding of `slumberd doctor`."""
     findings = json.loads(box.run("slumberd doctor --json").stdout)["findings"]
     return {(finding["id"], finding["subject"]) for finding in findings}
 
 
-def test_doctor_finds_what_the_daemon_has_not_taken_and_may_not_read(box: Box) -> None:
-    well = found(box)
+def test_doctor_finds_stale_settings_and_unreadable_rules(box: Box) -> None:
+    before = findings_of(box)
     box.do("sed -i 's/^stop_seconds: .*/stop_seconds: 7/' /etc/slumberd/slumberd.yaml")
-    changed = found(box)
+    changed = findings_of(box)
     box.do(f"chmod 600 {RULES}/rules.yaml")
 
-    assert not [id for id, _ in well if id.startswith(("config.", "rules.", "unit.user"))]
-    assert changed - well == {("config.stale", "/etc/slumberd/slumberd.yaml")}
-    assert ("unit.user", f"{RULES}/rules.yaml") in found(box)
+    assert not [id for id, _ in before if id.startswith(("config.", "rules.", "unit.user"))]
+    assert changed - before == {("config.stale", "/etc/slumberd/slumberd.yaml")}
+    assert ("unit.user", f"{RULES}/rules.yaml") in findings_of(box)
 
 
-def test_the_box_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_box_leaves_no_files_behind(tmp_path: Path) -> None:
     with Box(tmp_path) as box:
-        box.do("touch /etc/made-in-the-box")
+        box.do("touch /etc/created-in-the-box")
         cgroup = box._cgroup
 
     assert not cgroup.exists()
-    assert not Path("/etc/made-in-the-box").exists()
+    assert not Path("/etc/created-in-the-box").exists()

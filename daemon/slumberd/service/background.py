@@ -13,26 +13,26 @@ from slumberd.consolidation.fire_request import Report
 from slumberd.errors import StoreError, SupersededError
 
 EVERY_SECONDS = 0.5
-"""The interval between two looks for external changes; a look takes a third of a millisecond."""
+"""The interval between two searches for external changes; a search takes about 0.3 ms."""
 
-PATIENCE = 3
+MOST_INEFFECTIVE = 3
 """After this many ineffective firings in a row, a rule is reported."""
 
 _log = structlog.get_logger("slumberd")
 
 
-async def keep_noticing(
-    notice: Callable[[], Awaitable[int]],
+async def record_external_changes(
+    record: Callable[[], Awaitable[int]],
     stop: asyncio.Event,
     *,
     every_seconds: float = EVERY_SECONDS,
 ) -> None:
-    """Record external changes every so many seconds, until `stop` is set.
+    """Record external changes of the facts repeatedly, until `stop` is set.
 
     Args:
-        notice: Records the changes; returns the number of ledger rows.
+        record: Records the changes; returns the number of ledger rows.
         stop: Ends the loop.
-        every_seconds: The pause between two looks.
+        every_seconds: The pause between two searches.
 
     Raises:
         SupersededError: Another daemon has taken over, or the store was replaced.
@@ -40,7 +40,7 @@ async def keep_noticing(
     failing = False
     while not stop.is_set():
         try:
-            rows = await notice()
+            rows = await record()
         except SupersededError:
             raise
         except (StoreError, OSError) as error:  # a full disk of the log, too
@@ -54,13 +54,13 @@ async def keep_noticing(
         await set_within(stop, every_seconds)
 
 
-class Effects:
+class EffectTracker:
     """Logs ``rule.ineffective`` once for a rule whose firings have no effect, until one has."""
 
     def __init__(self) -> None:
         self._ineffective: Counter[str] = Counter()
 
-    def see(self, rule_id: str, report: Report, *, gated: bool = False) -> None:
+    def record(self, rule_id: str, report: Report, *, gated: bool = False) -> None:
         """Count a firing as effective or not.
 
         Args:
@@ -75,5 +75,7 @@ class Effects:
             return
         elif read := max((each.read for each in counts), default=0):
             self._ineffective[rule_id] += 1
-            if self._ineffective[rule_id] == PATIENCE:
-                _log.warning("rule.ineffective", rule_id=rule_id, firings=PATIENCE, read=read)
+            if self._ineffective[rule_id] == MOST_INEFFECTIVE:
+                _log.warning(
+                    "rule.ineffective", rule_id=rule_id, firings=MOST_INEFFECTIVE, read=read
+                )

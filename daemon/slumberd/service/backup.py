@@ -31,7 +31,7 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_modes import make_directory
-from slumberd.service.composition import facts_of, key_of, places_of
+from slumberd.service.composition import backed_up_files, facts_of, key_of
 from slumberd.service.state_lock import StateLock
 from slumberd.storage.audit.offline_status import count_erasures
 from slumberd.storage.ledger.schema import has_ledger
@@ -121,18 +121,18 @@ async def back_up(
     """
     sources = _sources(settings, key=key)
     _check_not_existing(folder)
-    with _incomplete(folder) as place:
-        _check_free_space(sources, place)
+    with _incomplete(folder) as staging:
+        _check_free_space(sources, staging)
         on_step("copying the databases")
         at = clock.now()
         with _without_restore(settings.state_dir, sources):
-            _copy_all(sources, place)
+            _copy_all(sources, staging)
         on_step("verifying the copies")
-        ledger = await _verify_copies(settings, place, sources, clock)
-        files = tuple(_describe(source, place / source.name) for source in sources)
+        ledger = await _verify_copies(settings, staging, sources, clock)
+        files = tuple(_describe(source, staging / source.name) for source in sources)
         manifest = Manifest(slumberd=version("slumberd"), at=at, files=files, ledger=ledger)
-        _write_manifest(place, manifest)
-        _give_name(place, folder)
+        _write_manifest(staging, manifest)
+        _rename_to(staging, folder)
     return manifest
 
 
@@ -158,38 +158,38 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _give_name(place: Path, folder: Path) -> None:
+def _rename_to(staging: Path, folder: Path) -> None:
     try:
-        place.rename(folder)
+        staging.rename(folder)
     except OSError as error:  # the directory was created meanwhile, or is a mount
         raise OutputExistsError(folder) from error
     file_exchange.sync_directory(folder.parent)
 
 
-def _copy_all(sources: Sequence[Source], place: Path) -> None:
+def _copy_all(sources: Sequence[Source], staging: Path) -> None:
     databases = [source for source in sources if source.is_database]
     try:
-        copy_together([(source.path, place / source.name) for source in databases])
+        copy_together([(source.path, staging / source.name) for source in databases])
     except StoreError as error:
         if is_full(error):
-            raise StoreError(f"{str(place)!r} has too little room: its disk is full") from error
+            raise StoreError(f"{str(staging)!r} has too little room: its disk is full") from error
         raise
     for source in sources:
         if not source.is_database:
-            copy_file(source.path, place / source.name)
+            copy_file(source.path, staging / source.name)
 
 
 def _sources(settings: Settings, *, key: bool) -> list[Source]:
     if not settings.memory_path.exists():
         remedy = "there is nothing to back up yet; `slumberd import` puts some episodes"
         raise NoInputError(settings.memory_path, remedy)
-    places = places_of(settings)
+    files = backed_up_files(settings)
     if key:
-        places["key"] = _key_file(settings)
+        files["key"] = _key_file(settings)
     return [
-        Source(name, role, places[role])
+        Source(name, role, files[role])
         for role, name in _NAMES.items()
-        if role in places and (role == "key" or places[role].exists())
+        if role in files and (role == "key" or files[role].exists())
     ]
 
 
@@ -347,25 +347,27 @@ async def restore(settings: Settings, folder: Path, clock: Clock, on_step: OnSte
         StoreError: There is too little space, or a database is a link.
     """
     manifest = await check_backup(settings, folder, clock, on_step)
-    directory, places = settings.state_dir, places_of(settings)
-    _make_directories(places)
+    directory, targets = settings.state_dir, backed_up_files(settings)
+    _make_directories(targets)
     with StateLock(directory):
-        file_exchange.finish(directory, places)
-        for path in places.values():
+        file_exchange.finish(directory, targets)
+        for path in targets.values():
             _check_replaceable(path)
-        file_exchange.discard(places.values())
+        file_exchange.discard(targets.values())
         on_step("copying the backup")
-        owned = _stage(folder, manifest, places)
+        owned = _stage(folder, manifest, targets)
         saved = {file.role for file in manifest.files}
-        changes = {name: name in saved for name in places if name in saved or places[name].exists()}
+        changes = {
+            name: name in saved for name in targets if name in saved or targets[name].exists()
+        }
         newer_erasures = _count_newer_erasures(settings.facts_path, manifest.ledger)
-        file_exchange.begin(directory, _new_stamp(clock, places), changes)
-        kept = file_exchange.finish(directory, places)
-    return Restored(manifest, kept, owned, newer_erasures)
+        file_exchange.begin(directory, _new_stamp(clock, targets), changes)
+        replaced = file_exchange.finish(directory, targets)
+    return Restored(manifest, replaced, owned, newer_erasures)
 
 
-def _make_directories(places: Mapping[str, Path]) -> None:
-    for path in places.values():
+def _make_directories(targets: Mapping[str, Path]) -> None:
+    for path in targets.values():
         make_directory(path.parent)
 
 
@@ -377,29 +379,29 @@ def _check_replaceable(path: Path) -> None:
         check_not_in_use(path)
 
 
-def _stage(folder: Path, manifest: Manifest, places: Mapping[str, Path]) -> list[Path]:
+def _stage(folder: Path, manifest: Manifest, targets: Mapping[str, Path]) -> list[Path]:
     """Copy each file beside its target; return the targets whose owner cannot be set."""
     saved_files = [saved for saved in manifest.files if saved.role != "key"]
     owned = []
     try:
         for saved in saved_files:
-            target = places[saved.role]
+            target = targets[saved.role]
             if not copy_file(folder / saved.name, file_exchange.staging_path(target), saved):
                 owned.append(target)
     except OSError as error:
-        file_exchange.discard(places.values())
+        file_exchange.discard(targets.values())
         raise StoreError(f"{str(error.filename or folder)!r}: {error.strerror}") from error
-    for parent in {places[saved.role].parent for saved in saved_files}:
+    for parent in {targets[saved.role].parent for saved in saved_files}:
         file_exchange.sync_directory(parent)
     return owned
 
 
-def _new_stamp(clock: Clock, places: Mapping[str, Path]) -> str:
+def _new_stamp(clock: Clock, targets: Mapping[str, Path]) -> str:
     """Return a stamp of this moment that no replaced file has yet."""
     at = clock.now()
     while True:
         stamp = f"{at:%Y%m%dT%H%M%SZ}"
-        if not any(file_exchange.replaced_path(path, stamp).exists() for path in places.values()):
+        if not any(file_exchange.replaced_path(path, stamp).exists() for path in targets.values()):
             return stamp
         at += timedelta(seconds=1)
 

@@ -176,14 +176,14 @@ async def open_stores(settings: Settings, clock: Clock, facts_path: Path) -> Asy
         ConfigurationError: The ledger key cannot be read.
         LedgerKeyError: The key is not the ledger's.
     """
-    facts_there = facts_of(settings, clock, facts_path, key=key_of(settings))
-    async with memory_of(settings, clock) as memory, facts_there as facts:
+    fact_store = facts_of(settings, clock, facts_path, key=key_of(settings))
+    async with memory_of(settings, clock) as memory, fact_store as facts:
         await memory.bootstrap()
         await facts.bootstrap()
         yield Stores(memory, facts)
 
 
-def places_of(settings: Settings) -> dict[str, Path]:
+def backed_up_files(settings: Settings) -> dict[str, Path]:
     """Return the files of a state directory that a backup holds, by kind."""
     return {
         "memory": settings.memory_path,
@@ -205,7 +205,7 @@ async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[St
     for path in (settings.memory_path, settings.facts_path):
         refuse_network(path.parent)
     with StateLock(settings.state_dir):
-        finish(settings.state_dir, places_of(settings))
+        finish(settings.state_dir, backed_up_files(settings))
         async with open_stores(settings, clock, settings.facts_path) as stores:
             await stores.facts.file.take_over()
             await adopt(stores.facts)
@@ -236,7 +236,7 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
         remedy = "there are no episodes yet; `slumberd import` puts some"
         raise NoInputError(settings.memory_path, remedy)
     with StateLock(settings.state_dir), TemporaryDirectory(prefix="slumberd-") as spare:
-        finish(settings.state_dir, places_of(settings))
+        finish(settings.state_dir, backed_up_files(settings))
         path = settings.facts_path
         async with open_stores(
             settings, clock, path if path.exists() else Path(spare, "facts.db")

@@ -94,7 +94,7 @@ class RefusedError(SlumberdError):
 
 
 @contextmanager
-def _short(directory: Path) -> Iterator[str]:
+def _short_path(directory: Path) -> Iterator[str]:
     """Yield a path of a directory's socket that is short enough for sockaddr_un."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -104,16 +104,16 @@ def _short(directory: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _listening(
+async def _listen_in(
     directory: Path, operations: dict[str, Operation]
 ) -> AsyncIterator[asyncio.Server]:
-    with _short(directory) as path:
-        await asyncio.to_thread(_clear, path, directory)
+    with _short_path(directory) as path:
+        await asyncio.to_thread(_remove_dead, path, directory)
         responder = _Responder(operations)
         server = await asyncio.start_unix_server(
             responder.respond, path=path, limit=MOST_BYTES, backlog=_BACKLOG
         )
-        await asyncio.to_thread(_narrow, Path(path))
+        await asyncio.to_thread(_restrict_mode, Path(path))
         try:
             yield server
         finally:
@@ -123,12 +123,12 @@ async def _listening(
 
 
 @asynccontextmanager
-async def _linked(
+async def _listen_with_link(
     directory: Path, operations: dict[str, Operation], runtime: Path
 ) -> AsyncIterator[asyncio.Server]:
-    with _short(directory) as path:
-        await asyncio.to_thread(_clear, path, directory)
-        async with _listening(runtime, operations) as server:
+    with _short_path(directory) as path:
+        await asyncio.to_thread(_remove_dead, path, directory)
+        async with _listen_in(runtime, operations) as server:
             await asyncio.to_thread(Path(path).symlink_to, runtime / SOCKET)
             try:
                 yield server
@@ -136,13 +136,13 @@ async def _linked(
                 await asyncio.to_thread(_remove, path)
 
 
-def _narrow(path: Path) -> None:
+def _restrict_mode(path: Path) -> None:
     # Connecting needs write permission; the group has it where the umask allows it.
     path.chmod(path.stat().st_mode & _MODE)
 
 
-def _clear(path: str, directory: Path) -> None:
-    # The caller holds the lock of the state directory, so another program answers here.
+def _remove_dead(path: str, directory: Path) -> None:
+    # The caller holds the lock of the state directory, so the program that answers is no daemon.
     if _is_answered(path):
         raise StoreError(
             f"another program listens on {str(directory / SOCKET)!r}: "
@@ -181,8 +181,8 @@ def listen(
         StoreError: Another program answers there; only a dead socket is replaced.
     """
     if runtime is None:
-        return _listening(directory, operations)
-    return _linked(directory, operations, runtime)
+        return _listen_in(directory, operations)
+    return _listen_with_link(directory, operations, runtime)
 
 
 class _Responder:
@@ -220,7 +220,7 @@ class _Responder:
         self._idle[task] = writer
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                return await _line(reader)
+                return await _read_line(reader)
         finally:
             del self._idle[task]
 
@@ -253,12 +253,12 @@ class _Responder:
             return _refusal(str(error), error.exit_code)
         except OSError as error:  # most likely a full disk; the daemon writes the log lines later
             return _refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
-        except Exception as error:  # noqa: BLE001 - a bug of one operation; the daemon goes on
+        except Exception as error:  # noqa: BLE001 - a bug of one operation must not end the daemon
             _log.error("control.failed", operation=request["operation"], error=repr(error)[:500])
             return _refusal(f"the daemon failed, which is a bug; see its log: {error!r}", 70)
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readuntil(b"\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -294,7 +294,7 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
 def _exchange(directory: Path, request: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            with _short(directory) as path:
+            with _short_path(directory) as path:
                 connection.connect(path)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error

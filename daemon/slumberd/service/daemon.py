@@ -27,7 +27,7 @@ from slumberd.observability.prometheus import write_textfile
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
-from slumberd.service.background import Effects, keep_noticing
+from slumberd.service.background import EffectTracker, record_external_changes
 from slumberd.service.composition import (
     Stores,
     open_for_dry_run,
@@ -75,7 +75,7 @@ class Components:
     Attributes:
         stores: The episodes and the facts.
         runner: Fires rules into the facts.
-        operations: Performs what commands request.
+        operations: Runs the operations that commands request.
         scheduler: Fires the rules that are due.
         alarm: Wakes the scheduler.
         pausing: Pauses and resumes rules.
@@ -124,7 +124,7 @@ class Daemon:
         self._logs = logs
         self._notifier = notifier
         self._intervals = intervals
-        self._effects = Effects()
+        self._effects = EffectTracker()
         self._stop = asyncio.Event()
         self._started_at = clock.now()
 
@@ -174,16 +174,12 @@ class Daemon:
         await operations.share_erasures()
         if not await _finish_erasures(operations):
             _warn_of_resurfaced(resurfaced)
-        fire = partial(self._fire, runner, operations.turn)
-        scheduler = Scheduler(
-            clock=self._clock, episodes=stores.memory, ledger=stores.facts.ledger, fire=fire
-        )
-        operations.decided = scheduler.nudge
+        scheduler = self._scheduler_of(stores, runner, operations)
         async with Alarm(self._clock, scheduler.nudge) as alarm:
             pausing = Pausing(self._settings.state_dir, lambda: self._rules)
             follow = (
-                _awake(pausing, alarm.arm),
-                _awake(pausing, scheduler.replace),
+                _follow_awake(pausing, alarm.arm),
+                _follow_awake(pausing, scheduler.replace),
                 self._show_rule_count,
             )
             reloading = Reloading(
@@ -201,6 +197,19 @@ class Daemon:
                     stores, runner, operations, scheduler, alarm, pausing, reloading, publisher
                 )
             )
+
+    def _scheduler_of(
+        self, stores: Stores, runner: RuleRunner, operations: Operations
+    ) -> Scheduler:
+        """Return a scheduler, which each decision on a held batch notifies."""
+        scheduler = Scheduler(
+            clock=self._clock,
+            episodes=stores.memory,
+            ledger=stores.facts.ledger,
+            fire=partial(self._fire, runner, operations.turn),
+        )
+        operations.decided = scheduler.nudge
+        return scheduler
 
     async def _serve_with(self, components: Components) -> None:
         answers, runtime = self._answers(components), self._settings.runtime_dir
@@ -231,18 +240,18 @@ class Daemon:
         return [
             components.alarm.heartbeat(self._stop),
             components.scheduler.run(self._stop),
-            keep_noticing(components.operations.notice, self._stop),
+            record_external_changes(components.operations.notice, self._stop),
             self._keep_log_complete(components),
-            self._heartbeat(components).keep(
+            self._heartbeat(components).run(
                 self._stop, every_seconds=self._intervals.heartbeat_seconds
             ),
-            components.reloading.keep(),
+            components.reloading.run(),
             self._keep_alive(components),
             *([] if publisher is None else [publisher.run(self._stop)]),
         ]
 
     async def _keep_log_complete(self, components: Components) -> None:
-        """Write the lines that the log did not take, also while no rule fires."""
+        """Write the log lines that are still missing, also while no rule fires."""
         consolidator = components.runner.consolidator
         while not await set_within(self._stop, self._intervals.log_retry_seconds):
             if consolidator.behind:
@@ -284,7 +293,7 @@ class Daemon:
         scheduler = components.scheduler
         pulses = [components.stores.memory.pulse, components.stores.facts.file.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
-        await watchdog.keep(self._stop, within_seconds=self._notifier.watchdog_seconds)
+        await watchdog.run(self._stop, within_seconds=self._notifier.watchdog_seconds)
 
     def _report_ready(self) -> None:
         self._notifier.ready()
@@ -311,8 +320,8 @@ class Daemon:
         give_up()
         self._notifier.stopping()
         _log.info("daemon.stopping", deadline_seconds=self._settings.stop_seconds)
-        _, late = await asyncio.wait(tasks, timeout=self._settings.stop_seconds)
-        for task in late:
+        _, unfinished = await asyncio.wait(tasks, timeout=self._settings.stop_seconds)
+        for task in unfinished:
             task.cancel()
 
     async def _fire(
@@ -335,7 +344,7 @@ class Daemon:
                 )
             )
             if rule.reads_episodes:  # a graph rule without effect is normal
-                self._effects.see(rule.id, report, gated=rule.salience is not None)
+                self._effects.record(rule.id, report, gated=rule.salience is not None)
         if report.cut_short:
             raise StoppedError(f"rule {rule.id!r} was stopped before it had read everything")
 
@@ -389,7 +398,7 @@ def _warn_of_resurfaced(found: Sequence[Finding]) -> None:
         _log.warning("erasure.contradicted", path=finding.subject, problem=finding.problem)
 
 
-def _awake(pausing: Pausing, follow: Follow) -> Follow:
+def _follow_awake(pausing: Pausing, follow: Follow) -> Follow:
     return lambda rules, timezone: follow(pausing.awake(rules), timezone)
 
 
@@ -401,7 +410,7 @@ async def perform(
     clock: Clock,
     logs: Logs,
 ) -> Answer:
-    """Perform an operation of the control socket in this process, under the daemon's lock.
+    """Run an operation of the control socket in this process, under the daemon's lock.
 
     Args:
         settings: The configuration.

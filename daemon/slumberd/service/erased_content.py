@@ -42,7 +42,7 @@ def find_resurfaced(settings: Settings, seconds: float | None) -> Iterator[Findi
             named = ", ".join(repr(user) for user in sorted(users)[:NAMED])
             what = "episodes" if path == settings.memory_path else "facts"
             problem = f"holds {sum(users.values())} {what} of erased scopes, of {named}"
-            remedy = "is it an older copy? ask `slumberd forget` again for them, or restore a newer"
+            remedy = "if it is an older copy, repeat `slumberd forget` or restore a newer copy"
             yield Finding("erasure.contradicted", str(path), problem, remedy)
 
 

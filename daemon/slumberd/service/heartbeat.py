@@ -1,4 +1,4 @@
-"""Log the daemon's health figures each minute, and write them for Prometheus."""
+"""Log the health figures of the daemon each minute, and write them for Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = structlog.get_logger("slumberd")
 
 
 class Heartbeat:
-    """Logs ``daemon.heartbeat``, and measures how late the event loop is in between.
+    """Logs ``daemon.heartbeat`` each minute, and measures how late the event loop is.
 
     Args:
         sources: Where the figures come from.
@@ -45,7 +45,7 @@ class Heartbeat:
         self._lag = 0.0
         self._unwritten = False
 
-    async def keep(self, stop: asyncio.Event, *, every_seconds: int = EVERY_SECONDS) -> None:
+    async def run(self, stop: asyncio.Event, *, every_seconds: int = EVERY_SECONDS) -> None:
         """Log a heartbeat every so many seconds, until `stop` is set."""
         while not stop.is_set():
             for _ in range(every_seconds):

@@ -1,4 +1,4 @@
-"""Perform the operations that change facts and episodes, for the daemon and for commands."""
+"""Run the operations that change facts and episodes, for the daemon and for commands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def new_run_id() -> str:
 
 
 class Operations:
-    """Performs requests, one at a time; with ``dry_run`` a request writes nothing.
+    """Runs requests one at a time; with ``dry_run`` a request writes nothing.
 
     Args:
         stores: The open stores.
@@ -105,12 +105,12 @@ class Operations:
         rules = choose_rules(self._rules(), request.rules)
         async with self.turn:
             if request.dry_run:
-                return report_firings(await self._rehearse(rules), limit=_limit(request))
+                return report_firings(await self._preview(rules), limit=_limit(request))
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
         return report_firings(reports, run=run)
 
-    async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
+    async def _preview(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
         now = self._clock.now()
         return [await self._runner.preview(rule, now) for rule in rules]
 
@@ -120,7 +120,7 @@ class Operations:
         )
 
     async def backfill(self, request: forms.BackfillForm, peer: Peer) -> Answer:
-        """Make what a rule promoted between two instants equal to what the rule says today."""
+        """Make the facts that a rule promoted from a period equal to what it would promote now."""
         (rule,) = require_episode_rules(choose_rules(self._rules(), [request.rule]), "backfill")
         between, run = request.between, new_run_id()
         async with self.turn:
@@ -216,8 +216,8 @@ class Operations:
         episodes, rules = request.episodes, request.rules
         if bool(episodes) == request.all:
             raise UsageError("name the episodes to drop, or give --all; not both")
-        there = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
-        if missing := [eid for eid in episodes or () if eid not in there]:
+        quarantined = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
+        if missing := [eid for eid in episodes or () if eid not in quarantined]:
             raise NotQuarantinedError(missing)
 
     async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:
@@ -227,7 +227,7 @@ class Operations:
             held = await self._held_batch(request.firing)
             rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
             if request.dry_run:
-                return report_firings(await self._rehearse(rules), limit=_limit(request))
+                return report_firings(await self._preview(rules), limit=_limit(request))
             await self._facts.ledger.decide(
                 held, approve=approve, at=self._clock.now(), by=str(peer)
             )
@@ -239,33 +239,33 @@ class Operations:
 
     async def forget(self, request: forms.ForgetForm, peer: Peer) -> Answer:
         """Erase a scope from both databases, and return the certificate."""
-        reach = ScopeFilter.of(request.user, request.session, request.agent)
+        scope = ScopeFilter.of(request.user, request.session, request.agent)
         dry_run = request.dry_run
         async with self.turn:
             now = self._clock.now()
-            stored = await self._memory.episodes_in(reach)
-            claimed, latest = await self._facts.erasures.episodes_in(reach)
+            stored = await self._memory.episodes_in(scope)
+            claimed, latest = await self._facts.erasures.episodes_in(scope)
             if not (stored.eids or stored.naming or claimed):
-                await self._check_kept(reach)
+                await self._check_kept(scope)
             moment = max(microseconds(now), stored.newest or 0, latest)
             # A watermark may name an episode that a rule passed over and no ledger row names.
-            unfinished = Unfinished(reach, frozenset(stored.eids).union(claimed), moment, str(peer))
+            unfinished = Unfinished(scope, frozenset(stored.eids).union(claimed), moment, str(peer))
             erasure = await self._erase_facts(unfinished, dry_run=dry_run)
             if dry_run:
                 tables = {"episodes": len(stored.eids)}
-                document = certificate(reach, moment, erasure, tables, naming=stored.naming)
+                document = certificate(scope, moment, erasure, tables, naming=stored.naming)
                 return document | {"dry_run": True}
             tables = await self._erase_episodes([unfinished])
             done = await self._scrub_files()
-        document = certificate(reach, moment, erasure, tables, naming=stored.naming)
+        document = certificate(scope, moment, erasure, tables, naming=stored.naming)
         return {**document, "firing_id": erasure.outcome.firing_id, "by": str(peer), **done}
 
     async def _erase_facts(self, unfinished: Unfinished, *, dry_run: bool) -> Erasure:
-        reach, eids, moment, by = unfinished
-        kept, key = await self._memory.ids_kept(reach, eids), await self._erasure_key()
+        scope, eids, moment, by = unfinished
+        kept, key = await self._memory.ids_kept(scope, eids), await self._erasure_key()
         now = self._clock.now()
         return await self._facts.erasures.forget(
-            reach, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run
+            scope, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run
         )
 
     async def _erasure_key(self) -> bytes:
@@ -286,18 +286,18 @@ class Operations:
             known = await self._erased_scopes()
             key = next((key for key, _ in known if key is not None), None)
             moments = [erased for its_key, erased in known if its_key == key]
-            learn = [self._memory.learn_erased, self._facts.erasures.learn]
-            for learn_erased, (_, own) in zip(learn, known, strict=True):
-                news = [digest for erased in moments for digest in erased if digest not in own]
-                if key is not None and news:
-                    await learn_erased(key, moments)
+            recorders = [self._memory.learn_erased, self._facts.erasures.learn]
+            for record_erased, (_, own) in zip(recorders, known, strict=True):
+                missing = [digest for erased in moments for digest in erased if digest not in own]
+                if key is not None and missing:
+                    await record_erased(key, moments)
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
         """Erase scopes from memory.db after facts.db; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
-        for reach, eids, moment, _ in erasures:
-            rows.update(await self._memory.forget(reach, eids, moment=moment, key=key))
+        for scope, eids, moment, _ in erasures:
+            rows.update(await self._memory.forget(scope, eids, moment=moment, key=key))
         await self._facts.erasures.end([erasure.reach for erasure in erasures])
         return dict(rows)
 
@@ -310,7 +310,7 @@ class Operations:
                 await self._scrub_files()
         return len(erasures)
 
-    async def _check_kept(self, reach: ScopeFilter) -> None:
+    async def _check_kept(self, scope: ScopeFilter) -> None:
         """Check that the facts hold something of a scope without episodes.
 
         A scope may be erased twice: the first erasure may have ended before it rewrote the files
@@ -319,14 +319,14 @@ class Operations:
         Raises:
             NothingKeptError: The facts hold nothing, and the scope was never erased.
         """
-        if await self._facts.erasures.covers(reach):
+        if await self._facts.erasures.covers(scope):
             return
         now = self._clock.now()
         found = await self._facts.erasures.forget(
-            reach, moment=microseconds(now), at=now, by="", dry_run=True
+            scope, moment=microseconds(now), at=now, by="", dry_run=True
         )
         if not any(found.counts.values()):
-            raise NothingKeptError(reach.user, reach.session, reach.agent)
+            raise NothingKeptError(scope.user, scope.session, scope.agent)
 
     async def _scrub_files(self) -> Answer:
         """Rewrite both files after an erasure; return that part of the certificate."""

@@ -1,6 +1,6 @@
-"""Pause rules, and resume them: what is paused is never due, and fires by hand only.
+"""Pause and resume rules: a paused rule is never due, and fires only on request.
 
-The rules that people have paused: a file beside the databases, for every daemon to come.
+A file beside the databases lists the paused rules, so they stay paused for later daemons.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Pausing:
         return [rule for rule in rules if rule.id not in self.paused]
 
     async def pause(self, request: RulesForm, peer: Peer) -> Answer:
-        """Pause rules; a firing under way runs to its end."""
+        """Pause rules; a firing that is running continues to its end."""
         async with self._alone:
             fresh = [name for name in self._ids(request) if name not in self.paused]
             await self._keep(self.paused | dict.fromkeys(fresh, str(peer)))
@@ -121,11 +121,11 @@ class Pausing:
     async def resume(self, request: RulesForm, peer: Peer) -> Answer:
         """Resume rules; they catch up on what they missed."""
         async with self._alone:
-            woken = [name for name in self._ids(request) if name in self.paused]
-            await self._keep({n: by for n, by in self.paused.items() if n not in woken})
-        for name in woken:
+            resumed = [name for name in self._ids(request) if name in self.paused]
+            await self._keep({name: by for name, by in self.paused.items() if name not in resumed})
+        for name in resumed:
             _log.info("rule.resumed", rule_id=name, by=str(peer))
-        return {"changed": woken, "paused": sorted(self.paused)}
+        return {"changed": resumed, "paused": sorted(self.paused)}
 
     def _ids(self, request: RulesForm) -> list[str]:
         return [rule.id for rule in choose_rules(self._rules(), request.rules)]

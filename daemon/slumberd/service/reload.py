@@ -22,7 +22,7 @@ from slumberd.service.requests import RequestForm
 from slumberd.service.rule_runner import RuleRunner
 
 Load = Callable[[], tuple[Settings, RuleSet]]
-"""Reads configuration and rules; raises ConfigurationError with every mistake."""
+"""Reads configuration and rules; raises ConfigurationError with every mistake in them."""
 
 Follow = Callable[[Sequence[ConsolidationRule], str], None]
 """Takes the rules in force, and the time zone of rules without one."""
@@ -96,7 +96,7 @@ class Reloading:
         for follow in self._follow:
             follow(self._in_force.rules.rules, self._in_force.settings.timezone)
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Reload at each signal, until the daemon ends.
 
         Raises:
@@ -121,9 +121,9 @@ class Reloading:
         Raises:
             ConfigurationError: The configuration or a rule file has mistakes.
         """
-        fresh, _rules = await asyncio.to_thread(self._load)
+        new, _rules = await asyncio.to_thread(self._load)
         old = self._in_force.settings
-        return {"reload": _reload_keys(old, fresh), "restart": _restart_keys(old, fresh)}
+        return {"reload": _reload_keys(old, new), "restart": _restart_keys(old, new)}
 
     async def reload(self, *, by: str) -> Answer:
         """Read configuration and rules, and apply them from the next batch on.

@@ -21,18 +21,18 @@ OUT_OF_REACH = [
     "log lines, here and wherever they were shipped: they hold ids of episodes and facts, and, as"
     " logging.scope says, user and agent, hashes of them, or neither",
     "what other programs keep of the same episodes",
-    "what a sink of provenance was told: with `provenance.sink: file` the file keeps user, agent, "
+    "what the provenance sink received: with `provenance.sink: file` the file keeps user, agent, "
     "subject, predicate and object",
     "this certificate, which names the scope",
 ]
-"""What a forget cannot erase."""
+"""What `slumberd forget` cannot erase."""
 
 LISTED = 10_000
 """How many deltas an answer lists at most, unless the request sets a limit; it counts all."""
 
 
 def report_firings(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
-    """Return the firings of one run, with at most `limit` deltas of each rehearsal."""
+    """Return the firings of one run, with at most `limit` deltas of each dry run."""
     documents = [report_document(report, limit=limit) for report in reports]
     fired = any(document["firing_ids"] for document in documents)
     return {"run": run if fired else None, "reports": documents}
@@ -66,7 +66,7 @@ def count_by_kind(records: Sequence[Record]) -> dict[str, int]:
 
 
 def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
-    """Return a report as JSON, with at most `limit` deltas of a rehearsal."""
+    """Return a report as JSON, with at most `limit` deltas of a dry run."""
     document: dict[str, Any] = {
         "rule_id": report.rule_id,
         "firing_ids": report.firing_ids,
@@ -82,7 +82,7 @@ def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
 
 
 def certificate(
-    reach: ScopeFilter,
+    scope: ScopeFilter,
     moment: int,
     erasure: Erasure,
     memory: dict[str, int],
@@ -92,7 +92,7 @@ def certificate(
     """Return the certificate of an erasure; it names the scope.
 
     Args:
-        reach: The scope.
+        scope: The scope.
         moment: The end of the erased time, in microseconds since 1970 UTC.
         erasure: What was erased from the facts, and which facts are current again.
         memory: The number of rows erased from memory.db, by table.
@@ -102,7 +102,7 @@ def certificate(
     return {
         "certificate": "slumberd.forget",
         "version": 1,
-        "scope": {"user": reach.user, "session": reach.session, "agent": reach.agent},
+        "scope": {"user": scope.user, "session": scope.session, "agent": scope.agent},
         "at": timestamp(erasure.outcome.firing.at),
         "forgotten_up_to": timestamp(instant(moment)),
         "rows": {"facts.db": erasure.counts, "memory.db": memory},

@@ -68,7 +68,7 @@ BEATS = 3
 """Reports within the time that the service manager waits."""
 
 Pulse = Callable[[], Awaitable[int]]
-"""Returns when the threads of a database have answered; the number grows with each write."""
+"""Returns a number that grows with each write, once the threads of a database have answered."""
 
 
 class Watchdog:
@@ -79,20 +79,20 @@ class Watchdog:
     withholds the report.
 
     Args:
-        tell: Reports that the daemon is alive.
+        report: Reports that the daemon is alive.
         turned_at: Returns when the scheduler last began a turn.
         pulses: One for each database.
     """
 
     def __init__(
-        self, tell: Callable[[], None], turned_at: Callable[[], float], pulses: Sequence[Pulse]
+        self, report: Callable[[], None], turned_at: Callable[[], float], pulses: Sequence[Pulse]
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._turned_at = turned_at
         self._pulses = pulses
         self._seen: tuple[float, list[int]] | None = None
 
-    async def keep(self, stop: asyncio.Event, *, within_seconds: float | None) -> None:
+    async def run(self, stop: asyncio.Event, *, within_seconds: float | None) -> None:
         """Report until `stop` is set.
 
         Args:
@@ -108,10 +108,12 @@ class Watchdog:
         written = [await _pulse_count(pulse) for pulse in self._pulses]
         now = (self._turned_at(), written)
         if now == self._seen:
-            _log.warning("watchdog.withheld", reason="the scheduler does not get on")
+            _log.warning(
+                "watchdog.withheld", reason="neither the scheduler nor a database makes progress"
+            )
             return
         self._seen = now
-        self._tell()
+        self._report()
 
 
 async def _pulse_count(pulse: Pulse) -> int:
