@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 from slumberd.consolidation.claim import ALL, Claim, deletes_by_key
-from slumberd.consolidation.entry import BELOW_SALIENCE, Effect, Entry, Event
 from slumberd.consolidation.incoming import (
     Candidate,
     ClaimCandidate,
@@ -33,6 +32,7 @@ from slumberd.consolidation.precedence import (
     has_claim_in_force,
     latest_of_rule,
 )
+from slumberd.consolidation.resolved_effect import BELOW_SALIENCE, Effect, Event, ResolvedEffect
 from slumberd.consolidation.state import CurrentBySlot, CurrentFact, KeySlot, KnownState
 from slumberd.model.scope import FORGOTTEN
 
@@ -70,7 +70,7 @@ class Resolution:
         self._firing = firing
         self._at = at
         self._next = firing + 1
-        self.entries: list[Entry] = []
+        self.entries: list[ResolvedEffect] = []
         self.filtered = self.passed_over = 0
         self.dirty: dict[KeySlot, None] = {}
         self.removed: dict[str, None] = {}
@@ -444,13 +444,15 @@ class Resolution:
         seq = self._next
         self._next = seq + 1
         self.entries.append(
-            Entry(seq, event, effect, candidate, fact_id, key, removed, reason, first or seq)
+            ResolvedEffect(
+                seq, event, effect, candidate, fact_id, key, removed, reason, first or seq
+            )
         )
 
     def _add_erased_row(self) -> None:
         """Add the row of a candidate of an erased scope; it holds nothing of the candidate."""
         self.entries.append(
-            Entry(self._next, "erased", "noop", None, "", "", (), FORGOTTEN, self._next)
+            ResolvedEffect(self._next, "erased", "noop", None, "", "", (), FORGOTTEN, self._next)
         )
         self._next += 1
 
@@ -458,7 +460,9 @@ class Resolution:
         """Add the row of a fact that another claim's change restored or removed."""
         removed = (fact_id,) if effect == "delete" else ()
         self.entries.append(
-            Entry(self._next, "restored", effect, None, fact_id, key, removed, "", self._next)
+            ResolvedEffect(
+                self._next, "restored", effect, None, fact_id, key, removed, "", self._next
+            )
         )
         self._next += 1
 
