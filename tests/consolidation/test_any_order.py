@@ -39,13 +39,13 @@ def stream() -> list[Episode]:
 
 @pytest.fixture(scope="module")
 def wanted(stream: Sequence[Episode]) -> dict[str, tuple[Any, ...]]:
-    """What the brute-force oracle says of the stream, user by user: they share nothing."""
+    """Return the facts of the brute-force oracle, user by user: users share no fact."""
     claims: dict[str, list[OracleClaim]] = {}
-    for one in stream:
-        episode = one.model_dump() | {"at": microseconds(one.timestamp)}
-        claim = claim_of(episode, "facts", ("all",))
+    for episode in stream:
+        row = episode.model_dump() | {"at": microseconds(episode.timestamp)}
+        claim = claim_of(row, "facts", ("all",))
         assert claim is not None
-        claims.setdefault(one.user, []).append(claim)
+        claims.setdefault(episode.user, []).append(claim)
     return {
         fact_id: (claim.object, claim.confidence, tuple(replaced_ids(claim, mine, set(), DEPTH)))
         for mine in claims.values()

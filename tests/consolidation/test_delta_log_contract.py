@@ -85,8 +85,8 @@ def _now() -> datetime:
 
 @pytest.fixture(params=[FakeProvider, StreamProvider], ids=["fake", "stream"])
 def provider(request: pytest.FixtureRequest) -> Provider:
-    made: Provider = request.param()
-    return made
+    provider: Provider = request.param()
+    return provider
 
 
 @pytest.fixture

@@ -14,4 +14,4 @@ def test_keys_without_a_subject_are_passed_over() -> None:
 
     found = find_multi_valued_hints(counts)
 
-    assert [(one.channel, one.predicate) for one in found] == [("facts", "likes")]
+    assert [(hint.channel, hint.predicate) for hint in found] == [("facts", "likes")]

@@ -32,9 +32,9 @@ def test_a_fact_is_compared_by_its_content_or_else_its_triple(
 
 
 def claim(channel: str = "facts", **overrides: Any) -> Claim:
-    said = claim_of(version("e1", **overrides), channel)
-    assert isinstance(said, Claim)
-    return said
+    claim = claim_of(version("e1", **overrides), channel)
+    assert isinstance(claim, Claim)
+    return claim
 
 
 def test_a_family_is_of_one_user_agent_channel_and_subject() -> None:

@@ -207,10 +207,10 @@ def test_bundle_lacks_nothing_and_holds_nothing_else() -> None:
 
 @given(st.lists(st.text(), min_size=2, max_size=2, unique=True))
 def test_two_names_never_share_an_identifier(names: list[str]) -> None:
-    one, other = (f"rule-{make_identifier(name)}" for name in names)
-    assert one != other
-    assert IDENTIFIER.fullmatch(one)
-    assert IDENTIFIER.fullmatch(other)
+    first, second = (f"rule-{make_identifier(name)}" for name in names)
+    assert first != second
+    assert IDENTIFIER.fullmatch(first)
+    assert IDENTIFIER.fullmatch(second)
 
 
 @pytest.mark.parametrize(
@@ -231,16 +231,16 @@ anything = st.recursive(
 
 
 @given(st.dictionaries(st.text(st.characters(), max_size=3), anything, max_size=3), anything)
-def test_whatever_is_given_is_stored_exactly_or_refused(slots: dict[str, Any], step: Any) -> None:
+def test_any_value_is_stored_exactly_or_refused(slots: dict[str, Any], step: Any) -> None:
     try:
-        told = assertion_document(slots, bundle(step=step))
+        document = assertion_document(slots, bundle(step=step))
     except ProvenanceError:
         return
-    assert told.keys() == slots.keys() | {
+    assert document.keys() == slots.keys() | {
         "_origin", "_source", "_run_id", "_step", "_confidence", "_timestamp",
     }  # fmt: skip
-    assert told["_origin"] == "consolidation"
-    for value in told.values():
+    assert document["_origin"] == "consolidation"
+    for value in document.values():
         assert type(value) in (str, int)
         if isinstance(value, str):
             assert "\0" not in value
