@@ -1,7 +1,7 @@
 """The errors that slumberd raises on purpose.
 
-Each class builds its message from typed fields and keeps them: a caller acts on the fields, a
-person on the message::
+Each class builds its message from typed fields and keeps them. Code reads the fields; a person
+reads the message::
 
     SlumberdError
     ├── UsageError                        a request that is impossible           (exit 64)
@@ -34,7 +34,7 @@ person on the message::
         ├── StoreBusyError                a database that is locked              (exit 75)
         ├── BackupBusyError               a backup that must wait                (exit 75)
         ├── StateDirectoryLockedError     a state directory in use               (exit 75)
-        ├── SupersededError               a store that changed hands             (exit 75)
+        ├── SupersededError               a store that this daemon has lost      (exit 75)
         │   ├── StaleWriterError          another daemon writes the store
         │   └── StoreReplacedError        another file has its place
         ├── FiringTimeoutError            a firing that took too long            (exit 75)

@@ -40,7 +40,7 @@ Candidates = dict[str, list[Candidate]]
 """A rule's candidates of a window, by channel."""
 
 _GATE_SECONDS = 5.0
-"""How long a gate may measure relevance for one batch; the next batch measures the rest."""
+"""How long a gate may measure relevance for one batch; the next batch continues."""
 
 
 class Sizes(NamedTuple):
@@ -209,7 +209,7 @@ class Consolidator:
         dry_run: bool = False,
         run: str = "",
     ) -> Report:
-        """Make what a rule has promoted equal to what it says today; keep its watermark.
+        """Make a rule's facts equal to those that it would promote now; keep its watermark.
 
         Args:
             rule: The rule, as it is now.
@@ -264,8 +264,8 @@ class Consolidator:
         call = FiringCall(FireRequest(rule, "retry", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermarks.position(rule.id) or START
-        held = await self._ledger.quarantined_of(rule.id)
-        wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
+        quarantined = await self._ledger.quarantined_of(rule.id)
+        wanted = quarantined if eids is None else [eid for eid in quarantined if eid in set(eids)]
         versions = await self._episodes.reread(rule, wanted, upto=mark.seq)
         await self._evaluate_again(call, mark, versions, report)
         return report
@@ -425,7 +425,7 @@ class Consolidator:
     ) -> Outcome:
         began = self._clock.monotonic()
         # Before facts.db records what the gate holds back. In the other order, a crash in between
-        # would leave episodes that no read brings before the rule again.
+        # would leave episodes that the rule never evaluates again, even after a read.
         if seen := _reads_of_held_back(candidates):
             await self._episodes.log_again_after_read(seen)
         # The episodes must survive a power cut before their facts do. Otherwise the log would give

@@ -23,6 +23,7 @@ Withheld = Literal["forgotten", "id_taken", "pinned_over", "unpinned"]
 a person corrected the fact of its id; a person retracted the fact."""
 
 Verdict = Literal["news", "unchanged"] | Withheld
+"""Whether a triple is promoted: it is new or changed; it was promoted before; or why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class PromotionState(NamedTuple):
         return "unchanged" if is_known else "news"
 
     def _is_retracted(self, claim: Claim, mine: Claim | None) -> bool:
-        """Return whether a person retracted the belief (key, object) of a claim."""
+        """Return whether a person retracted a claim with this key and object."""
         if mine is None or (mine.key, mine.object) != (claim.key, claim.object):
             return False
         retractions = self._claims_of_people_that_name(claim.fact_id)

@@ -157,7 +157,7 @@ FORGOTTEN = "forgotten"
 
 
 def digest_of(key: bytes, user: str, session: str | None, agent: str | None) -> bytes:
-    """Return the keyed hash of an erased scope; None stands for all sessions or agents."""
+    """Return the keyed hash of an erased scope; None means all sessions or agents."""
     return hmac.digest(key, json.dumps([user, session, agent]).encode(), "sha256")
 
 
