@@ -34,7 +34,7 @@ from slumberd.consolidation.precedence import (
 )
 from slumberd.consolidation.resolved_effect import BELOW_SALIENCE, Effect, Event, ResolvedEffect
 from slumberd.consolidation.state import CurrentBySlot, CurrentFact, KeySlot, KnownState
-from slumberd.model.scope import FORGOTTEN
+from slumberd.model.scope import ERASED_SCOPE
 
 EvaluatedCandidate = ClaimCandidate | Unmatched | Unreadable
 """A candidate that becomes an evaluation of its fact id."""
@@ -452,7 +452,7 @@ class Resolution:
     def _add_erased_row(self) -> None:
         """Add the row of a candidate of an erased scope; it holds nothing of the candidate."""
         self.entries.append(
-            ResolvedEffect(self._next, "erased", "noop", None, "", "", (), FORGOTTEN, self._next)
+            ResolvedEffect(self._next, "erased", "noop", None, "", "", (), ERASED_SCOPE, self._next)
         )
         self._next += 1
 

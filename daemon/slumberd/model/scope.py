@@ -152,7 +152,7 @@ class ScopeFilter:
         )
 
 
-FORGOTTEN = "forgotten"
+ERASED_SCOPE = "forgotten"
 """The reason of a noop: the claim belongs to an erased scope."""
 
 
