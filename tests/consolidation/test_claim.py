@@ -75,7 +75,7 @@ def test_update_asserts_and_names_each_id_once_in_order() -> None:
 
 
 @pytest.mark.parametrize("replaces", [None, []], ids=str)
-def test_update_that_names_nothing_has_the_rank_of_an_episode(replaces: Any) -> None:
+def test_update_that_names_no_id_has_the_rank_of_an_episode(replaces: Any) -> None:
     claim = claim_from(intent="update", replaces=replaces)
 
     assert (claim.asserts, claim.names, claim.precedence.rank) == (True, (), EPISODE)
@@ -109,7 +109,7 @@ def test_delete_without_an_object_clears_its_whole_key(metadata: dict[str, Any])
     assert (claim.clears, claim.object) == (True, ALL)
 
 
-def test_noop_asserts_and_retracts_nothing_in_spite_of_names() -> None:
+def test_noop_with_names_asserts_and_retracts_nothing() -> None:
     claim = claim_from(intent="noop", replaces=["e0"])
 
     assert (claim.asserts, claim.names, claim.clears) == (False, (), False)

@@ -30,6 +30,7 @@ from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
 from tests.support.open_stores import open_stores, stream
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.stop_events import StopAfter
 
 pytestmark = pytest.mark.integration
 
@@ -149,25 +150,13 @@ async def test_a_firing_that_is_stopped_before_its_first_batch_commits_nothing(
         assert await home.objects() == {}
 
 
-class StopAfter(asyncio.Event):
-    """An event that is set from the given number of queries on."""
-
-    def __init__(self, queries: int) -> None:
-        super().__init__()
-        self._left = queries
-
-    def is_set(self) -> bool:
-        self._left -= 1
-        return self._left <= 0
-
-
-@pytest.mark.parametrize("queries", [2, 8, 40, 70], ids=lambda n: f"query {n}")
-async def test_stop_rolls_back_the_current_batch(tmp_path: Path, queries: int) -> None:
+@pytest.mark.parametrize("checks", [1, 7, 39, 69], ids=lambda n: f"{n} checks")
+async def test_stop_rolls_back_the_current_batch(tmp_path: Path, checks: int) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*stream(1_000))
 
         report = await home.consolidator.fire(
-            FireRequest(rule("all"), "manual", START, stop=StopAfter(queries))
+            FireRequest(rule("all"), "manual", START, stop=StopAfter(checks))
         )
 
         assert report.cut_short
@@ -373,11 +362,11 @@ async def test_an_episode_is_read_only_at_its_newest_row_of_the_log(tmp_path: Pa
 
 
 class ExpiringClock(FakeClock):
-    """A clock that jumps past every timeout at the given number of readings."""
+    """A clock that jumps past every timeout at the given reading."""
 
-    def __init__(self, queries: int) -> None:
+    def __init__(self, readings: int) -> None:
         super().__init__()
-        self._left = queries
+        self._left = readings
 
     def monotonic(self) -> float:
         self._left -= 1
@@ -402,11 +391,11 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
         assert report.channels["facts"].added == 2
 
 
-@pytest.mark.parametrize("queries", [5, 40, 100, 160, 205], ids=lambda n: f"query {n}")
+@pytest.mark.parametrize("readings", [5, 40, 100, 160, 205], ids=lambda n: f"reading {n}")
 async def test_a_batch_that_exceeds_its_timeout_is_rolled_back_at_any_point(
-    tmp_path: Path, queries: int
+    tmp_path: Path, readings: int
 ) -> None:
-    async with open_stores(tmp_path, clock=ExpiringClock(queries)) as home:
+    async with open_stores(tmp_path, clock=ExpiringClock(readings)) as home:
         await home.put(*stream(3_000))
 
         with pytest.raises(FiringTimeoutError):

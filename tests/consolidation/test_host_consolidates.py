@@ -1,4 +1,4 @@
-"""A host that calls `consolidate` and `apply_delta` itself comes to the daemon's facts."""
+"""A host that calls `consolidate` and `apply_delta` itself gets the same facts as the daemon."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def contents_of(facts: list[Fact]) -> list[tuple[str, str, str, object]]:
 
 
 @pytest.mark.parametrize("channels", [["facts"], ["notes"], ["kg:team"], ["facts", "notes"]])
-async def test_a_host_and_the_daemon_come_to_equal_facts_in_every_channel(
+async def test_a_host_and_the_daemon_promote_equal_facts_in_every_channel(
     tmp_path: Path, channels: list[str]
 ) -> None:
     all_of_it = rule("all", then_emits=channels)

@@ -9,7 +9,7 @@ from slumberd.consolidation.multi_valued_hints import find_multi_valued_hints
 pytestmark = pytest.mark.unit
 
 
-def test_keys_without_a_subject_are_passed_over() -> None:
+def test_keys_without_a_subject_are_ignored() -> None:
     counts = [("alice/rag/facts//e1", 9), ("alice/rag/facts/alice/likes", 9)]
 
     found = find_multi_valued_hints(counts)

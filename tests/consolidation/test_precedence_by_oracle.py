@@ -380,7 +380,7 @@ def retraction(world: StoreAndOracle, id_: str, target: OracleClaim) -> OracleCl
 
 
 def declaration_of(world: StoreAndOracle, id_: str, what: str, at: int) -> OracleClaim:
-    """Return the claim of a program that pins a row: a manual edit where a fact was promoted."""
+    """Return the claim of a program's pin; it is a manual edit if a promoted fact has the id."""
     before = current(world, id_)
     assertion = assertion_of(world, id_, what)
     if before is not None and not before.declared:
@@ -490,7 +490,7 @@ def test_current_facts_equal_the_oracle_after_every_step(steps: list[tuple[Any, 
 
 
 @pytest.mark.parametrize("first", ["p1", "e2"])
-def test_replay_lists_the_facts_that_an_edited_delete_removes_in_the_same_order(
+def test_replay_lists_the_removed_facts_of_an_edited_delete_in_the_same_order(
     tmp_path: Path, first: str
 ) -> None:
     def delete_by_key(later: int) -> dict[str, Any]:
@@ -518,7 +518,7 @@ def episode_of(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_delete_of_a_key_that_a_second_rule_evaluates_has_the_reason_of_its_replay() -> None:
+def test_delete_of_a_key_by_a_second_rule_has_the_same_reason_in_the_replay() -> None:
     steps = [
         ("put", episode_of("e1", 0, predicate="is", intent="delete")),
         ("put", episode_of("e1", 0, predicate="likes", object="a")),

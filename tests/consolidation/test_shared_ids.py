@@ -78,7 +78,7 @@ async def verified(home: OpenStores) -> bool:
 
 
 def prune(folder: Path, id: str = "e0") -> None:
-    """Delete an episode past slumberd, as its host does."""
+    """Delete an episode without slumberd, as a host does."""
     with closing(sqlite3.connect(folder / "memory.db")) as host, host:
         assert host.execute("DELETE FROM episodes WHERE id = ?", (id,)).rowcount == 1
 

@@ -1,4 +1,4 @@
-"""What a tenant sees is byte-equal whether or not a hostile other exists."""
+"""A tenant reads equal bytes with and without a hostile other tenant."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLANTED = settings(
     max_examples=300,
     derandomize=True,
     database=None,
-    phases=[Phase.generate],  # it is enough to find it
+    phases=[Phase.generate],  # to find the fault is enough
     suppress_health_check=[HealthCheck.too_slow],
     report_multiple_bugs=False,
 )
@@ -58,7 +58,7 @@ def look_alikes(text: str) -> list[str]:
         f"{text}'; DROP TABLE facts; --",
         text + "x" * MOST,
     ]
-    return [text for text in dict.fromkeys(found) if text not in ("", text)]
+    return [other for other in dict.fromkeys(found) if other not in ("", text)]
 
 
 @st.composite
@@ -89,8 +89,8 @@ def metadata_of(draw: st.DrawFn, own: tuple[str, ...]) -> dict[str, Any]:
     if intent:
         metadata["intent"] = intent
     if intent in ("update", "delete") and draw(st.integers(0, 3)):
-        some = st.sampled_from([*MINE, *own])
-        metadata["replaces"] = draw(st.lists(some, min_size=1, max_size=3))
+        named = st.sampled_from([*MINE, *own])
+        metadata["replaces"] = draw(st.lists(named, min_size=1, max_size=3))
     return metadata
 
 
@@ -160,26 +160,26 @@ def _bytes(seen: Any) -> bytes:
 
 
 EXAMPLES = int(os.environ.get("SLUMBERD_TEST_TENANTS", amount(2, full=20)))
-"""How many stories are played; other tests of this module play a part of that."""
+"""The number of stories of the first test; other tests of this module play a fraction of it."""
 
 
 def examples(count: int) -> settings:
     # No shrinking: it would take many minutes, and the stories are short already.
-    some = [Phase.explicit, Phase.reuse, Phase.generate]
-    return settings(max_examples=count, phases=some, suppress_health_check=[HealthCheck.too_slow])
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    return settings(max_examples=count, phases=phases, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.sampled
 @examples(EXAMPLES)
 @given(stories())
-def test_a_tenant_sees_the_same_beside_a_hostile_other(story: Story) -> None:
+def test_a_tenant_reads_the_same_beside_a_hostile_tenant(story: Story) -> None:
     check(story, everything)
 
 
 @pytest.mark.slow
 @examples(max(1, EXAMPLES // 5))
 @given(stories(held=True))
-def test_tenant_sees_the_same_when_each_deletion_is_held_and_approved(story: Story) -> None:
+def test_a_tenant_reads_the_same_when_each_deletion_is_held_and_approved(story: Story) -> None:
     check(story, everything)
 
 
@@ -193,7 +193,7 @@ def test_a_tenant_has_the_same_facts_at_any_batch_boundary_of_the_other(story: S
 @pytest.mark.slow
 @examples(max(1, EXAMPLES // 10))
 @given(stories())
-def test_the_command_line_shows_a_tenant_the_same_beside_a_hostile_other(story: Story) -> None:
+def test_the_command_line_shows_a_tenant_the_same_beside_a_hostile_tenant(story: Story) -> None:
     check(story, printed)
 
 
@@ -205,7 +205,7 @@ async def recent_by_pattern(
     *,
     limit: int,
 ) -> list[Episode]:
-    """Read as Stargraph does: by LIKE, of a key in which nothing is escaped."""
+    """Read as Stargraph does: by LIKE, with a key without escapes."""
     pattern = f"/user/{user}/session/{session or '%'}/agent/{agent or '%'}/"
     with closing(sqlite3.connect(self._path)) as connection:
         rows = connection.execute(
@@ -235,7 +235,7 @@ def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:
     fact_ids.owner_of.cache_clear()
 
 
-def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def replace_facts_of_any_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     def targets(self: KnownState, retraction: claim.Claim) -> list[claim.Claim]:
         found = [
             effective.claim
@@ -248,16 +248,16 @@ def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def owners_forgotten() -> Iterator[None]:
-    """Let no owner be remembered as a planted fault spells it."""
+def cleared_owner_cache() -> Iterator[None]:
+    """Clear the cache of owners after the test: a planted fault fills it with wrong owners."""
     yield
     fact_ids.owner_of.cache_clear()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("owners_forgotten")
+@pytest.mark.usefixtures("cleared_owner_cache")
 @pytest.mark.parametrize(
-    "plant", [read_by_pattern, search_by_pattern, normalise_owners, replace_whoever_it_is_of]
+    "plant", [read_by_pattern, search_by_pattern, normalise_owners, replace_facts_of_any_owner]
 )
 def test_these_tests_detect_a_planted_leak_between_tenants(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
@@ -266,7 +266,7 @@ def test_these_tests_detect_a_planted_leak_between_tenants(
 
     @settings(PLANTED)
     @given(stories())
-    def look_for_it(story: Story) -> None:
+    def find_failing_story(story: Story) -> None:
         try:
             check(story, everything)
         except AssertionError:
@@ -276,6 +276,6 @@ def test_these_tests_detect_a_planted_leak_between_tenants(
     plant(monkeypatch)
 
     with pytest.raises(AssertionError):
-        look_for_it()
+        find_failing_story()
 
     assert caught
