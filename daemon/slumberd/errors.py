@@ -296,7 +296,7 @@ class ConfigurationError(SlumberdError):
 
 
 class ReloadFailedError(SlumberdError):
-    """A running daemon cannot load the new rules, and keeps the old ones.
+    """A running daemon cannot load the new rules, and keeps the old rules.
 
     Attributes:
         cause: What is wrong with the new rules.
@@ -490,7 +490,7 @@ class SchemaError(StoreError):
     Attributes:
         path: The file.
         problem: What is wrong with it.
-        remedy: What the operator can do; empty when the problem says it, or nothing is known.
+        remedy: What the operator can do; empty when the problem contains it, or when it is unknown.
     """
 
     def __init__(self, path: Path, problem: str, remedy: str = "") -> None:

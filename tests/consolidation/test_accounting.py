@@ -1,4 +1,4 @@
-"""A firing records one row for each delta, exact counts, and a row of its own."""
+"""A firing records a row for itself, one row for each delta, and exact counts."""
 
 from __future__ import annotations
 

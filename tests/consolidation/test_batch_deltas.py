@@ -1,4 +1,4 @@
-"""The specification's table makes one delta an episode, and repeats are updates."""
+"""The specification's table makes one delta for each episode, and repeats are updates."""
 
 from __future__ import annotations
 

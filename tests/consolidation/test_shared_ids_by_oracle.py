@@ -1,4 +1,4 @@
-"""Two users who use the same ids in turn, against a naive model: the first one holds an id."""
+"""Two users take the same ids in turn; the facts equal those of a naive model."""
 
 from __future__ import annotations
 

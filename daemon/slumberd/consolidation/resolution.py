@@ -192,7 +192,7 @@ class Resolution:
             self._state.evaluations.pop(fact_id, None)
         for known in (*self._state.complete_keys.values(), *self._state.referrers.values()):
             known -= gone
-        # A claim that was never made can only restore other facts; it removes none of the rest.
+        # Without these claims, other facts can only be restored; none of them is removed.
         _, restored = self._compare(self._state.refold(sorted(self._state.complete_keys), before))
         self.dirty |= dict.fromkeys(
             key_slot for key_slot in before if key_slot[0] in self._state.complete_keys
