@@ -215,7 +215,7 @@ def deletes(count: int) -> list[Episode]:
     ]
 
 
-async def held(tmp_path: Path, home: OpenStores) -> Report:
+async def hold_batch(home: OpenStores) -> Report:
     """Consolidate a stream, then hold a batch that would delete three facts of it."""
     await home.put(*stream(6))
     await home.fire()
@@ -228,7 +228,7 @@ AT_MOST_TWO = Limits(max_deletes=2)
 
 async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) -> None:
     async with open_stores(tmp_path, limits=AT_MOST_TWO) as home:
-        report = await held(tmp_path, home)
+        report = await hold_batch(home)
 
         assert report.held is not None
         assert "would delete 3 facts; the limit is 2 (max_deletes)" in report.held.problem
@@ -243,7 +243,7 @@ async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) ->
 
 async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
-        report = await held(tmp_path, home)
+        report = await hold_batch(home)
         assert report.held is not None
 
         await home.facts.ledger.decide(report.held, approve=True, at=START, by="me")
@@ -255,7 +255,7 @@ async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_p
 
 async def test_a_rejected_batch_is_skipped(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
-        report = await held(tmp_path, home)
+        report = await hold_batch(home)
         assert report.held is not None
 
         await home.facts.ledger.decide(report.held, approve=False, at=START, by="me")

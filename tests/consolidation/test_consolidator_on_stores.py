@@ -209,13 +209,13 @@ async def test_a_stop_interrupts_a_checkpoint_after_a_commit(
     async with open_stores(tmp_path, batch=2, checkpoints=policy) as home:
         await home.put(*stream(4))
 
-        def while_it_commits(connection: sqlite3.Connection) -> Checkpoint:
+        def wait_while_committing(connection: sqlite3.Connection) -> Checkpoint:
             if connection.in_transaction and head_of(connection).rows:
                 stop.set()
                 assert interrupted.wait(PATIENCE_SECONDS)
             return head_of(connection)
 
-        monkeypatch.setattr(lifecycle, "head_of", while_it_commits)
+        monkeypatch.setattr(lifecycle, "head_of", wait_while_committing)
 
         report = await home.consolidator.fire(FireRequest(rule("all"), "manual", START, stop=stop))
 

@@ -26,7 +26,7 @@ def statement(id: str, what: str, seconds: float) -> Episode:
     return triple(id, "alice", "drinks", what, timestamp=at(seconds))
 
 
-async def fired(folder: Path, episodes: Sequence[Episode], *, together: bool) -> list[Fact]:
+async def consolidate(folder: Path, episodes: Sequence[Episode], *, together: bool) -> list[Fact]:
     """Return the facts of episodes that come in this order, at once or one by one."""
     folder.mkdir(exist_ok=True)
     async with (
@@ -62,14 +62,14 @@ STREAM = [statement(f"e{n}", f"drink {n}", n) for n in range(5)]
 async def test_lineage_names_the_newest_replaced_facts_up_to_its_depth(
     tmp_path: Path, order: Sequence[int], *, together: bool
 ) -> None:
-    (fact,) = await fired(tmp_path, [STREAM[n] for n in order], together=together)
+    (fact,) = await consolidate(tmp_path, [STREAM[n] for n in order], together=together)
 
     assert (fact.id, links(fact)) == ("e4", ["e3", "e2"])
     assert [entry["source_episode_ids"] for entry in fact.lineage] == [["e4"], ["e3"], ["e2"]]
 
 
 async def test_lineage_names_all_replaced_facts_below_its_depth(tmp_path: Path) -> None:
-    (fact,) = await fired(tmp_path, STREAM[:2], together=True)
+    (fact,) = await consolidate(tmp_path, STREAM[:2], together=True)
 
     assert (fact.id, links(fact)) == ("e1", ["e0"])
 
@@ -78,7 +78,7 @@ async def test_lineage_does_not_depend_on_the_order_of_arrival(tmp_path: Path) -
     same = [statement("a", "tea", 1), statement("b", "tea", 1), statement("c", "tea", 1)]
     found = []
     for number, order in enumerate(permutations(same)):
-        (fact,) = await fired(tmp_path / str(number), order, together=False)
+        (fact,) = await consolidate(tmp_path / str(number), order, together=False)
         found.append((fact.id, links(fact)))
 
     assert found == [("c", ["b", "a"])] * 6

@@ -30,31 +30,31 @@ class Statement(NamedTuple):
     metadata: dict[str, Any]
 
 
-def assert_object(id: str, at: int, what: str) -> Statement:
+def assertion(id: str, at: int, what: str) -> Statement:
     return Statement(id, at, {"object": what})
 
 
-def retract(at: int, *, what: str | None = None, name: str | None = None) -> Statement:
+def retraction(at: int, *, what: str | None = None, name: str | None = None) -> Statement:
     metadata = {"intent": "delete", "object": what, "replaces": name and [name]}
     metadata = {key: value for key, value in metadata.items() if value is not None}
     return Statement(f"take {what or name or 'all'} at {at}", at, metadata)
 
 
 STATEMENTS = [
-    assert_object("A", 1, "a"),
-    assert_object("B", 3, "b"),
-    assert_object("C", 5, "a"),
-    assert_object("A", 1, "b"),
-    assert_object("B", 6, "b"),
+    assertion("A", 1, "a"),
+    assertion("B", 3, "b"),
+    assertion("C", 5, "a"),
+    assertion("A", 1, "b"),
+    assertion("B", 6, "b"),
     Statement("A", 1, {"intent": "noop"}),
     Statement("D", 2, {"intent": "update", "replaces": ["B"], "object": "a"}),
     Statement("E", 4, {"intent": "update", "replaces": ["A"], "object": "b"}),
-    retract(2),
-    retract(4),
-    retract(2, what="a"),
-    retract(4, what="b"),
-    retract(2, name="B"),
-    retract(6, name="A"),
+    retraction(2),
+    retraction(4),
+    retraction(2, what="a"),
+    retraction(4, what="b"),
+    retraction(2, name="B"),
+    retraction(6, name="A"),
 ]
 """Every way to compete for a key: edits, retractions of a key, of an object, of an id."""
 

@@ -58,7 +58,7 @@ async def read(home: OpenStores, times: int = 1, user: str = "alice") -> None:
     await home.memory.close()
 
 
-async def recorded(home: OpenStores) -> list[tuple[str, str, str]]:
+async def read_rows(home: OpenStores) -> list[tuple[str, str, str]]:
     """Return kind, fact id and reason of every row, without the rows of firings."""
     rows = await home.facts.reads.records(limit=10_000)
     return [(row.kind, row.fact_id, row.reason) for row in rows if row.kind != "firing"]
@@ -87,7 +87,7 @@ async def test_episode_below_the_minimum_leaves_a_row_with_its_reason_and_no_fac
     report = await home.fire(GATED)
 
     assert report.channels["facts"] == Counts(read=1, noop=1)
-    assert await recorded(home) == [("noop", "e1", "below_salience")]
+    assert await read_rows(home) == [("noop", "e1", "below_salience")]
     assert await home.objects() == {}
     assert (await home.fire(GATED)).firing_ids == []
 
@@ -97,7 +97,7 @@ async def test_episode_that_passes_the_gate_is_promoted(home: OpenStores, tmp_pa
 
     await home.fire(rule("gated", salience={"min": 0.019}))
 
-    assert await recorded(home) == [("add", "e1", "")]
+    assert await read_rows(home) == [("add", "e1", "")]
 
 
 async def test_held_back_episode_is_evaluated_again_when_it_is_read(home: OpenStores) -> None:
@@ -124,7 +124,7 @@ async def test_episode_that_was_not_read_enough_is_held_back_again(
         await read(home)
         await home.fire(often)
 
-    assert await recorded(home) == [
+    assert await read_rows(home) == [
         ("noop", "e1", "below_salience"),
         ("noop", "e1", "below_salience"),
         ("add", "e1", ""),
@@ -161,7 +161,7 @@ async def test_many_reads_before_a_firing_cause_one_evaluation(home: OpenStores)
     await read(home)
     await home.fire(rule("gated", salience={"min": 0.19}))
 
-    assert len(await recorded(home)) == 2
+    assert len(await read_rows(home)) == 2
 
 
 async def test_promoted_fact_stays_when_its_salience_falls(
@@ -178,7 +178,7 @@ async def test_promoted_fact_stays_when_its_salience_falls(
     await home.consolidator.backfill(rule("gated", salience={"min": 0.19}), clock.now(), by="me")
 
     assert await home.objects() == {"e1": "cake"}
-    assert [kind for kind, _, _ in await recorded(home)] == ["add", "update"]
+    assert [kind for kind, _, _ in await read_rows(home)] == ["add", "update"]
 
 
 async def test_edit_of_a_held_back_episode_is_evaluated(home: OpenStores) -> None:
@@ -212,7 +212,7 @@ async def test_unreadable_episode_is_quarantined_and_not_held_back(home: OpenSto
 
     await home.fire(GATED)
 
-    assert await recorded(home) == [("quarantine", "e1", "intent_unknown")]
+    assert await read_rows(home) == [("quarantine", "e1", "intent_unknown")]
 
 
 async def test_a_read_does_not_restore_an_undone_fact(home: OpenStores) -> None:
@@ -348,7 +348,7 @@ async def test_a_backfill_of_held_back_episodes_adds_no_row(home: OpenStores) ->
     report = await home.consolidator.backfill(GATED, START, by="me")
 
     assert report.channels["facts"] == Counts(read=2, noop=2)
-    assert len(await recorded(home)) == 2
+    assert len(await read_rows(home)) == 2
 
 
 async def test_backfill_promotes_held_back_episodes_that_pass_now(home: OpenStores) -> None:
@@ -368,7 +368,7 @@ async def test_repaired_episode_that_is_held_back_leaves_quarantine(home: OpenSt
     await home.fire(GATED)
 
     assert await home.facts.reads.quarantine() == []
-    assert (await recorded(home))[-1] == ("noop", "e1", "below_salience")
+    assert (await read_rows(home))[-1] == ("noop", "e1", "below_salience")
 
 
 async def test_an_episode_read_between_its_evaluation_and_the_commit_is_logged_at_once(
@@ -527,7 +527,7 @@ async def test_erased_scope_leaves_neither_reads_nor_scores(
     assert counts["slumberd_accesses"] == 1
     assert done.counts["slumberd_ledger"] == 1
     assert [*await home.memory.accesses(["e1", "b1"])] == ["b1"]
-    assert await recorded(home) == [
+    assert await read_rows(home) == [
         ("noop", "b1", "below_salience"),
         ("noop", "", "below_salience"),
     ]
@@ -542,13 +542,13 @@ async def test_read_of_an_erased_episode_leaves_no_row(home: OpenStores) -> None
     await home.fire(NOTES)
     scope = ScopeFilter.of("alice", None, None)
     await home.facts.erasures.forget(scope, [], moment=2**51, at=START, by="me", dry_run=False)
-    before = len(await recorded(home))
+    before = len(await read_rows(home))
 
     await read(home)
     reports = await home.fire(PLAIN), await home.fire(NOTES)
 
     assert [report.channels for report in reports] == [{"facts": Counts()}, {"notes": Counts()}]
-    assert len(await recorded(home)) == before
+    assert len(await read_rows(home)) == before
 
 
 async def test_erasure_of_the_owner_of_a_held_back_episode_removes_no_fact_of_another_user(
@@ -591,7 +591,7 @@ async def test_held_back_episode_under_an_id_that_another_user_pinned_is_quarant
 
     await home.fire(GATED)
 
-    assert (await recorded(home))[-1] == ("quarantine", "", "id_taken")
+    assert (await read_rows(home))[-1] == ("quarantine", "", "id_taken")
 
 
 async def test_a_scrubbed_memory_still_distinguishes_reads_from_versions(

@@ -73,7 +73,7 @@ async def facts_of(home: OpenStores, user: str) -> list[dict[str, Any]]:
     return [fact.model_dump() for fact in await home.facts.query(FactPattern(user=user))]
 
 
-async def verified(home: OpenStores) -> bool:
+async def is_sound(home: OpenStores) -> bool:
     return (await home.facts.verify())[2] is None
 
 
@@ -110,7 +110,7 @@ async def test_erasure_of_a_quarantined_owner_keeps_a_fact_pinned_under_the_id(
     assert certificate["rows"]["facts.db"]["facts"] == 0
     assert rows_of(tmp_path, "ann") == []
     assert rows_of(tmp_path, "pinned")
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_the_episode_of_another_user(
@@ -128,7 +128,7 @@ async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_the_episode_of_ano
     assert await facts_of(home, "bob") == before != []
     assert (await home.fire()).firing_ids == []
     assert select_facts(tmp_path, "SELECT eid FROM slumberd_watermark") == [("e0",)]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_erasure_of_the_owner_of_an_undone_firing_keeps_a_fact_pinned_under_the_id(
@@ -147,7 +147,7 @@ async def test_erasure_of_the_owner_of_an_undone_firing_keeps_a_fact_pinned_unde
     assert select_facts(tmp_path, "SELECT DISTINCT key FROM slumberd_keys") == [
         ("bob/rag/facts/bob/is",)
     ]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_erasure_of_a_session_keeps_the_facts_of_another_user_with_the_same_ids(
@@ -162,7 +162,7 @@ async def test_erasure_of_a_session_keeps_the_facts_of_another_user_with_the_sam
 
     assert await facts_of(home, "bob") == before != []
     assert [fact["id"] for fact in await facts_of(home, "ann")] == ["e1"]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_erasure_keeps_the_delete_by_another_user_of_the_same_id(
@@ -178,7 +178,7 @@ async def test_erasure_keeps_the_delete_by_another_user_of_the_same_id(
     await home.fire()
 
     assert await facts_of(home, "bob") == []
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
@@ -216,7 +216,7 @@ async def test_undo_of_an_undo_does_not_give_one_id_to_two_users(
     ]
     assert await facts_of(home, "bob") == before
     assert await facts_of(home, "ann") == []
-    assert await verified(home)
+    assert await is_sound(home)
     assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
     quarantined = await home.facts.reads.quarantine()
     assert [(row["rule_id"], row["episode_id"], row["reason"]) for row in quarantined] == [
@@ -239,7 +239,7 @@ async def test_retry_restores_the_claim_that_an_undo_could_not_restore_when_the_
 
     assert [fact["id"] for fact in await facts_of(home, "ann")] == ["e0"]
     assert await home.facts.reads.quarantine() == []
-    assert await verified(home)
+    assert await is_sound(home)
     assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
@@ -260,7 +260,7 @@ async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
         ("quarantine", "id_taken")
     ]
     assert await facts_of(home, "bob") == before
-    assert await verified(home)
+    assert await is_sound(home)
     assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
@@ -277,7 +277,7 @@ async def test_a_backfill_does_not_take_an_id_back_from_another_user(
 
     assert await facts_of(home, "bob") == before
     assert [row["reason"] for row in await home.facts.reads.quarantine()] == ["id_taken"]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_restoring_an_undone_pin_does_not_take_an_id_back_from_an_episode(
@@ -293,7 +293,7 @@ async def test_restoring_an_undone_pin_does_not_take_an_id_back_from_an_episode(
 
     assert await facts_of(home, "ann") == before != []
     assert await facts_of(home, "bob") == []
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: OpenStores) -> None:
@@ -328,7 +328,7 @@ async def test_erasure_leaves_no_trace_of_a_filtered_episode_that_took_over_an_i
     await forget(home, "bob")
 
     assert rows_of(tmp_path, "bob") == []
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_undo_of_a_firing_removes_its_episodes_from_quarantine(
@@ -356,7 +356,7 @@ async def test_undo_restores_the_fact_of_a_quarantined_episode(home: OpenStores)
     assert [fact["payload"]["object"] for fact in await facts_of(home, "ann")] == ["tea"]
     await home.consolidator.backfill(rule("all"), at(50), by="me")
     assert [row["episode_id"] for row in await home.facts.reads.quarantine()] == ["e0"]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_erasure_keeps_the_end_of_a_held_batch_at_the_episode_of_another_user(
@@ -389,7 +389,7 @@ async def test_erasure_of_one_user_keeps_a_row_of_another_user_that_a_program_ch
     await home.fire()
 
     assert [fact["confidence"] for fact in await facts_of(home, "bob")] == [0.25]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 @pytest.mark.parametrize("number", ["9" * 19, "9" * 18, "-1", "1e3"])

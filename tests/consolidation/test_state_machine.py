@@ -84,11 +84,11 @@ def test_the_machine_detects_a_watermark_that_moves_before_the_facts() -> None:
 def test_the_machine_detects_an_undo_that_withdraws_later_evaluations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def remaining_too_little(history: History) -> list[Evaluation]:
+    def remaining_before_first_undo(history: History) -> list[Evaluation]:
         earliest = min((undo.firing for undo in history.undone), default=10**9)
         return [found for found in history.evaluations if found.firing < earliest]
 
-    monkeypatch.setattr(History, "remaining", remaining_too_little)
+    monkeypatch.setattr(History, "remaining", remaining_before_first_undo)
 
     with pytest.raises(AssertionError):
         run(Machine, MOST_EXAMPLES, Phase.generate)

@@ -12,7 +12,7 @@ KEY = b"salt"
 MOMENT = 1_000
 
 
-def erased(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> ErasedScopes:
+def erase(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> ErasedScopes:
     return ErasedScopes(KEY, {digest_of(KEY, *scope): at for scope in scopes}.get)
 
 
@@ -28,7 +28,7 @@ def erased(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> Era
 def test_an_erasure_covers_a_scope_up_to_its_moment_in_any_order_of_queries(
     scope: tuple[str, str | None, str | None],
 ) -> None:
-    found = erased(scope)
+    found = erase(scope)
 
     covered = [found.covers("alice", "s1", "rag", at) for at in (MOMENT, MOMENT + 1, MOMENT - 1)]
 
@@ -36,7 +36,7 @@ def test_an_erasure_covers_a_scope_up_to_its_moment_in_any_order_of_queries(
 
 
 def test_scope_beside_an_erased_scope_is_not_covered() -> None:
-    found = erased(("alice", "s1", None), ("bob", None, "rag"))
+    found = erase(("alice", "s1", None), ("bob", None, "rag"))
 
     assert not found.covers("alice", "s2", "rag", 0)
     assert not found.covers("bob", "s1", "chat", 0)

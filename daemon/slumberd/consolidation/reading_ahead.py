@@ -41,6 +41,7 @@ class ReadingAhead(Generic[Batch]):
         loop = asyncio.get_running_loop()
 
         def begin_soon() -> None:
+            """Start the read in the loop's next turn."""
             loop.call_soon_threadsafe(self._begin, after)
 
         return begin_soon
