@@ -59,14 +59,14 @@ class PromotionState(NamedTuple):
     Attributes:
         known_state: Their evaluations that were not undone.
         histories: Their complete histories, by fact id, with what was undone.
-        speakers: The rule ids of firings with manual edits, by the firing's number.
-        me: The rule id of this promotion.
+        edit_rule_ids: The rule ids of firings with manual edits, by the firing's number.
+        rule_id: The ledger's rule id of this promotion.
     """
 
     known_state: KnownState
     histories: Mapping[str, History]
-    speakers: Mapping[int, str]
-    me: str
+    edit_rule_ids: Mapping[int, str]
+    rule_id: str
 
     def verdict(self, claim: Claim) -> Verdict:
         """Decide whether a claim is promoted; the caller has checked the owner of its id."""
@@ -93,7 +93,7 @@ class PromotionState(NamedTuple):
         return [edit for edit in known if edit.rule_id == MANUAL_RULE_ID and edit.claim is not None]
 
     def _is_own(self, evaluation: Evaluation) -> bool:
-        return self.speakers.get(evaluation.firing) == self.me
+        return self.edit_rule_ids.get(evaluation.firing) == self.rule_id
 
     def _own_evaluations(self, fact_id: str) -> list[Evaluation]:
         history = self.histories.get(fact_id)
@@ -112,4 +112,4 @@ class PromotionState(NamedTuple):
         ]
 
     def _is_promoted(self, evaluation: Evaluation) -> bool:
-        return is_promotion(self.speakers.get(evaluation.firing, ""))
+        return is_promotion(self.edit_rule_ids.get(evaluation.firing, ""))

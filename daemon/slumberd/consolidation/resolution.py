@@ -115,7 +115,7 @@ class Resolution:
         if prior and self._is_owned_by_another(candidate):
             self._quarantine(contest(candidate))
         elif has_claim_in_force(candidate.rule_id, prior):
-            self._apply_unless_known(candidate.let_pass(), prior)
+            self._apply_unless_known(candidate.without_gate(), prior)
         elif self._again and self._state.waiting.get(candidate.fact_id) == candidate.version:
             self.known += 1
         else:

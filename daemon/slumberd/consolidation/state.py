@@ -241,7 +241,7 @@ class KnownState:
     def find_returning_conflict(
         self, fact_id: str, remaining: Sequence[Evaluation]
     ) -> Evaluation | None:
-        """Return an evaluation whose claim would come back under an id of another owner."""
+        """Return an evaluation whose claim an undo would restore under an id of another owner."""
         before = _latest_of_each_rule(self.evaluations.get(fact_id, ()))
         after = _latest_of_each_rule(remaining)
         unchanged = effective_claims([evaluation for evaluation in after if evaluation in before])
