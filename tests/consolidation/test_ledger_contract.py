@@ -80,7 +80,7 @@ def ledger(provider: Provider) -> Ledger:
 
 
 def statement(number: int, **metadata: object) -> EpisodeVersion:
-    """Return the version in this row of the log; each row has an episode of its own."""
+    """Return the version in this row of the log; each row has another episode."""
     return version(f"e{number}", seq=number, timestamp=at(number), metadata=metadata)
 
 

@@ -1,4 +1,4 @@
-"""The precedence rule on every short history of a key, each of a user of its own."""
+"""The precedence rule on every short history of a key; each history has its own user."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Step = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A rule's evaluation, or a manual edit, of an id; some make no claim."""
+    """A rule's evaluation of an id, or a manual edit; the claim may be missing."""
 
     firing: int
     by: str

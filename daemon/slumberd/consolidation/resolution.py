@@ -1,7 +1,7 @@
 """Resolve the candidates of a batch against the known state; deltas are the difference.
 
 Pure. Most claims are appends: the heads of the slots that they touch decide them. An edit or a
-withdrawal takes a claim back, so its keys are folded again from all of their claims. The known
+withdrawal removes a claim, so its keys are folded again from all of their claims. The known
 state must hold every claim of those keys (`state.keys_to_load`).
 """
 
@@ -45,9 +45,10 @@ class Resolution:
 
     Attributes:
         entries: The ledger rows so far, numbered without gaps.
-        filtered: How many candidates left no row: not selected, with nothing to withdraw.
-        passed_over: How many candidates were skipped: a read brought them here, and the rule
-            does not wait for them.
+        filtered: How many candidates left no row: the filter does not select them, and they have no
+            earlier claim to withdraw.
+        passed_over: How many candidates were skipped: a read logged them again, and the rule did
+            not hold them back.
         dirty: Slots (key, slot) whose fact may have to be written again.
         removed: Ids of facts that were current before the batch, and that it removed.
         known: How many candidates were known, unchanged, and left no row.
