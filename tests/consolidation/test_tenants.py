@@ -266,7 +266,7 @@ def test_these_tests_detect_a_planted_leak_between_tenants(
 
     @settings(PLANTED)
     @given(stories())
-    def find_failing_story(story: Story) -> None:
+    def look_for_it(story: Story) -> None:
         try:
             check(story, everything)
         except AssertionError:
@@ -276,6 +276,6 @@ def test_these_tests_detect_a_planted_leak_between_tenants(
     plant(monkeypatch)
 
     with pytest.raises(AssertionError):
-        find_failing_story()
+        look_for_it()
 
     assert caught
