@@ -142,8 +142,8 @@ __all__ = [
     "UsageError",
 ]
 
-# A name's module is imported when the name is first asked for: importing all of them takes
-# longer than `slumberd --help` may.
+# A name's module is imported when the name is first used: importing all of them would take longer
+# than `slumberd --help` may take.
 _HOMES = {
     "model.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
     "model.episode": ("Episode",),
@@ -167,7 +167,7 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-if not TYPE_CHECKING:  # a type checker knows which names there are
+if not TYPE_CHECKING:  # a type checker reads the imports above
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

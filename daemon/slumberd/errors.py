@@ -1,7 +1,7 @@
 """The errors that slumberd raises on purpose.
 
-Each class builds its message from typed fields and keeps them: a caller acts on the fields, a
-person on the message::
+Each class builds its message from typed fields and keeps them. Code reads the fields; a person
+reads the message::
 
     SlumberdError
     ├── UsageError                        a request that is impossible           (exit 64)
@@ -34,7 +34,7 @@ person on the message::
         ├── StoreBusyError                a database that is locked              (exit 75)
         ├── BackupBusyError               a backup that must wait                (exit 75)
         ├── StateDirectoryLockedError     a state directory in use               (exit 75)
-        ├── SupersededError               a store that changed hands             (exit 75)
+        ├── SupersededError               a store that this daemon has lost      (exit 75)
         │   ├── StaleWriterError          another daemon writes the store
         │   └── StoreReplacedError        another file has its place
         ├── FiringTimeoutError            a firing that took too long            (exit 75)
@@ -296,7 +296,7 @@ class ConfigurationError(SlumberdError):
 
 
 class ReloadFailedError(SlumberdError):
-    """A running daemon cannot load the new rules, and keeps the old ones.
+    """A running daemon cannot load the new rules, and keeps the old rules.
 
     Attributes:
         cause: What is wrong with the new rules.
@@ -490,7 +490,7 @@ class SchemaError(StoreError):
     Attributes:
         path: The file.
         problem: What is wrong with it.
-        remedy: What the operator can do; empty when the problem says it, or nothing is known.
+        remedy: What the operator can do; empty when the problem contains it, or when it is unknown.
     """
 
     def __init__(self, path: Path, problem: str, remedy: str = "") -> None:

@@ -12,8 +12,8 @@ _OWNER, _GROUP, _SHARED = 0o700, 0o750, 0o770
 def create_file(path: Path, flags: int = os.O_RDWR, *, dir_fd: int | None = None) -> int:
     """Create a file, and return its descriptor.
 
-    The group may read and write it where the umask lets the group write, and where the directory
-    is shared. Else only its owner may, even where the umask lets the group read.
+    The group may read and write the file if the umask lets the group write, or if the directory is
+    shared. Otherwise only the owner may, even if the umask lets the group read.
 
     Args:
         path: The file, which must not exist.
@@ -23,10 +23,10 @@ def create_file(path: Path, flags: int = os.O_RDWR, *, dir_fd: int | None = None
     Raises:
         FileExistsError: The path exists.
     """
-    # The mode that is asked for shows whether the umask lets the group write. No group can read
-    # the file in the meantime.
-    asked = flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(path, asked, 0o620, dir_fd=dir_fd)
+    # The mode of the new file shows whether the umask lets the group write. Until it is changed,
+    # no group can read the file.
+    flags |= os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o620, dir_fd=dir_fd)
     try:
         if os.fstat(descriptor).st_mode & stat.S_IWGRP or is_shared(path.parent, dir_fd=dir_fd):
             os.fchmod(descriptor, 0o660)

@@ -1,4 +1,4 @@
-"""A firing records one row for each delta, exact counts, and a row of its own."""
+"""A firing records a row for itself, one row for each delta, and exact counts."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ pytestmark = pytest.mark.integration
 Row = tuple[str, str, tuple[str, ...], str, tuple[str, ...], float]
 
 
-def says(id: str, what: Any, seconds: float, **metadata: Any) -> Episode:
+def statement(id: str, what: Any, seconds: float, **metadata: Any) -> Episode:
     """Return an episode about what alice drinks."""
     return triple(id, "alice", "drinks", what, timestamp=at(seconds), metadata=metadata)
 
 
 MORNING = [
-    says("tea", "tea", 10, confidence=0.5),
-    says("coffee", "coffee", 20),
-    says("milk", "milk", 15),
-    says("stop", None, 40, intent="delete", replaces=["coffee"]),
-    says("again", "coffee", 30),
-    says("quiet", None, 50, intent="noop"),
-    says("odd", "ink", 60, intent="shout"),
-    says("vain", None, 61, intent="delete", replaces=["nowhere"]),
+    statement("tea", "tea", 10, confidence=0.5),
+    statement("coffee", "coffee", 20),
+    statement("milk", "milk", 15),
+    statement("stop", None, 40, intent="delete", replaces=["coffee"]),
+    statement("again", "coffee", 30),
+    statement("quiet", None, 50, intent="noop"),
+    statement("odd", "ink", 60, intent="shout"),
+    statement("vain", None, 61, intent="delete", replaces=["nowhere"]),
     triple("other", "alice", "thinks", "x", timestamp=at(62)),
 ]
 DRINKS = rule("drinks", when_filter="predicate = 'drinks'")
@@ -50,8 +50,8 @@ async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
         assert (await opened.facts.verify())[2] is None
 
 
-def shown(record: Record) -> Row:
-    """Return what a row says, without its numbers and instant."""
+def visible_fields(record: Record) -> Row:
+    """Return the fields of a row, without its numbers and instant."""
     return (
         record.kind,
         record.fact_id,
@@ -63,10 +63,14 @@ def shown(record: Record) -> Row:
 
 
 async def last_rows(home: OpenStores) -> list[Row]:
-    """Return the rows of the newest firing, its own left out."""
+    """Return the rows of the newest firing, without the row of the firing itself."""
     records = await home.facts.reads.records()
     newest = records[-1].firing_id
-    return [shown(one) for one in records if one.firing_id == newest and one.kind != "firing"]
+    return [
+        visible_fields(record)
+        for record in records
+        if record.firing_id == newest and record.kind != "firing"
+    ]
 
 
 def select(home: OpenStores, sql: str) -> list[tuple[Any, ...]]:
@@ -74,7 +78,7 @@ def select(home: OpenStores, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-async def test_each_episode_leaves_the_row_of_its_delta_in_the_order_of_instants(
+async def test_each_episode_has_the_row_of_its_delta_in_the_order_of_instants(
     home: OpenStores,
 ) -> None:
     await home.put(*MORNING)
@@ -94,7 +98,7 @@ async def test_each_episode_leaves_the_row_of_its_delta_in_the_order_of_instants
     assert await home.objects() == {}
 
 
-async def test_counts_of_a_firing_add_up_to_what_it_read(home: OpenStores) -> None:
+async def test_counts_of_a_firing_add_up_to_the_versions_that_it_read(home: OpenStores) -> None:
     await home.put(*MORNING)
 
     report = await home.fire(DRINKS)
@@ -147,7 +151,7 @@ async def test_rows_are_numbered_without_gaps_over_channels_and_firings(home: Op
 
     records = await home.facts.reads.records()
 
-    assert [(one.seq, one.firing_id, one.fact_id) for one in records] == [
+    assert [(record.seq, record.firing_id, record.fact_id) for record in records] == [
         (1, "both@1", ""),
         (2, "both@1", "tea"),
         (3, "both@1", "coffee"),
@@ -159,8 +163,8 @@ async def test_rows_are_numbered_without_gaps_over_channels_and_firings(home: Op
     ]
 
 
-async def test_quarantined_episode_is_listed_with_what_is_wrong_with_it(home: OpenStores) -> None:
-    await home.put(says("odd", "ink", 60, intent="shout"))
+async def test_quarantine_lists_an_episode_with_its_fault(home: OpenStores) -> None:
+    await home.put(statement("odd", "ink", 60, intent="shout"))
 
     await home.fire(rule("all", then_emits=["notes"]))
 
@@ -172,12 +176,14 @@ async def test_quarantined_episode_is_listed_with_what_is_wrong_with_it(home: Op
     ]  # fmt: skip
 
 
-async def test_late_episode_is_stale_and_one_older_than_its_retraction_retracted(
+async def test_late_episode_is_stale_or_retracted(
     home: OpenStores,
 ) -> None:
-    await home.put(says("coffee", "coffee", 20), says("gone", "coffee", 40, intent="delete"))
+    await home.put(
+        statement("coffee", "coffee", 20), statement("gone", "coffee", 40, intent="delete")
+    )
     await home.fire()
-    await home.put(says("early", "tea", 10), says("between", "coffee", 30))
+    await home.put(statement("early", "tea", 10), statement("between", "coffee", 30))
 
     report = await home.fire()
 
@@ -188,10 +194,10 @@ async def test_late_episode_is_stale_and_one_older_than_its_retraction_retracted
     assert report.channels["facts"] == Counts(read=2, noop=2)
 
 
-async def test_edit_that_moves_a_fact_to_another_key_restores_what_it_had_replaced(
+async def test_edit_that_moves_a_fact_to_another_key_restores_the_fact_that_it_replaced(
     home: OpenStores,
 ) -> None:
-    await home.put(says("tea", "tea", 10), says("wine", "wine", 20))
+    await home.put(statement("tea", "tea", 10), statement("wine", "wine", 20))
     await home.fire()
     await home.put(triple("wine", "alice", "eats", "cake", timestamp=at(20)))
 
@@ -204,9 +210,9 @@ async def test_edit_that_moves_a_fact_to_another_key_restores_what_it_had_replac
     assert report.channels["facts"] == Counts(read=1, updated=1, restored=1)
 
 
-async def test_each_fact_that_comes_back_is_counted_as_restored(home: OpenStores) -> None:
+async def test_each_restored_fact_is_counted(home: OpenStores) -> None:
     await home.put(
-        says("tea", "tea", 10),
+        statement("tea", "tea", 10),
         triple("porto", "alice", "lives_in", "Porto", timestamp=at(11)),
         triple("end", "alice", "x", "y", timestamp=at(20), metadata={"intent": "noop"}),
     )
@@ -233,10 +239,10 @@ async def test_batches_of_a_firing_are_added_up(tmp_path: Path) -> None:
         assert counts.added + counts.updated + counts.deleted + counts.noop == 7
 
 
-async def test_undo_records_what_it_takes_back_and_what_returns(home: OpenStores) -> None:
-    await home.put(says("tea", "tea", 10))
+async def test_undo_records_the_undone_claims_and_the_restored_facts(home: OpenStores) -> None:
+    await home.put(statement("tea", "tea", 10))
     await home.fire()
-    await home.put(says("gone", None, 20, intent="delete"))
+    await home.put(statement("gone", None, 20, intent="delete"))
     (firing_id,) = (await home.fire()).firing_ids
 
     outcome = await home.facts.ledger.undo(firing_id, at=at(99), by="me", dry_run=False)
@@ -248,16 +254,20 @@ async def test_undo_records_what_it_takes_back_and_what_returns(home: OpenStores
     assert outcome.firing_id == "@undo@5"
     assert outcome.records == (await home.facts.reads.records())[4:]
     ((payload,),) = select(home, "SELECT payload FROM slumberd_ledger WHERE seq = 5")
-    said = orjson.loads(payload)
-    assert (said["rule"], said["by"], said["undoes"]) == ("@undo", "me", firing_id)
+    payload_of_undo = orjson.loads(payload)
+    assert (payload_of_undo["rule"], payload_of_undo["by"], payload_of_undo["undoes"]) == (
+        "@undo",
+        "me",
+        firing_id,
+    )
 
 
-async def test_lines_that_are_written_at_once_equal_those_that_a_crash_repeats(
+async def test_log_lines_equal_the_records_that_a_crash_would_repeat(
     home: OpenStores,
 ) -> None:
     await home.put(*MORNING)
     await home.fire(DRINKS)
-    await home.put(says("coffee", "cocoa", 25, confidence=0.25), says("odd", "ink", 60))
+    await home.put(statement("coffee", "cocoa", 25, confidence=0.25), statement("odd", "ink", 60))
     await home.fire(DRINKS)
     await home.consolidator.backfill(rule("drinks"), at(200), by="me")
 
@@ -277,7 +287,7 @@ async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: OpenStor
 
 
 async def test_dry_retry_reports_and_keeps_the_quarantine(home: OpenStores) -> None:
-    await home.put(says("odd", "ink", 60, intent="shout"), says("bad", "x", 61, intent=5))
+    await home.put(statement("odd", "ink", 60, intent="shout"), statement("bad", "x", 61, intent=5))
     await home.fire()
     rows = await home.facts.reads.records()
 
@@ -287,16 +297,16 @@ async def test_dry_retry_reports_and_keeps_the_quarantine(home: OpenStores) -> N
 
     assert report.channels["facts"].read == 1
     assert await home.facts.reads.records() == rows
-    assert sorted(one["episode_id"] for one in await home.facts.reads.quarantine()) == [
+    assert sorted(row["episode_id"] for row in await home.facts.reads.quarantine()) == [
         "bad",
         "odd",
     ]
 
 
 async def test_recorded_instants_never_decrease(home: OpenStores) -> None:
-    await home.put(says("tea", "tea", 10))
+    await home.put(statement("tea", "tea", 10))
     await home.consolidator.fire(FireRequest(rule("all"), "manual", at(500)))
-    await home.put(says("coffee", "coffee", 20))
+    await home.put(statement("coffee", "coffee", 20))
 
     await home.consolidator.fire(FireRequest(rule("all"), "manual", at(400)))
 
@@ -305,9 +315,9 @@ async def test_recorded_instants_never_decrease(home: OpenStores) -> None:
 
 async def test_claims_that_name_others_are_listed_by_name(home: OpenStores) -> None:
     await home.put(
-        says("b", "tea", 10, intent="update", replaces=["x", "y"]),
-        says("c", "milk", 20, intent="delete", replaces="b"),
-        says("d", "milk", 30, intent="noop", replaces=["b"]),
+        statement("b", "tea", 10, intent="update", replaces=["x", "y"]),
+        statement("c", "milk", 20, intent="delete", replaces="b"),
+        statement("d", "milk", 30, intent="noop", replaces=["b"]),
     )
 
     await home.fire()
@@ -321,12 +331,12 @@ async def test_claims_that_name_others_are_listed_by_name(home: OpenStores) -> N
     ]
 
 
-async def test_edit_that_leaves_the_claim_as_it_was_is_recorded_as_a_new_version(
+async def test_edit_that_does_not_change_the_claim_is_recorded_as_a_new_version(
     home: OpenStores,
 ) -> None:
-    await home.put(says("tea", "tea", 10))
+    await home.put(statement("tea", "tea", 10))
     await home.fire()
-    await home.put(says("tea", "tea", 10, mood="calm"))
+    await home.put(statement("tea", "tea", 10, mood="calm"))
 
     report = await home.fire()
 
@@ -336,7 +346,7 @@ async def test_edit_that_leaves_the_claim_as_it_was_is_recorded_as_a_new_version
     assert version == 2
 
 
-async def test_every_column_of_the_ledger_is_as_the_story_makes_it(home: OpenStores) -> None:
+async def test_every_column_of_a_ledger_row_has_the_expected_value(home: OpenStores) -> None:
     await home.put(*MORNING[:3], *MORNING[6:8])
 
     await home.fire(DRINKS)
@@ -355,10 +365,10 @@ async def test_every_column_of_the_ledger_is_as_the_story_makes_it(home: OpenSto
 
 async def test_payload_of_a_row_holds_the_whole_claim(home: OpenStores) -> None:
     await home.put(
-        says("a", "tea", 1, confidence=0.5),
-        says("b", None, 2, intent="delete"),
-        says("c", "rum", 3, intent="update", replaces=["a"]),
-        says("d", None, 4, intent="shout"),
+        statement("a", "tea", 1, confidence=0.5),
+        statement("b", None, 2, intent="delete"),
+        statement("c", "rum", 3, intent="update", replaces=["a"]),
+        statement("d", None, 4, intent="shout"),
     )
 
     await home.fire()
@@ -407,14 +417,16 @@ async def test_payload_of_a_row_holds_the_whole_claim(home: OpenStores) -> None:
     }  # fmt: skip
 
 
-async def test_what_another_rule_waits_for_is_counted_in_no_channel(home: OpenStores) -> None:
+async def test_an_episode_that_another_rule_holds_back_is_counted_in_no_channel(
+    home: OpenStores,
+) -> None:
     both = rule("both", then_emits=["facts", "notes"])
-    await home.put(says("tea", "tea", 1))
+    await home.put(statement("tea", "tea", 1))
     await home.fire(rule("gated", salience={"min": 0.03}))
     await home.fire(both)
     await home.memory.recent("alice", limit=10)
     await home.memory.close()
-    await home.put(says("milk", "milk", 2))
+    await home.put(statement("milk", "milk", 2))
 
     report = await home.fire(both)
 

@@ -38,14 +38,14 @@ def stream() -> list[Episode]:
 
 
 @pytest.fixture(scope="module")
-def wanted(stream: Sequence[Episode]) -> dict[str, tuple[Any, ...]]:
-    """What the brute-force oracle says of the stream, user by user: they share nothing."""
+def expected(stream: Sequence[Episode]) -> dict[str, tuple[Any, ...]]:
+    """Return the facts of the brute-force oracle, user by user: users share no fact."""
     claims: dict[str, list[OracleClaim]] = {}
-    for one in stream:
-        episode = one.model_dump() | {"at": microseconds(one.timestamp)}
-        claim = claim_of(episode, "facts", ("all",))
+    for episode in stream:
+        row = episode.model_dump() | {"at": microseconds(episode.timestamp)}
+        claim = claim_of(row, "facts", ("all",))
         assert claim is not None
-        claims.setdefault(one.user, []).append(claim)
+        claims.setdefault(episode.user, []).append(claim)
     return {
         fact_id: (claim.object, claim.confidence, tuple(replaced_ids(claim, mine, set(), DEPTH)))
         for mine in claims.values()
@@ -53,7 +53,7 @@ def wanted(stream: Sequence[Episode]) -> dict[str, tuple[Any, ...]]:
     }
 
 
-async def consolidated(
+async def consolidate(
     folder: Path, episodes: Sequence[Episode], *, every: int, batch: int
 ) -> dict[str, tuple[Any, ...]]:
     """Put episodes in order, firing whenever `every` are pending and once at the end."""
@@ -99,9 +99,9 @@ async def test_facts_equal_the_oracle(
     every: int,
     batch: int,
     stream: list[Episode],
-    wanted: dict[str, tuple[Any, ...]],
+    expected: dict[str, tuple[Any, ...]],
     tmp_path: Path,
 ) -> None:
-    found = await consolidated(tmp_path, ORDERS[order](stream), every=every, batch=batch)
+    found = await consolidate(tmp_path, ORDERS[order](stream), every=every, batch=batch)
 
-    assert found == wanted
+    assert found == expected

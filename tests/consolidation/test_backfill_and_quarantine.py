@@ -34,7 +34,7 @@ async def backfill(
     )
 
 
-async def test_a_backfill_promotes_what_the_rule_selects_today(
+async def test_a_backfill_promotes_the_episodes_that_the_rule_selects_now(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -70,7 +70,7 @@ async def test_a_backfill_records_its_requester(tmp_path: Path) -> None:
         assert [b'"uid 7"' in payload for (payload,) in payloads] == [False, True]
 
 
-async def test_backfill_restores_what_was_undone(tmp_path: Path) -> None:
+async def test_backfill_restores_undone_facts(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         fired = await home.fire()
@@ -82,7 +82,7 @@ async def test_backfill_restores_what_was_undone(tmp_path: Path) -> None:
         assert await home.objects() == {"tea": "tea", "porto": "Porto"}
 
 
-async def test_undo_of_the_first_evaluation_withdraws_what_a_backfill_evaluated_later(
+async def test_undo_of_the_first_evaluation_withdraws_the_evaluations_of_a_later_backfill(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
@@ -109,7 +109,7 @@ async def test_undoing_a_backfill_restores_the_earlier_claim_of_each_episode(
         assert await home.objects() == {"tea": "tea"}
 
 
-async def test_a_backfill_keeps_to_its_range_and_to_what_the_rule_has_passed(
+async def test_a_backfill_covers_only_its_range_below_the_watermark(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path, batch=2) as home:
@@ -123,7 +123,7 @@ async def test_a_backfill_keeps_to_its_range_and_to_what_the_rule_has_passed(
         assert set(await home.objects()) == {"e2", "e3"}
 
 
-async def test_a_backfill_that_is_rehearsed_writes_nothing(tmp_path: Path) -> None:
+async def test_a_dry_backfill_writes_nothing(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
@@ -135,7 +135,7 @@ async def test_a_backfill_that_is_rehearsed_writes_nothing(tmp_path: Path) -> No
         assert await home.facts.reads.records() == before
 
 
-async def test_versions_keep_their_numbers_when_the_log_went_back(tmp_path: Path) -> None:
+async def test_versions_keep_their_numbers_after_a_rewind(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=1) as home:
         await home.put(TEA, PORTO)
         await home.fire()
@@ -170,20 +170,20 @@ async def test_retry_resolves_readable_episodes_as_if_they_had_come_in_order(
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(triple("older", "alice", "drinks", "milk"), TEA)
-        with closing(sqlite3.connect(tmp_path / "memory.db")) as foreign:
-            foreign.execute(
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as connection:
+            connection.execute(
                 "UPDATE episodes SET scope_key = '/user/eve/session/s1/agent/rag/',"
                 " timestamp = ? WHERE id = 'older'",
                 (at(-1).isoformat(),),
             )
-            foreign.commit()
+            connection.commit()
         await home.fire()
         assert [entry["episode_id"] for entry in await home.facts.reads.quarantine()] == ["older"]
         home.memory._mismatch = "trust_episode"
 
         report = await home.consolidator.retry(rule("all"), at(60), by="me", eids=["older"])
 
-        assert report.channels["facts"].noop == 1  # stale, as it would have been
+        assert report.channels["facts"].noop == 1  # stale, as in the order of the log
         assert await home.facts.reads.quarantine() == []
         assert await home.objects() == {"tea": "tea"}
 
@@ -215,7 +215,7 @@ def deletes(count: int) -> list[Episode]:
     ]
 
 
-async def held(tmp_path: Path, home: OpenStores) -> Report:
+async def hold_batch(home: OpenStores) -> Report:
     """Consolidate a stream, then hold a batch that would delete three facts of it."""
     await home.put(*stream(6))
     await home.fire()
@@ -223,25 +223,25 @@ async def held(tmp_path: Path, home: OpenStores) -> Report:
     return await home.fire()
 
 
-BRAKE = Limits(max_deletes=2)
+AT_MOST_TWO = Limits(max_deletes=2)
 
 
 async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, limits=BRAKE) as home:
-        report = await held(tmp_path, home)
+    async with open_stores(tmp_path, limits=AT_MOST_TWO) as home:
+        report = await hold_batch(home)
 
         assert report.held is not None
         assert "would delete 3 facts; the limit is 2 (max_deletes)" in report.held.problem
         assert report.firing_ids == []
         assert len(await home.objects()) == 6
-        assert (await home.fire()).held == report.held  # once, however often it is looked at
+        assert (await home.fire()).held == report.held  # a second firing holds no second batch
         kinds = [record.kind for record in await home.facts.reads.records(after=7)]
         assert kinds == ["firing"]
 
 
 async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, batch=3, limits=BRAKE) as home:
-        report = await held(tmp_path, home)
+    async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
+        report = await hold_batch(home)
         assert report.held is not None
 
         await home.facts.ledger.decide(report.held, approve=True, at=START, by="me")
@@ -251,9 +251,9 @@ async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_p
         assert await home.facts.ledger.held() == {}
 
 
-async def test_a_batch_that_is_rejected_is_passed_over(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, batch=3, limits=BRAKE) as home:
-        report = await held(tmp_path, home)
+async def test_a_rejected_batch_is_skipped(tmp_path: Path) -> None:
+    async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
+        report = await hold_batch(home)
         assert report.held is not None
 
         await home.facts.ledger.decide(report.held, approve=False, at=START, by="me")
@@ -264,9 +264,9 @@ async def test_a_batch_that_is_rejected_is_passed_over(tmp_path: Path) -> None:
         assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
 
 
-async def test_a_rule_with_limits_of_its_own_keeps_to_them(tmp_path: Path) -> None:
+async def test_the_limits_of_a_rule_override_the_general_limits(tmp_path: Path) -> None:
     generous = rule("all", limits={"max_deletes": 3})
-    async with open_stores(tmp_path, limits=BRAKE) as home:
+    async with open_stores(tmp_path, limits=AT_MOST_TWO) as home:
         await home.put(*stream(6))
         await home.fire(generous)
         await home.put(*deletes(3))
@@ -287,12 +287,12 @@ async def test_a_fact_that_a_batch_asserts_again_and_then_deletes_counts_as_dele
 
         report = await home.fire()
 
-        assert report.held is not None, "both rules promoted it, and it stood before"
+        assert report.held is not None, "both rules promoted it, and it was current before"
         assert list(await home.objects()) == ["e0"]
 
 
-@pytest.mark.parametrize("emptied", [False, True], ids=["taken", "emptied"])
-async def test_a_fact_is_lost_when_its_place_is_emptied_and_not_when_it_is_taken(
+@pytest.mark.parametrize("emptied", [False, True], ids=["replaced", "emptied"])
+async def test_a_fact_counts_as_deleted_only_when_no_other_fact_replaces_it(
     tmp_path: Path, *, emptied: bool
 ) -> None:
     async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
@@ -301,8 +301,10 @@ async def test_a_fact_is_lost_when_its_place_is_emptied_and_not_when_it_is_taken
         moves = [triple(f"n{n}", "alice", "lives_in", n, timestamp=at(n + 1)) for n in range(3)]
         await home.put(*moves)
         if emptied:
-            gone = {"intent": "delete"}
-            await home.put(triple("x", "alice", "lives_in", None, timestamp=at(9), metadata=gone))
+            deletion = {"intent": "delete"}
+            await home.put(
+                triple("x", "alice", "lives_in", None, timestamp=at(9), metadata=deletion)
+            )
 
         report = await home.fire()
 
@@ -326,11 +328,9 @@ async def test_first_backlog_is_not_held(tmp_path: Path) -> None:
         pytest.param(
             Limits(5, None), 6, 900, "6 facts; the limit is 5 (max_deletes)", id="more than allowed"
         ),
-        pytest.param(Limits(None, 0.5), 100, 100, "", id="few enough to alarm nobody"),
-        pytest.param(
-            Limits(None, 0.5), 101, 101, "101 of 101 facts (100 %)", id="one more than a few"
-        ),
-        pytest.param(Limits(0, None), 0, 0, "", id="nothing goes"),
+        pytest.param(Limits(None, 0.5), 100, 100, "", id="100 facts"),
+        pytest.param(Limits(None, 0.5), 101, 101, "101 of 101 facts (100 %)", id="101 facts"),
+        pytest.param(Limits(0, None), 0, 0, "", id="no deletion"),
         pytest.param(Limits(None, 0.5), 150, 300, "", id="the part that is allowed"),
         pytest.param(
             Limits(None, 0.5), 151, 300, "(50.33 %); the limit is 50 %", id="a larger part"
@@ -366,12 +366,14 @@ async def test_batch_that_replaces_facts_by_others_is_not_held(tmp_path: Path) -
 
         report = await home.fire()
 
-        assert report.held is None, "150 of 200 stand after it, though none of those before"
-        await home.put(*(_gone(one) for one in others))
+        assert report.held is None, "150 facts are current after it, as against 200 before"
+        await home.put(*(_deletion_of(episode) for episode in others))
         assert (await home.fire()).held is not None
 
 
-def _gone(one: Episode) -> Episode:
-    gone = {**one.metadata, "intent": "delete"}
-    later = one.timestamp + timedelta(hours=1)
-    return one.model_copy(update={"id": f"-{one.id}", "metadata": gone, "timestamp": later})
+def _deletion_of(episode: Episode) -> Episode:
+    metadata = {**episode.metadata, "intent": "delete"}
+    later = episode.timestamp + timedelta(hours=1)
+    return episode.model_copy(
+        update={"id": f"-{episode.id}", "metadata": metadata, "timestamp": later}
+    )

@@ -1,4 +1,4 @@
-"""The specification's table makes one delta an episode, and repeats are updates."""
+"""The specification's table makes one delta for each episode, and repeats are updates."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from tests.support.builders import START, at, rule, version
 pytestmark = pytest.mark.unit
 
 
-def said(
+def statement(
     id: str, predicate: Any = "drinks", *, seconds: float = 0, **overrides: Any
 ) -> EpisodeVersion:
     metadata = {"subject": "alice", "predicate": predicate} | overrides.pop("metadata", {})
     return version(id, timestamp=at(seconds), metadata=metadata, **overrides)
 
 
-def told(*episodes: EpisodeVersion) -> list[AnyDelta]:
+def deltas_of(*episodes: EpisodeVersion) -> list[AnyDelta]:
     deltas, faults = classify(episodes, rule("r1"), at=START)
     assert faults == {}
     return deltas
 
 
 def kinds(*episodes: EpisodeVersion) -> list[tuple[str, list[str]]]:
-    return [(delta.kind, getattr(delta, "replaces", [])) for delta in told(*episodes)]
+    return [(delta.kind, getattr(delta, "replaces", [])) for delta in deltas_of(*episodes)]
 
 
 def test_an_episode_without_intent_is_an_add_with_its_whole_payload() -> None:
-    [delta] = told(version("e1", metadata={"subject": "alice", "object": 5, "extra": 1}))
+    [delta] = deltas_of(version("e1", metadata={"subject": "alice", "object": 5, "extra": 1}))
 
     assert delta == AddDelta(
         kind="add",
@@ -74,22 +74,22 @@ def test_an_episode_without_intent_is_an_add_with_its_whole_payload() -> None:
     ],
 )
 def test_an_intent_decides_the_kind(metadata: dict[str, Any], expected: type) -> None:
-    [delta] = told(version(metadata=metadata))
+    [delta] = deltas_of(version(metadata=metadata))
 
     assert type(delta) is expected
     validate_delta(delta)
 
 
-def test_a_replaced_id_may_be_one_text() -> None:
+def test_replaces_may_be_a_single_text() -> None:
     assert kinds(version(metadata={"intent": "delete", "replaces": "e0"})) == [("delete", ["e0"])]
 
 
 def test_a_repeated_subject_and_predicate_updates_the_earlier_episode() -> None:
-    assert kinds(said("e1"), said("e2", seconds=1)) == [("add", []), ("update", ["e1"])]
+    assert kinds(statement("e1"), statement("e2", seconds=1)) == [("add", []), ("update", ["e1"])]
 
 
 def test_episodes_are_ordered_by_instant_and_then_by_id_in_any_order_given() -> None:
-    assert kinds(said("e3", seconds=1), said("e2"), said("e1")) == [
+    assert kinds(statement("e3", seconds=1), statement("e2"), statement("e1")) == [
         ("add", []),
         ("update", ["e1"]),
         ("update", ["e2"]),
@@ -105,12 +105,12 @@ def test_episodes_are_ordered_by_instant_and_then_by_id_in_any_order_given() -> 
         pytest.param({"metadata": {"subject": "tea"}}, id="subject"),
     ],
 )
-def test_a_repeat_is_no_update_when_anything_of_the_key_differs(other: dict[str, Any]) -> None:
-    assert kinds(said("e1"), said("e2", seconds=1, **other)) == [("add", []), ("add", [])]
+def test_a_repeat_is_no_update_when_a_part_of_the_key_differs(other: dict[str, Any]) -> None:
+    assert kinds(statement("e1"), statement("e2", seconds=1, **other)) == [("add", []), ("add", [])]
 
 
 def test_a_repeat_in_another_session_is_an_update() -> None:
-    assert kinds(said("e1"), said("e2", seconds=1, session="s2"))[1] == ("update", ["e1"])
+    assert kinds(statement("e1"), statement("e2", seconds=1, session="s2"))[1] == ("update", ["e1"])
 
 
 @pytest.mark.parametrize("part", ["subject", "predicate"])
@@ -125,31 +125,31 @@ def test_episode_without_a_text_for_subject_or_predicate_is_never_a_repeat(
     assert kinds(first, second) == [("add", []), ("add", [])]
 
 
-def test_a_repeat_of_an_explicit_update_replaces_that_one() -> None:
-    change = said("e2", seconds=1, metadata={"intent": "update", "replaces": ["e1"]})
+def test_a_repeat_replaces_an_explicit_update() -> None:
+    change = statement("e2", seconds=1, metadata={"intent": "update", "replaces": ["e1"]})
 
-    assert kinds(said("e1"), change, said("e3", seconds=2))[2] == ("update", ["e2"])
+    assert kinds(statement("e1"), change, statement("e3", seconds=2))[2] == ("update", ["e2"])
 
 
-def test_a_repeat_of_what_was_deleted_is_an_add() -> None:
+def test_a_repeat_of_a_deleted_statement_is_an_add() -> None:
     gone = version("e2", timestamp=at(1), metadata={"intent": "delete", "replaces": ["e1"]})
 
-    assert kinds(said("e1"), gone, said("e3", seconds=2))[2] == ("add", [])
+    assert kinds(statement("e1"), gone, statement("e3", seconds=2))[2] == ("add", [])
 
 
-def test_a_delete_by_another_user_does_not_change_what_a_repeat_is() -> None:
+def test_a_delete_by_another_user_leaves_a_repeat_an_update() -> None:
     metadata = {"intent": "delete", "replaces": ["e1"]}
-    foreign = version("e2", timestamp=at(1), user="mallory", metadata=metadata)
+    theirs = version("e2", timestamp=at(1), user="mallory", metadata=metadata)
 
-    assert kinds(said("e1"), foreign, said("e3", seconds=2))[2] == ("update", ["e1"])
+    assert kinds(statement("e1"), theirs, statement("e3", seconds=2))[2] == ("update", ["e1"])
 
 
 @pytest.mark.parametrize(
     ("confidence", "expected"),
     [(0.3, 0.3), (0, 0.0), (1, 1.0), (True, 1.0), ("0.3", 1.0), (7, 1.0), (-0.1, 1.0), (None, 1.0)],
 )
-def test_confidence_is_the_episodes_when_it_is_one(confidence: Any, expected: float) -> None:
-    [delta] = told(version(metadata={"confidence": confidence}))
+def test_confidence_is_the_episodes_when_it_is_valid(confidence: Any, expected: float) -> None:
+    [delta] = deltas_of(version(metadata={"confidence": confidence}))
 
     assert delta.confidence == expected
 
@@ -171,12 +171,14 @@ def test_confidence_is_the_episodes_when_it_is_one(confidence: Any, expected: fl
         ),
     ],
 )
-def test_a_malformed_episode_is_left_out_with_its_reason_and_the_others_are_not(
+def test_classify_reports_a_malformed_episode_and_uses_the_others(
     metadata: dict[str, Any], reason: str, detail: str
 ) -> None:
     broken = version("e9", timestamp=at(1), metadata=metadata)
 
-    deltas, faults = classify([said("e1"), broken, said("e2", seconds=2)], rule("r1"), at=START)
+    deltas, faults = classify(
+        [statement("e1"), broken, statement("e2", seconds=2)], rule("r1"), at=START
+    )
 
     assert [delta.source_episode_ids for delta in deltas] == [["e1"], ["e2"]]
     assert [(id, fault.reason) for id, fault in faults.items()] == [("e9", reason)]
@@ -184,11 +186,13 @@ def test_a_malformed_episode_is_left_out_with_its_reason_and_the_others_are_not(
 
 
 @pytest.mark.parametrize("replaces", [{}, {"replaces": None}, {"replaces": []}, {"replaces": [""]}])
-def test_an_update_that_names_nothing_is_as_without_intent(replaces: dict[str, Any]) -> None:
-    update = said("e2", seconds=1, metadata={"intent": "update"} | replaces)
+def test_an_update_that_names_no_id_equals_an_episode_without_intent(
+    replaces: dict[str, Any],
+) -> None:
+    update = statement("e2", seconds=1, metadata={"intent": "update"} | replaces)
 
     assert kinds(update) == [("add", [])]
-    assert kinds(said("e1"), update) == [("add", []), ("update", ["e1"])]
+    assert kinds(statement("e1"), update) == [("add", []), ("update", ["e1"])]
 
 
 @pytest.mark.parametrize(
@@ -200,19 +204,23 @@ def test_an_update_that_names_nothing_is_as_without_intent(replaces: dict[str, A
         pytest.param({"predicate": "eats"}, ("noop", []), id="another key"),
     ],
 )
-def test_a_delete_that_names_nothing_deletes_what_its_key_holds(
+def test_a_delete_that_names_no_id_deletes_the_facts_of_its_key(
     given: dict[str, Any], expected: tuple[str, list[str]]
 ) -> None:
-    tea = said("e1", metadata={"object": "tea"})
+    tea = statement("e1", metadata={"object": "tea"})
 
-    assert kinds(tea, said("e2", seconds=1, metadata={"intent": "delete"} | given))[1] == expected
+    assert (
+        kinds(tea, statement("e2", seconds=1, metadata={"intent": "delete"} | given))[1] == expected
+    )
 
 
-def test_a_fact_outside_of_facts_has_the_id_that_the_daemon_gives_it() -> None:
+def test_a_fact_of_another_channel_has_the_channel_in_its_id() -> None:
     gone = version("e3", timestamp=at(2), metadata={"intent": "delete", "replaces": ["e2"]})
     notes = rule("r1", then_emits=["notes"])
 
-    add, update, delete = classify([said("e1"), said("e2", seconds=1), gone], notes, at=START)[0]
+    add, update, delete = classify(
+        [statement("e1"), statement("e2", seconds=1), gone], notes, at=START
+    )[0]
 
     assert isinstance(add, AddDelta)
     assert add.fact_payload["id"] == "@notes/e1"
@@ -222,20 +230,20 @@ def test_a_fact_outside_of_facts_has_the_id_that_the_daemon_gives_it() -> None:
     assert delete.replaces == ["@notes/e2"]
 
 
-def test_an_episode_id_that_looks_like_another_channels_stays_in_its_own() -> None:
-    [delta] = told(said("@notes/e1"))
+def test_an_episode_id_that_resembles_a_fact_id_of_another_channel_is_escaped() -> None:
+    [delta] = deltas_of(statement("@notes/e1"))
 
     assert isinstance(delta, AddDelta)
     assert delta.fact_payload["id"] == "@facts/@notes/e1"
 
 
-def test_a_rule_of_several_channels_has_a_delta_for_each_and_one_noop() -> None:
+def test_a_rule_of_several_channels_yields_a_delta_for_each_channel_and_one_noop() -> None:
     both = rule("r1", then_emits=["facts", "notes", "facts"])
     noop = version("e2", timestamp=at(1), metadata={"intent": "noop"})
 
-    deltas, _ = classify([said("e1"), noop], both, at=START)
+    deltas, _ = classify([statement("e1"), noop], both, at=START)
 
-    assert [getattr(one, "fact_payload", {}).get("id") for one in deltas] == [
+    assert [getattr(delta, "fact_payload", {}).get("id") for delta in deltas] == [
         "e1",
         "@notes/e1",
         None,
@@ -243,7 +251,7 @@ def test_a_rule_of_several_channels_has_a_delta_for_each_and_one_noop() -> None:
 
 
 def test_a_rule_without_channels_promotes_into_facts() -> None:
-    [delta] = classify([said("e1")], rule("r1", then_emits=[]), at=START)[0]
+    [delta] = classify([statement("e1")], rule("r1", then_emits=[]), at=START)[0]
 
     assert isinstance(delta, AddDelta)
     assert delta.fact_payload["id"] == "e1"
@@ -256,16 +264,16 @@ def test_a_rule_without_channels_promotes_into_facts() -> None:
     )
 )
 def test_every_episode_has_one_delta_and_no_delta_crosses_users(
-    spoken: list[tuple[str, str, int]],
+    statements: list[tuple[str, str, int]],
 ) -> None:
     episodes = [
-        said(f"e{n}", predicate, seconds=seconds, user=user)
-        for n, (user, predicate, seconds) in enumerate(spoken)
+        statement(f"e{n}", predicate, seconds=seconds, user=user)
+        for n, (user, predicate, seconds) in enumerate(statements)
     ]
 
-    deltas = told(*episodes)
+    deltas = deltas_of(*episodes)
 
-    users = {one.id: one.user for one in episodes}
+    users = {episode.id: episode.user for episode in episodes}
     assert sorted(id for delta in deltas for id in delta.source_episode_ids) == sorted(users)
     for delta in deltas:
         for replaced in getattr(delta, "replaces", []):
@@ -285,7 +293,7 @@ def test_every_episode_has_one_delta_and_no_delta_crosses_users(
 def test_id_of_another_users_episode_is_ignored(
     other: dict[str, Any], intent: str, replaces: object, expected: tuple[str, list[str]]
 ) -> None:
-    naming = said("e1", metadata={"intent": intent, "replaces": replaces})
+    naming = statement("e1", metadata={"intent": intent, "replaces": replaces})
     theirs = version("e0", **other)
 
     [delta] = classify([naming], rule("r1"), at=START, others=[theirs])[0]
@@ -293,19 +301,23 @@ def test_id_of_another_users_episode_is_ignored(
     assert (delta.kind, getattr(delta, "replaces", [])) == expected
 
 
-def test_names_are_those_that_an_episode_gives_well_formed_or_not() -> None:
+def test_names_of_an_episode_include_those_in_a_malformed_list() -> None:
     given: list[object] = ["a", ["b", 5, "c"], {"d": 1}, None]
 
-    assert names_of(said("e1", metadata={"replaces": one}) for one in given) == {"a", "b", "c"}
+    assert names_of(statement("e1", metadata={"replaces": value}) for value in given) == {
+        "a",
+        "b",
+        "c",
+    }
 
 
-def test_the_promotion_instant_is_the_one_given() -> None:
+def test_a_delta_has_the_given_promotion_instant() -> None:
     later = START + timedelta(days=1)
 
     assert {delta.promotion_ts for delta in classify([version()], rule(), at=later)[0]} == {later}
 
 
-def test_a_delete_of_what_a_repeat_has_replaced_leaves_the_repeat() -> None:
+def test_a_delete_of_a_replaced_fact_leaves_the_repeat_that_replaced_it() -> None:
     triple = {"subject": "alice", "predicate": "drinks"}
     found = kinds(
         version("e1", timestamp=at(1), metadata=triple | {"object": "tea"}),

@@ -38,7 +38,7 @@ def checkpoints(log: FakeDeltaLog, clock: FakeClock) -> Checkpoints:
     return Checkpoints(FakeLedger(), log, clock)
 
 
-async def test_batches_of_a_minute_have_one_checkpoint(
+async def test_batches_within_a_minute_share_a_checkpoint(
     checkpoints: Checkpoints, log: FakeDeltaLog, clock: FakeClock
 ) -> None:
     for _ in range(5):
@@ -74,7 +74,7 @@ def line(head: Checkpoint) -> bytes:
     return stream.getvalue()
 
 
-def test_the_line_of_a_checkpoint_has_rows_and_head() -> None:
+def test_the_line_of_a_checkpoint_contains_rows_and_head() -> None:
     assert orjson.loads(line(HEAD)) == {
         "ts": "2026-01-01T12:00:00.000000Z",
         "level": "info",
@@ -88,7 +88,7 @@ def read(log: bytes) -> list[Checkpoint]:
     return list(checkpoints_in(io.BytesIO(log), "a.log"))
 
 
-def test_a_checkpoint_is_found_in_a_log_again() -> None:
+def test_a_checkpoint_can_be_read_from_a_log() -> None:
     assert read(line(HEAD)) == [HEAD._replace(logged_at="2026-01-01T12:00:00.000000Z")]
 
 
@@ -104,7 +104,7 @@ def test_a_checkpoint_is_found_in_a_log_again() -> None:
         pytest.param(b'{"event":"library.logged","message":"ledger.checkpoint"}\n', id="other"),
         pytest.param(line(HEAD).replace(b":7,", b":-7,"), id="negative"),
         pytest.param(line(HEAD).replace(b":7,", b":18446744073709551615,"), id="too many"),
-        pytest.param(line(HEAD).replace(b":7,", b':"7",'), id="rows in words"),
+        pytest.param(line(HEAD).replace(b":7,", b':"7",'), id="rows as text"),
         pytest.param(line(HEAD).replace(b"0001", b"000x"), id="no hexadecimal"),
         pytest.param(b"x" * 100_000 + b"\n", id="a long line"),
     ],
@@ -113,9 +113,9 @@ def test_other_lines_of_a_log_are_ignored(garbage: bytes) -> None:
     assert len(read(garbage + line(HEAD) + garbage)) == 1
 
 
-def test_a_log_whose_compression_is_cut_off_is_an_error() -> None:
+def test_a_truncated_compressed_log_is_an_error() -> None:
     packed = gzip.compress(line(HEAD) * 1_000)[:-30]
     stream = gzip.GzipFile(fileobj=io.BytesIO(packed))
 
     with pytest.raises(InputError, match="ends early, or is damaged"):
-        list(checkpoints_in(stream, "a.log.gz"))  # type: ignore[arg-type] # it reads like a file
+        list(checkpoints_in(stream, "a.log.gz"))  # type: ignore[arg-type] # it has the methods of a file

@@ -33,8 +33,8 @@ OWNER = "alice/rag/facts/"
 TRIPLE = {"subject": "alice", "predicate": "drinks", "object": "tea"}
 
 
-def said(channel: str = "facts", **metadata: Any) -> Claim:
-    """Return what an episode of this triple and metadata says; it can be read."""
+def claim_from(channel: str = "facts", **metadata: Any) -> Claim:
+    """Return the claim of a readable episode with this triple and metadata."""
     found = claim_of(version("e1", metadata=TRIPLE | metadata), channel)
     assert isinstance(found, Claim)
     payload = {key: value for key, value in found.payload.items() if key != "timestamp"}
@@ -43,7 +43,7 @@ def said(channel: str = "facts", **metadata: Any) -> Claim:
 
 @pytest.mark.parametrize("intent", [{}, {"intent": None}, {"intent": "add"}], ids=str)
 def test_episode_without_intent_or_with_add_asserts_its_triple(intent: dict[str, Any]) -> None:
-    claim = said(**intent, replaces=["e0"], confidence=0.5)
+    claim = claim_from(**intent, replaces=["e0"], confidence=0.5)
 
     assert claim == Claim(
         fact_id="e1",
@@ -68,21 +68,21 @@ def test_episode_without_intent_or_with_add_asserts_its_triple(intent: dict[str,
 
 
 def test_update_asserts_and_names_each_id_once_in_order() -> None:
-    claim = said(intent="update", replaces=["e0", "x", "e0"])
+    claim = claim_from(intent="update", replaces=["e0", "x", "e0"])
 
     assert (claim.asserts, claim.names, claim.clears) == (True, ("e0", "x"), False)
     assert claim.precedence.rank == REFERRING
 
 
 @pytest.mark.parametrize("replaces", [None, []], ids=str)
-def test_update_that_names_nothing_has_the_rank_of_an_episode(replaces: Any) -> None:
-    claim = said(intent="update", replaces=replaces)
+def test_update_that_names_no_id_has_the_rank_of_an_episode(replaces: Any) -> None:
+    claim = claim_from(intent="update", replaces=replaces)
 
     assert (claim.asserts, claim.names, claim.precedence.rank) == (True, (), EPISODE)
 
 
 def test_delete_that_names_ids_retracts_only_those() -> None:
-    claim = said(intent="delete", replaces="e0")
+    claim = claim_from(intent="delete", replaces="e0")
 
     assert (claim.asserts, claim.names, claim.clears) == (False, ("e0",), False)
     assert claim.precedence == (microseconds(START), REFERRING, "e1")
@@ -90,7 +90,7 @@ def test_delete_that_names_ids_retracts_only_those() -> None:
 
 
 def test_delete_that_names_no_id_clears_the_object_of_its_key() -> None:
-    claim = said(intent="delete")
+    claim = claim_from(intent="delete")
 
     assert (claim.asserts, claim.names, claim.clears) == (False, (), True)
     assert (claim.key, claim.object, claim.precedence.rank) == (
@@ -109,8 +109,8 @@ def test_delete_without_an_object_clears_its_whole_key(metadata: dict[str, Any])
     assert (claim.clears, claim.object) == (True, ALL)
 
 
-def test_noop_asserts_and_retracts_nothing_in_spite_of_names() -> None:
-    claim = said(intent="noop", replaces=["e0"])
+def test_noop_with_names_asserts_and_retracts_nothing() -> None:
+    claim = claim_from(intent="noop", replaces=["e0"])
 
     assert (claim.asserts, claim.names, claim.clears) == (False, (), False)
 
@@ -163,14 +163,14 @@ NO_TEXTS = [None, "", 5, 1.5, True, ["x"], {"a": 1}]
 @pytest.mark.parametrize("part", ["subject", "predicate"])
 @pytest.mark.parametrize("value", NO_TEXTS, ids=str)
 def test_fact_without_two_texts_has_a_key_of_its_own(part: str, value: Any) -> None:
-    claim = said(**{part: value})
+    claim = claim_from(**{part: value})
 
     assert claim.key == f"{OWNER}//e1"
     assert not has_subject(claim)
 
 
 def test_fact_with_two_texts_has_the_key_of_its_subject() -> None:
-    assert has_subject(said())
+    assert has_subject(claim_from())
 
 
 def test_parts_of_a_key_are_escaped() -> None:
@@ -203,7 +203,7 @@ def test_other_ids_belong_to_the_channel_facts(fact_id: str, channel: str, episo
 
 
 def test_names_of_another_channel_are_ids_of_that_channel() -> None:
-    claim = said("notes", intent="update", replaces=["e0", "@x"])
+    claim = claim_from("notes", intent="update", replaces=["e0", "@x"])
 
     assert claim.names == ("@notes/e0", "@notes/@x")
     assert (claim.fact_id, claim.owner, claim.key) == (

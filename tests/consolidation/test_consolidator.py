@@ -23,11 +23,11 @@ pytestmark = pytest.mark.unit
 
 PATIENCE_SECONDS = 30
 TOO_OFTEN = 50
-"""So many calls are a loop without an end."""
+"""So many calls are an endless loop."""
 
 
 class OverdueClock(FakeClock):
-    """A monotonic clock that is asked so many times before every timeout is over."""
+    """A monotonic clock that jumps past every timeout after `on_time` readings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Bench:
 
 
 class CountedEpisodeLog(FakeEpisodeLog):
-    """An episode log that fails a test which reads it without an end."""
+    """An episode log that fails a test that reads it in an endless loop."""
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
@@ -102,7 +102,7 @@ async def test_firing_on_request_is_recorded_with_the_requester() -> None:
     assert [outcome.firing.by for outcome in bench.ledger.outcomes] == ["uid 7"]
 
 
-async def test_repeating_lines_ends_at_once_while_the_log_accepts_none() -> None:
+async def test_writing_pending_lines_ends_at_once_while_the_log_accepts_none() -> None:
     jammed = JammedLog()
     bench = Bench(2, batch=1, log=jammed)
     await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
@@ -149,7 +149,7 @@ async def test_preview_counts_the_rows_that_it_does_not_read() -> None:
     assert (report.channels["facts"].read, report.unread) == (2, 3)
 
 
-async def test_dry_backfill_covers_the_first_rows_and_ends() -> None:
+async def test_dry_backfill_covers_only_the_first_rows() -> None:
     bench = Bench(5, sizes=Sizes(previewed=2))
     await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
 
@@ -159,7 +159,7 @@ async def test_dry_backfill_covers_the_first_rows_and_ends() -> None:
     assert len(bench.ledger.outcomes) == 1
 
 
-async def test_backfill_reads_all_that_its_rule_has_read_batch_by_batch() -> None:
+async def test_backfill_reads_all_versions_that_its_rule_has_read_batch_by_batch() -> None:
     bench = Bench(5, batch=2)
     await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
     bench.ledger.outcomes.clear()
@@ -167,10 +167,10 @@ async def test_backfill_reads_all_that_its_rule_has_read_batch_by_batch() -> Non
     report = await bench.consolidator.backfill(rule("all"), START, by="me")
 
     assert report.channels["facts"].read == 5
-    assert [one.channels["facts"].read for one in bench.ledger.outcomes] == [2, 2, 1]
+    assert [outcome.channels["facts"].read for outcome in bench.ledger.outcomes] == [2, 2, 1]
 
 
-async def test_backfill_ends_where_a_restored_log_ends_below_the_watermark() -> None:
+async def test_backfill_ends_at_the_end_of_a_restored_log() -> None:
     bench = Bench(5, batch=2)
     await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
     bench.episodes.restore(3)
@@ -204,7 +204,7 @@ async def _hang(*_: object, **__: object) -> Any:
         pytest.param("select", 2, True, id="the window of an approved batch"),
     ],
 )
-async def test_read_that_hangs_ends_with_the_timeout_of_its_rule(
+async def test_read_that_hangs_ends_at_the_timeout_of_its_rule(
     monkeypatch: pytest.MonkeyPatch, hanging: str, on_time: int, *, is_held: bool
 ) -> None:
     bench = Bench(3)
@@ -220,7 +220,7 @@ async def test_read_that_hangs_ends_with_the_timeout_of_its_rule(
     assert bench.ledger.outcomes == []
 
 
-async def test_store_that_times_out_is_no_timeout_of_the_rule() -> None:
+async def test_timeout_of_a_store_is_not_reported_as_a_timeout_of_the_rule() -> None:
     bench = Bench(3)
     bench.episodes.fault = TimeoutError("the store gave up")
 
@@ -229,7 +229,7 @@ async def test_store_that_times_out_is_no_timeout_of_the_rule() -> None:
 
 
 class SlowLedger(FakeLedger):
-    """A ledger that decides at once, and commits a batch only when the next one was read.
+    """A ledger that decides at once, and commits a batch only when the next batch was read.
 
     Attributes:
         was_read: Set by the test's reads.

@@ -30,11 +30,12 @@ from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
 from tests.support.open_stores import open_stores, stream
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.stop_events import StopAfter
 
 pytestmark = pytest.mark.integration
 
 
-async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) -> None:
+async def test_a_firing_consolidates_all_pending_episodes_batch_by_batch(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=4) as home:
         await home.put(*stream(10))
 
@@ -44,7 +45,7 @@ async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) 
         assert report.channels["facts"].read == report.channels["facts"].added == 10
 
 
-async def test_a_second_firing_finds_nothing_to_do(tmp_path: Path) -> None:
+async def test_a_second_firing_without_new_episodes_commits_nothing(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
         await home.fire()
@@ -70,9 +71,11 @@ async def test_every_ledger_row_is_logged_once_after_its_commit(tmp_path: Path) 
         await home.put(*stream(5))
         await home.fire()
 
-        told = [record.seq for record in home.log.lines]
+        logged = [record.seq for record in home.log.lines]
 
-        assert told == [record.seq for record in without_firings(await home.facts.reads.records())]
+        assert logged == [
+            record.seq for record in without_firings(await home.facts.reads.records())
+        ]
         assert await home.consolidator.log_pending_records() == 0
 
 
@@ -81,7 +84,7 @@ async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
-        home.log.applied = _die  # type: ignore[assignment,method-assign]
+        home.log.applied = _fail  # type: ignore[assignment,method-assign]
         with pytest.raises(OSError, match="no space"):
             await home.fire()
     async with open_stores(tmp_path) as home:
@@ -91,9 +94,9 @@ async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
         assert [record.kind for record in home.log.lines] == ["add", "add", "add"]
 
 
-async def test_lines_that_could_not_be_written_come_before_the_next_ones(tmp_path: Path) -> None:
+async def test_lines_that_could_not_be_written_precede_the_next_lines(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
-        write, home.log.applied = home.log.applied, _die  # type: ignore[assignment,method-assign]
+        write, home.log.applied = home.log.applied, _fail  # type: ignore[assignment,method-assign]
         await home.put(*stream(1))
         with pytest.raises(OSError, match="no space"):
             await home.fire()
@@ -102,11 +105,13 @@ async def test_lines_that_could_not_be_written_come_before_the_next_ones(tmp_pat
 
         await home.fire()
 
-        told = [record.seq for record in home.log.lines]
-        assert told == [record.seq for record in without_firings(await home.facts.reads.records())]
+        logged = [record.seq for record in home.log.lines]
+        assert logged == [
+            record.seq for record in without_firings(await home.facts.reads.records())
+        ]
 
 
-async def test_misspelled_keys_are_logged_once_for_each_batch_whichever_rule_reads_first(
+async def test_misspelled_keys_are_logged_once_for_each_batch_in_any_order_of_rules(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path, batch=4) as home:
@@ -127,11 +132,13 @@ async def test_misspelled_keys_are_logged_once_for_each_batch_whichever_rule_rea
         ]
 
 
-def _die(_: object) -> None:
+def _fail(_: object) -> None:
     raise OSError("no space left on device")
 
 
-async def test_a_stopped_firing_keeps_what_it_has_committed(tmp_path: Path) -> None:
+async def test_a_firing_that_is_stopped_before_its_first_batch_commits_nothing(
+    tmp_path: Path,
+) -> None:
     async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
         stop = asyncio.Event()
@@ -143,25 +150,13 @@ async def test_a_stopped_firing_keeps_what_it_has_committed(tmp_path: Path) -> N
         assert await home.objects() == {}
 
 
-class Soon(asyncio.Event):
-    """Is set when it is asked for the last time of so many."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__()
-        self._left = asked
-
-    def is_set(self) -> bool:
-        self._left -= 1
-        return self._left <= 0
-
-
-@pytest.mark.parametrize("asked", [2, 8, 40, 70], ids=lambda n: f"question {n}")
-async def test_stop_rolls_back_the_current_batch(tmp_path: Path, asked: int) -> None:
+@pytest.mark.parametrize("checks", [1, 7, 39, 69], ids=lambda n: f"{n} checks")
+async def test_stop_rolls_back_the_current_batch(tmp_path: Path, checks: int) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*stream(1_000))
 
         report = await home.consolidator.fire(
-            FireRequest(rule("all"), "manual", START, stop=Soon(asked))
+            FireRequest(rule("all"), "manual", START, stop=StopAfter(checks))
         )
 
         assert report.cut_short
@@ -171,7 +166,7 @@ async def test_stop_rolls_back_the_current_batch(tmp_path: Path, asked: int) -> 
         assert (await home.fire()).channels["facts"].added == 1_000
 
 
-async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
+async def test_an_interrupted_backlog_leaves_the_checkpoint_to_the_next_start(
     tmp_path: Path,
 ) -> None:
     log, stop = tmp_path / "facts.db-wal", asyncio.Event()
@@ -187,7 +182,7 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
         assert len(await home.objects()) == 10
         assert (await home.fire()).channels["facts"].added == 30
 
-    assert not log.exists(), "whoever ends in good order empties it"
+    assert not log.exists(), "a store that closes normally empties it"
 
 
 async def test_single_batch_of_a_backlog_checkpoints_the_file(
@@ -205,7 +200,7 @@ async def test_single_batch_of_a_backlog_checkpoints_the_file(
         assert (after_a_backlog, log.stat().st_size > 0) == (0, True)
 
 
-async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
+async def test_a_stop_interrupts_a_checkpoint_after_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted, stop = Event(), asyncio.Event()
@@ -214,13 +209,13 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     async with open_stores(tmp_path, batch=2, checkpoints=policy) as home:
         await home.put(*stream(4))
 
-        def while_it_commits(connection: sqlite3.Connection) -> Checkpoint:
+        def wait_while_committing(connection: sqlite3.Connection) -> Checkpoint:
             if connection.in_transaction and head_of(connection).rows:
                 stop.set()
                 assert interrupted.wait(PATIENCE_SECONDS)
             return head_of(connection)
 
-        monkeypatch.setattr(lifecycle, "head_of", while_it_commits)
+        monkeypatch.setattr(lifecycle, "head_of", wait_while_committing)
 
         report = await home.consolidator.fire(FireRequest(rule("all"), "manual", START, stop=stop))
 
@@ -233,23 +228,23 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
         reads: list[tuple[int, int]] = []
         select = home.memory.select
 
-        async def counted(
+        async def record_read(
             fired: ConsolidationRule, *, after: Position, limit: int, upto: int | None
         ) -> Window:
             reads.append((after.seq, len(home.log.batches)))
             return await select(fired, after=after, limit=limit, upto=upto)
 
-        home.memory.select = counted  # type: ignore[assignment,method-assign]
+        home.memory.select = record_read  # type: ignore[assignment,method-assign]
 
         await home.fire()
 
         assert reads == [(0, 0), (2, 0), (4, 1)]
 
 
-async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
+async def test_a_commit_that_fails_leaves_no_task_running(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
-        home.facts.ledger.commit = _decide_and_die  # type: ignore[assignment,method-assign]
+        home.facts.ledger.commit = _decide_and_fail  # type: ignore[assignment,method-assign]
 
         with pytest.raises(OSError, match="no space"):
             await home.fire()
@@ -257,13 +252,13 @@ async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> Non
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def _decide_and_die(*_: object, on_decided: Callable[[], None], cancelled: object) -> None:
+async def _decide_and_fail(*_: object, on_decided: Callable[[], None], cancelled: object) -> None:
     on_decided()
     await asyncio.sleep(0)
-    _die(None)
+    _fail(None)
 
 
-async def test_a_rule_that_starts_now_does_so_where_the_log_ends_after_a_power_cut_too() -> None:
+async def test_a_rule_that_starts_now_syncs_the_log_first() -> None:
     episodes = FakeEpisodeLog("e1")
     consolidator = Consolidator(episodes, FakeLedger(), FakeDeltaLog(), FakeClock(), batch=5)
 
@@ -272,19 +267,19 @@ async def test_a_rule_that_starts_now_does_so_where_the_log_ends_after_a_power_c
     assert "fsync" in episodes.queries
 
 
-async def test_a_rule_that_starts_now_leaves_the_past_alone(tmp_path: Path) -> None:
+async def test_a_rule_that_starts_now_ignores_earlier_episodes(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
-        late = rule("late", start="now")
-        await home.fire(late)
+        starts_now = rule("late", start="now")
+        await home.fire(starts_now)
         await home.put(triple("new", "s", "is", "here", timestamp=at(9)))
 
-        await home.fire(late)
+        await home.fire(starts_now)
 
         assert list(await home.objects()) == ["new"]
 
 
-async def test_a_store_restored_from_a_backup_is_read_again_and_nothing_is_lost(
+async def test_a_store_restored_from_a_backup_is_read_again_and_no_fact_is_lost(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path, batch=2) as home:
@@ -322,12 +317,12 @@ async def test_two_rules_read_a_restored_store_as_one_generation(tmp_path: Path)
         for fired in rules:
             await home.fire(fired)
 
-        (fact,) = (one for one in await home.facts.query(FactPattern()) if one.id == "e1")
+        (fact,) = (fact for fact in await home.facts.query(FactPattern()) if fact.id == "e1")
         assert [entry["rule_id"] for entry in fact.lineage] == ["one", "two"]
         assert fact.payload["object"] == "again"
 
 
-async def test_a_memory_that_lost_everything_is_read_from_its_beginning(tmp_path: Path) -> None:
+async def test_an_empty_memory_db_is_read_from_its_beginning(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*stream(2))
         await home.fire()
@@ -341,7 +336,7 @@ async def test_a_memory_that_lost_everything_is_read_from_its_beginning(tmp_path
         assert await home.objects() == {"e0": 0, "e1": "again"}
 
 
-async def test_a_daemon_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
+async def test_a_superseded_daemon_writes_nothing(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stale, open_stores(tmp_path) as home:
         await stale.facts.file.take_over()
         await home.facts.file.take_over()
@@ -354,7 +349,7 @@ async def test_a_daemon_that_was_taken_over_writes_nothing_more(tmp_path: Path) 
         assert await home.facts.watermarks.position("all") in (None, LOG_START)
 
 
-async def test_a_version_is_read_only_at_its_newest_place_in_the_log(tmp_path: Path) -> None:
+async def test_an_episode_is_read_only_at_its_newest_row_of_the_log(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=1) as home:
         await home.put(triple("e1", "s", "is", "first"))
         await home.put(triple("e2", "t", "is", "other"))
@@ -366,12 +361,12 @@ async def test_a_version_is_read_only_at_its_newest_place_in_the_log(tmp_path: P
         assert await home.objects() == {"e1": "last", "e2": "other"}
 
 
-class Impatient(FakeClock):
-    """Its time is up when it has been asked so many times."""
+class ExpiringClock(FakeClock):
+    """A clock that jumps past every timeout at the given reading."""
 
-    def __init__(self, asked: int) -> None:
+    def __init__(self, readings: int) -> None:
         super().__init__()
-        self._left = asked
+        self._left = readings
 
     def monotonic(self) -> float:
         self._left -= 1
@@ -396,11 +391,11 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
         assert report.channels["facts"].added == 2
 
 
-@pytest.mark.parametrize("asked", [5, 40, 100, 160, 205], ids=lambda n: f"question {n}")
-async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
-    tmp_path: Path, asked: int
+@pytest.mark.parametrize("readings", [5, 40, 100, 160, 205], ids=lambda n: f"reading {n}")
+async def test_a_batch_that_exceeds_its_timeout_is_rolled_back_at_any_point(
+    tmp_path: Path, readings: int
 ) -> None:
-    async with open_stores(tmp_path, clock=Impatient(asked)) as home:
+    async with open_stores(tmp_path, clock=ExpiringClock(readings)) as home:
         await home.put(*stream(3_000))
 
         with pytest.raises(FiringTimeoutError):
@@ -413,7 +408,7 @@ async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
 
 
 @pytest.mark.timing
-async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> None:
+async def test_a_firing_ends_within_a_tenth_of_a_second_after_its_timeout(tmp_path: Path) -> None:
     overdue = []
     async with open_stores(tmp_path, batch=24_000, clock=SystemClock()) as home:
         await home.put(*stream(24_000))
@@ -427,7 +422,7 @@ async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> 
     assert sorted(overdue)[2] < 0.1, overdue
 
 
-async def test_last_success_is_remembered_over_a_restart(tmp_path: Path) -> None:
+async def test_last_success_survives_a_restart(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*stream(3))
         await home.fire()

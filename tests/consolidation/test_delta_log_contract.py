@@ -85,8 +85,8 @@ def _now() -> datetime:
 
 @pytest.fixture(params=[FakeProvider, StreamProvider], ids=["fake", "stream"])
 def provider(request: pytest.FixtureRequest) -> Provider:
-    made: Provider = request.param()
-    return made
+    provider: Provider = request.param()
+    return provider
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_each_checkpoint_has_a_line(provider: Provider, log: DeltaLog) -> None:
     assert provider.heads() == [(7, b"\1" * 32)]
 
 
-def test_logs_of_two_keys_write_to_one_place(provider: Provider) -> None:
+def test_logs_of_two_keys_write_to_the_same_stream(provider: Provider) -> None:
     provider.logs.keyed(b"a" * 32).applied([ADDED])
     provider.logs.keyed(b"b" * 32).applied([KNOWN])
 

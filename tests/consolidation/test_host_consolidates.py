@@ -1,4 +1,4 @@
-"""A host that calls `consolidate` and `apply_delta` itself comes to the daemon's facts."""
+"""A host that calls `consolidate` and `apply_delta` itself gets the same facts as the daemon."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ EPISODES = [
 EVERYTHING = FactPattern()
 
 
-def says(facts: list[Fact]) -> list[tuple[str, str, str, object]]:
-    return [(one.id, one.user, one.agent, one.payload) for one in facts]
+def contents_of(facts: list[Fact]) -> list[tuple[str, str, str, object]]:
+    return [(fact.id, fact.user, fact.agent, fact.payload) for fact in facts]
 
 
 @pytest.mark.parametrize("channels", [["facts"], ["notes"], ["kg:team"], ["facts", "notes"]])
-async def test_a_host_and_the_daemon_come_to_equal_facts_in_every_channel(
+async def test_a_host_and_the_daemon_promote_equal_facts_in_every_channel(
     tmp_path: Path, channels: list[str]
 ) -> None:
     all_of_it = rule("all", then_emits=channels)
@@ -53,6 +53,6 @@ async def test_a_host_and_the_daemon_come_to_equal_facts_in_every_channel(
         for delta in await memory.consolidate(all_of_it):
             await host.apply_delta(delta)
 
-        expected = says(await daemon.query(EVERYTHING))
-        assert says(await host.query(EVERYTHING)) == expected
+        expected = contents_of(await daemon.query(EVERYTHING))
+        assert contents_of(await host.query(EVERYTHING)) == expected
         assert len(expected) == 2 * len(channels)

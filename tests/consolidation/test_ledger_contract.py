@@ -33,7 +33,7 @@ UNREADABLE = {"intent": "remember"}
 
 
 class Provider(Protocol):
-    """A ledger, and a way to let a batch wait for a person."""
+    """A ledger, and a way to hold a batch until a person approves it."""
 
     @property
     def ledger(self) -> Ledger: ...
@@ -41,7 +41,7 @@ class Provider(Protocol):
 
 
 class FakeProvider:
-    """The fake; a test says what waits."""
+    """The fake: `hold` sets the batch that awaits approval."""
 
     def __init__(self) -> None:
         self.ledger = FakeLedger()
@@ -51,15 +51,15 @@ class FakeProvider:
 
 
 class StoreProvider:
-    """A store; a batch waits there when it deletes too many facts."""
+    """A store: it holds a batch that deletes too many facts."""
 
     def __init__(self, store: SQLiteFactStore) -> None:
         self.ledger = store.ledger
 
     async def hold(self, upto: Position) -> None:
-        told = said(1, **READABLE)
-        await self.ledger.commit(firing([told]), evaluate([told], ALL))
-        retraction = said(upto.seq, intent="delete", replaces=["e1"])
+        first = statement(1, **READABLE)
+        await self.ledger.commit(firing([first]), evaluate([first], ALL))
+        retraction = statement(upto.seq, intent="delete", replaces=["e1"])
         held = replace(firing([retraction]), upto=upto, limits=Limits(max_deletes=0))
         assert (await self.ledger.commit(held, evaluate([retraction], ALL))).held is not None
 
@@ -79,8 +79,8 @@ def ledger(provider: Provider) -> Ledger:
     return provider.ledger
 
 
-def said(number: int, **metadata: object) -> EpisodeVersion:
-    """Return the version in this row of the log; each row has an episode of its own."""
+def statement(number: int, **metadata: object) -> EpisodeVersion:
+    """Return the version in this row of the log; each row has another episode."""
     return version(f"e{number}", seq=number, timestamp=at(number), metadata=metadata)
 
 
@@ -108,9 +108,9 @@ def test_methods_of_a_ledger_have_the_signatures_of_the_protocol(
     for name, method in inspect.getmembers(port, inspect.isfunction):
         if name.startswith("_"):
             continue
-        ours = getattr(implementation, name)
-        assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(method), name
-        assert list(inspect.signature(ours).parameters) == list(
+        implemented = getattr(implementation, name)
+        assert inspect.iscoroutinefunction(implemented) == inspect.iscoroutinefunction(method), name
+        assert list(inspect.signature(implemented).parameters) == list(
             inspect.signature(method).parameters
         ), name
 
@@ -134,7 +134,7 @@ async def test_rule_begins_at_its_first_watermark_only(ledger: Ledger) -> None:
     assert await ledger.watermarks.positions() == {"all": (Position(3, "e3"), at(5))}
 
 
-async def test_first_watermark_is_no_end_of_a_batch(ledger: Ledger) -> None:
+async def test_first_watermark_is_not_the_end_of_a_batch(ledger: Ledger) -> None:
     await ledger.watermarks.begin("all", Position(3, "e3"), served=START)
 
     assert await ledger.watermarks.batch_ends("all") == []
@@ -143,22 +143,22 @@ async def test_first_watermark_is_no_end_of_a_batch(ledger: Ledger) -> None:
 async def test_batch_moves_the_watermark_of_its_rule_only(ledger: Ledger) -> None:
     await ledger.watermarks.begin("other", BEGINNING, served=START)
 
-    await fire(ledger, said(1), said(2))
+    await fire(ledger, statement(1), statement(2))
 
     assert await ledger.watermarks.position("all") == Position(2, "e2")
     assert await ledger.watermarks.position("other") == BEGINNING
 
 
 async def test_batch_ends_are_listed_newest_first(ledger: Ledger) -> None:
-    await fire(ledger, said(1))
-    await fire(ledger, said(2), said(3))
+    await fire(ledger, statement(1))
+    await fire(ledger, statement(2), statement(3))
 
     assert await ledger.watermarks.batch_ends("all") == [Position(3, "e3"), Position(1, "e1")]
 
 
-async def test_rewound_watermark_leaves_the_ends_of_batches(ledger: Ledger) -> None:
-    await fire(ledger, said(1))
-    await fire(ledger, said(2))
+async def test_rewound_watermark_leaves_the_batch_ends_unchanged(ledger: Ledger) -> None:
+    await fire(ledger, statement(1))
+    await fire(ledger, statement(2))
 
     await ledger.watermarks.rewind("all", Position(1, "e1"))
 
@@ -175,23 +175,23 @@ async def test_served_instant_never_moves_back(ledger: Ledger) -> None:
     assert await ledger.watermarks.served("all") == at(9)
 
 
-async def test_rule_that_never_began_is_served_nothing(ledger: Ledger) -> None:
+async def test_rule_that_never_began_has_no_served_instant(ledger: Ledger) -> None:
     await ledger.watermarks.serve("all", at(9))
 
     assert await ledger.watermarks.served("all") is None
     assert await ledger.watermarks.position("all") is None
 
 
-async def test_batch_of_a_rule_that_never_began_serves_no_instant(ledger: Ledger) -> None:
-    await fire(ledger, said(1))
+async def test_rule_that_began_with_a_batch_is_served_later_instants(ledger: Ledger) -> None:
+    await fire(ledger, statement(1))
     await ledger.watermarks.serve("all", at(9))
 
     assert await ledger.watermarks.served("all") == at(9)
 
 
 async def test_batch_adds_its_own_row_first_and_is_named_after_it(ledger: Ledger) -> None:
-    first = await fire(ledger, said(1, **READABLE))
-    second = await fire(ledger, said(2), said(3, **UNREADABLE))
+    first = await fire(ledger, statement(1, **READABLE))
+    second = await fire(ledger, statement(2), statement(3, **UNREADABLE))
 
     assert (first.firing_id, second.firing_id) == ("all@1", "all@3")
     assert [(row.seq, row.kind, row.fact_id) for row in first.records] == [
@@ -204,8 +204,8 @@ async def test_batch_adds_its_own_row_first_and_is_named_after_it(ledger: Ledger
 
 
 async def test_batch_accounts_for_each_version_in_each_channel(ledger: Ledger) -> None:
-    unmatched = said(3)._replace(matched=False)
-    versions = [said(1), said(2, **UNREADABLE), unmatched]
+    unmatched = statement(3)._replace(matched=False)
+    versions = [statement(1), statement(2, **UNREADABLE), unmatched]
 
     outcome = await fire(ledger, *versions)
 
@@ -213,24 +213,24 @@ async def test_batch_accounts_for_each_version_in_each_channel(ledger: Ledger) -
 
 
 async def test_claim_that_is_known_has_no_effect(ledger: Ledger) -> None:
-    await fire(ledger, said(1))
+    await fire(ledger, statement(1))
 
-    outcome = await fire(ledger, said(1))
+    outcome = await fire(ledger, statement(1))
 
     assert outcome.channels == {"facts": Counts(read=1, noop=1)}
 
 
 async def test_recorded_instants_never_decrease(ledger: Ledger) -> None:
-    await fire(ledger, said(1), seconds=9)
+    await fire(ledger, statement(1), seconds=9)
 
-    outcome = await fire(ledger, said(2), seconds=4)
+    outcome = await fire(ledger, statement(2), seconds=4)
 
     assert outcome.firing.at == at(9)
     assert {row.at for row in outcome.records} == {at(9)}
 
 
 async def test_batch_that_is_stopped_writes_nothing(ledger: Ledger) -> None:
-    versions = [said(1)]
+    versions = [statement(1)]
 
     with pytest.raises(StoppedError):
         await ledger.commit(firing(versions), evaluate(versions, ALL), cancelled=lambda: True)
@@ -241,7 +241,7 @@ async def test_batch_that_is_stopped_writes_nothing(ledger: Ledger) -> None:
 
 async def test_batch_calls_on_decided_before_it_writes(ledger: Ledger) -> None:
     decided = []
-    versions = [said(1)]
+    versions = [statement(1)]
 
     await ledger.commit(
         firing(versions),
@@ -254,7 +254,7 @@ async def test_batch_calls_on_decided_before_it_writes(ledger: Ledger) -> None:
 
 
 async def test_rehearsal_returns_the_outcome_and_writes_nothing(ledger: Ledger) -> None:
-    versions = [said(1), said(2, **UNREADABLE)]
+    versions = [statement(1), statement(2, **UNREADABLE)]
 
     rehearsed = await ledger.preview(firing(versions), evaluate(versions, ALL))
 
@@ -268,17 +268,17 @@ async def test_rehearsal_returns_the_outcome_and_writes_nothing(ledger: Ledger) 
 async def test_episode_is_quarantined_for_its_rule_until_a_version_is_readable(
     ledger: Ledger,
 ) -> None:
-    await fire(ledger, said(2, **UNREADABLE), said(1, **UNREADABLE))
+    await fire(ledger, statement(2, **UNREADABLE), statement(1, **UNREADABLE))
     assert await ledger.quarantined_of("all") == ["e1", "e2"]
     assert await ledger.quarantined_of("other") == []
 
-    await fire(ledger, said(1)._replace(seq=3))
+    await fire(ledger, statement(1)._replace(seq=3))
 
     assert await ledger.quarantined_of("all") == ["e2"]
 
 
 async def test_ledger_knows_the_channels_and_the_facts_of_each_rule(ledger: Ledger) -> None:
-    versions = [said(1), said(2, **UNREADABLE)]
+    versions = [statement(1), statement(2, **UNREADABLE)]
 
     await fire(ledger, *versions)
     await ledger.commit(firing(versions, OTHER.id), evaluate(versions, OTHER))
@@ -289,20 +289,20 @@ async def test_ledger_knows_the_channels_and_the_facts_of_each_rule(ledger: Ledg
     assert await ledger.promoted_by("other", ["e1", "@notes/e1"]) == {"@notes/e1"}
 
 
-async def test_batch_waits_for_a_person_until_the_watermark_passes_it(provider: Provider) -> None:
+async def test_batch_awaits_approval_until_the_watermark_passes_it(provider: Provider) -> None:
     ledger = provider.ledger
     await provider.hold(Position(5, "e5"))
     held = (await ledger.held())["all"]
     assert (held.rule_id, held.upto, held.approved) == ("all", (5, "e5"), False)
 
-    await fire(ledger, said(4))
+    await fire(ledger, statement(4))
     assert "all" in await ledger.held()
-    await fire(ledger, said(5))
+    await fire(ledger, statement(5))
 
     assert await ledger.held() == {}
 
 
-async def test_rewound_rule_has_no_batch_that_waits(provider: Provider) -> None:
+async def test_rewound_rule_has_no_batch_that_awaits_approval(provider: Provider) -> None:
     await provider.hold(Position(5, "e5"))
 
     await provider.ledger.watermarks.rewind("all", Position(1, "e1"))
@@ -310,9 +310,9 @@ async def test_rewound_rule_has_no_batch_that_waits(provider: Provider) -> None:
     assert await provider.ledger.held() == {}
 
 
-async def test_rows_are_unlogged_until_they_are_marked(ledger: Ledger) -> None:
-    await fire(ledger, said(1), said(2))
-    await fire(ledger, said(3))
+async def test_rows_are_unlogged_until_they_are_marked_as_logged(ledger: Ledger) -> None:
+    await fire(ledger, statement(1), statement(2))
+    await fire(ledger, statement(3))
     assert [row.seq for row in await ledger.watermarks.unlogged(limit=2)] == [1, 2]
 
     await ledger.watermarks.mark_logged(4)
@@ -321,15 +321,15 @@ async def test_rows_are_unlogged_until_they_are_marked(ledger: Ledger) -> None:
     assert [row.seq for row in await ledger.watermarks.unlogged(limit=EVERYTHING)] == [5]
 
 
-async def test_head_changes_with_each_batch_and_with_nothing_else(ledger: Ledger) -> None:
+async def test_only_a_batch_changes_the_head(ledger: Ledger) -> None:
     empty = await ledger.head()
-    await fire(ledger, said(1))
+    await fire(ledger, statement(1))
     first = await ledger.head()
     await ledger.watermarks.begin("other", BEGINNING, served=START)
     await ledger.watermarks.mark_logged(1)
     await ledger.checkpoint_after_backlog()
     assert await ledger.head() == first
-    await fire(ledger, said(2))
+    await fire(ledger, statement(2))
     second = await ledger.head()
 
     assert (empty.rows, first.rows, second.rows) == (0, 2, 4)
@@ -337,9 +337,9 @@ async def test_head_changes_with_each_batch_and_with_nothing_else(ledger: Ledger
     assert {len(empty.head), len(first.head)} == {32}
 
 
-async def test_ledger_that_may_leave_its_file_as_it_is_still_takes_a_batch(ledger: Ledger) -> None:
-    await fire(ledger, said(1))
+async def test_ledger_without_a_checkpoint_on_close_still_commits_a_batch(ledger: Ledger) -> None:
+    await fire(ledger, statement(1))
 
     ledger.skip_checkpoint_on_close()
 
-    assert (await fire(ledger, said(2))).firing_id == "all@3"
+    assert (await fire(ledger, statement(2))).firing_id == "all@3"

@@ -1,4 +1,4 @@
-"""The lineage names what a fact replaced up to a depth, whatever the order of arrival."""
+"""The lineage names the facts that a fact replaced, up to a depth, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.integration
 DEPTH = 2
 
 
-def says(id: str, what: str, seconds: float) -> Episode:
+def statement(id: str, what: str, seconds: float) -> Episode:
     return triple(id, "alice", "drinks", what, timestamp=at(seconds))
 
 
-async def fired(folder: Path, episodes: Sequence[Episode], *, together: bool) -> list[Fact]:
+async def consolidate(folder: Path, episodes: Sequence[Episode], *, together: bool) -> list[Fact]:
     """Return the facts of episodes that come in this order, at once or one by one."""
     folder.mkdir(exist_ok=True)
     async with (
@@ -37,7 +37,7 @@ async def fired(folder: Path, episodes: Sequence[Episode], *, together: bool) ->
     ):
         await facts.bootstrap()
         consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), FakeClock(), batch=5_000)
-        for some in [episodes] if together else [[one] for one in episodes]:
+        for some in [episodes] if together else [[episode] for episode in episodes]:
             await memory.put_many(some)
             await consolidator.fire(FireRequest(rule("all"), "manual", START))
         return await facts.query(FactPattern())
@@ -47,7 +47,7 @@ def links(fact: Fact) -> list[str]:
     return [entry["replaces"] for entry in fact.lineage if "replaces" in entry]
 
 
-STREAM = [says(f"e{n}", f"drink {n}", n) for n in range(5)]
+STREAM = [statement(f"e{n}", f"drink {n}", n) for n in range(5)]
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "one by one"])
@@ -59,26 +59,26 @@ STREAM = [says(f"e{n}", f"drink {n}", n) for n in range(5)]
         pytest.param([2, 0, 4, 1, 3], id="mixed"),
     ],
 )
-async def test_lineage_names_the_newest_of_what_was_replaced_up_to_its_depth(
+async def test_lineage_names_the_newest_replaced_facts_up_to_its_depth(
     tmp_path: Path, order: Sequence[int], *, together: bool
 ) -> None:
-    (fact,) = await fired(tmp_path, [STREAM[n] for n in order], together=together)
+    (fact,) = await consolidate(tmp_path, [STREAM[n] for n in order], together=together)
 
     assert (fact.id, links(fact)) == ("e4", ["e3", "e2"])
     assert [entry["source_episode_ids"] for entry in fact.lineage] == [["e4"], ["e3"], ["e2"]]
 
 
-async def test_lineage_of_fewer_names_them_all(tmp_path: Path) -> None:
-    (fact,) = await fired(tmp_path, STREAM[:2], together=True)
+async def test_lineage_names_all_replaced_facts_below_its_depth(tmp_path: Path) -> None:
+    (fact,) = await consolidate(tmp_path, STREAM[:2], together=True)
 
     assert (fact.id, links(fact)) == ("e1", ["e0"])
 
 
-async def test_lineage_depends_on_the_claims_and_not_on_their_arrival(tmp_path: Path) -> None:
-    same = [says("a", "tea", 1), says("b", "tea", 1), says("c", "tea", 1)]
+async def test_lineage_does_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
+    same = [statement("a", "tea", 1), statement("b", "tea", 1), statement("c", "tea", 1)]
     found = []
     for number, order in enumerate(permutations(same)):
-        (fact,) = await fired(tmp_path / str(number), order, together=False)
+        (fact,) = await consolidate(tmp_path / str(number), order, together=False)
         found.append((fact.id, links(fact)))
 
     assert found == [("c", ["b", "a"])] * 6

@@ -9,9 +9,9 @@ from slumberd.consolidation.multi_valued_hints import find_multi_valued_hints
 pytestmark = pytest.mark.unit
 
 
-def test_keys_without_a_subject_are_passed_over() -> None:
+def test_keys_without_a_subject_are_ignored() -> None:
     counts = [("alice/rag/facts//e1", 9), ("alice/rag/facts/alice/likes", 9)]
 
     found = find_multi_valued_hints(counts)
 
-    assert [(one.channel, one.predicate) for one in found] == [("facts", "likes")]
+    assert [(hint.channel, hint.predicate) for hint in found] == [("facts", "likes")]

@@ -94,7 +94,7 @@ class StoreAndOracle:
     """Firing, fact id and claim of each edit by a person or a program; a removal has no claim."""
     firings: list[str] = field(default_factory=list)
     undone: dict[str, str] = field(default_factory=dict)
-    forgotten: bool = False
+    erased: bool = False
     fired: int = 0
     moments: int = 0
     multi: set[tuple[str, str]] = field(default_factory=lambda: set(MULTI))
@@ -135,7 +135,7 @@ class StoreAndOracle:
     ) -> None:
         known = self.last_evaluations(fired.id)
         for version in versions:
-            if self.forgotten and session_of(version.id) == FORGETTABLE:
+            if self.erased and session_of(version.id) == FORGETTABLE:
                 continue
             episode = self.episodes[version.id]
             readable = claim_of(episode, "facts", ()) is not None
@@ -161,8 +161,8 @@ class StoreAndOracle:
         """Erase a session, and the manual edits that retract its facts."""
         moment = microseconds(START) + 10
         at = START + timedelta(days=2, seconds=self.fired)
-        reach = ScopeFilter("alice", FORGETTABLE, None)
-        await self.store.erasures.forget(reach, eids, moment=moment, at=at, by="me", dry_run=False)
+        scope = ScopeFilter("alice", FORGETTABLE, None)
+        await self.store.erasures.forget(scope, eids, moment=moment, at=at, by="me", dry_run=False)
         gone = {
             fact_id(channel, evaluation.eid)
             for evaluation in self.evaluations
@@ -181,7 +181,7 @@ class StoreAndOracle:
             for firing, name, claim in self.edits
             if name not in gone and (claim is None or claim.asserts or not gone & set(claim.names))
         ]
-        self.forgotten = True
+        self.erased = True
 
     async def undo(self, firing: str) -> None:
         moment = START + timedelta(days=2, seconds=self.fired)
@@ -298,20 +298,20 @@ STEPS = st.lists(
 
 
 async def do_step(world: StoreAndOracle, step: tuple[Any, ...]) -> None:
-    what, *rest = step
-    if what == "put":
-        world.put(*rest)
-    elif what == "fire":
-        await world.fire(*rest)
-    elif what == "forget":
+    name, *arguments = step
+    if name == "put":
+        world.put(*arguments)
+    elif name == "fire":
+        await world.fire(*arguments)
+    elif name == "forget":
         await world.forget()
-    elif what == "undo":
-        if len(world.firings) >= rest[0]:
-            await world.undo(world.firings[-rest[0]])
-    elif what == "channels":
-        await change_channels(world, several=bool(rest[0]))
+    elif name == "undo":
+        if len(world.firings) >= arguments[0]:
+            await world.undo(world.firings[-arguments[0]])
+    elif name == "channels":
+        await change_channels(world, several=bool(arguments[0]))
     else:
-        await DIRECT[what](world, *rest)
+        await DIRECT[name](world, *arguments)
 
 
 async def change_channels(world: StoreAndOracle, *, several: bool) -> None:
@@ -325,7 +325,7 @@ def fact_of(id_: str, what: str, at: int = 0) -> Fact:
         user="alice",
         agent="rag",
         payload={"subject": "s", "predicate": "is", "object": what},
-        lineage=[{"kind": "hand", "source_id": "me"}],
+        lineage=[{"kind": "manual", "source_id": "me"}],
         confidence=1.0,
         pinned_at=START + timedelta(microseconds=at),
     )
@@ -380,7 +380,7 @@ def retraction(world: StoreAndOracle, id_: str, target: OracleClaim) -> OracleCl
 
 
 def declaration_of(world: StoreAndOracle, id_: str, what: str, at: int) -> OracleClaim:
-    """Return the claim of a program that pins a row: a manual edit where a fact was promoted."""
+    """Return the claim of a program's pin; it is a manual edit if a promoted fact has the id."""
     before = current(world, id_)
     assertion = assertion_of(world, id_, what)
     if before is not None and not before.declared:
@@ -490,7 +490,7 @@ def test_current_facts_equal_the_oracle_after_every_step(steps: list[tuple[Any, 
 
 
 @pytest.mark.parametrize("first", ["p1", "e2"])
-def test_replay_lists_the_facts_that_an_edited_delete_removes_in_the_same_order(
+def test_replay_lists_the_removed_facts_of_an_edited_delete_in_the_same_order(
     tmp_path: Path, first: str
 ) -> None:
     def delete_by_key(later: int) -> dict[str, Any]:
@@ -518,7 +518,7 @@ def episode_of(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_delete_of_a_key_that_a_second_rule_evaluates_has_the_reason_of_its_replay() -> None:
+def test_delete_of_a_key_by_a_second_rule_has_the_same_reason_in_the_replay() -> None:
     steps = [
         ("put", episode_of("e1", 0, predicate="is", intent="delete")),
         ("put", episode_of("e1", 0, predicate="likes", object="a")),

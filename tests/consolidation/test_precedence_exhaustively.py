@@ -1,4 +1,4 @@
-"""The precedence rule on every short history of a key, each of a user of its own."""
+"""The precedence rule on every short history of a key; each history has its own user."""
 
 from __future__ import annotations
 
@@ -22,62 +22,64 @@ pytestmark = pytest.mark.integration
 MULTI = {("facts", "likes")}
 
 
-class Says(NamedTuple):
-    """One episode, or an edit of one: which, when, and what about the key."""
+class Statement(NamedTuple):
+    """A version of an episode: its id, its second, and its metadata about the key."""
 
     id: str
     at: int
     metadata: dict[str, Any]
 
 
-def add(id: str, at: int, what: str) -> Says:
-    return Says(id, at, {"object": what})
+def assertion(id: str, at: int, what: str) -> Statement:
+    return Statement(id, at, {"object": what})
 
 
-def take(at: int, *, what: str | None = None, name: str | None = None) -> Says:
-    said = {"intent": "delete", "object": what, "replaces": name and [name]}
-    said = {key: value for key, value in said.items() if value is not None}
-    return Says(f"take {what or name or 'all'} at {at}", at, said)
+def retraction(at: int, *, what: str | None = None, name: str | None = None) -> Statement:
+    metadata = {"intent": "delete", "object": what, "replaces": name and [name]}
+    metadata = {key: value for key, value in metadata.items() if value is not None}
+    return Statement(f"take {what or name or 'all'} at {at}", at, metadata)
 
 
-SAYINGS = [
-    add("A", 1, "a"),
-    add("B", 3, "b"),
-    add("C", 5, "a"),
-    add("A", 1, "b"),
-    add("B", 6, "b"),
-    Says("A", 1, {"intent": "noop"}),
-    Says("D", 2, {"intent": "update", "replaces": ["B"], "object": "a"}),
-    Says("E", 4, {"intent": "update", "replaces": ["A"], "object": "b"}),
-    take(2),
-    take(4),
-    take(2, what="a"),
-    take(4, what="b"),
-    take(2, name="B"),
-    take(6, name="A"),
+STATEMENTS = [
+    assertion("A", 1, "a"),
+    assertion("B", 3, "b"),
+    assertion("C", 5, "a"),
+    assertion("A", 1, "b"),
+    assertion("B", 6, "b"),
+    Statement("A", 1, {"intent": "noop"}),
+    Statement("D", 2, {"intent": "update", "replaces": ["B"], "object": "a"}),
+    Statement("E", 4, {"intent": "update", "replaces": ["A"], "object": "b"}),
+    retraction(2),
+    retraction(4),
+    retraction(2, what="a"),
+    retraction(4, what="b"),
+    retraction(2, name="B"),
+    retraction(6, name="A"),
 ]
-"""Enough to quarrel in every way: edits, retractions of a key, of an object, of an id."""
+"""Every way to compete for a key: edits, retractions of a key, of an object, of an id."""
 
-Story = Sequence[Says]
+Story = Sequence[Statement]
 
 
-def version(number: int, says: Says, seq: int, predicate: str) -> EpisodeVersion:
-    metadata = {"subject": "s", "predicate": predicate} | says.metadata
+def version(number: int, statement: Statement, seq: int, predicate: str) -> EpisodeVersion:
+    metadata = {"subject": "s", "predicate": predicate} | statement.metadata
     if "replaces" in metadata:
         metadata["replaces"] = [f"{number}/{name}" for name in metadata["replaces"]]
     return EpisodeVersion(
-        seq, f"{number}/{says.id}", f"user {number}", "s", "rag",
-        microseconds(START) + says.at, "text", "node", metadata,
+        seq, f"{number}/{statement.id}", f"user {number}", "s", "rag",
+        microseconds(START) + statement.at, "text", "node", metadata,
     )  # fmt: skip
 
 
 def expected(stories: Sequence[Story], upto: int, predicate: str) -> dict[str, object]:
     found: dict[str, object] = {}
     for number, story in enumerate(stories):
-        current = {says.id: version(number, says, 0, predicate) for says in story[:upto]}
-        claims = [claim_of(vars_of(one), "facts", ("all",)) for one in current.values()]
-        standing = current_claims([claim for claim in claims if claim], MULTI)
-        found |= {id_: claim.object for id_, claim in standing.items()}
+        current = {
+            statement.id: version(number, statement, 0, predicate) for statement in story[:upto]
+        }
+        claims = [claim_of(vars_of(version), "facts", ("all",)) for version in current.values()]
+        winners = current_claims([claim for claim in claims if claim], MULTI)
+        found |= {id_: claim.object for id_, claim in winners.items()}
     return found
 
 
@@ -86,7 +88,7 @@ def vars_of(version: EpisodeVersion) -> dict[str, Any]:
 
 
 def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, list[EpisodeVersion]]]:
-    """Yield the first saying of every story, then every second one, and so on."""
+    """Yield the first statement of every story, then the second of every story, and so on."""
     seq = 0
     for upto in range(1, len(stories[0]) + 1):
         batch = []
@@ -101,7 +103,7 @@ def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, lis
 async def test_every_history_ends_with_the_facts_of_the_oracle(
     tmp_path: Path, predicate: str, length: int, every: int
 ) -> None:
-    stories = list(permutations(SAYINGS, length))[::every]
+    stories = list(permutations(STATEMENTS, length))[::every]
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
         await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.entry import Entry
 from slumberd.consolidation.incoming import (
     Candidate,
     ClaimCandidate,
@@ -17,6 +16,7 @@ from slumberd.consolidation.incoming import (
 )
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.consolidation.resolution import Resolution
+from slumberd.consolidation.resolved_effect import ResolvedEffect
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from tests.support.builders import rule
@@ -34,7 +34,7 @@ def candidate(seq: int, *, user: str = "u", **fields: Any) -> Candidate:
     return found
 
 
-def resolve(*candidates: Candidate) -> list[Entry]:
+def resolve(*candidates: Candidate) -> list[ResolvedEffect]:
     """Return the rows of a batch whose known state was empty."""
     state = KnownState(MultiValued(), depth=8)
     state.complete_keys = {found.claim.key: set() for found in candidates if found.claim}

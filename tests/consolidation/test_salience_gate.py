@@ -17,34 +17,36 @@ pytestmark = pytest.mark.unit
 GATED = rule(salience={"min": 0.03})
 
 
-async def test_only_what_matches_and_can_be_read_is_gated() -> None:
+async def test_gate_holds_back_only_readable_versions_that_the_filter_selects() -> None:
     episodes = FakeEpisodeLog()
     good, other = version("e1", seq=1), version("e2", seq=2)._replace(matched=False)
     bad = version("e3", seq=3)._replace(fault="unreadable: so")
 
-    judged = await SalienceGate(episodes, no_embedder).apply([good, other, bad], GATED, START)
+    gated_versions = await SalienceGate(episodes, no_embedder).apply(
+        [good, other, bad], GATED, START
+    )
 
-    assert [one.gated is not None for one in judged] == [True, False, False]
-    assert judged[1:] == [other, bad]
+    assert [each.gated is not None for each in gated_versions] == [True, False, False]
+    assert gated_versions[1:] == [other, bad]
 
 
 async def test_gate_reads_no_accesses_without_candidates() -> None:
     episodes = FakeEpisodeLog()
     gate = SalienceGate(episodes, no_embedder)
-    some = [version("e1")._replace(matched=False)]
+    versions = [version("e1")._replace(matched=False)]
 
-    assert await gate.apply(some, GATED, START) is some
+    assert await gate.apply(versions, GATED, START) is versions
     assert await gate.apply([version("e1")], rule(), START) == [version("e1")]
     assert episodes.queries == []
 
 
-async def test_episode_that_was_read_passes() -> None:
+async def test_episode_that_was_read_passes_the_gate() -> None:
     episodes = FakeEpisodeLog()
     episodes.reads["e1"] = Access(1)
 
-    [judged] = await SalienceGate(episodes, no_embedder).apply([version("e1")], GATED, START)
+    [passed] = await SalienceGate(episodes, no_embedder).apply([version("e1")], GATED, START)
 
-    assert judged.gated is None
+    assert passed.gated is None
 
 
 ABOUT_TEA = rule(salience={"min": 0.015, "weights": {"recency": 0, "relevance": 1}, "about": "tea"})
@@ -64,46 +66,46 @@ class Taster:
         return [(1.0, 0.0) if "tea" in text else (0.0, 1.0) for text in texts]
 
 
-async def test_a_content_that_the_model_fails_on_is_a_fault_of_that_episode_alone() -> None:
-    told = [version("e1", content="tea"), version("e2", content="poison"), version("e3")]
+async def test_an_embedder_error_is_a_fault_of_one_episode_only() -> None:
+    versions = [version("e1", content="tea"), version("e2", content="poison"), version("e3")]
 
-    judged = await SalienceGate(FakeEpisodeLog(), Taster).apply(told, ABOUT_TEA, START)
+    gated_versions = await SalienceGate(FakeEpisodeLog(), Taster).apply(versions, ABOUT_TEA, START)
 
-    assert [one.fault for one in judged] == [
+    assert [each.fault for each in gated_versions] == [
         "", "relevance_failed: the content cannot be compared: ValueError", "",
     ]  # fmt: skip
-    assert [one.gated is None for one in judged] == [True, True, False]
+    assert [each.gated is None for each in gated_versions] == [True, True, False]
 
 
 async def test_gate_that_runs_out_of_time_returns_the_measured_versions() -> None:
     taster = Taster()
-    told = [version("e0")._replace(matched=False)]
-    told += [version(f"e{number}", content=LONG) for number in range(1, 6)]
+    versions = [version("e0")._replace(matched=False)]
+    versions += [version(f"e{number}", content=LONG) for number in range(1, 6)]
 
-    judged = await SalienceGate(FakeEpisodeLog(), lambda: taster).apply(
-        told, ABOUT_TEA, START, enough=lambda: taster.tasted >= 2
+    gated_versions = await SalienceGate(FakeEpisodeLog(), lambda: taster).apply(
+        versions, ABOUT_TEA, START, enough=lambda: taster.tasted >= 2
     )
 
-    assert [one.id for one in judged] == ["e0", "e1", "e2"]
+    assert [each.id for each in gated_versions] == ["e0", "e1", "e2"]
 
 
 async def test_gate_measures_at_least_one_version() -> None:
-    told = [version("e1", content=LONG), version("e2", content=LONG)]
+    versions = [version("e1", content=LONG), version("e2", content=LONG)]
 
-    judged = await SalienceGate(FakeEpisodeLog(), Taster).apply(
-        told, ABOUT_TEA, START, enough=lambda: True
+    gated_versions = await SalienceGate(FakeEpisodeLog(), Taster).apply(
+        versions, ABOUT_TEA, START, enough=lambda: True
     )
 
-    assert [one.id for one in judged] == ["e1"]
+    assert [each.id for each in gated_versions] == ["e1"]
 
 
 async def test_cancelled_gate_ends_within_a_few_texts() -> None:
     taster = Taster()
-    told = [version(f"e{number}", content=LONG) for number in range(100)]
+    versions = [version(f"e{number}", content=LONG) for number in range(100)]
 
     with pytest.raises(StoppedError):
         await SalienceGate(FakeEpisodeLog(), lambda: taster).apply(
-            told, ABOUT_TEA, START, cancelled=lambda: taster.tasted >= 3
+            versions, ABOUT_TEA, START, cancelled=lambda: taster.tasted >= 3
         )
 
     assert taster.tasted == 3

@@ -1,4 +1,4 @@
-"""A held back episode leaves a row without a claim, and a read brings it back."""
+"""A held back episode leaves a row without a claim, and a read makes its rule evaluate it again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.samples import amount
 pytestmark = pytest.mark.integration
 
 GATED = rule("gated", salience={"min": 0.03})
-"""Takes in what was read once lately; nothing that was only said."""
+"""Promotes an episode that was read once lately, and no episode that was never read."""
 
 PLAIN = rule("plain")
 NOTES = rule("notes", salience={"min": 0.03}, then_emits=["notes"])
@@ -52,19 +52,19 @@ async def home(tmp_path: Path, clock: FakeClock) -> AsyncIterator[OpenStores]:
 
 
 async def read(home: OpenStores, times: int = 1, user: str = "alice") -> None:
-    """Read all that a user has, and let it be written."""
+    """Read all episodes of a user, and write the accesses."""
     for _ in range(times):
         await home.memory.recent(user, limit=100)
     await home.memory.close()
 
 
-async def said(home: OpenStores) -> list[tuple[str, str, str]]:
-    """Return kind, id and reason of every row that is not a firing's own."""
+async def read_rows(home: OpenStores) -> list[tuple[str, str, str]]:
+    """Return kind, fact id and reason of every row, without the rows of firings."""
     rows = await home.facts.reads.records(limit=10_000)
     return [(row.kind, row.fact_id, row.reason) for row in rows if row.kind != "firing"]
 
 
-def whats(folder: Path) -> list[int]:
+def event_numbers(folder: Path) -> list[int]:
     with closing(sqlite3.connect(folder / "facts.db")) as connection:
         found = connection.execute("SELECT what FROM slumberd_ledger ORDER BY seq")
         return [what for (what,) in found]
@@ -87,19 +87,17 @@ async def test_episode_below_the_minimum_leaves_a_row_with_its_reason_and_no_fac
     report = await home.fire(GATED)
 
     assert report.channels["facts"] == Counts(read=1, noop=1)
-    assert await said(home) == [("noop", "e1", "below_salience")]
+    assert await read_rows(home) == [("noop", "e1", "below_salience")]
     assert await home.objects() == {}
     assert (await home.fire(GATED)).firing_ids == []
 
 
-async def test_episode_that_passes_is_promoted_as_without_a_gate(
-    home: OpenStores, tmp_path: Path
-) -> None:
+async def test_episode_that_passes_the_gate_is_promoted(home: OpenStores, tmp_path: Path) -> None:
     await home.put(TEA)
 
     await home.fire(rule("gated", salience={"min": 0.019}))
 
-    assert await said(home) == [("add", "e1", "")]
+    assert await read_rows(home) == [("add", "e1", "")]
 
 
 async def test_held_back_episode_is_evaluated_again_when_it_is_read(home: OpenStores) -> None:
@@ -126,7 +124,7 @@ async def test_episode_that_was_not_read_enough_is_held_back_again(
         await read(home)
         await home.fire(often)
 
-    assert await said(home) == [
+    assert await read_rows(home) == [
         ("noop", "e1", "below_salience"),
         ("noop", "e1", "below_salience"),
         ("add", "e1", ""),
@@ -144,7 +142,7 @@ async def test_read_of_an_episode_that_is_not_held_back_logs_nothing(home: OpenS
     assert await home.memory.accesses(["e1"]) == {"e1": (3, 1_767_268_800_000_000)}
 
 
-async def test_a_read_counts_as_one_pending_for_a_cadence(home: OpenStores) -> None:
+async def test_reads_of_an_episode_count_as_one_pending_row(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
     mark = await home.facts.watermarks.position("gated")
@@ -163,7 +161,7 @@ async def test_many_reads_before_a_firing_cause_one_evaluation(home: OpenStores)
     await read(home)
     await home.fire(rule("gated", salience={"min": 0.19}))
 
-    assert len(await said(home)) == 2
+    assert len(await read_rows(home)) == 2
 
 
 async def test_promoted_fact_stays_when_its_salience_falls(
@@ -180,10 +178,10 @@ async def test_promoted_fact_stays_when_its_salience_falls(
     await home.consolidator.backfill(rule("gated", salience={"min": 0.19}), clock.now(), by="me")
 
     assert await home.objects() == {"e1": "cake"}
-    assert [kind for kind, _, _ in await said(home)] == ["add", "update"]
+    assert [kind for kind, _, _ in await read_rows(home)] == ["add", "update"]
 
 
-async def test_edit_of_a_held_back_episode_is_evaluated_as_any_version(home: OpenStores) -> None:
+async def test_edit_of_a_held_back_episode_is_evaluated(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
     await read(home)
@@ -214,11 +212,11 @@ async def test_unreadable_episode_is_quarantined_and_not_held_back(home: OpenSto
 
     await home.fire(GATED)
 
-    assert await said(home) == [("quarantine", "e1", "intent_unknown")]
+    assert await read_rows(home) == [("quarantine", "e1", "intent_unknown")]
 
 
-async def test_a_read_does_not_bring_back_what_was_undone(home: OpenStores) -> None:
-    """Another rule waits for the read; the one whose firing was undone does not."""
+async def test_a_read_does_not_restore_an_undone_fact(home: OpenStores) -> None:
+    """The rule that held the episode back evaluates it after the read; the undone rule does not."""
     await home.put(TEA)
     [firing] = (await home.fire(PLAIN)).firing_ids
     await home.fire(NOTES)
@@ -232,7 +230,7 @@ async def test_a_read_does_not_bring_back_what_was_undone(home: OpenStores) -> N
     assert await home.objects() == {"@notes/e1": "tea"}
 
 
-async def test_a_read_does_not_bring_back_what_the_gate_let_in_and_was_undone(
+async def test_a_read_does_not_restore_a_fact_that_passed_the_gate_and_was_undone(
     home: OpenStores,
 ) -> None:
     other = rule("other", salience={"min": 0.1}, then_emits=["notes"])
@@ -250,7 +248,7 @@ async def test_a_read_does_not_bring_back_what_the_gate_let_in_and_was_undone(
     assert await home.objects() == {}
 
 
-async def test_a_read_takes_nothing_from_a_rule_whose_filter_was_edited(home: OpenStores) -> None:
+async def test_a_read_withdraws_no_fact_of_a_rule_whose_filter_was_edited(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(PLAIN)
     await home.fire(NOTES)
@@ -261,7 +259,7 @@ async def test_a_read_takes_nothing_from_a_rule_whose_filter_was_edited(home: Op
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_a_read_changes_no_byte_of_what_another_rule_has_promoted(
+async def test_a_read_changes_no_byte_of_the_facts_of_another_rule(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(TEA)
@@ -276,7 +274,9 @@ async def test_a_read_changes_no_byte_of_what_another_rule_has_promoted(
     assert facts_in(tmp_path, "e1") == before
 
 
-async def test_two_rules_of_a_channel_both_promote_what_one_had_held_back(home: OpenStores) -> None:
+async def test_a_fact_names_both_rules_after_the_second_rule_stops_holding_it_back(
+    home: OpenStores,
+) -> None:
     await home.put(TEA)
     await home.fire(PLAIN)
     await home.fire(GATED)
@@ -299,7 +299,7 @@ async def test_later_rule_evaluates_an_episode_that_was_read_as_new(home: OpenSt
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-async def test_later_rule_evaluates_an_episode_once_however_its_windows_are_cut(
+async def test_later_rule_evaluates_an_episode_once_at_any_batch_size(
     tmp_path: Path, batch: int
 ) -> None:
     async with open_stores(tmp_path, batch=batch, clock=FakeClock()) as home:
@@ -315,21 +315,23 @@ async def test_later_rule_evaluates_an_episode_once_however_its_windows_are_cut(
         assert report.channels["facts"].noop == 0
 
 
-async def test_a_rule_that_begins_now_takes_in_nothing_from_before_that_is_read(
+async def test_a_rule_that_starts_now_ignores_a_read_of_an_earlier_episode(
     home: OpenStores,
 ) -> None:
-    late = rule("late", start="now")
+    starts_now = rule("late", start="now")
     await home.put(TEA)
     await home.fire(NOTES)
-    await home.fire(late)
+    await home.fire(starts_now)
 
     await read(home)
-    report = await home.fire(late)
+    report = await home.fire(starts_now)
 
     assert report.channels["facts"] == Counts()
 
 
-async def test_rule_without_its_gate_promotes_at_a_read_what_it_held_back(home: OpenStores) -> None:
+async def test_rule_whose_gate_was_removed_promotes_a_held_back_episode_after_a_read(
+    home: OpenStores,
+) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -339,17 +341,17 @@ async def test_rule_without_its_gate_promotes_at_a_read_what_it_held_back(home: 
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_a_backfill_of_what_is_held_back_leaves_no_row(home: OpenStores) -> None:
+async def test_a_backfill_of_held_back_episodes_adds_no_row(home: OpenStores) -> None:
     await home.put(TEA, triple("e2", "ada", "owns", "a cup"))
     await home.fire(GATED)
 
     report = await home.consolidator.backfill(GATED, START, by="me")
 
     assert report.channels["facts"] == Counts(read=2, noop=2)
-    assert len(await said(home)) == 2
+    assert len(await read_rows(home)) == 2
 
 
-async def test_backfill_promotes_episodes_that_pass_by_now(home: OpenStores) -> None:
+async def test_backfill_promotes_held_back_episodes_that_pass_now(home: OpenStores) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -366,20 +368,20 @@ async def test_repaired_episode_that_is_held_back_leaves_quarantine(home: OpenSt
     await home.fire(GATED)
 
     assert await home.facts.reads.quarantine() == []
-    assert (await said(home))[-1] == ("noop", "e1", "below_salience")
+    assert (await read_rows(home))[-1] == ("noop", "e1", "below_salience")
 
 
-async def test_what_was_read_between_the_judgement_and_its_record_is_logged_at_once(
+async def test_an_episode_read_between_its_evaluation_and_the_commit_is_logged_at_once(
     home: OpenStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await home.put(TEA)
-    hold = home.memory.log_again_after_read
+    log_again = home.memory.log_again_after_read
 
-    async def hold_late(seen: dict[str, int]) -> None:
+    async def read_first(seen: dict[str, int]) -> None:
         await read(home)
-        await hold(seen)
+        await log_again(seen)
 
-    monkeypatch.setattr(home.memory, "log_again_after_read", hold_late)
+    monkeypatch.setattr(home.memory, "log_again_after_read", read_first)
     await home.fire(GATED)
 
     await home.fire(GATED)
@@ -387,12 +389,12 @@ async def test_what_was_read_between_the_judgement_and_its_record_is_logged_at_o
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_a_firing_that_dies_before_its_commit_loses_no_second_look(
+async def test_a_firing_that_fails_before_its_commit_loses_no_reevaluation(
     home: OpenStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await home.put(TEA)
-    with monkeypatch.context() as dying:
-        dying.setattr(home.facts.ledger, "commit", _die)
+    with monkeypatch.context() as failing:
+        failing.setattr(home.facts.ledger, "commit", _fail)
         with pytest.raises(OSError, match="no space"):
             await home.fire(GATED)
 
@@ -403,11 +405,11 @@ async def test_a_firing_that_dies_before_its_commit_loses_no_second_look(
     assert await home.objects() == {"e1": "tea"}
 
 
-def _die(*_: object, **__: object) -> None:
+def _fail(*_: object, **__: object) -> None:
     raise OSError("no space left on device")
 
 
-async def test_undo_of_a_firing_ignores_what_the_firing_held_back(home: OpenStores) -> None:
+async def test_undo_of_a_firing_ignores_its_held_back_episodes(home: OpenStores) -> None:
     await home.put(TEA)
     [firing] = (await home.fire(GATED)).firing_ids
 
@@ -419,7 +421,7 @@ async def test_undo_of_a_firing_ignores_what_the_firing_held_back(home: OpenStor
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_rehearsal_reports_what_is_held_back_and_marks_nothing(home: OpenStores) -> None:
+async def test_rehearsal_reports_held_back_episodes_and_writes_nothing(home: OpenStores) -> None:
     await home.put(TEA)
     await home.memory.newest()
     before = dump(home)
@@ -435,7 +437,7 @@ def dump(home: OpenStores) -> list[str]:
         return [*connection.iterdump()]
 
 
-async def test_the_ledger_verifies_and_replays_with_what_was_held_back(
+async def test_a_ledger_with_held_back_episodes_verifies_and_replays(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(TEA, triple("e2", "ada", "likes", "cake", timestamp=at(1)))
@@ -452,10 +454,12 @@ async def test_the_ledger_verifies_and_replays_with_what_was_held_back(
 
     assert broken is None
     assert (replay.differing, replay.unclear) == (0, 0)
-    assert whats(tmp_path).count(8) == 3
+    assert event_numbers(tmp_path).count(8) == 3
 
 
-async def test_the_row_records_the_salience_and_the_minimum(home: OpenStores) -> None:
+async def test_the_row_of_a_held_back_episode_records_its_salience_and_the_minimum(
+    home: OpenStores,
+) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -468,7 +472,7 @@ async def test_the_row_records_the_salience_and_the_minimum(home: OpenStores) ->
     assert (row["key_id"], row["replaces"]) == (None, None)
 
 
-async def test_repeated_log_lines_equal_the_first_ones(home: OpenStores) -> None:
+async def test_repeated_log_lines_equal_the_first_lines(home: OpenStores) -> None:
     await home.put(triple("e1", "ada", "likes", "tea", metadata={"confidence": 0.5}))
     await home.fire(GATED)
 
@@ -476,7 +480,9 @@ async def test_repeated_log_lines_equal_the_first_ones(home: OpenStores) -> None
 
 
 async def decision(home: OpenStores, fired: ConsolidationRule) -> Decision:
-    versions = {one.id: one for one in await home.memory.reread(fired, ["e1"], upto=2**62)}
+    versions = {
+        version.id: version for version in await home.memory.reread(fired, ["e1"], upto=2**62)
+    }
     [found] = await home.facts.reads.decisions_of("e1", [fired], {fired.id: versions["e1"]})
     return found
 
@@ -512,16 +518,16 @@ async def test_erased_scope_leaves_neither_reads_nor_scores(
     await read(home)
     await read(home, user="bob")
 
-    reach = ScopeFilter.of("alice", None, None)
-    counts = await home.memory.forget(reach, [], moment=2**51)
+    scope = ScopeFilter.of("alice", None, None)
+    counts = await home.memory.forget(scope, [], moment=2**51)
     done = await home.facts.erasures.forget(
-        reach, ["e1"], moment=2**51, at=START, by="me", dry_run=False
+        scope, ["e1"], moment=2**51, at=START, by="me", dry_run=False
     )
 
     assert counts["slumberd_accesses"] == 1
     assert done.counts["slumberd_ledger"] == 1
     assert [*await home.memory.accesses(["e1", "b1"])] == ["b1"]
-    assert await said(home) == [
+    assert await read_rows(home) == [
         ("noop", "b1", "below_salience"),
         ("noop", "", "below_salience"),
     ]
@@ -530,25 +536,25 @@ async def test_erased_scope_leaves_neither_reads_nor_scores(
 
 
 async def test_read_of_an_erased_episode_leaves_no_row(home: OpenStores) -> None:
-    """The facts have forgotten; the memory did not come to it yet."""
+    """The scope is erased from facts.db, and not yet from memory.db."""
     await home.put(TEA, triple("b1", "bob", "likes", "figs", user="bob"))
     await home.fire(PLAIN)
     await home.fire(NOTES)
-    reach = ScopeFilter.of("alice", None, None)
-    await home.facts.erasures.forget(reach, [], moment=2**51, at=START, by="me", dry_run=False)
-    before = len(await said(home))
+    scope = ScopeFilter.of("alice", None, None)
+    await home.facts.erasures.forget(scope, [], moment=2**51, at=START, by="me", dry_run=False)
+    before = len(await read_rows(home))
 
     await read(home)
     reports = await home.fire(PLAIN), await home.fire(NOTES)
 
     assert [report.channels for report in reports] == [{"facts": Counts()}, {"notes": Counts()}]
-    assert len(await said(home)) == before
+    assert len(await read_rows(home)) == before
 
 
-async def test_erasure_of_the_owner_of_a_held_back_episode_removes_no_fact_of_another(
+async def test_erasure_of_the_owner_of_a_held_back_episode_removes_no_fact_of_another_user(
     home: OpenStores,
 ) -> None:
-    """Bob's hand holds the id of alice's episode, which never became a fact."""
+    """A fact that bob pinned has the id of alice's episode, which was never promoted."""
     await home.put(TEA)
     await home.fire(GATED)
     fact = await _pinned_by_bob(home)
@@ -585,10 +591,10 @@ async def test_held_back_episode_under_an_id_that_another_user_pinned_is_quarant
 
     await home.fire(GATED)
 
-    assert (await said(home))[-1] == ("quarantine", "", "id_taken")
+    assert (await read_rows(home))[-1] == ("quarantine", "", "id_taken")
 
 
-async def test_a_new_file_without_what_was_erased_still_knows_reads_from_versions(
+async def test_a_scrubbed_memory_still_distinguishes_reads_from_versions(
     home: OpenStores,
 ) -> None:
     await home.put(triple("b1", "bob", "likes", "figs", user="bob"), TEA)
@@ -606,13 +612,13 @@ async def test_a_new_file_without_what_was_erased_still_knows_reads_from_version
 
 
 @pytest.mark.parametrize("held", [False, True])
-async def test_an_id_that_another_takes_later_has_nothing_of_the_reads_before(
+async def test_an_id_that_another_user_takes_later_has_none_of_the_earlier_reads(
     home: OpenStores, tmp_path: Path, held: bool
 ) -> None:
     await home.put(TEA)
     await read(home, 9)
     with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
-        host.execute("DELETE FROM episodes")  # as a host prunes
+        host.execute("DELETE FROM episodes")  # the host prunes its episodes
     await home.put(triple("e1", "bob", "owns", "a boat", user="bob"))
 
     assert await home.memory.accesses(["e1"]) == {}
@@ -624,7 +630,7 @@ async def test_an_id_that_another_takes_later_has_nothing_of_the_reads_before(
 
 
 class Compass:
-    """An embedder that knows whether a text speaks of tea."""
+    """An embedder that detects whether a text is about tea."""
 
     def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
         return [(1.0, 0.0) if "tea" in text else (0.0, 1.0) for text in texts]
@@ -635,7 +641,7 @@ ABOUT_TEA = rule(
 )
 
 
-async def test_a_gate_measures_what_contents_are_about(tmp_path: Path) -> None:
+async def test_a_gate_measures_the_relevance_of_contents(tmp_path: Path) -> None:
     async with open_stores(tmp_path, embedding=Compass) as home:
         await home.put(
             triple("e1", "ada", "likes", "tea", content="Ada drinks tea."),
@@ -662,10 +668,10 @@ class SlowCompass(Compass):
         return super().embed(texts)
 
 
-async def test_long_contents_of_one_user_keep_no_other_user_waiting_for_good(
+async def test_long_contents_of_one_user_delay_other_users_only_for_some_firings(
     tmp_path: Path,
 ) -> None:
-    """One firing does not get through all of them; the next go on where it ended."""
+    """One firing cannot measure all of them; the next firing continues where it ended."""
     clock, seen = FakeClock(), set[str]()
     embedding = partial(SlowCompass, clock, seen)
     mallory = [
@@ -689,15 +695,15 @@ async def test_long_contents_of_one_user_keep_no_other_user_waiting_for_good(
         assert kinds.count("noop") == 12
 
 
-async def test_a_batch_that_gates_take_long_for_is_cut_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_slow_gate_makes_batches_smaller_and_loses_no_episode(tmp_path: Path) -> None:
     clock, seen = FakeClock(), set[str]()
-    told = [
+    episodes = [
         triple(f"e{n}", "ada", f"p{n}", n, content=f"{n} tea" + " tea" * 20_000) for n in range(23)
     ]
     async with open_stores(
         tmp_path, embedding=partial(SlowCompass, clock, seen), clock=clock
     ) as home:
-        await home.put(*told)
+        await home.put(*episodes)
 
         report = await home.fire(ABOUT_TEA)
 
@@ -706,14 +712,14 @@ async def test_a_batch_that_gates_take_long_for_is_cut_and_loses_nothing(tmp_pat
         assert len(await home.objects()) == 23
 
 
-async def test_an_episode_that_the_model_fails_on_is_quarantined_alone(tmp_path: Path) -> None:
-    class Choking(Compass):
+async def test_only_the_episode_that_makes_the_embedder_fail_is_quarantined(tmp_path: Path) -> None:
+    class FailingCompass(Compass):
         def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
             if any("poison" in text for text in texts):
                 raise OverflowError
             return super().embed(texts)
 
-    async with open_stores(tmp_path, embedding=Choking) as home:
+    async with open_stores(tmp_path, embedding=FailingCompass) as home:
         await home.put(
             triple("e1", "mallory", "is", "x", user="mallory", content="poison"),
             triple("e2", "ada", "likes", "tea", content="Ada drinks tea."),
@@ -756,23 +762,23 @@ steps = st.lists(
 )
 
 
-async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[list[Fact]]:
-    """Live a story, with its reads or without; the plain rule's channel is ``facts``.
+async def run_story(folder: Path, story: Sequence[Step], *, reads: bool) -> list[list[Fact]]:
+    """Run a story, with its reads or without; the plain rule's channel is ``facts``.
 
     Returns:
-        What was true, and what was held to be true, at some instants.
+        The facts that were valid, and those that were believed, at some instants.
     """
     folder.mkdir()
     fired: list[list[str]] = []
     async with open_stores(folder, batch=2, clock=FakeClock()) as home:
-        for number, (word, n) in enumerate(story):
+        for number, (step, n) in enumerate(story):
             now = at(number)
-            match word:
+            match step:
                 case "put":
                     await home.put(triple(f"e{n % 3}", "ada", f"p{n % 2}", n, timestamp=at(n)))
                 case "plain":
                     done = await home.consolidator.fire(FireRequest(PLAIN, "manual", now))
-                    # Where its batches are cut may differ: all of them, or none.
+                    # A story undoes all batches of a firing or none, as their sizes may differ.
                     fired += [done.firing_ids] if done.channels["facts"].added else []
                 case "gated" if reads:
                     await home.consolidator.fire(FireRequest(NOTES, "manual", now))
@@ -786,9 +792,9 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
         replay = await home.facts.reads.replay(folder / "again.db")
         assert (replay.differing, replay.unclear) == (0, 0)
         return [
-            [fact for fact in told if not fact.id.startswith("@")]
+            [fact for fact in facts if not fact.id.startswith("@")]
             for n in range(0, len(story) + 1, 2)
-            for told in (
+            for facts in (
                 await home.facts.query(FactPattern(), valid_at=at(n)),
                 await home.facts.query(FactPattern(), believed_at=at(n)),
             )
@@ -800,8 +806,8 @@ async def undo(home: OpenStores, firing_ids: Sequence[str], seconds: int) -> Non
         await home.facts.ledger.undo(firing_id, at=at(seconds), by="me", dry_run=False)
 
 
-def told_of(folder: Path) -> list[tuple[Any, ...]]:
-    """Return the facts of the channel, with all but the ids that count rows of the ledger."""
+def rows_of_facts(folder: Path) -> list[tuple[Any, ...]]:
+    """Return the rows of the channel ``facts``."""
     return [row for row in facts_in(folder) if not row[0].startswith("@")]
 
 
@@ -814,32 +820,32 @@ async def test_reads_and_gates_change_no_facts_of_other_rules(
 ) -> None:
     folder = tmp_path_factory.mktemp("story")
 
-    with_reads = await lived(folder / "read", story, reads=True)
-    without = await lived(folder / "unread", story, reads=False)
+    with_reads = await run_story(folder / "read", story, reads=True)
+    without = await run_story(folder / "unread", story, reads=False)
 
     assert with_reads == without
-    assert told_of(folder / "read") == told_of(folder / "unread")
+    assert rows_of_facts(folder / "read") == rows_of_facts(folder / "unread")
     shutil.rmtree(folder)
 
 
 @pytest.mark.sampled
 @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
-async def test_episodes_that_are_read_in_the_end_are_all_promoted(
+async def test_all_episodes_that_are_read_at_the_end_are_promoted(
     tmp_path_factory: pytest.TempPathFactory, story: list[Step]
 ) -> None:
     folder = tmp_path_factory.mktemp("story")
-    await lived(folder / "read", story, reads=True)
+    await run_story(folder / "read", story, reads=True)
 
     async with open_stores(folder / "read", batch=2, clock=FakeClock()) as home:
         await home.fire(NOTES)
         await read(home)
         await home.fire(NOTES)
-        gated = {id: one for id, one in (await home.objects()).items() if id.startswith("@")}
+        gated = {id: value for id, value in (await home.objects()).items() if id.startswith("@")}
         await home.fire(rule("fresh", then_emits=["all"]))
         every = {
-            id.replace("@all/", "@notes/"): one
-            for id, one in (await home.objects()).items()
+            id.replace("@all/", "@notes/"): value
+            for id, value in (await home.objects()).items()
             if id.startswith("@all/")
         }
 

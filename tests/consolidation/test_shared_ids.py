@@ -1,4 +1,4 @@
-"""Two users under one id: a change of what one of them said leaves the other alone."""
+"""Two users under one id: an edit by one of them does not change the facts of the other."""
 
 from __future__ import annotations
 
@@ -73,28 +73,30 @@ async def facts_of(home: OpenStores, user: str) -> list[dict[str, Any]]:
     return [fact.model_dump() for fact in await home.facts.query(FactPattern(user=user))]
 
 
-async def verified(home: OpenStores) -> bool:
+async def is_sound(home: OpenStores) -> bool:
     return (await home.facts.verify())[2] is None
 
 
-def pruned(folder: Path, id: str = "e0") -> None:
-    """Delete an episode past slumberd, as its host does."""
+def prune(folder: Path, id: str = "e0") -> None:
+    """Delete an episode without slumberd, as a host does."""
     with closing(sqlite3.connect(folder / "memory.db")) as host, host:
         assert host.execute("DELETE FROM episodes WHERE id = ?", (id,)).rowcount == 1
 
 
-def selected(folder: Path, sql: str) -> list[Any]:
+def select_facts(folder: Path, sql: str) -> list[Any]:
     with closing(sqlite3.connect(folder / "facts.db")) as facts:
         return facts.execute(sql).fetchall()
 
 
-def rows_of(folder: Path, word: str) -> list[int]:
-    """Return the numbers of the ledger's rows that hold a word."""
-    found = selected(folder, "SELECT seq, payload FROM slumberd_ledger WHERE payload IS NOT NULL")
-    return [seq for seq, payload in found if word.encode() in payload]
+def rows_of(folder: Path, text: str) -> list[int]:
+    """Return the numbers of the ledger's rows whose payload contains a text."""
+    found = select_facts(
+        folder, "SELECT seq, payload FROM slumberd_ledger WHERE payload IS NOT NULL"
+    )
+    return [seq for seq, payload in found if text.encode() in payload]
 
 
-async def test_erasure_of_a_quarantined_owner_keeps_what_a_person_pinned_under_the_id(
+async def test_erasure_of_a_quarantined_owner_keeps_a_fact_pinned_under_the_id(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(unreadable())
@@ -108,15 +110,15 @@ async def test_erasure_of_a_quarantined_owner_keeps_what_a_person_pinned_under_t
     assert certificate["rows"]["facts.db"]["facts"] == 0
     assert rows_of(tmp_path, "ann") == []
     assert rows_of(tmp_path, "pinned")
-    assert await verified(home)
+    assert await is_sound(home)
 
 
-async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_what_another_put_under_the_id(
+async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_the_episode_of_another_user(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(unreadable())
     await home.fire()
-    pruned(tmp_path)
+    prune(tmp_path)
     await home.put(of_bob())
     await home.fire()
     before = await facts_of(home, "bob")
@@ -125,11 +127,11 @@ async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_what_another_put_u
 
     assert await facts_of(home, "bob") == before != []
     assert (await home.fire()).firing_ids == []
-    assert selected(tmp_path, "SELECT eid FROM slumberd_watermark") == [("e0",)]
-    assert await verified(home)
+    assert select_facts(tmp_path, "SELECT eid FROM slumberd_watermark") == [("e0",)]
+    assert await is_sound(home)
 
 
-async def test_erasure_of_the_owner_of_an_undone_firing_keeps_what_a_person_pinned_under_the_id(
+async def test_erasure_of_the_owner_of_an_undone_firing_keeps_a_fact_pinned_under_the_id(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
@@ -142,13 +144,13 @@ async def test_erasure_of_the_owner_of_an_undone_firing_keeps_what_a_person_pinn
 
     assert await facts_of(home, "bob") == before != []
     assert rows_of(tmp_path, "ann") == []
-    assert selected(tmp_path, "SELECT DISTINCT key FROM slumberd_keys") == [
+    assert select_facts(tmp_path, "SELECT DISTINCT key FROM slumberd_keys") == [
         ("bob/rag/facts/bob/is",)
     ]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
-async def test_erasure_of_a_session_keeps_what_another_user_has_under_its_ids(
+async def test_erasure_of_a_session_keeps_the_facts_of_another_user_with_the_same_ids(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(unreadable(), of_ann("e1", session="s2"))
@@ -160,23 +162,23 @@ async def test_erasure_of_a_session_keeps_what_another_user_has_under_its_ids(
 
     assert await facts_of(home, "bob") == before != []
     assert [fact["id"] for fact in await facts_of(home, "ann")] == ["e1"]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
-async def test_erasure_keeps_what_another_user_named_under_the_same_id(
+async def test_erasure_keeps_the_delete_by_another_user_of_the_same_id(
     home: OpenStores, tmp_path: Path
 ) -> None:
     naming = of_bob("e1", "milk", timestamp=at(9), metadata={"intent": "delete", "replaces": "e0"})
     await home.put(unreadable(), naming)
     await home.fire()
-    pruned(tmp_path)
+    prune(tmp_path)
 
     await forget(home, "ann")
     await home.put(of_bob("e0", timestamp=at(1)))
     await home.fire()
 
     assert await facts_of(home, "bob") == []
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
@@ -184,18 +186,18 @@ async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
 ) -> None:
     await home.put(unreadable())
     await home.fire()
-    pruned(tmp_path)
+    prune(tmp_path)
     await home.put(of_bob())
     await home.fire()
 
     await forget(home, "ann")
 
     assert await home.facts.watermarks.batch_ends("all") != []
-    assert selected(tmp_path, "SELECT upto_eid FROM slumberd_firings ORDER BY n") == [
+    assert select_facts(tmp_path, "SELECT upto_eid FROM slumberd_firings ORDER BY n") == [
         ("e0",), ("e0",), ("",)
     ]  # fmt: skip
     await home.fire()
-    assert selected(tmp_path, "SELECT count(*) FROM slumberd_generations") == [(0,)]
+    assert select_facts(tmp_path, "SELECT count(*) FROM slumberd_generations") == [(0,)]
 
 
 async def test_undo_of_an_undo_does_not_give_one_id_to_two_users(
@@ -209,18 +211,20 @@ async def test_undo_of_an_undo_does_not_give_one_id_to_two_users(
 
     done = await home.facts.ledger.undo(undoing, at=at(40), by="me", dry_run=False)
 
-    assert [(one.kind, one.reason) for one in done.records[1:]] == [("quarantine", "id_taken")]
+    assert [(record.kind, record.reason) for record in done.records[1:]] == [
+        ("quarantine", "id_taken")
+    ]
     assert await facts_of(home, "bob") == before
     assert await facts_of(home, "ann") == []
-    assert await verified(home)
+    assert await is_sound(home)
     assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
-    held = await home.facts.reads.quarantine()
-    assert [(one["rule_id"], one["episode_id"], one["reason"]) for one in held] == [
+    quarantined = await home.facts.reads.quarantine()
+    assert [(row["rule_id"], row["episode_id"], row["reason"]) for row in quarantined] == [
         ("all", "e0", "id_taken")
     ]
 
 
-async def test_claim_that_an_undo_could_not_restore_comes_with_a_retry_once_the_id_is_free(
+async def test_retry_restores_the_claim_that_an_undo_could_not_restore_when_the_id_is_free(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
@@ -235,7 +239,7 @@ async def test_claim_that_an_undo_could_not_restore_comes_with_a_retry_once_the_
 
     assert [fact["id"] for fact in await facts_of(home, "ann")] == ["e0"]
     assert await home.facts.reads.quarantine() == []
-    assert await verified(home)
+    assert await is_sound(home)
     assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
@@ -252,9 +256,11 @@ async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
 
     done = await home.facts.ledger.undo(withdrawing, at=at(40), by="me", dry_run=False)
 
-    assert [(one.kind, one.reason) for one in done.records[1:]] == [("quarantine", "id_taken")]
+    assert [(record.kind, record.reason) for record in done.records[1:]] == [
+        ("quarantine", "id_taken")
+    ]
     assert await facts_of(home, "bob") == before
-    assert await verified(home)
+    assert await is_sound(home)
     assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
 
 
@@ -270,11 +276,11 @@ async def test_a_backfill_does_not_take_an_id_back_from_another_user(
     await home.consolidator.backfill(rule("all"), at(40), by="me")
 
     assert await facts_of(home, "bob") == before
-    assert [one["reason"] for one in await home.facts.reads.quarantine()] == ["id_taken"]
-    assert await verified(home)
+    assert [row["reason"] for row in await home.facts.reads.quarantine()] == ["id_taken"]
+    assert await is_sound(home)
 
 
-async def test_undoing_a_pin_undone_does_not_take_an_id_back_from_an_episode(
+async def test_restoring_an_undone_pin_does_not_take_an_id_back_from_an_episode(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await pin_for_bob(home)
@@ -287,7 +293,7 @@ async def test_undoing_a_pin_undone_does_not_take_an_id_back_from_an_episode(
 
     assert await facts_of(home, "ann") == before != []
     assert await facts_of(home, "bob") == []
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: OpenStores) -> None:
@@ -296,15 +302,15 @@ async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: OpenSto
     await undo(home, "all@1")
     await pin_for_bob(home)
 
-    told = await home.facts.why("e0")
+    explanation = await home.facts.why("e0")
 
-    assert b"ann" not in orjson.dumps(told, default=str)
+    assert b"ann" not in orjson.dumps(explanation, default=str)
 
 
-async def test_nothing_is_left_of_whose_filtered_episode_took_over_anothers_id(
+async def test_erasure_leaves_no_trace_of_a_filtered_episode_that_took_over_an_id(
     home: OpenStores, tmp_path: Path
 ) -> None:
-    """Two rules: one still goes by ann's first version when nobody holds the id any more."""
+    """Two rules: the slow one still knows ann's first version when the id has no holder."""
     slow, quick = (
         rule("slow", when_filter="object = 'tea'"),
         rule("quick", when_filter="object = 'tea'"),
@@ -314,7 +320,7 @@ async def test_nothing_is_left_of_whose_filtered_episode_took_over_anothers_id(
     await home.fire(quick)
     await home.put(of_ann(what="juice"))
     await home.fire(quick)
-    pruned(tmp_path)
+    prune(tmp_path)
     await home.put(of_bob())
     await home.fire(slow)
     assert rows_of(tmp_path, "bob")
@@ -322,7 +328,7 @@ async def test_nothing_is_left_of_whose_filtered_episode_took_over_anothers_id(
     await forget(home, "bob")
 
     assert rows_of(tmp_path, "bob") == []
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 async def test_undo_of_a_firing_removes_its_episodes_from_quarantine(
@@ -335,10 +341,10 @@ async def test_undo_of_a_firing_removes_its_episodes_from_quarantine(
 
     await undo(home, second)
 
-    assert [one["episode_id"] for one in await home.facts.reads.quarantine()] == ["e1"]
+    assert [row["episode_id"] for row in await home.facts.reads.quarantine()] == ["e1"]
 
 
-async def test_undo_restores_what_a_firing_had_quarantined(home: OpenStores) -> None:
+async def test_undo_restores_the_fact_of_a_quarantined_episode(home: OpenStores) -> None:
     await home.put(of_ann())
     await home.fire()
     await home.put(unreadable())
@@ -349,11 +355,11 @@ async def test_undo_restores_what_a_firing_had_quarantined(home: OpenStores) -> 
 
     assert [fact["payload"]["object"] for fact in await facts_of(home, "ann")] == ["tea"]
     await home.consolidator.backfill(rule("all"), at(50), by="me")
-    assert [one["episode_id"] for one in await home.facts.reads.quarantine()] == ["e0"]
-    assert await verified(home)
+    assert [row["episode_id"] for row in await home.facts.reads.quarantine()] == ["e0"]
+    assert await is_sound(home)
 
 
-async def test_a_batch_that_waits_at_the_episode_of_another_keeps_its_name(
+async def test_erasure_keeps_the_end_of_a_held_batch_at_the_episode_of_another_user(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
@@ -365,13 +371,13 @@ async def test_a_batch_that_waits_at_the_episode_of_another_keeps_its_name(
         assert (await home.facts.ledger.held())["all"].upto == (3, "c")
 
         await forget(home, "ann")
-        kept = (await home.facts.ledger.held())["all"].upto
+        unchanged = (await home.facts.ledger.held())["all"].upto
         await forget(home, "bob")
 
-        assert (kept, (await home.facts.ledger.held())["all"].upto) == ((3, "c"), (3, ""))
+        assert (unchanged, (await home.facts.ledger.held())["all"].upto) == ((3, "c"), (3, ""))
 
 
-async def test_erasure_of_one_user_keeps_what_another_program_wrote_of_another(
+async def test_erasure_of_one_user_keeps_a_row_of_another_user_that_a_program_changed(
     home: OpenStores, tmp_path: Path
 ) -> None:
     await home.put(of_ann(), of_bob("b"))
@@ -383,11 +389,11 @@ async def test_erasure_of_one_user_keeps_what_another_program_wrote_of_another(
     await home.fire()
 
     assert [fact["confidence"] for fact in await facts_of(home, "bob")] == [0.25]
-    assert await verified(home)
+    assert await is_sound(home)
 
 
 @pytest.mark.parametrize("number", ["9" * 19, "9" * 18, "-1", "1e3"])
-async def test_a_firing_that_cannot_be_is_refused(home: OpenStores, number: str) -> None:
+async def test_undo_refuses_an_impossible_firing_id(home: OpenStores, number: str) -> None:
     await home.put(of_ann())
     await home.fire()
 

@@ -1,4 +1,4 @@
-"""Two users who use the same ids in turn, against a naive model: the first one holds an id."""
+"""Two users take the same ids in turn; the facts equal those of a naive model."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Step = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Word:
-    """What a rule evaluated, or a person said, under an id; no act when it says nothing."""
+class Evaluated:
+    """A rule's evaluation of an id, or a manual edit; the claim may be missing."""
 
     firing: int
     by: str
@@ -49,64 +49,73 @@ class Word:
     claim: OracleClaim | None
 
     @property
-    def same(self) -> tuple[str, int]:
-        """What it is evaluated from: a version, or a person's moment."""
+    def source(self) -> tuple[str, int]:
+        """Its source: a version of an episode, or the firing of a manual edit."""
         return self.by, self.version or -self.firing
 
 
 @dataclass
 class StoreAndOracle:
-    """A store, and the naive model of what it was told."""
+    """A store, and the naive model of the same steps."""
 
     store: SQLiteFactStore
     clock: FakeClock
     log: list[dict[str, Any]] = field(default_factory=list)
     read: dict[str, int] = field(default_factory=dict)
-    words: list[Word] = field(default_factory=list)
+    evaluations: list[Evaluated] = field(default_factory=list)
     undoings: list[tuple[int, int, frozenset[str]]] = field(default_factory=list)
     firings: list[tuple[int, str]] = field(default_factory=list)
-    forgotten: set[str] = field(default_factory=set)
-    hands: int = 0
+    erased: set[str] = field(default_factory=set)
+    manual_edits: int = 0
 
-    # what the model says
+    # queries of the model
 
-    def remaining(self, id: str, undoings: Sequence[tuple[int, int, frozenset[str]]]) -> list[Word]:
-        """Return the words under an id that were not undone."""
+    def remaining(
+        self, id: str, undoings: Sequence[tuple[int, int, frozenset[str]]]
+    ) -> list[Evaluated]:
+        """Return the evaluations under an id that were not undone."""
         voided: dict[int, int] = {}
         for number, undoes, ids in reversed(undoings):
             if id in ids and number not in voided:
                 voided.setdefault(undoes, number)
         first: dict[tuple[str, int], int] = {}
-        mine = [word for word in self.words if word.id == id]
-        for word in mine:
-            first.setdefault(word.same, word.firing)
+        mine = [evaluation for evaluation in self.evaluations if evaluation.id == id]
+        for evaluation in mine:
+            first.setdefault(evaluation.source, evaluation.firing)
         return [
-            word
-            for word in mine
-            if word.firing not in voided and word.firing > voided.get(first[word.same], 0)
+            evaluation
+            for evaluation in mine
+            if evaluation.firing not in voided
+            and evaluation.firing > voided.get(first[evaluation.source], 0)
         ]
 
-    def last(self, id: str) -> dict[str, Word]:
-        return {word.by: word for word in self.remaining(id, self.undoings)}
+    def last_evaluations(self, id: str) -> dict[str, Evaluated]:
+        return {evaluation.by: evaluation for evaluation in self.remaining(id, self.undoings)}
 
     def holders(self, id: str) -> set[str]:
-        return {word.user for word in effective_claims(self.last(id).values())}
+        return {
+            evaluation.user for evaluation in effective_claims(self.last_evaluations(id).values())
+        }
 
     def claims(self) -> list[OracleClaim]:
-        ids = dict.fromkeys(word.id for word in self.words)
-        found = [word for id in ids for word in effective_claims(self.last(id).values())]
+        ids = dict.fromkeys(evaluation.id for evaluation in self.evaluations)
+        found = [
+            evaluation
+            for id in ids
+            for evaluation in effective_claims(self.last_evaluations(id).values())
+        ]
         by_id: dict[str, set[str]] = {}
-        for word in found:
-            by_id.setdefault(word.id, set()).add(word.user)
+        for evaluation in found:
+            by_id.setdefault(evaluation.id, set()).add(evaluation.user)
         assert all(len(users) == 1 for users in by_id.values())
-        rules = {id: promoters(self.last(id).values()) for id in ids}
+        rules = {id: promoters(self.last_evaluations(id).values()) for id in ids}
         return [
-            OracleClaim(**{**word.claim.__dict__, "rules": rules[word.id]})
-            for word in found
-            if word.claim
+            OracleClaim(**{**evaluation.claim.__dict__, "rules": rules[evaluation.id]})
+            for evaluation in found
+            if evaluation.claim
         ]
 
-    # what is done to both
+    # steps of both
 
     async def put(self, episode: dict[str, Any]) -> None:
         self.log.append(episode)
@@ -116,47 +125,51 @@ class StoreAndOracle:
         upto = min(after + limit, len(self.log))
         if upto > after:
             self.read[name] = upto
-            await self._meet(name, after, upto, "every")
+            await self._evaluate(name, after, upto, "every")
 
     async def backfill(self, name: str) -> None:
         if self.read.get(name):
-            await self._meet(name, 0, self.read[name], "backfill")
+            await self._evaluate(name, 0, self.read[name], "backfill")
 
-    async def _meet(self, name: str, after: int, upto: int, trigger: Trigger) -> None:
-        newest = {one["id"]: number for number, one in enumerate(self.log, start=1)}
+    async def _evaluate(self, name: str, after: int, upto: int, trigger: Trigger) -> None:
+        newest = {episode["id"]: number for number, episode in enumerate(self.log, start=1)}
         numbers = [number for number in newest.values() if after < number <= upto]
         versions = [self._version(name, number) for number in numbers]
         end = Position(self.read[name], self.log[self.read[name] - 1]["id"])
         firing = Firing(name, "h", trigger, self.clock.now(), Position(), end)
         outcome = await self.store.ledger.commit(firing, evaluate(versions, rule(name)))
         number = outcome.records[0].seq
-        for one in sorted(versions, key=lambda one: (one.at, one.id)):
-            self._remember(number, name, one)
+        for version in sorted(versions, key=lambda version: (version.at, version.id)):
+            self._remember(number, name, version)
         self.firings.append((number, outcome.firing_id))
 
     def _version(self, name: str, number: int) -> EpisodeVersion:
-        one = self.log[number - 1]
+        episode = self.log[number - 1]
         return EpisodeVersion(
-            number, one["id"], one["user"], "s", "rag", one["at"], "text", "node",
-            one["metadata"], RULES[name](one["tag"]),
+            number, episode["id"], episode["user"], "s", "rag", episode["at"], "text", "node",
+            episode["metadata"], RULES[name](episode["tag"]),
         )  # fmt: skip
 
-    def _remember(self, firing: int, name: str, one: EpisodeVersion) -> None:
-        holders, last = self.holders(one.id), self.last(one.id).get(name)
-        if one.user in self.forgotten or (holders and one.user not in holders):
+    def _remember(self, firing: int, name: str, version: EpisodeVersion) -> None:
+        holders = self.holders(version.id)
+        last = self.last_evaluations(version.id).get(name)
+        if version.user in self.erased or (holders and version.user not in holders):
             return
-        claim = claim_of(self.log[one.seq - 1], "facts", (name,)) if one.matched else None
-        if not one.matched and (last is None or last.claim is None):
+        claim = claim_of(self.log[version.seq - 1], "facts", (name,)) if version.matched else None
+        if not version.matched and (last is None or last.claim is None):
             return
-        word = Word(firing, name, one.seq, one.id, one.user, claim)
-        if last is None or (last.version, last.claim) != (word.version, word.claim):
-            self.words.append(word)
+        evaluation = Evaluated(firing, name, version.seq, version.id, version.user, claim)
+        if last is None or (last.version, last.claim) != (
+            evaluation.version,
+            evaluation.claim,
+        ):
+            self.evaluations.append(evaluation)
 
     async def pin(self, user: str, id: str) -> None:
         holders = self.holders(id)
-        self.hands += 1
-        precedence = (10**18, 2, f"{self.hands:09d}")
-        what = f"pin {self.hands}"
+        self.manual_edits += 1
+        precedence = (10**18, 2, f"{self.manual_edits:09d}")
+        what = f"pin {self.manual_edits}"
         fact = Fact(
             id=id, user=user, agent="rag", lineage=[{"by": "me"}], confidence=1.0, pinned_at=START,
             payload={"subject": "s", "predicate": "is", "object": what},
@@ -166,25 +179,25 @@ class StoreAndOracle:
                 await self.store.correct(fact, by="me", reason="so")
             return
         claim = OracleClaim(id, user, "rag", "facts", precedence, True, "s", "is", what, (), "")
-        await self._manually(self.store.correct(fact, by="me", reason="so"), id, claim)
+        await self._edit(self.store.correct(fact, by="me", reason="so"), id, claim)
 
     async def unpin(self, id: str) -> None:
         target = current_claims(self.claims(), PAIRS).get(id)
-        self.hands += 1
-        precedence = (10**18, 2, f"{self.hands:09d}")
+        self.manual_edits += 1
+        precedence = (10**18, 2, f"{self.manual_edits:09d}")
         if target is None:
             await self.store.retract(id, by="me", reason="so")
             return
         claim = OracleClaim(
-            f"hand {self.hands}", target.user, "rag", "facts", precedence, False, target.subject,
-            target.predicate, target.object, (id,), "object", about=target,
+            f"manual {self.manual_edits}", target.user, "rag", "facts", precedence, False,
+            target.subject, target.predicate, target.object, (id,), "object", about=target,
         )  # fmt: skip
-        await self._manually(self.store.retract(id, by="me", reason="so"), claim.fact_id, claim)
+        await self._edit(self.store.retract(id, by="me", reason="so"), claim.fact_id, claim)
 
-    async def _manually(self, doing: Any, id: str, claim: OracleClaim) -> None:
+    async def _edit(self, edit: Any, id: str, claim: OracleClaim) -> None:
         number = await self.store.reads.ledger_rows() + 1
-        await doing
-        self.words.append(Word(number, MANUAL, 0, id, claim.user, claim))
+        await edit
+        self.evaluations.append(Evaluated(number, MANUAL, 0, id, claim.user, claim))
         self.firings.append((number, f"{MANUAL}@{number}"))
 
     async def undo(self, which: int) -> None:
@@ -193,21 +206,35 @@ class StoreAndOracle:
         number, firing_id = self.firings[which % len(self.firings)]
         outcome = await self.store.ledger.undo(firing_id, at=self.clock.now(), by="", dry_run=False)
         by = outcome.records[0].seq
-        said = {word.id for word in self.words if word.firing == number}
-        said.update(id for one, _, ids in self.undoings if one == number for id in ids)
-        undone = {id for id in said if not self._is_taken(id, (by, number, frozenset([id])))}
+        ids_of_firing = {
+            evaluation.id for evaluation in self.evaluations if evaluation.firing == number
+        }
+        ids_of_firing.update(
+            id for undoing, _, ids in self.undoings if undoing == number for id in ids
+        )
+        undone = {
+            id for id in ids_of_firing if not self._is_taken(id, (by, number, frozenset([id])))
+        }
         self.undoings.append((by, number, frozenset(undone)))
         self.firings.append((by, outcome.firing_id))
 
     def _is_taken(self, id: str, undoing: tuple[int, int, frozenset[str]]) -> bool:
-        """Say whether an undoing would bring back what another than the holder said."""
-        before = self.last(id).values()
-        after = {word.by: word for word in self.remaining(id, [*self.undoings, undoing])}.values()
+        """Return whether an undo would restore a claim of a user who does not hold the id."""
+        before = self.last_evaluations(id).values()
+        after = {
+            evaluation.by: evaluation
+            for evaluation in self.remaining(id, [*self.undoings, undoing])
+        }.values()
         holders = {
-            word.user for word in effective_claims([word for word in after if word in before])
+            evaluation.user
+            for evaluation in effective_claims(
+                [evaluation for evaluation in after if evaluation in before]
+            )
         }
         return bool(holders) and any(
-            word.user not in holders for word in after if word.claim and word not in before
+            evaluation.user not in holders
+            for evaluation in after
+            if evaluation.claim and evaluation not in before
         )
 
     async def forget(self, user: str) -> None:
@@ -215,22 +242,36 @@ class StoreAndOracle:
         await self.store.erasures.forget(
             ScopeFilter(user, None, None), moment=microseconds(now), at=now, by="", dry_run=False
         )
-        self.words = [word for word in self.words if word.user != user]
-        self.forgotten.add(user)
+        self.evaluations = [
+            evaluation for evaluation in self.evaluations if evaluation.user != user
+        ]
+        self.erased.add(user)
 
 
-def effective_claims(words: Any) -> list[Word]:
-    """Return the words that count under an id: of the newest version, and the last hand's."""
-    words = list(words)
-    newest = max((word.version for word in words if word.by != MANUAL), default=0)
-    said = [word for word in words if word.by != MANUAL and word.version == newest and word.claim]
-    return [*said[:1], *(word for word in words if word.by == MANUAL)]
+def effective_claims(evaluations: Any) -> list[Evaluated]:
+    """Return those that count: a rule's of the newest version, and the last manual edit."""
+    evaluations = list(evaluations)
+    newest = max(
+        (evaluation.version for evaluation in evaluations if evaluation.by != MANUAL), default=0
+    )
+    of_rules = [
+        evaluation
+        for evaluation in evaluations
+        if evaluation.by != MANUAL and evaluation.version == newest and evaluation.claim
+    ]
+    return [*of_rules[:1], *(evaluation for evaluation in evaluations if evaluation.by == MANUAL)]
 
 
-def promoters(words: Any) -> tuple[str, ...]:
-    words = [word for word in words if word.by != MANUAL]
-    newest = max((word.version for word in words), default=0)
-    return tuple(sorted(word.by for word in words if word.version == newest and word.claim))
+def promoters(evaluations: Any) -> tuple[str, ...]:
+    evaluations = [evaluation for evaluation in evaluations if evaluation.by != MANUAL]
+    newest = max((evaluation.version for evaluation in evaluations), default=0)
+    return tuple(
+        sorted(
+            evaluation.by
+            for evaluation in evaluations
+            if evaluation.version == newest and evaluation.claim
+        )
+    )
 
 
 @st.composite
@@ -274,7 +315,8 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 async def check(world: StoreAndOracle) -> None:
     expected = {
-        id: (one.user, one.object) for id, one in current_claims(world.claims(), PAIRS).items()
+        id: (claim.user, claim.object)
+        for id, claim in current_claims(world.claims(), PAIRS).items()
     }
     facts = await world.store.query(FactPattern())
     assert {fact.id: (fact.user, fact.payload.get("object")) for fact in facts} == expected
@@ -288,10 +330,10 @@ async def play(steps: Sequence[Step], folder: Path) -> None:
         await store.bootstrap()
         await store.ledger.set_channels(MULTI, at=START)
         world = StoreAndOracle(store, clock)
-        for what, *rest in steps:
+        for name, *arguments in steps:
             clock.advance(60)
-            await getattr(world, what)(*rest)
-            if what != "put":
+            await getattr(world, name)(*arguments)
+            if name != "put":
                 await check(world)
         replayed = await store.reads.replay(folder / "again.db")
         assert replayed.differing == 0, replayed.first

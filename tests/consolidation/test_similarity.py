@@ -25,19 +25,19 @@ pytestmark = pytest.mark.unit
     ],
     ids=["content", "triple", "blank content", "content of another type", "nothing", "long"],
 )
-def test_a_fact_is_compared_by_its_content_or_else_its_triple(
+def test_a_fact_is_compared_by_its_content_or_by_its_triple(
     payload: dict[str, Any], text: str
 ) -> None:
     assert Statement("e1", "key", Precedence(0, 0, "e1"), payload).text == text
 
 
 def claim(channel: str = "facts", **overrides: Any) -> Claim:
-    said = claim_of(version("e1", **overrides), channel)
-    assert isinstance(said, Claim)
-    return said
+    claim = claim_of(version("e1", **overrides), channel)
+    assert isinstance(claim, Claim)
+    return claim
 
 
-def test_a_family_is_of_one_user_agent_channel_and_subject() -> None:
+def test_a_family_has_the_same_user_agent_channel_and_subject() -> None:
     known = {"subject": "ada/b", "predicate": "likes"}
     mine = family_of(claim(metadata=known))
     assert mine == family_of(claim(metadata=known | {"predicate": "drinks"}))

@@ -34,12 +34,12 @@ NEAR = rule("near", similarity=Similarity(min=0.5))
 PLAIN = rule("plain")
 
 
-def said(id: str, seq: int, content: str, **overrides: Any) -> EpisodeVersion:
+def statement(id: str, seq: int, content: str, **overrides: Any) -> EpisodeVersion:
     return version(id, seq=seq, timestamp=at(seq), content=content, **overrides)
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[SQLiteFactStore]:
+async def open_store(folder: Path) -> AsyncIterator[SQLiteFactStore]:
     path, clock = folder / "facts.db", FakeClock(at(5000))
     async with SQLiteFactStore(
         path, synchronous="normal", clock=clock, comparer=FakeComparer
@@ -55,19 +55,26 @@ async def fire(
     trigger: Trigger = "every",
 ) -> Outcome:
     upto = Position(versions[-1].seq, versions[-1].id)
-    alike = fired.similarity.min if fired.similarity else None
+    min_similarity = fired.similarity.min if fired.similarity else None
     firing = Firing(
-        fired.id, fired.content_hash, trigger, at(100), Position(), upto, min_similarity=alike
+        fired.id,
+        fired.content_hash,
+        trigger,
+        at(100),
+        Position(),
+        upto,
+        min_similarity=min_similarity,
     )
     return await store.ledger.commit(firing, evaluate(versions, fired))
 
 
-async def standing(store: SQLiteFactStore) -> dict[str, Any]:
+async def near_ids(store: SQLiteFactStore) -> dict[str, Any]:
+    """Return the ids of the current facts, each with the ids of the facts linked to it."""
     facts = await store.query(FactPattern())
     return {fact.id: fact.metadata.get("possible_duplicate", []) for fact in facts}
 
 
-async def sound(store: SQLiteFactStore, folder: Path) -> None:
+async def check_ledger(store: SQLiteFactStore, folder: Path) -> None:
     """Expect the ledger to verify, and to give the same facts again."""
     assert (await store.verify())[2] is None
     replay = await store.reads.replay(folder / "again.db")
@@ -75,17 +82,17 @@ async def sound(store: SQLiteFactStore, folder: Path) -> None:
 
 
 @pytest.fixture
-def tell(tmp_path: Path) -> Any:
-    """Run a story on a store of its own, whose ledger must be sound in the end."""
+def run_story(tmp_path: Path) -> Any:
+    """Run a story on a new store, and verify the ledger after it."""
 
     def run(story: Any) -> Any:
-        async def whole() -> Any:
-            async with opened(tmp_path) as store:
-                came = await story(store)
-                await sound(store, tmp_path)
-                return came
+        async def run_on_store() -> Any:
+            async with open_store(tmp_path) as store:
+                result = await story(store)
+                await check_ledger(store, tmp_path)
+                return result
 
-        return asyncio.run(whole())
+        return asyncio.run(run_on_store())
 
     return run
 
@@ -94,36 +101,36 @@ MORNING, TURNED = "every morning ada drinks tea", "ada drinks tea every morning"
 
 
 @pytest.mark.parametrize("again", [MORNING, TURNED])
-def test_a_repeated_statement_is_linked_and_both_facts_stay(tell: Any, again: str) -> None:
+def test_a_repeated_statement_is_linked_and_both_facts_stay(run_story: Any, again: str) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, MORNING))
-        outcome = await fire(store, NEAR, said("e2", 2, again))
-        assert [(one.kind, one.replaces) for one in outcome.records[1:]] == [("add", ())]
-        assert await standing(store) == {"e1": [], "e2": ["e1"]}
+        await fire(store, NEAR, statement("e1", 1, MORNING))
+        outcome = await fire(store, NEAR, statement("e2", 2, again))
+        assert [(record.kind, record.replaces) for record in outcome.records[1:]] == [("add", ())]
+        assert await near_ids(store) == {"e1": [], "e2": ["e1"]}
         why = await store.why("e2")
         assert [*why.near] == [("e1", 1.0)]
 
-    tell(story)
+    run_story(story)
 
 
-def test_an_opposite_is_linked_and_both_facts_stay(tell: Any) -> None:
+def test_an_opposite_is_linked_and_both_facts_stay(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, "the shop is open on monday"))
-        await fire(store, NEAR, said("e2", 2, "the shop is closed on monday"))
-        assert await standing(store) == {"e1": [], "e2": ["e1"]}
+        await fire(store, NEAR, statement("e1", 1, "the shop is open on monday"))
+        await fire(store, NEAR, statement("e2", 2, "the shop is closed on monday"))
+        assert await near_ids(store) == {"e1": [], "e2": ["e1"]}
         [near] = (await store.why("e2")).near
         assert near.fact_id == "e1"
         assert 0.5 <= near.cosine < 1
 
-    tell(story)
+    run_story(story)
 
 
-def test_a_rule_without_similarity_links_nothing(tell: Any) -> None:
+def test_a_rule_without_similarity_links_nothing(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, PLAIN, said("e1", 1, MORNING), said("e2", 2, TURNED))
-        assert await standing(store) == {"e1": [], "e2": []}
+        await fire(store, PLAIN, statement("e1", 1, MORNING), statement("e2", 2, TURNED))
+        assert await near_ids(store) == {"e1": [], "e2": []}
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -136,51 +143,51 @@ def test_a_rule_without_similarity_links_nothing(tell: Any) -> None:
     ],
 )
 def test_facts_of_others_and_about_others_are_never_compared(
-    tell: Any, other: Any, stay: dict[str, list[str]]
+    run_story: Any, other: Any, stay: dict[str, list[str]]
 ) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, MORNING), said("e2", 2, MORNING, **other))
-        await fire(store, NEAR, said("e3", 3, MORNING, **other))
-        assert await standing(store) == {"e1": [], **stay}
+        await fire(store, NEAR, statement("e1", 1, MORNING), statement("e2", 2, MORNING, **other))
+        await fire(store, NEAR, statement("e3", 3, MORNING, **other))
+        assert await near_ids(store) == {"e1": [], **stay}
 
-    tell(story)
+    run_story(story)
 
 
-def test_channels_are_never_compared(tell: Any) -> None:
+def test_channels_are_never_compared(run_story: Any) -> None:
     notes = rule("notes", then_emits=["notes"], similarity=Similarity())
 
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, MORNING))
-        await fire(store, notes, said("e2", 2, MORNING))
-        assert await standing(store) == {"e1": [], "@notes/e2": []}
+        await fire(store, NEAR, statement("e1", 1, MORNING))
+        await fire(store, notes, statement("e2", 2, MORNING))
+        assert await near_ids(store) == {"e1": [], "@notes/e2": []}
 
-    tell(story)
+    run_story(story)
 
 
-def test_several_values_of_one_predicate_are_compared(tell: Any) -> None:
+def test_several_values_of_one_predicate_are_compared(run_story: Any) -> None:
     def likes(id: str, seq: int, what: str) -> EpisodeVersion:
-        told = {"subject": "ada", "predicate": "likes", "object": what}
-        return said(id, seq, "ada likes it", metadata=told)
+        metadata = {"subject": "ada", "predicate": "likes", "object": what}
+        return statement(id, seq, "ada likes it", metadata=metadata)
 
     async def story(store: SQLiteFactStore) -> None:
         await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(1))
         await fire(store, NEAR, likes("e1", 1, "tea"), likes("e2", 2, "tea."))
         await fire(store, NEAR, likes("e3", 3, "coffee"))
-        assert await standing(store) == {"e1": [], "e2": ["e1"], "e3": ["e1", "e2"]}
+        assert await near_ids(store) == {"e1": [], "e2": ["e1"], "e3": ["e1", "e2"]}
 
-    tell(story)
+    run_story(story)
 
 
-def test_a_late_statement_is_linked_with_a_newer_one(tell: Any) -> None:
+def test_a_late_statement_is_linked_with_a_newer_one(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e2", 2, TURNED)._replace(at=10**16))
-        await fire(store, NEAR, said("e1", 3, MORNING))
-        assert await standing(store) == {"e2": [], "e1": ["e2"]}
+        await fire(store, NEAR, statement("e2", 2, TURNED)._replace(at=10**16))
+        await fire(store, NEAR, statement("e1", 3, MORNING))
+        assert await near_ids(store) == {"e2": [], "e1": ["e2"]}
 
-    tell(story)
+    run_story(story)
 
 
-def test_a_rule_links_its_fact_with_a_pinned_fact(tell: Any) -> None:
+def test_a_rule_links_its_fact_with_a_pinned_fact(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
         payload = {"content": MORNING}
         manually = [{"kind": "note", "source_id": "n1"}]
@@ -190,78 +197,78 @@ def test_a_rule_links_its_fact_with_a_pinned_fact(tell: Any) -> None:
                 confidence=1.0, pinned_at=at(1),
             )
         )  # fmt: skip
-        later = said("e1", 3, MORNING)._replace(at=10**16)
+        later = statement("e1", 3, MORNING)._replace(at=10**16)
         await fire(store, NEAR, later)
-        assert await standing(store) == {"p1": [], "e1": ["p1"]}
+        assert await near_ids(store) == {"p1": [], "e1": ["p1"]}
 
-    tell(story)
+    run_story(story)
 
 
-def test_an_undo_and_an_edit_remove_the_link(tell: Any) -> None:
+def test_an_undo_and_an_edit_remove_the_link(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, MORNING))
-        again = await fire(store, NEAR, said("e2", 2, TURNED))
+        await fire(store, NEAR, statement("e1", 1, MORNING))
+        again = await fire(store, NEAR, statement("e2", 2, TURNED))
         undone = await store.ledger.undo(again.firing_id, at=at(200), by="", dry_run=False)
-        assert await standing(store) == {"e1": []}
+        assert await near_ids(store) == {"e1": []}
         await store.ledger.undo(undone.firing_id, at=at(201), by="", dry_run=False)
-        assert await standing(store) == {"e1": [], "e2": ["e1"]}
-        await fire(store, NEAR, said("e2", 3, "something else altogether"))
-        assert await standing(store) == {"e1": [], "e2": []}
+        assert await near_ids(store) == {"e1": [], "e2": ["e1"]}
+        await fire(store, NEAR, statement("e2", 3, "something else altogether"))
+        assert await near_ids(store) == {"e1": [], "e2": []}
 
-    tell(story)
+    run_story(story)
 
 
-def test_an_edited_episode_is_compared_by_its_newest_version(tell: Any) -> None:
-    edited, near = said("e1", 2, "something else altogether"), said("e2", 3, TURNED)
-    also = said("e3", 4, "altogether something else")
+def test_an_edited_episode_is_compared_by_its_newest_version(run_story: Any) -> None:
+    edited, near = statement("e1", 2, "something else altogether"), statement("e2", 3, TURNED)
+    also = statement("e3", 4, "altogether something else")
 
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, MORNING))
+        await fire(store, NEAR, statement("e1", 1, MORNING))
         await fire(store, NEAR, edited, near, also)
-        assert await standing(store) == {"e1": [], "e2": [], "e3": ["e1"]}
+        assert await near_ids(store) == {"e1": [], "e2": [], "e3": ["e1"]}
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("order", [(NEAR, PLAIN), (PLAIN, NEAR)])
-def test_every_rule_gets_the_links_that_the_first_one_found(tell: Any, order: Any) -> None:
+def test_the_links_of_the_first_rule_hold_for_every_rule(run_story: Any, order: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
         first, second = order
-        for one in order:
-            await fire(store, one, said("e1", 1, MORNING))
-        await fire(store, first, said("e2", 2, TURNED))
-        before = await standing(store)
-        await fire(store, second, said("e2", 2, TURNED))
-        assert await standing(store) == before
+        for fired in order:
+            await fire(store, fired, statement("e1", 1, MORNING))
+        await fire(store, first, statement("e2", 2, TURNED))
+        before = await near_ids(store)
+        await fire(store, second, statement("e2", 2, TURNED))
+        assert await near_ids(store) == before
         assert before == {"e1": [], "e2": ["e1"] if first is NEAR else []}
-        for one in order:
-            await fire(store, one, said("e2", 2, TURNED), trigger="backfill")
-        assert await standing(store) == before
+        for fired in order:
+            await fire(store, fired, statement("e2", 2, TURNED), trigger="backfill")
+        assert await near_ids(store) == before
 
-    tell(story)
+    run_story(story)
 
 
-def test_a_newer_version_that_the_other_rule_evaluated_first_decides(tell: Any) -> None:
+def test_a_newer_version_that_the_other_rule_evaluated_first_decides(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, PLAIN, said("e2", 1, "something else"))
-        await fire(store, NEAR, said("e1", 2, MORNING)._replace(at=0))
-        await fire(store, NEAR, said("e2", 3, TURNED))
-        assert await standing(store) == {"e1": [], "e2": ["e1"]}
-        await fire(store, PLAIN, said("e2", 3, TURNED))
-        assert await standing(store) == {"e1": [], "e2": ["e1"]}
+        await fire(store, PLAIN, statement("e2", 1, "something else"))
+        await fire(store, NEAR, statement("e1", 2, MORNING)._replace(at=0))
+        await fire(store, NEAR, statement("e2", 3, TURNED))
+        assert await near_ids(store) == {"e1": [], "e2": ["e1"]}
+        await fire(store, PLAIN, statement("e2", 3, TURNED))
+        assert await near_ids(store) == {"e1": [], "e2": ["e1"]}
 
-    tell(story)
+    run_story(story)
 
 
-def test_an_erased_session_leaves_the_facts_that_it_was_linked_with(tell: Any) -> None:
+def test_an_erased_session_leaves_the_facts_that_it_was_linked_with(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, MORNING))
-        await fire(store, NEAR, said("e2", 2, TURNED, session="s2"))
-        reach = ScopeFilter.of("alice", "s2", None)
-        await store.erasures.forget(reach, moment=10**15 * 2, at=at(300), by="", dry_run=False)
-        assert await standing(store) == {"e1": []}
+        await fire(store, NEAR, statement("e1", 1, MORNING))
+        await fire(store, NEAR, statement("e2", 2, TURNED, session="s2"))
+        scope = ScopeFilter.of("alice", "s2", None)
+        await store.erasures.forget(scope, moment=10**15 * 2, at=at(300), by="", dry_run=False)
+        assert await near_ids(store) == {"e1": []}
 
-    tell(story)
+    run_story(story)
 
 
 def test_without_the_extra_a_firing_reports_what_to_install(tmp_path: Path) -> None:
@@ -269,22 +276,22 @@ def test_without_the_extra_a_firing_reports_what_to_install(tmp_path: Path) -> N
         async with SQLiteFactStore(tmp_path / "facts.db") as store:
             await store.bootstrap()
             with pytest.raises(ExtraMissingError, match="near"):
-                await fire(store, NEAR, said("e1", 1, MORNING))
-            assert await standing(store) == {}
+                await fire(store, NEAR, statement("e1", 1, MORNING))
+            assert await near_ids(store) == {}
 
     asyncio.run(story())
 
 
-def test_an_episode_below_the_salience_minimum_is_not_compared(tell: Any) -> None:
+def test_an_episode_below_the_salience_minimum_is_not_compared(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, MORNING))
-        held = said("e2", 2, TURNED)._replace(gated=SalienceShortfall(0.01, 0.1))
-        await fire(store, NEAR, held, said("e3", 3, "ada drinks tea"))
-        assert await standing(store) == {"e1": [], "e3": ["e1"]}
-        await fire(store, NEAR, said("e2", 2, TURNED), trigger="backfill")
-        assert await standing(store) == {"e1": [], "e2": ["e1", "e3"], "e3": ["e1"]}
+        await fire(store, NEAR, statement("e1", 1, MORNING))
+        held_back = statement("e2", 2, TURNED)._replace(gated=SalienceShortfall(0.01, 0.1))
+        await fire(store, NEAR, held_back, statement("e3", 3, "ada drinks tea"))
+        assert await near_ids(store) == {"e1": [], "e3": ["e1"]}
+        await fire(store, NEAR, statement("e2", 2, TURNED), trigger="backfill")
+        assert await near_ids(store) == {"e1": [], "e2": ["e1", "e3"], "e3": ["e1"]}
 
-    tell(story)
+    run_story(story)
 
 
 OPPOSITES = [
@@ -299,17 +306,17 @@ OPPOSITES = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), OPPOSITES)
+@pytest.mark.parametrize(("text", "opposite"), OPPOSITES)
 def test_opposites_are_near_for_a_real_model_and_both_stay_current(
-    tmp_path: Path, one: str, other: str
+    tmp_path: Path, text: str, opposite: str
 ) -> None:
     async def story() -> None:
         path = tmp_path / "facts.db"
         async with SQLiteFactStore(path, comparer=WordEmbedder) as store:
             await store.bootstrap()
             fired = rule("near", similarity=Similarity(min=0.8))
-            await fire(store, fired, said("e1", 1, one), said("e2", 2, other))
-            assert await standing(store) == {"e1": [], "e2": ["e1"]}
+            await fire(store, fired, statement("e1", 1, text), statement("e2", 2, opposite))
+            assert await near_ids(store) == {"e1": [], "e2": ["e1"]}
 
     asyncio.run(story())
 
@@ -334,58 +341,58 @@ stories = st.lists(
 )
 
 
-def versions_of(told: Sequence[tuple[str, str, dict[str, str]]]) -> list[EpisodeVersion]:
+def versions_of(statements: Sequence[tuple[str, str, dict[str, str]]]) -> list[EpisodeVersion]:
     return [
-        said(f"e{seq}", seq, content, user=user, metadata=about)
-        for seq, (content, user, about) in enumerate(told, 1)
+        statement(f"e{seq}", seq, content, user=user, metadata=about)
+        for seq, (content, user, about) in enumerate(statements, 1)
     ]
 
 
 async def outcome_of(fired: ConsolidationRule, batches: Sequence[Sequence[EpisodeVersion]]) -> Any:
     with TemporaryDirectory() as name:
-        async with opened(Path(name)) as store:
+        async with open_store(Path(name)) as store:
             await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(1))
             for batch in batches:
                 await fire(store, fired, *batch)
-            await sound(store, Path(name))
-            return await standing(store)
+            await check_ledger(store, Path(name))
+            return await near_ids(store)
 
 
 @pytest.mark.sampled
 @settings(max_examples=amount(8, full=40))
 @given(stories, st.data())
-def test_similarity_removes_nothing_and_cuts_change_nothing(
-    told: list[tuple[str, str, dict[str, str]]], data: st.DataObject
+def test_similarity_removes_no_fact_and_batch_sizes_change_no_link(
+    statements: list[tuple[str, str, dict[str, str]]], data: st.DataObject
 ) -> None:
-    versions = versions_of(told)
+    versions = versions_of(statements)
     cut = data.draw(st.integers(0, len(versions)))
     parts = [part for part in (versions[:cut], versions[cut:]) if part]
 
     found = asyncio.run(outcome_of(NEAR, parts))
 
-    assert found == asyncio.run(outcome_of(NEAR, [[one] for one in versions]))
+    assert found == asyncio.run(outcome_of(NEAR, [[each] for each in versions]))
     assert found.keys() == asyncio.run(outcome_of(PLAIN, parts)).keys()
 
 
-def test_manual_edits_are_not_compared(tell: Any) -> None:
+def test_manual_edits_are_not_compared(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
-        await fire(store, NEAR, said("e1", 1, MORNING))
+        await fire(store, NEAR, statement("e1", 1, MORNING))
         [row] = await store.query(FactPattern())
         await store.pin(row.model_copy(update={"id": "p1"}))
-        assert await standing(store) == {"e1": [], "p1": []}
+        assert await near_ids(store) == {"e1": [], "p1": []}
         assert (await store.why("p1")).assertions[-1].row.record.rule_id == MANUAL_RULE_ID
 
-    tell(story)
+    run_story(story)
 
 
-async def test_claim_that_the_precedence_rule_never_sees_is_linked_with_nothing(
+async def test_claim_that_takes_no_effect_is_linked_with_no_fact(
     tmp_path: Path,
 ) -> None:
-    held = said("e1", 1, "tea tea")._replace(gated=SalienceShortfall(0.02, 0.03))
-    passed = said("e2", 2, "tea tea")._replace(reread=True)
-    async with opened(tmp_path) as store:
-        await fire(store, NEAR, held, passed, said("e3", 3, "tea tea"))
+    held_back = statement("e1", 1, "tea tea")._replace(gated=SalienceShortfall(0.02, 0.03))
+    passed = statement("e2", 2, "tea tea")._replace(reread=True)
+    async with open_store(tmp_path) as store:
+        await fire(store, NEAR, held_back, passed, statement("e3", 3, "tea tea"))
 
-        assert await standing(store) == {"e3": []}
+        assert await near_ids(store) == {"e3": []}
         assert not (await store.why("e3")).near
-        await sound(store, tmp_path)
+        await check_ledger(store, tmp_path)

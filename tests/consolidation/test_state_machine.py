@@ -1,4 +1,4 @@
-"""After any sequence of events, crashes too, the facts are those of the oracle."""
+"""After any sequence of events, crashes included, the facts equal those of the oracle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_EXAMPLES = 1_000
 
 
 def run(machine: type[Machine], examples: int, *phases: Phase) -> None:
-    """Run a state machine on so many examples."""
+    """Run a state machine on a number of examples."""
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -53,7 +53,7 @@ def test_facts_equal_the_oracle_after_every_event() -> None:
 
 
 class EarlyWatermarkLedger(SQLiteLedger):
-    """A ledger whose watermark moves first, in a transaction of its own."""
+    """A ledger that moves the watermark first, in a separate transaction."""
 
     async def commit(
         self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]], **more: Any
@@ -64,7 +64,7 @@ class EarlyWatermarkLedger(SQLiteLedger):
 
 
 class EarlyWatermarkMachine(Machine):
-    """The state machine on such a store."""
+    """The state machine on a store with that ledger."""
 
     def _facts(self, folder: Path) -> SQLiteFactStore:
         store = SQLiteFactStore(
@@ -84,11 +84,11 @@ def test_the_machine_detects_a_watermark_that_moves_before_the_facts() -> None:
 def test_the_machine_detects_an_undo_that_withdraws_later_evaluations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def remaining_too_little(history: History) -> list[Evaluation]:
+    def remaining_before_first_undo(history: History) -> list[Evaluation]:
         earliest = min((undo.firing for undo in history.undone), default=10**9)
         return [found for found in history.evaluations if found.firing < earliest]
 
-    monkeypatch.setattr(History, "remaining", remaining_too_little)
+    monkeypatch.setattr(History, "remaining", remaining_before_first_undo)
 
     with pytest.raises(AssertionError):
         run(Machine, MOST_EXAMPLES, Phase.generate)

@@ -1,4 +1,4 @@
-"""Real streams, imported while the daemon runs, become exactly the right facts."""
+"""The daemon promotes exactly the expected facts of real streams, imported while it runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_set_becomes_its_gold_under_an_every_rule(name: str, tmp_path: Path) -> None:
+def test_an_every_rule_promotes_the_gold_facts_of_a_set(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
 
@@ -37,7 +37,7 @@ def test_a_set_becomes_its_gold_under_an_every_rule(name: str, tmp_path: Path) -
     home.slumberd("audit", "verify")
 
 
-def test_all_sets_become_their_gold_under_a_cron_rule(tmp_path: Path) -> None:
+def test_a_cron_rule_promotes_the_gold_facts_of_all_sets(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("nightly", cadence={"cron": "* * * * *"})
     count = sum(len(lines(name, "episodes")) for name in SETS)
@@ -69,7 +69,7 @@ async def test_every_as_of_row_equals_the_facts_valid_at_its_instant(
 
 
 @pytest.mark.parametrize("name", ["eol", "congress_social"])
-def test_the_command_line_shows_what_held_at_an_instant(name: str, tmp_path: Path) -> None:
+def test_the_command_line_shows_the_facts_valid_at_an_instant(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 100})
     home.slumberd("import", episodes_file(name))

@@ -1,4 +1,4 @@
-"""What a tenant sees is byte-equal whether or not a hostile other exists."""
+"""A tenant reads equal bytes with and without a hostile other tenant."""
 
 from __future__ import annotations
 
@@ -38,49 +38,49 @@ PLANTED = settings(
     max_examples=300,
     derandomize=True,
     database=None,
-    phases=[Phase.generate],  # it is enough to find it
+    phases=[Phase.generate],  # to find the fault is enough
     suppress_health_check=[HealthCheck.too_slow],
     report_multiple_bugs=False,
 )
 
 
-def look_alikes(word: str) -> list[str]:
-    """Return what is not a word, but could be taken for it, or for a pattern that it fits."""
+def look_alikes(text: str) -> list[str]:
+    """Return texts that resemble a text, or are patterns that match it."""
     found = [
-        *(word.upper(), word.title(), word.casefold()),
-        *(unicodedata.normalize(form, word) for form in ("NFC", "NFD", "NFKC", "NFKD")),
-        *("%", "_" * len(word), f"{word}%", f"{word[:-1]}_", f"%{word[1:]}", "%25", "*", "?"),
-        *(f"{word}/", f"/{word}", f"{word}/session/s1/agent/rag", f"../{word}", "/"),
-        *(quote(word, safe=""), word.replace("/", "%2F"), word.replace("%", "%25")),
-        *(word[:-1], f"{word}2", f"{word} ", f" {word}", f"{word}\u200b", f"\ufeff{word}"),
-        *(word.replace("a", "\u0430"), word.replace("e", "\uff45"), f"{word}\u202e"),
-        *(f"{word}\0", f"{word}\n", f"{word}\x7f"),  # no user may be called so
-        f"{word}'; DROP TABLE facts; --",
-        word + "x" * MOST,
+        *(text.upper(), text.title(), text.casefold()),
+        *(unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")),
+        *("%", "_" * len(text), f"{text}%", f"{text[:-1]}_", f"%{text[1:]}", "%25", "*", "?"),
+        *(f"{text}/", f"/{text}", f"{text}/session/s1/agent/rag", f"../{text}", "/"),
+        *(quote(text, safe=""), text.replace("/", "%2F"), text.replace("%", "%25")),
+        *(text[:-1], f"{text}2", f"{text} ", f" {text}", f"{text}\u200b", f"\ufeff{text}"),
+        *(text.replace("a", "\u0430"), text.replace("e", "\uff45"), f"{text}\u202e"),
+        *(f"{text}\0", f"{text}\n", f"{text}\x7f"),  # no user may have such a name
+        f"{text}'; DROP TABLE facts; --",
+        text + "x" * MOST,
     ]
-    return [one for one in dict.fromkeys(found) if one not in ("", word)]
+    return [other for other in dict.fromkeys(found) if other not in ("", text)]
 
 
 @st.composite
 def owners(draw: st.DrawFn) -> tuple[Owner, Owner]:
     """Return two tenants that differ in the user, or in the agent alone."""
-    one = Owner(draw(st.sampled_from(USERS)), "rag")
+    tenant = Owner(draw(st.sampled_from(USERS)), "rag")
     if draw(st.integers(0, 2)):
-        user = draw(st.sampled_from(look_alikes(one.user)))
-        return one, Owner(user, draw(st.sampled_from(["rag", "Rag", "%", "rag/"])))
-    return one, Owner(one.user, draw(st.sampled_from(look_alikes(one.agent))))
+        user = draw(st.sampled_from(look_alikes(tenant.user)))
+        return tenant, Owner(user, draw(st.sampled_from(["rag", "Rag", "%", "rag/"])))
+    return tenant, Owner(tenant.user, draw(st.sampled_from(look_alikes(tenant.agent))))
 
 
-THEIRS = ("b1", "b2", "@notes/e1.", *(f"{alike}." for alike in look_alikes("e1")[:-1]))
-"""Ids of the other's episodes, none of which is one of the one's: ids go to who comes first."""
+THEIRS = ("b1", "b2", "@notes/e1.", *(f"{resembling}." for resembling in look_alikes("e1")[:-1]))
+"""Ids of the other tenant's episodes; no id is shared, as its first user would hold it."""
 
 SESSIONS = ("s1", "s/2")
 SECONDS = st.integers(0, 5)
 
 
 @st.composite
-def said(draw: st.DrawFn, own: tuple[str, ...]) -> dict[str, Any]:
-    """Return what an episode says; of the one's keys, and naming whose ids it may."""
+def metadata_of(draw: st.DrawFn, own: tuple[str, ...]) -> dict[str, Any]:
+    """Return metadata of an episode; it shares keys with the tenant, and may name ids of both."""
     predicate = draw(st.sampled_from(["is", "is", "likes"]))
     metadata: dict[str, Any] = {"subject": "s", "predicate": predicate}
     if draw(st.integers(0, 5)):
@@ -89,14 +89,15 @@ def said(draw: st.DrawFn, own: tuple[str, ...]) -> dict[str, Any]:
     if intent:
         metadata["intent"] = intent
     if intent in ("update", "delete") and draw(st.integers(0, 3)):
-        some = st.sampled_from([*MINE, *own])
-        metadata["replaces"] = draw(st.lists(some, min_size=1, max_size=3))
+        named = st.sampled_from([*MINE, *own])
+        metadata["replaces"] = draw(st.lists(named, min_size=1, max_size=3))
     return metadata
 
 
 MY_ID, THEIR_ID = st.sampled_from(MINE), st.sampled_from(THEIRS)
 STEPS: st.SearchStrategy[Step] = st.one_of(
-    *[st.tuples(st.just("put"), MY_ID, st.sampled_from(SESSIONS), SECONDS, said(THEIRS))] * 4,
+    *[st.tuples(st.just("put"), MY_ID, st.sampled_from(SESSIONS), SECONDS, metadata_of(THEIRS))]
+    * 4,
     *[st.tuples(st.just("fire"))] * 3,
     st.tuples(st.just("undo"), st.integers(0, 9)),
     st.tuples(st.just("backfill"), st.sampled_from(["all", "likes"])),
@@ -110,7 +111,9 @@ ROWS = st.tuples(
     THEIR_ID,
     st.sampled_from(["one", "other"]),
     st.just("other"),
-    st.one_of(said(THEIRS).map(lambda told: orjson.dumps(told).decode()), st.just('{"a": ')),
+    st.one_of(
+        metadata_of(THEIRS).map(lambda metadata: orjson.dumps(metadata).decode()), st.just('{"a": ')
+    ),
     st.sampled_from(["2026-01-01T12:00:03+00:00", "9999-12-31T23:59:59+00:00", "now"]),
 )
 OTHERS: st.SearchStrategy[Step] = st.one_of(
@@ -120,7 +123,7 @@ OTHERS: st.SearchStrategy[Step] = st.one_of(
             THEIR_ID,
             st.sampled_from([*SESSIONS, *look_alikes("s1")]),
             st.sampled_from([0, 3, 5, 10**9, -(10**9)]),
-            said(THEIRS),
+            metadata_of(THEIRS),
             st.sampled_from([*MINE, "chat"]),
         )
     ]
@@ -139,7 +142,7 @@ OTHERS: st.SearchStrategy[Step] = st.one_of(
 
 @st.composite
 def stories(draw: st.DrawFn, /, **fields: Any) -> Story:
-    """Return a story of some steps, between which the other does its worst."""
+    """Return a story of some steps, and between them the hostile steps of the other tenant."""
     steps = draw(st.lists(STEPS, min_size=3, max_size=9))
     between = [draw(st.lists(OTHERS, min_size=1, max_size=4)) for _ in steps]
     return Story(*draw(owners()), steps, between, **fields)
@@ -157,13 +160,13 @@ def _bytes(seen: Any) -> bytes:
 
 
 EXAMPLES = int(os.environ.get("SLUMBERD_TEST_TENANTS", amount(2, full=20)))
-"""How many stories are played; other tests of this module play a part of that."""
+"""The number of stories of the first test; other tests of this module play a fraction of it."""
 
 
 def examples(count: int) -> settings:
-    # Nothing is made smaller: that would take many minutes, and stories are short as they are.
-    some = [Phase.explicit, Phase.reuse, Phase.generate]
-    return settings(max_examples=count, phases=some, suppress_health_check=[HealthCheck.too_slow])
+    # No shrinking: it would take many minutes, and the stories are short already.
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    return settings(max_examples=count, phases=phases, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.sampled
@@ -176,21 +179,21 @@ def test_a_tenant_sees_the_same_beside_a_hostile_other(story: Story) -> None:
 @pytest.mark.slow
 @examples(max(1, EXAMPLES // 5))
 @given(stories(held=True))
-def test_tenant_sees_the_same_when_each_deletion_is_held_and_approved(story: Story) -> None:
+def test_a_tenant_reads_the_same_when_each_deletion_is_held_and_approved(story: Story) -> None:
     check(story, everything)
 
 
 @pytest.mark.slow
 @examples(max(1, EXAMPLES // 5))
 @given(stories(batch=2))
-def test_a_tenant_knows_the_same_wherever_the_other_cuts_the_batches(story: Story) -> None:
+def test_a_tenant_has_the_same_facts_at_any_batch_boundary_of_the_other(story: Story) -> None:
     check(story, current_view)
 
 
 @pytest.mark.slow
 @examples(max(1, EXAMPLES // 10))
 @given(stories())
-def test_the_command_line_shows_a_tenant_the_same_beside_a_hostile_other(story: Story) -> None:
+def test_the_command_line_shows_a_tenant_the_same_beside_a_hostile_tenant(story: Story) -> None:
     check(story, printed)
 
 
@@ -202,7 +205,7 @@ async def recent_by_pattern(
     *,
     limit: int,
 ) -> list[Episode]:
-    """Read as Stargraph does: by LIKE, of a key in which nothing is escaped."""
+    """Read as Stargraph does: by LIKE, with a key without escapes."""
     pattern = f"/user/{user}/session/{session or '%'}/agent/{agent or '%'}/"
     with closing(sqlite3.connect(self._path)) as connection:
         rows = connection.execute(
@@ -232,27 +235,31 @@ def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:
     fact_ids.owner_of.cache_clear()
 
 
-def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    def targets(self: KnownState, said: claim.Claim) -> list[claim.Claim]:
-        found = [one.claim for name in said.names for one in self.effective_claims(name)]
-        return [one for one in found if one.asserts]
+def replace_facts_of_any_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    def targets(self: KnownState, retraction: claim.Claim) -> list[claim.Claim]:
+        found = [
+            effective.claim
+            for name in retraction.names
+            for effective in self.effective_claims(name)
+        ]
+        return [target for target in found if target.asserts]
 
     monkeypatch.setattr(KnownState, "targets", targets)
 
 
 @pytest.fixture
-def owners_forgotten() -> Iterator[None]:
-    """Let no owner be remembered as a planted fault spells it."""
+def cleared_owner_cache() -> Iterator[None]:
+    """Clear the cache of owners after the test: a planted fault fills it with wrong owners."""
     yield
     fact_ids.owner_of.cache_clear()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("owners_forgotten")
+@pytest.mark.usefixtures("cleared_owner_cache")
 @pytest.mark.parametrize(
-    "plant", [read_by_pattern, search_by_pattern, normalise_owners, replace_whoever_it_is_of]
+    "plant", [read_by_pattern, search_by_pattern, normalise_owners, replace_facts_of_any_owner]
 )
-def test_a_fault_of_tenancy_that_is_planted_is_caught(
+def test_these_tests_detect_a_planted_leak_between_tenants(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caught: list[Story] = []

@@ -1,4 +1,4 @@
-"""A cadence is exactly one of two forms, and an invalid one is refused with its reason."""
+"""A cadence has exactly one of two forms; an invalid cadence is refused with its reason."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def test_every_counts_episodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "count"), [("100 episodes", 100), ("1 episode", 1), ("999999999 episodes", 999999999)]
+    ("text", "count"), [("100 episodes", 100), ("1 episode", 1), ("999999999 episodes", 999999999)]
 )
-def test_every_counts_episodes_in_words(words: str, count: int) -> None:
-    assert cadence_of({"every": words}) == Every(count)
-    assert rule(cadence={"every": words}).due == Every(count)
+def test_every_may_be_a_text_that_counts_episodes(text: str, count: int) -> None:
+    assert cadence_of({"every": text}) == Every(count)
+    assert rule(cadence={"every": text}).due == Every(count)
 
 
 def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
@@ -39,7 +39,7 @@ def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
     [
         pytest.param({}, "exactly one of", id="neither"),
         pytest.param({"every": 1, "cron": "@daily"}, "exactly one of", id="both"),
-        pytest.param({"evry": 1}, "unknown key 'evry'", id="slip"),
+        pytest.param({"evry": 1}, "unknown key 'evry'", id="typing error"),
         pytest.param({"every": 0}, "from 1 to", id="zero"),
         pytest.param({"every": -1}, "from 1 to", id="negative"),
         pytest.param({"every": MAX_EVERY + 1}, "from 1 to", id="huge"),
@@ -95,19 +95,19 @@ def other_values(field: str) -> list[Any]:
 def test_a_rules_hash_changes_with_every_field(field: str) -> None:
     others = [rule("a").model_copy(update={field: value}) for value in other_values(field)]
 
-    hashes = {one.content_hash for one in [rule("a"), *others]}
+    hashes = {each.content_hash for each in [rule("a"), *others]}
 
     assert len(hashes) == 1 + len(others)
     assert rule("a").content_hash in hashes
 
 
-def test_a_description_leaves_a_rules_hash_as_it_is() -> None:
+def test_a_description_does_not_change_a_rules_hash() -> None:
     described = rule("a", description="What alice likes.")
 
     assert described.content_hash == rule("a").content_hash
 
 
-def test_content_hash_stays_as_it_was_before_there_were_more_keys() -> None:
+def test_content_hash_equals_that_of_a_version_with_fewer_keys() -> None:
     old = {"id": "a", "cadence": {"every": 1}, "when_filter": "", "then_emits": ["facts"]}
     canonical = orjson.dumps(
         old | {"enabled": True, "start": "beginning"}, option=orjson.OPT_SORT_KEYS
@@ -119,5 +119,5 @@ def test_content_hash_stays_as_it_was_before_there_were_more_keys() -> None:
 @pytest.mark.parametrize(
     "key", [{"on_missed": "skip"}, {"catchup_window": "1h"}, {"timeout": "10m"}], ids=str
 )
-def test_content_hash_follows_a_key_that_is_used(key: dict[str, str]) -> None:
+def test_content_hash_changes_with_each_new_key(key: dict[str, str]) -> None:
     assert rule("a", **key).content_hash != rule("a").content_hash

@@ -12,7 +12,7 @@ KEY = b"salt"
 MOMENT = 1_000
 
 
-def forgotten(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> ErasedScopes:
+def erase(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> ErasedScopes:
     return ErasedScopes(KEY, {digest_of(KEY, *scope): at for scope in scopes}.get)
 
 
@@ -25,25 +25,25 @@ def forgotten(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> 
         pytest.param(("alice", "s1", "rag"), id="all three"),
     ],
 )
-def test_a_scope_is_covered_up_to_its_moment_whenever_it_is_asked(
+def test_an_erasure_covers_a_scope_up_to_its_moment_in_any_order_of_queries(
     scope: tuple[str, str | None, str | None],
 ) -> None:
-    found = forgotten(scope)
+    found = erase(scope)
 
-    asked = [found.covers("alice", "s1", "rag", at) for at in (MOMENT, MOMENT + 1, MOMENT - 1)]
+    covered = [found.covers("alice", "s1", "rag", at) for at in (MOMENT, MOMENT + 1, MOMENT - 1)]
 
-    assert asked == [True, False, True]
+    assert covered == [True, False, True]
 
 
 def test_scope_beside_an_erased_scope_is_not_covered() -> None:
-    found = forgotten(("alice", "s1", None), ("bob", None, "rag"))
+    found = erase(("alice", "s1", None), ("bob", None, "rag"))
 
     assert not found.covers("alice", "s2", "rag", 0)
     assert not found.covers("bob", "s1", "chat", 0)
     assert not found.covers("carol", "s1", "rag", 0)
 
 
-def test_the_latest_of_several_moments_counts() -> None:
+def test_the_latest_of_several_erasures_decides() -> None:
     narrow, wide = digest_of(KEY, "alice", "s1", None), digest_of(KEY, "alice", None, None)
 
     found = ErasedScopes(KEY, {narrow: 5, wide: 9}.get)

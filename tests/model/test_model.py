@@ -39,14 +39,14 @@ PROVENANCE = {
 }
 
 
-@pytest.mark.parametrize("told", [episode(), FACT], ids=["an episode", "a fact"])
-def test_a_constructed_model_equals_the_one_that_pydantic_constructs(told: BaseModel) -> None:
-    fields = dict(told)
+@pytest.mark.parametrize("model", [episode(), FACT], ids=["an episode", "a fact"])
+def test_a_constructed_model_equals_the_one_that_pydantic_constructs(model: BaseModel) -> None:
+    fields = dict(model)
 
-    value = construct(type(told), fields)
+    value = construct(type(model), fields)
 
-    constructed = type(told).model_construct(**fields)
-    assert value == constructed == told
+    constructed = type(model).model_construct(**fields)
+    assert value == constructed == model
     assert repr(value) == repr(constructed)
     assert value.model_fields_set == constructed.model_fields_set
     assert value.model_dump_json() == constructed.model_dump_json()
@@ -57,15 +57,17 @@ def test_a_constructed_model_equals_the_one_that_pydantic_constructs(told: BaseM
     "copied",
     [
         pytest.param(copy.deepcopy, id="deepcopy"),
-        pytest.param(lambda one: pickle.loads(pickle.dumps(one)), id="pickle"),  # noqa: S301 # our own
-        pytest.param(lambda one: one.model_copy(), id="model_copy"),
-        pytest.param(lambda one: Episode.model_validate(one.model_dump()), id="validated anew"),
+        pytest.param(lambda original: pickle.loads(pickle.dumps(original)), id="pickle"),  # noqa: S301 # our own
+        pytest.param(lambda original: original.model_copy(), id="model_copy"),
+        pytest.param(
+            lambda original: Episode.model_validate(original.model_dump()), id="validated anew"
+        ),
     ],
 )
 def test_a_constructed_model_can_be_copied(copied: object) -> None:
     value = construct(Episode, dict(episode()))
 
-    assert copied(value) == episode()  # type: ignore[operator] # it is called with what it takes
+    assert copied(value) == episode()  # type: ignore[operator] # each copies an episode
 
 
 def test_a_constructed_model_is_frozen() -> None:
@@ -75,7 +77,7 @@ def test_a_constructed_model_is_frozen() -> None:
         value.content = "another"  # type: ignore[misc] # that is the point
 
 
-def test_a_copy_with_other_fields_leaves_the_others_as_they_were() -> None:
+def test_a_copy_with_other_fields_changes_no_other_model() -> None:
     first, second = construct(Episode, dict(episode("e1"))), construct(Episode, dict(episode("e2")))
 
     first.model_copy(update={"content": "another", "more": 1})
@@ -101,15 +103,15 @@ PUBLIC_MODELS: dict[type[BaseModel], dict[str, object]] = {
 }
 
 
-def test_every_public_model_is_tried() -> None:
+def test_these_tests_cover_every_public_model() -> None:
     public = {getattr(slumberd, name) for name in slumberd.__all__}
-    models = {one for one in public if isinstance(one, type) and issubclass(one, BaseModel)}
+    models = {kind for kind in public if isinstance(kind, type) and issubclass(kind, BaseModel)}
 
     assert models - {Equals, Glob, Matches, OneOf, Prefix} == set(PUBLIC_MODELS)
 
 
 @pytest.mark.parametrize("kind", [*PUBLIC_MODELS, Equals, Glob, Matches, OneOf, Prefix])
-def test_a_public_model_refuses_a_key_that_it_does_not_know(kind: type[BaseModel]) -> None:
+def test_a_public_model_refuses_an_unknown_key(kind: type[BaseModel]) -> None:
     fields = PUBLIC_MODELS.get(kind, {})
 
     with pytest.raises(ValidationError, match=r"usr\n  Extra inputs are not permitted"):

@@ -28,12 +28,12 @@ pytestmark = pytest.mark.unit
 
 Colour = Enum("Colour", ["RED"])
 Level = IntEnum("Level", ["HIGH"])
-Word = StrEnum("Word", ["SAID"])
+Word = StrEnum("Word", ["TEA"])
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 def bundle(**other: object) -> ProvenanceBundle:
-    """Return a bundle that passes, but for what is given otherwise."""
+    """Return a valid bundle, with the given values in place of its own."""
     plain: dict[str, object] = {
         "origin": "consolidation",
         "source": "rule-tea",
@@ -69,13 +69,13 @@ def test_bundle_has_exactly_the_six_keys_of_the_specification() -> None:
         (PurePosixPath("/var/x"), "/var/x"),
         (Colour.RED, "Colour.RED"),
         (Level.HIGH, "Level.HIGH"),
-        (Word.SAID, "Word.SAID"),
+        (Word.TEA, "Word.TEA"),
         ({"b": [1, None], "a": "ü"}, '{"a":"ü","b":[1,null]}'),
         ([], "[]"),
     ],
     ids=repr,
 )
-def test_value_has_its_plain_form(value: object, plain: object) -> None:
+def test_value_has_its_exact_form(value: object, plain: object) -> None:
     assert encode(value, slot="s") == plain
     assert type(encode(value, slot="s")) is type(plain)
 
@@ -111,14 +111,14 @@ def test_value_without_an_exact_form_is_refused_by_name(value: object, reason: s
     assert caught.value.exit_code == 65
 
 
-def test_nesting_without_end_is_refused() -> None:
+def test_a_list_that_contains_itself_is_refused() -> None:
     deep: list[object] = []
     deep.append(deep)
     with pytest.raises(ProvenanceError, match="is not JSON"):
         encode(deep, slot="s")
 
 
-def test_assertion_is_the_slots_and_the_six_behind_an_underscore() -> None:
+def test_document_has_the_slots_and_the_six_keys_after_an_underscore() -> None:
     assert assertion_document({"subject": "ada", "seq": 3}, bundle()) == {
         "subject": "ada",
         "seq": 3,
@@ -132,27 +132,27 @@ def test_assertion_is_the_slots_and_the_six_behind_an_underscore() -> None:
 
 
 @pytest.mark.parametrize("name", ["_origin", "_source", "_timestamp", "_", "_other"])
-def test_callers_slot_never_takes_the_place_of_provenance(name: str) -> None:
+def test_slot_with_the_name_of_a_provenance_key_is_refused(name: str) -> None:
     with pytest.raises(ProvenanceError, match="are those of provenance") as caught:
         assertion_document({name: "forged"}, bundle())
     assert caught.value.slot == name
 
 
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a\n", "a)", "ä"])
-def test_slot_has_an_identifier_for_a_name(name: str) -> None:
+def test_name_of_a_slot_must_be_an_identifier(name: str) -> None:
     with pytest.raises(ProvenanceError, match="is not an identifier"):
         assertion_document({name: "x"}, bundle())
 
 
 @pytest.mark.parametrize("key", ["origin", "source"])
 @pytest.mark.parametrize("text", ["", "abc\n", "a b", "1a", "a.b", "a:b", "ä", "\n", "-a"])
-def test_identifier_is_looked_at_as_a_whole(key: str, text: str) -> None:
+def test_the_whole_identifier_is_checked(key: str, text: str) -> None:
     with pytest.raises(ProvenanceError, match="is not an identifier") as caught:
         encode_bundle(bundle(**{key: text}))
     assert caught.value.slot == f"_{key}"
 
 
-def test_member_of_an_enumeration_can_be_an_origin() -> None:
+def test_origin_may_be_a_member_of_an_enumeration() -> None:
     assert encode_bundle(bundle(origin=Colour.RED))["_origin"] == "Colour.RED"
     with pytest.raises(ProvenanceError, match="is not an identifier"):
         encode_bundle(bundle(origin=Enum("Colour", ["RÖD"]).RÖD))  # type: ignore[attr-defined]
@@ -160,7 +160,7 @@ def test_member_of_an_enumeration_can_be_an_origin() -> None:
 
 @pytest.mark.parametrize("key", ["origin", "source", "run_id"])
 @pytest.mark.parametrize("text", ["a(", "a)(", ")", "(()"])
-def test_parentheses_of_provenance_match(key: str, text: str) -> None:
+def test_unbalanced_parentheses_are_refused(key: str, text: str) -> None:
     with pytest.raises(ProvenanceError, match="parentheses"):
         encode_bundle(bundle(**{key: text}))
     assert encode_bundle(bundle(run_id="a(b(c))()"))["_run_id"] == "a(b(c))()"
@@ -184,20 +184,20 @@ def test_parentheses_of_provenance_match(key: str, text: str) -> None:
     ],
     ids=repr,
 )
-def test_key_accepts_what_the_specification_allows(key: str, value: object) -> None:
+def test_key_with_a_value_of_another_type_is_refused(key: str, value: object) -> None:
     with pytest.raises(ProvenanceError, match="cannot be a") as caught:
         encode_bundle(bundle(**{key: value}))
     assert caught.value.slot == f"_{key}"
 
 
 @pytest.mark.parametrize("confidence", [2, -1, Decimal("1.01"), Decimal("-0.1")], ids=str)
-def test_confidence_lies_between_zero_and_one(confidence: object) -> None:
+def test_confidence_outside_of_0_to_1_is_refused(confidence: object) -> None:
     with pytest.raises(ProvenanceError, match=r"must lie in 0\.\.1"):
         encode_bundle(bundle(confidence=confidence))
     assert encode_bundle(bundle(confidence=1))["_confidence"] == 1
 
 
-def test_bundle_lacks_nothing_and_holds_nothing_else() -> None:
+def test_bundle_with_a_missing_or_unknown_key_is_refused() -> None:
     less = {key: value for key, value in bundle().items() if key != "step"}
     with pytest.raises(ProvenanceError, match="slot '_step': missing"):
         encode_bundle(cast("ProvenanceBundle", less))
@@ -207,10 +207,10 @@ def test_bundle_lacks_nothing_and_holds_nothing_else() -> None:
 
 @given(st.lists(st.text(), min_size=2, max_size=2, unique=True))
 def test_two_names_never_share_an_identifier(names: list[str]) -> None:
-    one, other = (f"rule-{make_identifier(name)}" for name in names)
-    assert one != other
-    assert IDENTIFIER.fullmatch(one)
-    assert IDENTIFIER.fullmatch(other)
+    first, second = (f"rule-{make_identifier(name)}" for name in names)
+    assert first != second
+    assert IDENTIFIER.fullmatch(first)
+    assert IDENTIFIER.fullmatch(second)
 
 
 @pytest.mark.parametrize(
@@ -231,16 +231,16 @@ anything = st.recursive(
 
 
 @given(st.dictionaries(st.text(st.characters(), max_size=3), anything, max_size=3), anything)
-def test_whatever_is_given_is_stored_exactly_or_refused(slots: dict[str, Any], step: Any) -> None:
+def test_any_value_is_stored_exactly_or_refused(slots: dict[str, Any], step: Any) -> None:
     try:
-        told = assertion_document(slots, bundle(step=step))
+        document = assertion_document(slots, bundle(step=step))
     except ProvenanceError:
         return
-    assert told.keys() == slots.keys() | {
+    assert document.keys() == slots.keys() | {
         "_origin", "_source", "_run_id", "_step", "_confidence", "_timestamp",
     }  # fmt: skip
-    assert told["_origin"] == "consolidation"
-    for value in told.values():
+    assert document["_origin"] == "consolidation"
+    for value in document.values():
         assert type(value) in (str, int)
         if isinstance(value, str):
             assert "\0" not in value

@@ -53,7 +53,7 @@ def context(**overrides: Any) -> SalienceContext:
     return SalienceContext(**(fields | overrides))
 
 
-async def test_the_published_value_comes_out() -> None:
+async def test_the_score_equals_the_published_value() -> None:
     scorer = RuleBasedScorer(clock=FakeClock())
 
     assert await scorer.score(episode(), context()) == pytest.approx(0.9201122956331096, rel=1e-9)
@@ -70,7 +70,7 @@ async def test_a_weight_above_1_counts_in_full_and_the_score_stays_within_1() ->
     assert most == 1.0
 
 
-def test_a_gate_may_ask_for_what_weights_above_1_reach() -> None:
+def test_a_gate_may_have_a_minimum_that_only_weights_above_1_reach() -> None:
     heavy = rule(salience={"min": 0.3, "weights": {"recency": 2}})
 
     assert heavy.salience is not None
@@ -85,7 +85,7 @@ def test_the_context_has_the_specified_defaults() -> None:
 
 
 @given(contexts, instants, st.floats(), st.floats())
-def test_every_score_lies_in_its_bounds(
+def test_every_score_is_from_0_to_1(
     known: SalienceContext, now: datetime, relevance: float, importance: float
 ) -> None:
     assert 0 <= salience(known, at=now, relevance=relevance, importance=importance) <= 1
@@ -104,7 +104,7 @@ def test_earlier_access_never_increases_salience(
 
 
 @given(contexts, st.integers(0, 10**6), st.integers(0, 10**6), fractions, fractions)
-def test_more_reads_and_matches_are_worth_no_less(
+def test_more_reads_and_matches_never_decrease_salience(
     known: SalienceContext, reads: int, matches: int, relevance: float, importance: float
 ) -> None:
     more = known.model_copy(
@@ -114,14 +114,14 @@ def test_more_reads_and_matches_are_worth_no_less(
         }
     )
 
-    one, other = (
+    before, after = (
         salience(each, at=START, relevance=relevance, importance=importance)
         for each in (known, more)
     )
-    assert one <= other
+    assert before <= after
 
 
-def test_recency_falls_to_a_part_in_e_within_tau() -> None:
+def test_recency_falls_by_a_factor_of_e_within_tau() -> None:
     now, later = (
         salience(context(last_access_ts=START, decay_tau_seconds=HOUR), at=when)
         for when in (START, at(HOUR))
@@ -137,7 +137,7 @@ def test_recency_falls_to_a_part_in_e_within_tau() -> None:
         pytest.param(START + timedelta(days=3_653), id="ten years ahead"),
     ],
 )
-def test_access_in_the_future_counts_as_one_now(last: datetime) -> None:
+def test_access_in_the_future_counts_as_an_access_now(last: datetime) -> None:
     ahead = salience(context(last_access_ts=last), at=START)
 
     assert ahead == salience(context(last_access_ts=START), at=START)
@@ -145,11 +145,11 @@ def test_access_in_the_future_counts_as_one_now(last: datetime) -> None:
 
 async def test_a_timestamp_without_a_time_zone_is_utc() -> None:
     naive = context(last_access_ts=at(-HOUR).replace(tzinfo=None))
-    foreign = context(last_access_ts=at(-HOUR).astimezone(timezone(timedelta(hours=9))))
+    in_another_zone = context(last_access_ts=at(-HOUR).astimezone(timezone(timedelta(hours=9))))
 
     scorer = RuleBasedScorer(clock=FakeClock())
 
-    scores = {await scorer.score(episode(), one) for one in (naive, foreign, context())}
+    scores = {await scorer.score(episode(), each) for each in (naive, in_another_zone, context())}
     assert len(scores) == 1
 
 
@@ -176,12 +176,12 @@ async def test_scorer_without_a_clock_uses_the_machines_clock() -> None:
         pytest.param({"query_embedding": [math.nan]}, id="direction no number"),
     ],
 )
-def test_a_context_that_nothing_could_be_scored_by_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_context_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         context(**wrong)
 
 
-def test_a_weight_that_is_left_out_is_as_usual() -> None:
+def test_a_missing_weight_has_its_default() -> None:
     assert context(weights={"importance": 0.5}).weights == {
         "recency": 1.0,
         "relevance": 0.0,
@@ -210,16 +210,16 @@ def test_importance_is_a_number_from_0_to_1_or_nothing(value: Any, importance: f
     assert importance_of({"importance": value}) == importance
 
 
-async def test_importance_counts_as_it_weighs() -> None:
+async def test_importance_counts_by_its_weight() -> None:
     only = context(weights={"recency": 0, "importance": 0.5}, access_count=10**3)
     scorer = RuleBasedScorer(clock=FakeClock())
 
-    told = [await scorer.score(episode(metadata={"importance": n}), only) for n in (0, 0.5, 1)]
+    scores = [await scorer.score(episode(metadata={"importance": n}), only) for n in (0, 0.5, 1)]
 
-    assert told == pytest.approx([0, 0.25 * math.tanh(3), 0.5 * math.tanh(3)])
+    assert scores == pytest.approx([0, 0.25 * math.tanh(3), 0.5 * math.tanh(3)])
 
 
-def test_texts_are_near_by_the_angle_between_them() -> None:
+def test_cosine_measures_the_angle_between_two_vectors() -> None:
     assert cosine([1, 0], [2, 0]) == 1
     assert cosine([1, 0], [0, 3]) == 0
     assert cosine([1, 1], [-1, -1]) == pytest.approx(-1)
@@ -227,41 +227,43 @@ def test_texts_are_near_by_the_angle_between_them() -> None:
 
 
 @given(st.lists(st.floats(), max_size=4), st.lists(st.floats(), max_size=4))
-def test_nearness_of_any_two_lists_lies_in_its_bounds(one: list[float], other: list[float]) -> None:
-    assert -1 <= cosine(one, other) <= 1
+def test_cosine_of_any_two_lists_is_from_minus_1_to_1(
+    left: list[float], right: list[float]
+) -> None:
+    assert -1 <= cosine(left, right) <= 1
 
 
 class Compass:
     """An embedder that knows two texts."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.embedded: list[str] = []
 
     def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
-        self.asked += texts
+        self.embedded += texts
         return [(1.0, 0.0) if "tea" in text else (0.0, 1.0) for text in texts]
 
 
-async def test_relevance_is_measured_by_what_texts_mean() -> None:
+async def test_relevance_is_measured_by_the_meaning_of_texts() -> None:
     compass = Compass()
     scorer = EmbeddingScorer(compass, clock=FakeClock())
-    asked = context(weights={"recency": 0, "relevance": 1}, query_embedding=[1.0, 0.0])
+    query = context(weights={"recency": 0, "relevance": 1}, query_embedding=[1.0, 0.0])
 
-    near = await scorer.score(episode(content="about tea"), asked)
-    far = await scorer.score(episode(content="about rooms"), asked)
+    near = await scorer.score(episode(content="about tea"), query)
+    far = await scorer.score(episode(content="about rooms"), query)
 
     assert near == pytest.approx(math.tanh(2) * math.tanh(3))
     assert far == 0
 
 
-async def test_without_a_query_nothing_is_embedded_and_nothing_is_relevant() -> None:
+async def test_without_a_query_no_text_is_embedded_and_no_episode_is_relevant() -> None:
     compass = Compass()
     scorer = EmbeddingScorer(compass, clock=FakeClock())
 
     score = await scorer.score(episode(), context(weights={"relevance": 1}))
 
     assert score == await RuleBasedScorer(clock=FakeClock()).score(episode(), context())
-    assert compass.asked == []
+    assert compass.embedded == []
 
 
 def test_the_scorers_fulfil_the_specified_protocol() -> None:
@@ -270,7 +272,7 @@ def test_the_scorers_fulfil_the_specified_protocol() -> None:
     assert not isinstance(Compass(), SalienceScorer)
 
 
-def test_an_episode_just_said_is_not_worth_nothing() -> None:
+def test_a_new_episode_has_a_salience_above_0() -> None:
     gate = Gate(min=0.1)
 
     fell_short = gate.judge(microseconds(START), NEVER, at=START)
@@ -280,15 +282,15 @@ def test_an_episode_just_said_is_not_worth_nothing() -> None:
     assert (fell_short.least, fell_short.reads) == (0.1, 0)
 
 
-def test_an_episode_that_is_read_passes_a_gate_that_it_did_not() -> None:
-    gate, said = Gate(min=0.1), microseconds(at(-7 * DAY))
+def test_an_episode_passes_the_gate_only_after_a_recent_read() -> None:
+    gate, claimed_at = Gate(min=0.1), microseconds(at(-7 * DAY))
 
-    assert gate.judge(said, NEVER, at=START)
-    assert gate.judge(said, Access(9, microseconds(START)), at=START) is None
-    assert gate.judge(said, Access(9, said), at=START)
+    assert gate.judge(claimed_at, NEVER, at=START)
+    assert gate.judge(claimed_at, Access(9, microseconds(START)), at=START) is None
+    assert gate.judge(claimed_at, Access(9, claimed_at), at=START)
 
 
-def test_episode_in_the_future_counts_as_one_now() -> None:
+def test_episode_in_the_future_counts_as_an_episode_now() -> None:
     gate = Gate(min=0.01)
 
     assert gate.judge(microseconds(at(DAY)), NEVER, at=START) is None
@@ -306,12 +308,12 @@ def test_episode_in_the_future_counts_as_one_now() -> None:
         pytest.param({"min": 0.1, "less": 1}, "Extra inputs", id="unknown"),
     ],
 )
-def test_a_gate_that_cannot_be_meant_is_refused(wrong: dict[str, Any], why: str) -> None:
+def test_an_invalid_gate_is_refused_with_its_reason(wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         rule(salience=wrong)
 
 
-def test_a_rule_without_a_gate_has_the_hash_that_it_had() -> None:
+def test_a_rule_without_a_gate_keeps_its_hash() -> None:
     gated = rule(salience={"min": 0.1})
 
     assert rule().content_hash == rule(salience=None).content_hash == "cf4801e6502b2b69"

@@ -1,4 +1,4 @@
-"""Scope keys: no two scopes share one, and invalid parts are refused."""
+"""Scope keys: no two scopes share a key, and invalid parts are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = st.text(
 SCOPES = st.builds(Scope, PARTS, PARTS, PARTS)
 
 
-def test_an_ordinary_scope_is_written_as_the_specification_has_it() -> None:
+def test_the_key_of_an_ordinary_scope_is_as_specified() -> None:
     assert Scope("Alice", "S1", "rag").key == "/user/Alice/session/S1/agent/rag/"
 
 
@@ -29,17 +29,17 @@ def test_an_ordinary_scope_is_written_as_the_specification_has_it() -> None:
 @example(Scope("u", "b/agent/c", "d"), Scope("u", "b", "c/agent/d"))
 @example(Scope("a/b", "s", "r"), Scope("a%2Fb", "s", "r"))
 @example(Scope("%", "s", "r"), Scope("%25", "s", "r"))
-def test_two_scopes_never_share_a_key(one: Scope, other: Scope) -> None:
-    assert (one.key == other.key) == (one == other)
+def test_two_scopes_never_share_a_key(left: Scope, right: Scope) -> None:
+    assert (left.key == right.key) == (left == right)
 
 
 @given(SCOPES)
-def test_a_key_tells_the_scope_that_it_was_made_from(scope: Scope) -> None:
+def test_a_key_has_the_scope_that_it_was_built_from(scope: Scope) -> None:
     assert scope_of(scope.key) == scope
 
 
 @given(PARTS)
-def test_an_escaped_part_holds_no_slash_and_comes_back(part: str) -> None:
+def test_an_escaped_part_has_no_slash_and_unescapes_to_the_part(part: str) -> None:
     assert "/" not in escape(part)
     assert unescape(escape(part)) == part
 

@@ -24,9 +24,7 @@ pytestmark = pytest.mark.unit
         pytest.param("object:", "object", id="a colon"),
     ],
 )
-def test_key_with_one_typing_error_is_reported_with_the_key_that_is_meant(
-    key: str, meant: str
-) -> None:
+def test_key_with_a_typing_error_is_reported_with_the_intended_key(key: str, meant: str) -> None:
     assert list(misspelled_keys({key: "x"})) == [(key, meant)]
 
 
@@ -37,9 +35,9 @@ def test_key_with_one_typing_error_is_reported_with_the_key_that_is_meant(
         "confident", "", "x", "s" * 10_000, "subject" * 10,
     ],
 )  # fmt: skip
-def test_a_key_of_the_hosts_own_is_not_named(key: str) -> None:
+def test_a_key_of_the_host_is_not_reported(key: str) -> None:
     assert list(misspelled_keys({key: "x"})) == []
 
 
-def test_key_beside_the_key_that_it_resembles_is_the_hosts_own() -> None:
+def test_key_is_not_reported_beside_the_key_that_it_resembles() -> None:
     assert list(misspelled_keys({"object": "tea", "objects": ["tea", "milk"]})) == []

@@ -19,8 +19,8 @@ BRIDGE = "the bridge closed because of ice"
 
 @pytest.fixture(params=[FakeComparer, WordEmbedder], ids=["fake", "words"])
 def comparer(request: pytest.FixtureRequest) -> TextComparer:
-    made: Callable[[], TextComparer] = request.param
-    return made()
+    comparer_class: Callable[[], TextComparer] = request.param
+    return comparer_class()
 
 
 def numbers(comparer: TextComparer, *texts: str, first: int = 0, most: int = 10) -> list[list[int]]:
@@ -32,7 +32,7 @@ def test_text_is_near_to_equal_texts_before_it(comparer: TextComparer) -> None:
     assert numbers(comparer, TEA, BRIDGE, TEA, TEA) == [[], [], [0], [0, 2]]
 
 
-def test_comparison_begins_with_the_first_text_that_is_named(comparer: TextComparer) -> None:
+def test_comparison_begins_with_the_given_text(comparer: TextComparer) -> None:
     assert numbers(comparer, TEA, TEA, TEA, first=2) == [[0, 1]]
     assert numbers(comparer, TEA, first=1) == []
 
@@ -52,9 +52,9 @@ def test_text_without_words_is_near_to_no_text(comparer: TextComparer) -> None:
     assert numbers(comparer, "", "", TEA, "") == [[], [], [], []]
 
 
-def test_comparison_ends_when_it_must_stop(comparer: TextComparer) -> None:
-    # The embedder keeps vectors: it stops where it has one to compute.
-    unseen = ["this text is in no other test", "and neither is that one"]
+def test_cancelled_comparison_ends(comparer: TextComparer) -> None:
+    # The embedder caches vectors: it checks for cancellation only when it computes some.
+    unseen = ["this text is in no other test", "and neither is that text"]
 
     with pytest.raises(StoppedError):
         next(comparer.near(unseen, first=1, least=0.9, most=10, cancelled=lambda: True))

@@ -111,7 +111,7 @@ class _Table:
         self._owners = owners
         self._channel = channel
         self._holders: dict[Key, str] = {}
-        self._held: dict[str, tuple[Key, object]] = {}
+        self._objects: dict[str, tuple[Key, object]] = {}
 
     def delta(self, episode: EpisodeVersion) -> AnyDelta | Fault:
         """Return the delta of the next episode in order; a fault if it has none."""
@@ -169,12 +169,12 @@ class _Table:
 
     def _matching_holder(self, key: Key, metadata: Mapping[str, Any]) -> list[str]:
         """Return the fact that holds a key, unless the episode deletes another object."""
-        held = self._holders.get(key)
-        if held is None:
+        holder = self._holders.get(key)
+        if holder is None:
             return []
         given = metadata.get("object")
-        _, stored = self._held[held]
-        return [held] if given is None or canonical(given) == canonical(stored) else []
+        _, stored = self._objects[holder]
+        return [holder] if given is None or canonical(given) == canonical(stored) else []
 
     def _ids_of_own_scope(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
         own = (episode.user, episode.agent)
@@ -182,10 +182,10 @@ class _Table:
 
     def _release(self, episode: EpisodeVersion, ids: Sequence[str]) -> None:
         for id in ids:
-            held = self._held.get(id)
-            if held is None:
+            holder = self._objects.get(id)
+            if holder is None:
                 continue
-            key, _ = held
+            key, _ = holder
             # Only of its own scope: an episode changes no fact of another user or agent.
             if key[0] == episode.user and key[1] == episode.agent and self._holders.get(key) == id:
                 del self._holders[key]
@@ -212,7 +212,7 @@ class _Table:
         add_triple(payload, episode.metadata)
         if key is not None:
             self._holders[key] = id
-            self._held[id] = key, payload.get("object")
+            self._objects[id] = key, payload.get("object")
         return payload
 
 

@@ -49,7 +49,7 @@ class Claim(NamedTuple):
         precedence: Its place in the order of claims.
         asserts: Whether it asserts `object` for `key`.
         object: Canonical JSON; `ALL` when a retraction gives none.
-        names: Fact ids whose belief (key, object) it retracts.
+        names: Fact ids; the claim retracts the key and object of each.
         clears: Whether it retracts `object` of its own key, or all of its objects.
         confidence: 0 to 1.
         payload: The fact's body; of a retraction only the subject, predicate and object.

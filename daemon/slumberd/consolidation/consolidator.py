@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.delta_lines import DeltaLines
 from slumberd.consolidation.fire_request import FireRequest, FiringCall, Report
 from slumberd.consolidation.incoming import Candidate, HeldBack, evaluate, withdraw
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
+from slumberd.consolidation.reading_ahead import ReadingAhead
 from slumberd.consolidation.salience_gate import (
     Condition,
     Embedding,
@@ -38,10 +39,8 @@ from slumberd.model.rule import ConsolidationRule
 Candidates = dict[str, list[Candidate]]
 """A rule's candidates of a window, by channel."""
 
-"""A rehearsal resolves at most this many log rows: it holds them and the write lock."""
-
 _GATE_SECONDS = 5.0
-"""How long a gate may measure relevance for one batch; the next batch measures the rest."""
+"""How long a gate may measure relevance for one batch; the next batch continues."""
 
 
 class Sizes(NamedTuple):
@@ -50,7 +49,8 @@ class Sizes(NamedTuple):
     Attributes:
         evaluated: Versions that it evaluates between two checks for cancellation.
         logged: Ledger rows whose pending log lines it writes at once.
-        previewed: Log rows that a preview or a rehearsal reads at most.
+        previewed: Log rows that a preview or a rehearsal resolves at most. It keeps them in
+            memory, and a rehearsal also keeps the write lock.
     """
 
     evaluated: int = 500
@@ -171,7 +171,7 @@ class Consolidator:
         self, call: FiringCall, span: tuple[Position, int], report: Report
     ) -> None:
         after, last = span
-        async with _ReadingAhead(partial(self._read, call, upto=last)) as windows:
+        async with ReadingAhead(partial(self._read, call, upto=last)) as windows:
             while after.seq < last:
                 if call.request.stopped:
                     report.cut_short = True
@@ -209,7 +209,7 @@ class Consolidator:
         dry_run: bool = False,
         run: str = "",
     ) -> Report:
-        """Make what a rule has promoted equal to what it says today; keep its watermark.
+        """Make a rule's facts equal to those that it would promote now; keep its watermark.
 
         Args:
             rule: The rule, as it is now.
@@ -264,8 +264,8 @@ class Consolidator:
         call = FiringCall(FireRequest(rule, "retry", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermarks.position(rule.id) or START
-        held = await self._ledger.quarantined_of(rule.id)
-        wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
+        quarantined = await self._ledger.quarantined_of(rule.id)
+        wanted = quarantined if eids is None else [eid for eid in quarantined if eid in set(eids)]
         versions = await self._episodes.reread(rule, wanted, upto=mark.seq)
         await self._evaluate_again(call, mark, versions, report)
         return report
@@ -374,11 +374,11 @@ class Consolidator:
         withdrawn = withdraw(versions, rule.id, channels)
         fact_ids = [candidate.fact_id for found in withdrawn.values() for candidate in found]
         promoted = await self._ledger.promoted_by(rule.id, fact_ids)
-        kept = {
+        applicable = {
             name: [candidate for candidate in found if candidate.fact_id in promoted]
             for name, found in withdrawn.items()
         }
-        return {name: found for name, found in kept.items() if found}
+        return {name: found for name, found in applicable.items() if found}
 
     def _gate_time_limit(self, call: FiringCall) -> Condition:
         """Return a check whether the gate has used up its share of the batch's time."""
@@ -425,7 +425,7 @@ class Consolidator:
     ) -> Outcome:
         began = self._clock.monotonic()
         # Before facts.db records what the gate holds back. In the other order, a crash in between
-        # would leave episodes that no read brings before the rule again.
+        # would leave episodes that the rule never evaluates again, even after a read.
         if seen := _reads_of_held_back(candidates):
             await self._episodes.log_again_after_read(seen)
         # The episodes must survive a power cut before their facts do. Otherwise the log would give
@@ -470,58 +470,3 @@ def _reads_of_held_back(candidates: Candidates) -> dict[str, int]:
         for candidate in found
         if isinstance(candidate, HeldBack)
     }
-
-
-class _ReadingAhead:
-    """Reads a rule's next batch while SQLite writes the last one; ends with its block.
-
-    Reading and resolving need the interpreter; writing hardly does.
-    """
-
-    def __init__(self, read: Callable[[Position], Awaitable[tuple[Firing, Candidates]]]) -> None:
-        self._read = read
-        self._group = asyncio.TaskGroup()
-        self._next: asyncio.Task[tuple[Firing, Candidates] | Exception] | None = None
-        self._is_open = False
-
-    async def read(self, after: Position) -> tuple[Firing, Candidates]:
-        """Return the batch above a position, which may have been read already."""
-        if self._next is None:
-            return await self._read(after)
-        task, self._next = self._next, None
-        batch = await task
-        if isinstance(batch, Exception):
-            raise batch
-        return batch
-
-    def follow(self, after: Position) -> Callable[[], None]:
-        """Return a thread-safe function that starts reading the batch above a position."""
-        loop = asyncio.get_running_loop()
-
-        def begin() -> None:
-            loop.call_soon_threadsafe(self._begin, after)
-
-        return begin
-
-    def _begin(self, after: Position) -> None:
-        # A commit that was cancelled may decide after the block has ended.
-        if self._is_open:
-            self._next = self._group.create_task(self._read_or_error(after))
-
-    async def _read_or_error(self, after: Position) -> tuple[Firing, Candidates] | Exception:
-        try:
-            return await self._read(after)
-        except Exception as error:  # noqa: BLE001 # `read` raises it; the group would end the commit
-            return error
-
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        self._is_open = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._is_open = False
-        if self._next is not None:
-            self._next.cancel()
-        # The group does not get the block's error: it would wrap it.
-        await self._group.__aexit__(None, None, None)

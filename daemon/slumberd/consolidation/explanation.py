@@ -1,4 +1,4 @@
-"""Explain how a fact was promoted and removed, and what became of an episode under one rule."""
+"""Explain how a fact was promoted and removed, and the outcome of an episode under one rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 
-Became = Literal[
+EpisodeOutcome = Literal[
     "pending",
     "filtered",
     "forgotten",
@@ -24,9 +24,9 @@ Became = Literal[
     "delete",
     "noop",
 ]
-"""What became of an episode. Filtered: the rule passed it, and its filter does not select it.
-Forgotten: the rule passed it, and its scope was erased. Skipped: the rule has passed it, or will,
-without an evaluation, whatever its filter selects."""
+"""The outcome of an episode. Filtered: the rule passed it, and its filter does not select it.
+Forgotten: the rule passed it, and its scope was erased. Skipped: the rule passes it without an
+evaluation, even if its filter selects it."""
 
 
 class Near(NamedTuple):
@@ -176,13 +176,13 @@ class NewerClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of an episode under one rule, in one channel.
+    """The outcome of an episode under one rule, in one channel.
 
     Attributes:
         rule_id: The rule.
         channel: The channel.
         fact_id: The id of the fact that the episode promotes there, or would promote.
-        outcome: What became of the episode.
+        outcome: The outcome of the episode.
         row: The rule's last row about the episode; None without a row.
         is_current: Whether the fact is current, whichever rule promotes it.
         removed_by: The row that removed the fact; None when it is current or never was.
@@ -193,7 +193,7 @@ class Decision:
     rule_id: str
     channel: str
     fact_id: str
-    outcome: Became
+    outcome: EpisodeOutcome
     row: DetailedRecord | None = None
     is_current: bool = False
     removed_by: DetailedRecord | None = None
@@ -230,32 +230,34 @@ class Read(NamedTuple):
     forgotten: bool = False
 
     @property
-    def ahead(self) -> Became | None:
-        """What a version will become that the rule has not passed; None when it has passed it."""
+    def ahead(self) -> EpisodeOutcome | None:
+        """The outcome of a version that the rule has not passed; None when it has passed it."""
         if self.version is None or self.version.seq <= (self.watermark or 0):
             return None
         return "skipped" if self.watermark is None and self.rule.start == "now" else "pending"
 
     @property
-    def passed(self) -> Became:
-        """What a version became that the rule has passed without a row."""
+    def passed(self) -> EpisodeOutcome:
+        """The outcome of a version that the rule has passed without a row."""
         if self.forgotten:
             return "forgotten"
         return "filtered" if self.version and not self.version.matched else "skipped"
 
 
-_OUTCOMES: Mapping[str, Became] = {
+_OUTCOMES: Mapping[str, EpisodeOutcome] = {
     "add": "add",
     "update": "update",
     "delete": "delete",
     "noop": "noop",
     "quarantine": "quarantined",
 }
-"""What a row of a kind makes of its episode."""
+"""The outcome of an episode, by the kind of its row."""
 
 
-def outcome_of(row: DetailedRecord | None, read: Read | None, remaining: Collection[int]) -> Became:
-    """Return what became of an episode under one rule, in one channel.
+def outcome_of(
+    row: DetailedRecord | None, read: Read | None, remaining: Collection[int]
+) -> EpisodeOutcome:
+    """Return the outcome of an episode under one rule, in one channel.
 
     Args:
         row: The rule's last row about the episode; None without a row.

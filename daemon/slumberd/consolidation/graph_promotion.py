@@ -23,6 +23,7 @@ Withheld = Literal["forgotten", "id_taken", "pinned_over", "unpinned"]
 a person corrected the fact of its id; a person retracted the fact."""
 
 Verdict = Literal["news", "unchanged"] | Withheld
+"""Whether a triple is promoted: it is new or changed; it was promoted before; or why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,14 @@ class PromotionState(NamedTuple):
     Attributes:
         known_state: Their evaluations that were not undone.
         histories: Their complete histories, by fact id, with what was undone.
-        speakers: The rule ids of firings with manual edits, by the firing's number.
-        me: The rule id of this promotion.
+        edit_rule_ids: The rule ids of firings with manual edits, by the firing's number.
+        rule_id: The ledger's rule id of this promotion.
     """
 
     known_state: KnownState
     histories: Mapping[str, History]
-    speakers: Mapping[int, str]
-    me: str
+    edit_rule_ids: Mapping[int, str]
+    rule_id: str
 
     def verdict(self, claim: Claim) -> Verdict:
         """Decide whether a claim is promoted; the caller has checked the owner of its id."""
@@ -81,7 +82,7 @@ class PromotionState(NamedTuple):
         return "unchanged" if is_known else "news"
 
     def _is_retracted(self, claim: Claim, mine: Claim | None) -> bool:
-        """Return whether a person retracted the belief (key, object) of a claim."""
+        """Return whether a person retracted a claim with this key and object."""
         if mine is None or (mine.key, mine.object) != (claim.key, claim.object):
             return False
         retractions = self._claims_of_people_that_name(claim.fact_id)
@@ -92,7 +93,7 @@ class PromotionState(NamedTuple):
         return [edit for edit in known if edit.rule_id == MANUAL_RULE_ID and edit.claim is not None]
 
     def _is_own(self, evaluation: Evaluation) -> bool:
-        return self.speakers.get(evaluation.firing) == self.me
+        return self.edit_rule_ids.get(evaluation.firing) == self.rule_id
 
     def _own_evaluations(self, fact_id: str) -> list[Evaluation]:
         history = self.histories.get(fact_id)
@@ -111,4 +112,4 @@ class PromotionState(NamedTuple):
         ]
 
     def _is_promoted(self, evaluation: Evaluation) -> bool:
-        return is_promotion(self.speakers.get(evaluation.firing, ""))
+        return is_promotion(self.edit_rule_ids.get(evaluation.firing, ""))

@@ -30,7 +30,7 @@ class ClaimCandidate(NamedTuple):
         claim: Its claim.
         version: Number of the episode's version; 0 for manual edits.
         session: The episode's session; empty for manual edits.
-        reread: Whether the rule has passed this version, and a read brought it back.
+        reread: Whether the rule has passed this version, and a read logged it again.
     """
 
     fact_id: str
@@ -71,7 +71,8 @@ class HeldBack(NamedTuple):
     Its other attributes are those of `ClaimCandidate`.
 
     Attributes:
-        claim: Its claim, if the gate lets it pass after all; None in the ledger and its replay.
+        claim: Its claim, which counts if an earlier claim is in force; None in the ledger and its
+            replay.
         shortfall: Why the gate holds it back.
     """
 
@@ -86,7 +87,7 @@ class HeldBack(NamedTuple):
     session: str = ""
     reread: bool = False
 
-    def let_pass(self) -> ClaimCandidate | Unmatched:
+    def without_gate(self) -> ClaimCandidate | Unmatched:
         """Return the candidate without its gate."""
         if self.claim is None:
             return Unmatched(
@@ -158,7 +159,7 @@ class Erased:
     """The version belongs to an erased scope; the candidate holds nothing of it.
 
     Attributes:
-        reread: Whether the rule has passed this version, and a read brought it back.
+        reread: Whether the rule has passed this version, and a read logged it again.
     """
 
     claim: ClassVar[None] = None
@@ -191,7 +192,7 @@ class Undo(NamedTuple):
 
 
 Candidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Erased
-"""What a rule, or a manual edit, brings before the precedence rule."""
+"""What the evaluation of a version, or a manual edit, submits to the precedence rule."""
 
 RecordedCandidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Undo
 """What a ledger row records of a candidate."""
@@ -302,7 +303,7 @@ def contest(
     reason: str = ID_TAKEN,
     detail: str = "",
 ) -> Contested:
-    """Return a candidate whose fact id another owner's claim has; without its claim."""
+    """Return a contested candidate in place of one whose fact id is another owner's."""
     return Contested(
         fact_id=candidate.fact_id,
         owner=candidate.owner,
@@ -317,7 +318,7 @@ def contest(
 
 
 def contest_returning(undo: Undo, *, owner: str, rule_id: str, version: int) -> Contested:
-    """Return the candidate of the evaluation that an undo would bring back under a taken id."""
+    """Return the candidate of the evaluation that an undo would restore under a taken id."""
     return Contested(
         fact_id=undo.fact_id,
         owner=owner,

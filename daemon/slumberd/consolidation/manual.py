@@ -109,8 +109,8 @@ def retraction(
 ) -> Claim:
     """Return the claim that retracts a current fact.
 
-    The claim names the fact's id and retracts its belief. So neither an edit of its episode nor an
-    older episode with the same belief brings the fact back. Of a declared fact the claim only
+    The claim names the fact's id and retracts its object. So neither an edit of its episode nor an
+    older episode with the same key and object restores the fact. Of a declared fact the claim only
     names the id, because no other fact of the key depends on it.
     """
     return Claim(

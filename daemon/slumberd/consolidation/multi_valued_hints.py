@@ -8,7 +8,7 @@ from typing import NamedTuple
 from slumberd.model.scope import unescape
 
 MANY_OBJECTS = 3
-"""Objects keep replacing each other in a key that had this many different ones."""
+"""Objects keep replacing each other in a key that had this many different objects."""
 
 _PARTS = 5
 """Of a key: user, agent, channel, subject and predicate."""

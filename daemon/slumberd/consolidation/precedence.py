@@ -4,8 +4,8 @@ A retraction covers what is older than itself. Per key (per object, when multi-v
 assertion with the highest precedence is current, unless a retraction covers it.
 
 A `SlotState` is all of a slot that the rule needs when more claims arrive: the assertion with the
-highest precedence, and per object the newest retraction above it. Claims are folded into a head
-one at a time, in any order. So a stored head equals one that is folded from every claim.
+highest precedence, and per object the newest retraction above it. Claims are folded into
+a slot state one at a time, in any order. So a stored state equals a state folded from every claim.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Evaluation(NamedTuple):
         seq: The row's number.
         rule_id: The rule, or `MANUAL_RULE_ID`.
         version: Number of the episode's version; 0 for manual edits.
-        claim: Its claim; None when the filter no longer matches, or it cannot be read.
+        claim: Its claim; None when the filter does not select the version, or it cannot be read.
         promoted_at: The firing's instant, microseconds since 1970 UTC.
         firing: The number of the firing.
         owner: User, agent and channel; different owners may use one fact id in turn.
@@ -111,7 +111,7 @@ class History(NamedTuple):
         )
 
     def owner_at(self, firing: int) -> str:
-        """Return the owner of what a firing evaluated, or withdrew, of this fact id."""
+        """Return the owner of a firing's evaluation, or undone evaluation, of this fact id."""
         evaluated = [row.owner for row in self.evaluations if row.firing == firing]
         withdrawn = [row.owner for row in self.undone if row.by == firing]
         return next(iter(evaluated + withdrawn), "")
@@ -144,7 +144,7 @@ class EffectiveClaim(NamedTuple):
 
 
 class Assertion(NamedTuple):
-    """The part of an asserting claim that a head keeps."""
+    """The part of an asserting claim that a slot state keeps."""
 
     precedence: Precedence
     fact_id: str
@@ -152,12 +152,12 @@ class Assertion(NamedTuple):
 
 
 class SlotState:
-    """The state of a slot: its winner, the retractions above it, and what the winner replaced.
+    """The state of a slot: its winner, the retractions above it, and the facts that it replaced.
 
     Attributes:
         winner: The winner: the assertion with the highest precedence; None without assertions.
-        retractions: The retractions: per object, or `ALL`, the newest one above `winner`.
-        replaced: What `winner` replaced, newest first, one link each; None when it must be
+        retractions: The newest retraction above `winner`, per object or `ALL`.
+        replaced: Links to the facts that `winner` replaced, newest first; None when they must be
             computed from all of the slot's assertions.
     """
 
@@ -198,7 +198,7 @@ class SlotState:
 
     @property
     def current(self) -> Assertion | None:
-        """The current assertion: the top, unless a retraction covers it."""
+        """The current assertion: the winner, unless a retraction covers it."""
         if self.winner is None or (
             self.retractions and (self.winner.object in self.retractions or ALL in self.retractions)
         ):
@@ -227,8 +227,8 @@ def effective_claims(evaluations: Sequence[Evaluation]) -> tuple[EffectiveClaim,
     """Return the effective claims of a fact id: at most one of an episode and one manual edit.
 
     Args:
-        evaluations: Oldest first. Of each rule, and of manual edits, the last one counts; of all
-            rules' the one of the newest version.
+        evaluations: Oldest first. The last evaluation of each rule counts, and the last manual
+            edit. Among the rules, the newest version counts.
     """
     if len(evaluations) == 1:
         _, rule_id, _, claim, promoted_at, *_ = evaluations[0]

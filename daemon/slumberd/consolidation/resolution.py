@@ -1,7 +1,7 @@
 """Resolve the candidates of a batch against the known state; deltas are the difference.
 
 Pure. Most claims are appends: the heads of the slots that they touch decide them. An edit or a
-withdrawal takes a claim back, so its keys are folded again from all of their claims. The known
+withdrawal removes a claim, so its keys are folded again from all of their claims. The known
 state must hold every claim of those keys (`state.keys_to_load`).
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 from slumberd.consolidation.claim import ALL, Claim, deletes_by_key
-from slumberd.consolidation.entry import BELOW_SALIENCE, Effect, Entry, Event
 from slumberd.consolidation.incoming import (
     Candidate,
     ClaimCandidate,
@@ -33,8 +32,9 @@ from slumberd.consolidation.precedence import (
     has_claim_in_force,
     latest_of_rule,
 )
+from slumberd.consolidation.resolved_effect import BELOW_SALIENCE, Effect, Event, ResolvedEffect
 from slumberd.consolidation.state import CurrentBySlot, CurrentFact, KeySlot, KnownState
-from slumberd.model.scope import FORGOTTEN
+from slumberd.model.scope import ERASED_SCOPE
 
 EvaluatedCandidate = ClaimCandidate | Unmatched | Unreadable
 """A candidate that becomes an evaluation of its fact id."""
@@ -45,9 +45,10 @@ class Resolution:
 
     Attributes:
         entries: The ledger rows so far, numbered without gaps.
-        filtered: How many candidates left no row: not selected, with nothing to withdraw.
-        passed_over: How many candidates were skipped: a read brought them here, and the rule
-            does not wait for them.
+        filtered: How many candidates left no row: the filter does not select them, and they have no
+            earlier claim to withdraw.
+        passed_over: How many candidates were skipped: a read logged them again, and the rule did
+            not hold them back.
         dirty: Slots (key, slot) whose fact may have to be written again.
         removed: Ids of facts that were current before the batch, and that it removed.
         known: How many candidates were known, unchanged, and left no row.
@@ -70,7 +71,7 @@ class Resolution:
         self._firing = firing
         self._at = at
         self._next = firing + 1
-        self.entries: list[Entry] = []
+        self.entries: list[ResolvedEffect] = []
         self.filtered = self.passed_over = 0
         self.dirty: dict[KeySlot, None] = {}
         self.removed: dict[str, None] = {}
@@ -115,7 +116,7 @@ class Resolution:
         if prior and self._is_owned_by_another(candidate):
             self._quarantine(contest(candidate))
         elif has_claim_in_force(candidate.rule_id, prior):
-            self._apply_unless_known(candidate.let_pass(), prior)
+            self._apply_unless_known(candidate.without_gate(), prior)
         elif self._again and self._state.waiting.get(candidate.fact_id) == candidate.version:
             self.known += 1
         else:
@@ -192,7 +193,7 @@ class Resolution:
             self._state.evaluations.pop(fact_id, None)
         for known in (*self._state.complete_keys.values(), *self._state.referrers.values()):
             known -= gone
-        # A claim that was never made can only restore other facts; it removes none of the rest.
+        # Without these claims, other facts can only be restored; none of them is removed.
         _, restored = self._compare(self._state.refold(sorted(self._state.complete_keys), before))
         self.dirty |= dict.fromkeys(
             key_slot for key_slot in before if key_slot[0] in self._state.complete_keys
@@ -444,13 +445,15 @@ class Resolution:
         seq = self._next
         self._next = seq + 1
         self.entries.append(
-            Entry(seq, event, effect, candidate, fact_id, key, removed, reason, first or seq)
+            ResolvedEffect(
+                seq, event, effect, candidate, fact_id, key, removed, reason, first or seq
+            )
         )
 
     def _add_erased_row(self) -> None:
         """Add the row of a candidate of an erased scope; it holds nothing of the candidate."""
         self.entries.append(
-            Entry(self._next, "erased", "noop", None, "", "", (), FORGOTTEN, self._next)
+            ResolvedEffect(self._next, "erased", "noop", None, "", "", (), ERASED_SCOPE, self._next)
         )
         self._next += 1
 
@@ -458,7 +461,9 @@ class Resolution:
         """Add the row of a fact that another claim's change restored or removed."""
         removed = (fact_id,) if effect == "delete" else ()
         self.entries.append(
-            Entry(self._next, "restored", effect, None, fact_id, key, removed, "", self._next)
+            ResolvedEffect(
+                self._next, "restored", effect, None, fact_id, key, removed, "", self._next
+            )
         )
         self._next += 1
 

@@ -84,47 +84,47 @@ class SalienceGate:
         """
         gate = rule.salience
         matched = {
-            place: version
-            for place, version in enumerate(versions)
+            index: version
+            for index, version in enumerate(versions)
             if gate is not None and version.matched and not version.fault
         }
         if gate is None or not matched:
             return versions
         accesses = await self._episodes.accesses([version.id for version in matched.values()])
-        texts = {place: version.content for place, version in matched.items()}
+        texts = {index: version.content for index, version in matched.items()}
         relevance = await asyncio.to_thread(self._relevance, gate, texts, cancelled, enough)
         gated = {
-            place: _with_verdict(
-                version, gate, accesses.get(version.id, NEVER), at, relevance[place]
+            index: _apply_to_version(
+                version, gate, accesses.get(version.id, NEVER), at, relevance[index]
             )
-            for place, version in matched.items()
-            if place in relevance
+            for index, version in matched.items()
+            if index in relevance
         }
         # Only the versions before the first one whose relevance was not measured.
-        end = min((place for place in matched if place not in relevance), default=len(versions))
-        return [gated.get(place, version) for place, version in enumerate(versions[:end])]
+        end = min((index for index in matched if index not in relevance), default=len(versions))
+        return [gated.get(index, version) for index, version in enumerate(versions[:end])]
 
     def _relevance(
         self, gate: Gate, texts: Mapping[int, str], cancelled: Condition, enough: Condition
     ) -> dict[int, float | str]:
-        """Return the relevance of the first texts, or why it cannot be measured, by place."""
+        """Return the relevance of the first texts, or why it cannot be measured, by index."""
         if not gate.embeds:
             return dict.fromkeys(texts, 0.0)
         embedder = self._embedding()
         [about] = embedder.embed([gate.about])
         found: dict[int, float | str] = {}
-        for places in _group_by_length(texts):
+        for indexes in _group_by_length(texts):
             if cancelled():
                 raise StoppedError("the firing was cancelled")
             if found and enough():
                 break
-            vectors = _vectors(embedder, [texts[place] for place in places])
-            for place, vector in zip(places, vectors, strict=True):
-                found[place] = vector if isinstance(vector, str) else cosine(about, vector)
+            vectors = _vectors(embedder, [texts[index] for index in indexes])
+            for index, vector in zip(indexes, vectors, strict=True):
+                found[index] = vector if isinstance(vector, str) else cosine(about, vector)
         return found
 
 
-def _with_verdict(
+def _apply_to_version(
     version: EpisodeVersion, gate: Gate, access: Access, at: datetime, relevance: float | str
 ) -> EpisodeVersion:
     if isinstance(relevance, str):
@@ -135,7 +135,7 @@ def _with_verdict(
 
 
 def _vectors(embedder: Embedder, texts: Sequence[str]) -> Sequence[tuple[float, ...] | str]:
-    """Return the vectors of texts; the reason for a text that the embedder fails on."""
+    """Return the vectors of texts; the reason for a text that makes the embedder fail."""
     try:
         return embedder.embed(texts)
     except Exception as error:  # noqa: BLE001 - of the embedder: one text must not stop the others
@@ -145,14 +145,14 @@ def _vectors(embedder: Embedder, texts: Sequence[str]) -> Sequence[tuple[float, 
 
 
 def _group_by_length(texts: Mapping[int, str]) -> Iterator[list[int]]:
-    """Yield the places of texts in order, in groups that take a fraction of a second each."""
+    """Yield the indexes of texts in order, in groups that take a fraction of a second each."""
     group: list[int] = []
     characters = 0
-    for place, text in texts.items():
+    for index, text in texts.items():
         if group and characters + len(text) > _CHARACTERS_AT_ONCE:
             yield group
             group, characters = [], 0
-        group.append(place)
+        group.append(index)
         characters += len(text)
     if group:
         yield group

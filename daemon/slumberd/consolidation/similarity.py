@@ -1,6 +1,6 @@
 """Choose the text of a fact that is compared with other facts, and the facts it is compared with.
 
-A comparison only makes links, and never removes a fact. Word vectors cannot tell opposites apart:
+A comparison only makes links, and never removes a fact. Word vectors cannot distinguish opposites:
 "the shop is open" is as near to "the shop is closed" as to a restatement.
 """
 
@@ -38,8 +38,8 @@ class Statement(NamedTuple):
         if isinstance(content, str) and content and not content.isspace():
             return content[:TEXT_CHARACTERS]
         triple = (self.payload.get(part) for part in ("subject", "predicate", "object"))
-        words = (_as_text(value) for value in triple if value is not None)
-        return " ".join(words)[:TEXT_CHARACTERS]
+        texts = (_as_text(value) for value in triple if value is not None)
+        return " ".join(texts)[:TEXT_CHARACTERS]
 
 
 def statement_of(claim: Claim) -> Statement:

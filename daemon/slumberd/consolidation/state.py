@@ -36,7 +36,7 @@ class CurrentFact(NamedTuple):
 
     Attributes:
         fact_id: The fact's id.
-        counted: The effective claim.
+        effective: The effective claim.
         trail: Links to the facts that it replaced.
     """
 
@@ -60,7 +60,7 @@ class KnownState:
 
     Attributes:
         multi_valued: Which keys hold several objects at once.
-        depth: At most this many links of lineage are kept of what a fact replaced.
+        depth: A fact keeps at most this many links of lineage to facts that it replaced.
         evaluations: Per fact id every evaluation, oldest first.
         referrers: Per fact id the fact ids of claims that name it, in any version.
         heads: Per key its heads by slot; `ALL` is the only slot of a single-valued key.
@@ -241,11 +241,11 @@ class KnownState:
     def find_returning_conflict(
         self, fact_id: str, remaining: Sequence[Evaluation]
     ) -> Evaluation | None:
-        """Return an evaluation whose claim would come back under an id of another owner."""
+        """Return an evaluation whose claim an undo would restore under an id of another owner."""
         before = _latest_of_each_rule(self.evaluations.get(fact_id, ()))
         after = _latest_of_each_rule(remaining)
-        kept = effective_claims([evaluation for evaluation in after if evaluation in before])
-        holders = {effective.claim.owner for effective in kept}
+        unchanged = effective_claims([evaluation for evaluation in after if evaluation in before])
+        holders = {effective.claim.owner for effective in unchanged}
         returning = [
             evaluation
             for evaluation in after
@@ -265,7 +265,7 @@ class KnownState:
             return "stale" if reached else "unresolved"
         if claim.clears:
             heads = self.heads.get(claim.key, {})
-            # Not the key's other objects: which of them are loaded is left to chance.
+            # Not the key's other objects: which of them are loaded varies.
             heads_in_question = (
                 heads.values() if claim.object == ALL else [self.head(*self.key_slot_of(claim))]
             )
@@ -312,13 +312,13 @@ class KnownState:
         ]
 
     def trail(self, key: str, slot: str) -> list[Link]:
-        """Return links to what a slot's top replaced, newest first, at most `depth` links."""
+        """Return at most `depth` links to the facts that a slot's winner replaced, newest first."""
         head = self.heads[key][slot]
         if head.replaced is None:
-            head.replaced = self._compute_trail(key, slot)
+            head.replaced = self._compute_replaced(key, slot)
         return head.replaced
 
-    def _compute_trail(self, key: str, slot: str) -> list[Link]:
+    def _compute_replaced(self, key: str, slot: str) -> list[Link]:
         claims = (
             effective.claim
             for id_ in self.complete_keys[key]

@@ -65,7 +65,7 @@ _ADAPTERS = {kind: TypeAdapter(model) for kind, model in _KINDS.items()}
 
 
 class Delta(Protocol):
-    """The attributes of every delta, of any class; further ones depend on its kind."""
+    """The attributes of every delta, of any class; other attributes depend on its kind."""
 
     @property
     def kind(self) -> str:

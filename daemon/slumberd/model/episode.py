@@ -210,11 +210,13 @@ def _meant_by(key: str) -> str:
 
 def are_near(word: str, other: str) -> bool:
     """Return whether two words differ by case, surrounding signs, or one typing error only."""
-    return _is_one_slip(word.strip(_AROUND).casefold(), other.strip(_AROUND).casefold())
+    return _differ_by_one_typing_error(
+        word.strip(_AROUND).casefold(), other.strip(_AROUND).casefold()
+    )
 
 
-def _is_one_slip(word: str, other: str) -> bool:
-    """Return whether two words are equal, or differ by one typing error."""
+def _differ_by_one_typing_error(word: str, other: str) -> bool:
+    """Return whether two words are equal, or differ by one typing error only."""
     same = next((n for n, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), None)
     same = min(len(word), len(other)) if same is None else same
     left, right = word[same:], other[same:]

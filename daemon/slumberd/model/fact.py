@@ -93,8 +93,8 @@ class FactPattern(BaseModel):
         channel: The channel in the fact's id.
         min_confidence: The least confidence, 0 to 1.
         max_confidence: The greatest confidence, 0 to 1.
-        said_since: Said at this instant or later.
-        said_until: Said before this instant.
+        said_since: Claimed at this instant or later.
+        said_until: Claimed before this instant.
         pinned_since: Pinned at this instant or later.
         pinned_until: Pinned before this instant.
         order: What the facts are sorted by, then by id.

@@ -141,7 +141,7 @@ class Window:
     Attributes:
         after: Exclusive.
         upto: Inclusive; equal to `after` when no log row lies above it.
-        versions: The newest versions in the range, in log order, with unmatched ones.
+        versions: The newest versions in the range, in log order, unmatched versions included.
     """
 
     after: Position

@@ -117,8 +117,8 @@ class RuleStatus:
 
     Attributes:
         rule_id: The rule.
-        watermark: The log position of the last version that it has read; None before its first
-            look at the log.
+        watermark: The log position of the last version that it has read; None before it has
+            read the log.
         pending: How many versions of episodes it has not read; counting may have ended early.
             None if this is unknown, and for a rule that reads no episodes.
         oldest_seconds: The age of the first pending episode; None without one.

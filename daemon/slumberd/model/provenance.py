@@ -58,7 +58,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 def assertion_document(
     slots: Mapping[str, object], provenance: ProvenanceBundle
 ) -> dict[str, Plain]:
-    """Return all that a sink stores for one assertion, provenance under ``_origin`` and so on.
+    """Return all that a sink stores for one assertion, with each key of the provenance after ``_``.
 
     Args:
         slots: The asserted values, by names that are identifiers and do not begin with ``_``.
@@ -103,7 +103,7 @@ def _encode_part(name: str, value: object) -> Plain:
     if isinstance(plain, str) and not _is_balanced(plain):
         raise ProvenanceError(slot, "holds parentheses that do not match")
     if name in ("origin", "source"):
-        # `encoded` puts the dot into an enumeration's member, so both sides of it are checked.
+        # `encode` adds the dot to an enumeration's member, so both sides of the dot are checked.
         for part in str(plain).split(".", 1) if isinstance(value, Enum) else [str(plain)]:
             _identifier(part, slot=slot)
     return plain
@@ -262,7 +262,7 @@ class Page(NamedTuple):
     """A page of the promotion feed.
 
     Attributes:
-        promotions: The promotions among the page's rows, in order, without erased ones.
+        promotions: The promotions among the page's rows, in order, without erased promotions.
         upto: The number of the page's last row; without rows, that of the row before the page.
     """
 
@@ -309,7 +309,7 @@ SLOTS = (
     "seq", "kind", "fact_id", "user", "agent", "channel", "subject", "predicate", "object",
     "replaces", "rule", "firing",
 )  # fmt: skip
-"""The names of `slots_of`; ``seq`` is an integer, the rest is text."""
+"""The names of `slots_of`; ``seq`` is an integer, the others are text."""
 
 
 def bundle_of(promotion: Promotion) -> ProvenanceBundle:

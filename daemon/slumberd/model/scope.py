@@ -152,12 +152,12 @@ class ScopeFilter:
         )
 
 
-FORGOTTEN = "forgotten"
+ERASED_SCOPE = "forgotten"
 """The reason of a noop: the claim belongs to an erased scope."""
 
 
 def digest_of(key: bytes, user: str, session: str | None, agent: str | None) -> bytes:
-    """Return the keyed hash of an erased scope; None stands for all sessions or agents."""
+    """Return the keyed hash of an erased scope; None means all sessions or agents."""
     return hmac.digest(key, json.dumps([user, session, agent]).encode(), "sha256")
 
 

@@ -1,7 +1,7 @@
 """Embed short texts with the model of the extra ``vectors``, and compare them.
 
 The model is a table of words: the vector of a text is the mean of the vectors of its words. Texts
-about the same subject are near, whatever they say of it: opposites are as near as restatements.
+about the same subject are near, and opposites are as near as restatements.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class WordEmbedder:
         most: int,
         cancelled: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
-        """Yield, for each text from `first` on, the near ones of the `most` texts before it.
+        """Yield, for each text from `first` on, the near texts among the `most` texts before it.
 
         Raises:
             StoppedError: `cancelled` returned true; the vectors found until then stay in the cache.
@@ -146,7 +146,7 @@ class _Words:
 
 
 def _key(text: str) -> str:
-    """Return the cache's key of a text: a long text itself is not kept."""
+    """Return the cache's key of a text; a digest replaces a long text."""
     if len(text) <= _LONGEST_KEY:
         return text
     encoded = text[:LONGEST].encode(errors="surrogatepass")

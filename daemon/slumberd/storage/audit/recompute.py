@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import MANUAL
-from slumberd.consolidation.entry import Entry
 from slumberd.consolidation.incoming import (
     ID_TAKEN,
     UNREADABLE,
@@ -25,6 +24,7 @@ from slumberd.consolidation.incoming import (
 )
 from slumberd.consolidation.precedence import MultiValued, author_of, latest_of_rule
 from slumberd.consolidation.resolution import Resolution
+from slumberd.consolidation.resolved_effect import ResolvedEffect
 from slumberd.model.episode import SalienceShortfall
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
@@ -281,7 +281,7 @@ class _RecomputedPart:
         return ClaimCandidate(**base, claim=last.claim)
 
     def _compare(
-        self, number: int, rows: Sequence[LedgerRow[str]], entries: Sequence[Entry]
+        self, number: int, rows: Sequence[LedgerRow[str]], entries: Sequence[ResolvedEffect]
     ) -> None:
         for row, entry in zip_longest(rows, entries):
             if row is not None and entry is not None and self._agrees(row, entry):
@@ -293,7 +293,7 @@ class _RecomputedPart:
             if self._first is None:
                 self._first = Break(row.seq if row else entry.seq, _describe_difference(row, entry))
 
-    def _agrees(self, row: LedgerRow[str], entry: Entry) -> bool:
+    def _agrees(self, row: LedgerRow[str], entry: ResolvedEffect) -> bool:
         return (
             row.seq == entry.seq
             and KINDS[row.kind] == entry.effect
@@ -347,11 +347,11 @@ def _candidate_without_claim(
     return Unreadable(**base, reason=reason) if reason else Unmatched(**base)
 
 
-def _replaced_ids(entry: Entry) -> str | None:
+def _replaced_ids(entry: ResolvedEffect) -> str | None:
     return orjson.dumps(entry.replaces).decode() if entry.replaces else None
 
 
-def _describe_difference(row: LedgerRow[str] | None, entry: Entry | None) -> str:
+def _describe_difference(row: LedgerRow[str] | None, entry: ResolvedEffect | None) -> str:
     recorded = "nothing"
     if row is not None:
         recorded = _describe(KINDS[row.kind], row.fact_id or "", row.replaces, row.reason)

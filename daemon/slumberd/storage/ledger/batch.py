@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import orjson
 
 from slumberd.consolidation.claim import MANUAL, Claim, user_and_agent
-from slumberd.consolidation.entry import Entry, deletion_impact
 from slumberd.consolidation.incoming import (
     Candidate,
     Contested,
@@ -27,6 +26,7 @@ from slumberd.consolidation.incoming import (
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, MultiValued
 from slumberd.consolidation.resolution import Resolution
+from slumberd.consolidation.resolved_effect import ResolvedEffect, deletion_impact
 from slumberd.consolidation.state import CurrentFact
 from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
@@ -237,7 +237,7 @@ class Batch:
         self._check_cancelled()
         return outcome
 
-    def _outcome(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Outcome:
+    def _outcome(self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]) -> Outcome:
         firing = replace(self._firing, at=instant(self.at))
         firing_id = firing_id_of(firing.rule_id, self.number)
         records = [self._firing_record(firing_id, firing.at)]
@@ -248,11 +248,11 @@ class Batch:
         self._connection.execute(_SQL["add_firing"], firing)
         insert(self._connection, _SQL["add_row"], rows)
 
-    def _last_seq(self, entries: Sequence[Entry]) -> int:
+    def _last_seq(self, entries: Sequence[ResolvedEffect]) -> int:
         return entries[-1].seq if entries else self.number
 
     def _rows(
-        self, entries: Sequence[Entry], counts: dict[str, Counts]
+        self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]
     ) -> Iterator[LedgerRow[str]]:
         key_ids = self.loaded.key_ids
         yield self._row_of_firing(counts, self._last_seq(entries))
@@ -260,7 +260,7 @@ class Batch:
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
             yield row_of(entry, firing=self.number, key_id=key_id)
 
-    def _firing_row(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Row:
+    def _firing_row(self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]) -> Row:
         firing = self._firing
         return (
             self.number, firing.rule_id, firing.rule_hash, firing.trigger, self.at,
@@ -289,7 +289,7 @@ class Batch:
         own = self.number
         return LedgerRow(own, own, own, FIRING, FIRING_KIND, "", 0, None, None, None, None, payload)
 
-    def _write_references(self, entries: Sequence[Entry]) -> None:
+    def _write_references(self, entries: Sequence[ResolvedEffect]) -> None:
         named = [
             (name, entry.fact_id)
             for entry in entries
@@ -298,7 +298,7 @@ class Batch:
         ]
         self._connection.executemany(_SQL["add_reference"], named)
 
-    def _write_quarantine(self, entries: Sequence[Entry]) -> None:
+    def _write_quarantine(self, entries: Sequence[ResolvedEffect]) -> None:
         has_any = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]
         readable = [
             (entry.candidate.rule_id, _channel_of(entry), entry.candidate.eid)
@@ -335,7 +335,7 @@ class Batch:
             run=self._firing.run,
         )  # fmt: skip
 
-    def _record(self, entry: Entry, firing_id: str, at: datetime) -> Record:
+    def _record(self, entry: ResolvedEffect, firing_id: str, at: datetime) -> Record:
         claim = entry.candidate.claim if entry.candidate else None
         return Record(
             entry.seq,
@@ -378,7 +378,7 @@ def _without_erased(met: Candidate, erased: ErasedScopes) -> Candidate:
     return Erased(reread=met.reread)
 
 
-def _sources_of(entry: Entry) -> tuple[str, ...]:
+def _sources_of(entry: ResolvedEffect) -> tuple[str, ...]:
     met = entry.candidate
     if met is not None and met.claim is not None and met.claim.precedence.rank == MANUAL:
         return sources_of(entry.fact_id, document_of(met.claim))
@@ -387,7 +387,7 @@ def _sources_of(entry: Entry) -> tuple[str, ...]:
     return sources_of(entry.fact_id, {})
 
 
-def _owner_of(entry: Entry) -> tuple[str, str]:
+def _owner_of(entry: ResolvedEffect) -> tuple[str, str]:
     """Return the user and agent of a row; empty when they are unknown."""
     met = entry.candidate
     if met is not None and met.owner and has_known_owner(entry.fact_id, entry.reason):
@@ -395,11 +395,11 @@ def _owner_of(entry: Entry) -> tuple[str, str]:
     return user_and_agent(entry.key) if entry.key else ("", "")
 
 
-def _channel_of(entry: Entry) -> str:
+def _channel_of(entry: ResolvedEffect) -> str:
     return entry.candidate.owner.split("/")[2] if entry.candidate else channel_of(entry.fact_id)
 
 
-def _quarantine_row(entry: Entry) -> tuple[object, ...]:
+def _quarantine_row(entry: ResolvedEffect) -> tuple[object, ...]:
     met = entry.candidate
     if not isinstance(met, Unreadable | Contested):
         raise TypeError(f"quarantine row {entry.seq} has no reason in its candidate")
@@ -409,7 +409,7 @@ def _quarantine_row(entry: Entry) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def counts_of(read: int, filtered: int, entries: Sequence[Entry]) -> Counts:
+def counts_of(read: int, filtered: int, entries: Sequence[ResolvedEffect]) -> Counts:
     """Count what became of the candidates, from their ledger rows."""
     kinds = Counter(entry.effect for entry in entries if entry.event != "restored")
     return Counts(

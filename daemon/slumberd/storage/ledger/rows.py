@@ -22,7 +22,6 @@ from typing import Any, AnyStr, Generic, NamedTuple, assert_never
 import orjson
 
 from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Claim, Precedence, user_and_agent
-from slumberd.consolidation.entry import Entry
 from slumberd.consolidation.incoming import (
     ID_TAKEN,
     ClaimCandidate,
@@ -34,6 +33,7 @@ from slumberd.consolidation.incoming import (
     Unreadable,
 )
 from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluation, author_of
+from slumberd.consolidation.resolved_effect import ResolvedEffect
 from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
@@ -227,7 +227,7 @@ def _salts() -> Iterator[bytes]:
         count = min(2 * count, _MOST_SALTS)
 
 
-def row_of(entry: Entry, *, firing: int, key_id: int | None) -> LedgerRow[str]:
+def row_of(entry: ResolvedEffect, *, firing: int, key_id: int | None) -> LedgerRow[str]:
     """Return the row of an entry, without salt and hashes."""
     seq, event, effect, candidate, fact_id, _, removed, reason, first = entry
     replaces = orjson.dumps(removed).decode() if removed else None
@@ -238,7 +238,7 @@ def row_of(entry: Entry, *, firing: int, key_id: int | None) -> LedgerRow[str]:
     )  # fmt: skip
 
 
-def _payload_of(entry: Entry) -> bytes | None:
+def _payload_of(entry: ResolvedEffect) -> bytes | None:
     candidate = entry.candidate
     if candidate is None:
         return None

@@ -1,4 +1,4 @@
-"""The rows that a resolution adds to the ledger, and how many facts they delete."""
+"""The effects that a resolution records in the ledger, and how many facts they delete."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BELOW_SALIENCE = "below_salience"
 """The reason of a noop: the rule's salience gate holds the episode back."""
 
 
-class Entry(NamedTuple):
-    """One row for the ledger.
+class ResolvedEffect(NamedTuple):
+    """One effect of a resolution: a row for the ledger.
 
     Attributes:
         seq: The row's number.
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     first: int = 0
 
 
-def deletion_impact(entries: Sequence[Entry]) -> DeletionImpact:
+def deletion_impact(entries: Sequence[ResolvedEffect]) -> DeletionImpact:
     """Return how many facts the rows of a batch delete, and how many fewer are current after it."""
     if all(entry.effect != "delete" for entry in entries):
         return DeletionImpact(0, 0)
