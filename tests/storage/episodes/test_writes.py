@@ -38,7 +38,7 @@ async def test_a_put_is_not_settled_until_its_transaction_is_committed(
 
     async def post(work: Work) -> None:
         put = group._queue[0]
-        connection.set_trace_callback(lambda sql: told.append((sql, put.settled)))
+        connection.set_trace_callback(lambda sql: told.append((sql, put.finished)))
         work(connection)
 
     await group.put(ROW, post)

@@ -85,20 +85,20 @@ def ids_kept(
     connection: sqlite3.Connection, reach: ScopeFilter, eids: Iterable[str], mismatch: ScopeMismatch
 ) -> set[str]:
     """Return those of the ids that belong to an episode outside of a scope."""
-    asked = {"eids": orjson.dumps([*eids]).decode()}
+    parameters = {"eids": orjson.dumps([*eids]).decode()}
     return {
         str(row[0])
-        for _, *row in _rows(connection, "episodes_of", asked)
+        for _, *row in _rows(connection, "episodes_of", parameters)
         if not reach.holds(scope_in(row, mismatch=mismatch)[0])
     }
 
 
 def _rows(
-    connection: sqlite3.Connection, query: str, asked: dict[str, str]
+    connection: sqlite3.Connection, query: str, parameters: dict[str, str]
 ) -> Iterator[Sequence[Any]]:
     connection.text_factory = lenient_text
     try:
-        yield from connection.execute(_SQL[query], asked)
+        yield from connection.execute(_SQL[query], parameters)
     finally:
         connection.text_factory = str
 
@@ -136,9 +136,9 @@ def erase_episodes(
         found = find_scope(connection, erasure.reach, mismatch)
         rowids = {"rowids": orjson.dumps(found.rowids).decode()}
         names = sorted({*found.eids, *erasure.eids})
-        asked = {"eids": orjson.dumps(names).decode()}
+        parameters = {"eids": orjson.dumps(names).decode()}
         connection.execute(_SQL["drop_episodes"], rowids)
-        blanked = connection.execute(_SQL["blank_log"], asked).rowcount
+        blanked = connection.execute(_SQL["blank_log"], parameters).rowcount
         read = access_tracking.erase(connection, names)
         record_erased_scope(connection, erasure.reach, erasure.moment, erasure.key)
     return {

@@ -7,7 +7,7 @@ of them alone says whether a user has any.
 
 The indexes know whole scopes, and users with one agent. All agents of a user, and of a session,
 are stepped through, and read side by side from their newest on: this takes longer with each
-agent, and not with what the agents were told.
+agent, and not with what the agents read.
 
 Two more indexes hold the rows whose scope key does not name their owner: Stargraph's placeholder,
 and keys with a slash in a part. They go by the user and the session that the content names, in the
@@ -78,8 +78,8 @@ class _Range(NamedTuple):
 def _ranges(connection: sqlite3.Connection, reach: ScopeFilter) -> list[_Range]:
     """Return the ranges to read: by scope key, and by content where only that names the owner."""
     user = f',"user":{_quoted(reach.user)}'
-    found = [one for one in (user, "") if _has_owned_rows(connection, one)]
-    return [*_ranges_of_key(reach), *(_by_content(reach, one) for one in found)]
+    owners = [owner for owner in (user, "") if _has_owned_rows(connection, owner)]
+    return [*_ranges_of_key(reach), *(_by_content(reach, owner) for owner in owners)]
 
 
 def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
@@ -103,17 +103,17 @@ def _ranges_of_key(reach: ScopeFilter) -> list[_Range]:
     """Return one range for each spelling of the reach, but none for the placeholder."""
     raw = Scope(reach.user, reach.session or "", reach.agent or "")
     escaped = Scope(*(escape(part) for part in raw))
-    # Stargraph does not escape: a % of its rows stands in the key as it is.
+    # Stargraph does not escape: its keys may contain a plain %.
     spellings = [escaped, raw] if raw != escaped and "/" not in "".join(raw) else [escaped]
     ranges = [_range(reach, *spelling) for spelling in spellings]
-    return [one for one in ranges if one.values.get("key") != PLACEHOLDER_KEY]
+    return [span for span in ranges if span.values.get("key") != PLACEHOLDER_KEY]
 
 
 def _range(reach: ScopeFilter, user: str, session: str, agent: str) -> _Range:
     within = f"/user/{user}/"
     if reach.session is None:
-        one = {"last": ""} if reach.agent is None else {"agent": f"{agent}/"}
-        return _Range("agent", {"user": within, **one})
+        bound = {"last": ""} if reach.agent is None else {"agent": f"{agent}/"}
+        return _Range("agent", {"user": within, **bound})
     start = f"{within}session/{session}/agent/"
     if reach.agent is None:
         return _Range("key", {"user": within, "last": start, "end": f"{start[:-1]}0"})

@@ -1,7 +1,7 @@
 """Erase a scope from facts.db, and keep the erasure on record until memory.db has done it too.
 
 An erased ledger row keeps its number, its commitment and its chain hash. Its content and its salt
-are removed, so nobody can guess the content. The record of an unfinished erasure names the scope
+are removed, so its hash reveals no content. The record of an unfinished erasure names the scope
 and its episodes; it is overwritten once memory.db has erased them.
 """
 

@@ -75,8 +75,8 @@ def _begin(connection: sqlite3.Connection, key: bytes) -> bytes:
     connection.execute(_SQL["create_erasure_key"])
     connection.execute(_SQL["create_erased_scopes"])
     connection.execute(_SQL["add_key"], (key,))
-    kept: bytes = connection.execute(_SQL["key"]).fetchone()[0]
-    return kept
+    stored: bytes = connection.execute(_SQL["key"]).fetchone()[0]
+    return stored
 
 
 @contextmanager
