@@ -157,9 +157,9 @@ async def test_newer_version_is_pending_whatever_became_of_the_older(home: Expla
 async def test_disabled_rule_fires_by_hand_only(home: ExplainedStores) -> None:
     await home.put(PORTO)
 
-    became, remedy = await home.outcome_of("e1", rule("off", enabled=False))
+    outcome, remedy = await home.outcome_of("e1", rule("off", enabled=False))
 
-    assert (became, remedy) == ("pending", "off is disabled, but: `slumberd fire off`")
+    assert (outcome, remedy) == ("pending", "off is disabled, but: `slumberd fire off`")
 
 
 async def test_episode_of_a_held_batch_is_pending_until_approval(home: ExplainedStores) -> None:
@@ -321,9 +321,9 @@ async def test_filter_that_no_longer_selects_an_episode_deletes_its_fact(
     await home.put(triple("e1", "alice", "lived_in", "Porto", timestamp=at(0)))
     await home.fire(picky)
 
-    became, remedy = await home.outcome_of("e1", picky)
+    outcome, remedy = await home.outcome_of("e1", picky)
 
-    assert became == "delete"
+    assert outcome == "delete"
     assert remedy == "the filter of picky does not select it: predicate = 'lives_in'"
     assert await home.removal_of("e1") == "picky no longer selects its episode"
 
@@ -503,11 +503,11 @@ async def test_rule_that_is_no_longer_loaded_is_reported_from_the_ledger(
     await home.put(PORTO, ODD)
     await home.fire(ALL, rule("gone", then_emits=["archive"]))
 
-    _, gone = await home.decisions_of("e1", ALL)
+    _, removed = await home.decisions_of("e1", ALL)
     found = await home.decisions_of("odd")
 
-    assert (gone.rule_id, gone.channel, gone.outcome) == ("gone", "archive", "add")
-    assert gone.fact_id == "@archive/e1"
+    assert (removed.rule_id, removed.channel, removed.outcome) == ("gone", "archive", "add")
+    assert removed.fact_id == "@archive/e1"
     assert [(decision.rule_id, decision.outcome) for decision in found] == [
         ("all", "quarantined"), ("gone", "quarantined"),
     ]  # fmt: skip
@@ -517,9 +517,9 @@ async def test_manual_edits_are_not_rules_and_explain_the_fact(home: ExplainedSt
     await home.put_and_fire(PORTO)
     await home.facts.unpin("e1")
 
-    became, remedy = await home.outcome_of("e1")
+    outcome, remedy = await home.outcome_of("e1")
 
-    assert became == "add"
+    assert outcome == "add"
     assert remedy == "a person retracted it; say it again with a later timestamp"
 
 
@@ -548,9 +548,9 @@ async def test_erased_scope_needs_newer_episodes(home: ExplainedStores) -> None:
         dry_run=False,
     )
 
-    became, remedy = await home.outcome_of("e1")
+    outcome, remedy = await home.outcome_of("e1")
 
-    assert became == "forgotten"
+    assert outcome == "forgotten"
     assert remedy == "its scope was erased; only episodes that are newer than the erasure count"
     with pytest.raises(NoInputError):
         await home.facts.why("e1")

@@ -43,10 +43,10 @@ async def weave(path: Path) -> None:
             said("x8", 8, intent="update", replaces=["e3", "e99"], subject="g", predicate="is"),
             said("e4", 9)._replace(matched=False),
         ]
-        gone = await fire(store, ALL, away)
+        deleted = await fire(store, ALL, away)
         await store.ledger.set_channels({"facts": frozenset({"is"})}, at=at(200))
         await fire(store, ALL, [_of("c", 10), _of("c", 11), _of("b", 12), _of("d", 13)])
-        await store.ledger.undo(gone.firing_id, at=at(1100), by="uid 0", dry_run=False)
+        await store.ledger.undo(deleted.firing_id, at=at(1100), by="uid 0", dry_run=False)
         await store.ledger.set_channels({}, at=at(1200))
         await fire(store, ALL, [said("e99", 14, subject="h", predicate="is", object=14)])
 

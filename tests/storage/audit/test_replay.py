@@ -78,9 +78,9 @@ async def test_every_table_of_a_replay_is_equal(live: Path, tmp_path: Path) -> N
     await replay(live, again)
 
     # What a key's head keeps of retractions is not always the same, and always means the same.
-    kept = set(tables_of(live)) - {"slumberd_keys"}
-    assert {name: rows_of(again, name) for name in kept} == {
-        name: rows_of(live, name) for name in kept
+    names = set(tables_of(live)) - {"slumberd_keys"}
+    assert {name: rows_of(again, name) for name in names} == {
+        name: rows_of(live, name) for name in names
     }
     assert len(rows_of(again, "slumberd_keys")) == len(rows_of(live, "slumberd_keys"))
 
@@ -89,14 +89,14 @@ async def test_the_new_file_can_replace_the_original(live: Path, tmp_path: Path)
     ours = changed(live, tmp_path / "ours.db")
     await replay(ours, tmp_path / "again.db")
     news = [said("e20", 20, subject="alice", predicate="lives_in", object="Lagos")]
-    made = []
+    records = []
     for path in (ours, tmp_path / "again.db"):
         async with SQLiteFactStore(path, synchronous="normal") as store:
             await store.bootstrap()
-            made.append((await fire(store, ALL, news)).records)
+            records.append((await fire(store, ALL, news)).records)
             assert (await store.verify())[2] is None
 
-    assert made[0] == made[1]
+    assert records[0] == records[1]
 
 
 async def test_a_keyed_ledger_is_replayed_with_its_key(tmp_path: Path) -> None:
@@ -209,13 +209,15 @@ async def test_differing_keys_are_found(live: Path, tmp_path: Path, change: str)
 async def test_a_new_file_has_every_index_and_trigger(live: Path, tmp_path: Path) -> None:
     await replay(live, tmp_path / "again.db")
 
-    assert made_in(tmp_path / "again.db") == made_in(live)
+    assert schema_of(tmp_path / "again.db") == schema_of(live)
 
 
-def made_in(path: Path) -> list[tuple[str, str, str]]:
-    made = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') ORDER BY 2"
+def schema_of(path: Path) -> list[tuple[str, str, str]]:
+    query = (
+        "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') ORDER BY 2"
+    )
     with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(made).fetchall()
+        return connection.execute(query).fetchall()
 
 
 async def test_a_differing_key_is_named(live: Path, tmp_path: Path) -> None:

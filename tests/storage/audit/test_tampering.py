@@ -155,7 +155,7 @@ def test_an_untouched_ledger_verifies(path: Path) -> None:
 def test_any_other_value_in_any_column_of_any_row_is_found_there(
     path: Path, rows: list[dict[str, Any]], column: str
 ) -> None:
-    tried = 0
+    count = 0
     for row in rows:
         for value in {*other_values(row[column]), None} - {row[column]}:
             if fits(column, value, nullable=ERASABLE):
@@ -164,8 +164,8 @@ def test_any_other_value_in_any_column_of_any_row_is_found_there(
                 broken = found(path, tamper)
 
                 assert seq_of(broken) == row["seq"], (row["seq"], value, broken)
-                tried += 1
-    assert tried >= 2 * len(rows)
+                count += 1
+    assert count >= 2 * len(rows)
 
 
 def test_a_text_of_invalid_unicode_is_found_at_its_row(path: Path) -> None:
@@ -289,11 +289,11 @@ def test_any_two_rows_that_change_places_are_found_at_the_first(
         for other in rows[row["seq"] :: 5]:
 
             def tamper(
-                copy: sqlite3.Connection, one: int = row["seq"], two: int = other["seq"]
+                copy: sqlite3.Connection, first: int = row["seq"], second: int = other["seq"]
             ) -> None:
-                move(copy, one, -1)
-                move(copy, two, one)
-                move(copy, -1, two)
+                move(copy, first, -1)
+                move(copy, second, first)
+                move(copy, -1, second)
 
             assert seq_of(found(path, tamper)) == row["seq"]
 
@@ -462,8 +462,8 @@ def test_the_format_of_the_hashes_is_the_one_that_ledgers_were_written_with() ->
 def test_a_partly_erased_row_is_found(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         for left in ERASABLE:
-            gone = [column for column in ERASABLE if column != left]
-            erase = f"UPDATE slumberd_ledger SET {', '.join(f'{c} = NULL' for c in gone)}"
+            erased = [column for column in ERASABLE if column != left]
+            erase = f"UPDATE slumberd_ledger SET {', '.join(f'{c} = NULL' for c in erased)}"
             erase += f" WHERE seq = {row['seq']}"
 
             broken = found(path, does(erase))

@@ -43,13 +43,13 @@ FILTERS = [
 ]
 MEGABYTE = 1_000_000
 
-Told = dict[str, Any]
+Outcome = dict[str, Any]
 
 
 def row(**columns: Any) -> tuple[Any, ...]:
     """Return a row that another program might write between the neighbours, badly."""
-    told = triple(BAD, "bad's own", "is", "x", timestamp=at(5))
-    good = encode(told, Scope("alice", "s1", "rag"), operation="put")
+    source = triple(BAD, "bad's own", "is", "x", timestamp=at(5))
+    good = encode(source, Scope("alice", "s1", "rag"), operation="put")
     return tuple((good._asdict() | columns).values())
 
 
@@ -71,7 +71,7 @@ def insert(folder: Path, *rows: tuple[Any, ...]) -> None:
         connection.executemany("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", rows)
 
 
-async def outcome(home: OpenStores, when_filter: str = "") -> dict[str, Told]:
+async def outcome(home: OpenStores, when_filter: str = "") -> dict[str, Outcome]:
     """Fire twice, as what fails once would again; return the facts, which the ledger confirms."""
     for _ in range(2):
         await home.fire(rule("all", when_filter=when_filter))
@@ -80,10 +80,10 @@ async def outcome(home: OpenStores, when_filter: str = "") -> dict[str, Told]:
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+def without(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Return the facts of the neighbours alone."""
 
-    async def alone() -> dict[str, Told]:
+    async def alone() -> dict[str, Outcome]:
         async with open_stores(tmp_path_factory.mktemp("without")) as home:
             await home.put(*NEIGHBOURS)
             return await outcome(home)
@@ -210,7 +210,7 @@ async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_a
     reason: str,
     words: str,
     when_filter: str,
-    without: dict[str, Told],
+    without: dict[str, Outcome],
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*NEIGHBOURS[:2])
@@ -224,7 +224,7 @@ async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_a
     assert facts == without
     assert held["reason"] == reason
     assert words in held["detail"]
-    assert {one.id for one in readable} - {BAD} == {"first", "last", "namer"}
+    assert {version.id for version in readable} - {BAD} == {"first", "last", "namer"}
 
 
 PROMOTED = {
@@ -275,7 +275,7 @@ PROMOTED = {
 @pytest.mark.parametrize("way", ["put", "insert"])
 @pytest.mark.parametrize(("columns", "object"), named(PROMOTED))
 async def test_a_row_that_only_looks_bad_is_promoted_and_its_neighbours_are_as_without_it(
-    tmp_path: Path, columns: dict[str, Any], object: Any, way: str, without: dict[str, Told]
+    tmp_path: Path, columns: dict[str, Any], object: Any, way: str, without: dict[str, Outcome]
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*NEIGHBOURS[:2])
@@ -320,7 +320,7 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
     fields: dict[str, Any],
     error: type[SlumberdError],
     words: str,
-    without: dict[str, Told],
+    without: dict[str, Outcome],
 ) -> None:
     bad = triple(BAD, "bad's own", "is", "x").model_copy(update=fields)
     scope: dict[str, Any] = {"user": bad.user, "session": bad.session, "agent": bad.agent}
@@ -339,8 +339,8 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
     assert re.search(words, str(bad_one))
 
 
-async def put(home: OpenStores, one: Episode) -> None:
-    await home.memory.put(one, user=one.user, session=one.session, agent=one.agent)
+async def put(home: OpenStores, item: Episode) -> None:
+    await home.memory.put(item, user=item.user, session=item.session, agent=item.agent)
 
 
 LINES = {
@@ -365,7 +365,7 @@ def test_a_bad_line_of_an_import_is_refused_and_the_others_are_read(
 
     found = list(read_lines(io.BytesIO(b"\n".join([good, bad, good]))))
 
-    assert [one.episode is not None for one in found] == [True, False, True]
+    assert [line.episode is not None for line in found] == [True, False, True]
     assert problem in found[1].problem
 
 

@@ -234,7 +234,7 @@ async def test_held_episode_is_logged_once_more_when_it_is_read(
         (1, "a", True)
     ]
     assert rest.upto == whole.upto == Position(3, "a")
-    assert [one.seq for one in await log.reread(rule(), ["a"], upto=1)] == [1]
+    assert [version.seq for version in await log.reread(rule(), ["a"], upto=1)] == [1]
 
 
 async def test_held_episode_with_an_unknown_read_is_logged_at_once(
@@ -300,8 +300,8 @@ async def test_episodes_are_read_again_in_log_order_unless_they_changed_later(
     early = await log.reread(rule(), ["c", "b", "a", "missing", "b"], upto=3)
     late = await log.reread(rule(), ["a", "c"], upto=4)
 
-    assert [(one.seq, one.id) for one in early] == [(2, "b"), (3, "c")]
-    assert [(one.seq, one.content) for one in late] == [(3, "content of c"), (4, "x")]
+    assert [(version.seq, version.id) for version in early] == [(2, "b"), (3, "c")]
+    assert [(version.seq, version.content) for version in late] == [(3, "content of c"), (4, "x")]
 
 
 async def test_version_has_what_its_host_wrote(provider: Provider, log: EpisodeLog) -> None:

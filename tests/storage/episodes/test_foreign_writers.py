@@ -84,8 +84,8 @@ def test_poisoned_episodes_are_quarantined_and_all_others_commit(tmp_path: Path)
 
     with home.daemon() as daemon:
         writer = SqlWriter(home.state / "memory.db", blobs=(2, 4))
-        for one in [*good, *(bad for bad, _ in POISON.values()), *reaching]:
-            writer.write(INSERT, one)
+        for values in [*good, *(bad for bad, _ in POISON.values()), *reaching]:
+            writer.write(INSERT, values)
         writer.close()
         daemon.wait_until_read(len(good) + len(POISON) + len(reaching))
 

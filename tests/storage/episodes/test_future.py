@@ -148,10 +148,10 @@ def test_the_daemon_reports_it_and_doctor_status_and_why_not_name_it(home: Home)
 
 
 def test_why_not_names_a_future_episode_that_replaced_or_retracted_a_fact(home: Home) -> None:
-    gone = {"intent": "delete", "subject": "alice", "predicate": "likes"}
+    deletion = {"intent": "delete", "subject": "alice", "predicate": "likes"}
     insert(home.state, triple("e1", "alice", "lives_in", "Porto"))
     home.call("fire", "--all")
-    insert(home.state, FUTURE, episode("f2", timestamp=AHEAD, metadata=gone))
+    insert(home.state, FUTURE, episode("f2", timestamp=AHEAD, metadata=deletion))
     home.call("fire", "--all")
     insert(home.state, triple("e2", "alice", "likes", "tea"))
     home.call("fire", "--all")
@@ -179,9 +179,9 @@ def test_doctor_finds_any_spelling_of_a_future_instant_and_no_other(home: Home) 
         for kind, shift in (("later", timedelta(hours=1)), ("past", timedelta(hours=-1))):
             zone = datetime.fromisoformat(f"2026-01-01T00:00:00{offset or '+00:00'}").utcoffset()
             wall = now + shift + (zone or timedelta())
-            told = list(row(triple(f"{name}-{kind}", "s", name, kind)))
-            told[3] = f"{wall.isoformat()}{offset}"
-            rows.append(told)
+            columns = list(row(triple(f"{name}-{kind}", "s", name, kind)))
+            columns[3] = f"{wall.isoformat()}{offset}"
+            rows.append(columns)
     home.config.write_text(
         json.dumps(json.loads(home.config.read_text()) | {"memory": {"naive_timestamps": "utc"}})
     )

@@ -57,8 +57,8 @@ def host(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def row(one: Episode, **overrides: Any) -> tuple[Any, ...]:
-    encoded = encode(one, Scope(one.user, one.session, one.agent), operation="put")
+def row(item: Episode, **overrides: Any) -> tuple[Any, ...]:
+    encoded = encode(item, Scope(item.user, item.session, item.agent), operation="put")
     return tuple(encoded._replace(**overrides))
 
 
@@ -128,7 +128,7 @@ async def test_the_index_of_an_older_slumberd_makes_room_for_those_of_now(
     names = {name for (name,) in host.execute("SELECT name FROM sqlite_master")}
     assert "slumberd_episodes_utc" in names
     assert "slumberd_episodes_user" not in names
-    assert [one.id for one in found] == ["e1"]
+    assert [item.id for item in found] == ["e1"]
     assert logged == [(1, "e1")]
 
 
@@ -513,7 +513,7 @@ def test_a_store_whose_first_puts_cannot_open_it_serves_the_next(path: Path) -> 
     asyncio.run(asyncio.wait_for(put(store, episode("later")), timeout=PATIENCE_SECONDS))
 
     assert [isinstance(outcome, StoreError) for outcome in outcomes] == [True] * 3
-    assert [one.id for one in asyncio.run(store.recent("alice", limit=9))] == ["later"]
+    assert [item.id for item in asyncio.run(store.recent("alice", limit=9))] == ["later"]
     asyncio.run(store.close())
 
 
@@ -532,7 +532,7 @@ def test_a_put_whose_loop_ended_leaves_the_store_usable(path: Path) -> None:
         host.execute("ROLLBACK")
 
     asyncio.run(asyncio.wait_for(put(memory, episode("later")), timeout=PATIENCE_SECONDS))
-    assert "later" in {one.id for one in asyncio.run(memory.recent("alice", limit=9))}
+    assert "later" in {item.id for item in asyncio.run(memory.recent("alice", limit=9))}
     asyncio.run(memory.close())
 
 

@@ -69,19 +69,22 @@ def test_its_methods_take_what_the_port_says_and_are_coroutine_functions() -> No
     for name, method in inspect.getmembers(MemoryStore, inspect.iscoroutinefunction):
         ours = getattr(SQLiteMemoryStore, name)
         assert inspect.iscoroutinefunction(ours)
-        asked, taken = inspect.signature(method).parameters, inspect.signature(ours).parameters
-        assert list(taken)[: len(asked)] == list(asked)
-        extensions = list(taken.values())[len(asked) :]
+        required, accepted = (
+            inspect.signature(method).parameters,
+            inspect.signature(ours).parameters,
+        )
+        assert list(accepted)[: len(required)] == list(required)
+        extensions = list(accepted.values())[len(required) :]
         assert all(extension.kind is extension.KEYWORD_ONLY for extension in extensions)
         assert all(extension.default is not extension.empty for extension in extensions)
 
 
 async def test_an_episode_that_was_put_comes_back_equal(memory: SQLiteMemoryStore) -> None:
-    told = episode(metadata={"subject": "é", "n": [1, 2.5, None, True, {"x": "y"}]})
+    original = episode(metadata={"subject": "é", "n": [1, 2.5, None, True, {"x": "y"}]})
 
-    await put(memory, told)
+    await put(memory, original)
 
-    assert await memory.recent("alice", "s1", "rag", limit=1) == [told]
+    assert await memory.recent("alice", "s1", "rag", limit=1) == [original]
 
 
 async def test_the_same_episode_again_changes_nothing(memory: SQLiteMemoryStore) -> None:
@@ -149,10 +152,10 @@ async def test_a_scope_that_contradicts_the_episode_is_refused(memory: SQLiteMem
 
 @pytest.mark.parametrize("user", ["", "a\nb", "\ud800"])
 async def test_a_scope_that_cannot_be_is_refused(memory: SQLiteMemoryStore, user: str) -> None:
-    told = Episode.model_construct(**(episode().model_dump() | {"user": user}))
+    invalid = Episode.model_construct(**(episode().model_dump() | {"user": user}))
 
     with pytest.raises(MemoryScopeError):
-        await put(memory, told)
+        await put(memory, invalid)
 
 
 async def test_concurrent_puts_all_arrive_and_a_bad_one_fails_alone(
@@ -162,12 +165,12 @@ async def test_concurrent_puts_all_arrive_and_a_bad_one_fails_alone(
     good = [episode(f"e{n}") for n in range(50)]
 
     outcomes = await asyncio.gather(
-        *(put(memory, one) for one in [*good[:25], episode("taken"), *good[25:]]),
+        *(put(memory, item) for item in [*good[:25], episode("taken"), *good[25:]]),
         return_exceptions=True,
     )
 
     assert [type(outcome) for outcome in outcomes if outcome is not None] == [MemoryScopeError]
-    assert sorted(await ids(memory, "alice")) == sorted(one.id for one in good)
+    assert sorted(await ids(memory, "alice")) == sorted(item.id for item in good)
 
 
 async def test_concurrent_puts_of_one_id_from_two_scopes_have_one_winner(
@@ -481,13 +484,13 @@ async def test_a_strict_put_refuses_what_every_rule_would_quarantine(
 ) -> None:
     bad = episode("bad", metadata=metadata)
 
-    with pytest.raises(UnreadableEpisodeError, match=detail) as one:
+    with pytest.raises(UnreadableEpisodeError, match=detail) as refused:
         await memory.put(bad, user="alice", session="s1", agent="rag", strict=True)
     with pytest.raises(UnreadableEpisodeError, match=detail) as many:
         await memory.put_many([episode("good"), bad], strict=True)
 
     assert await ids(memory, "alice") == []
-    assert (one.value.episode_id, one.value.reason) == ("bad", reason)
+    assert (refused.value.episode_id, refused.value.reason) == ("bad", reason)
     assert (many.value.episode_id, many.value.reason) == ("bad", reason)
 
 
@@ -500,9 +503,9 @@ async def test_a_put_that_is_not_strict_takes_what_every_rule_would_quarantine(
 
 
 async def test_a_strict_put_takes_what_a_rule_can_read(memory: SQLiteMemoryStore) -> None:
-    told = triple("e1", "alice", "likes", "tea", metadata={"intent": "update", "replaces": "e0"})
+    update = triple("e1", "alice", "likes", "tea", metadata={"intent": "update", "replaces": "e0"})
 
-    await memory.put(told, user="alice", session="s1", agent="rag", strict=True)
+    await memory.put(update, user="alice", session="s1", agent="rag", strict=True)
     await memory.put_many([episode("e2")], strict=True)
 
     assert await ids(memory, "alice") == ["e2", "e1"]
@@ -520,7 +523,7 @@ async def test_a_put_logs_each_misspelled_key_of_metadata_once(
             ]
         )
 
-    assert [(one["event"], one["key"], one["meant"], one["episode_id"]) for one in caught] == [
+    assert [(line["event"], line["key"], line["meant"], line["episode_id"]) for line in caught] == [
         ("metadata.misspelled", "predicat", "predicate", "e1"),
         ("metadata.misspelled", "Subject", "subject", "e3"),
     ]

@@ -60,7 +60,7 @@ async def test_a_put_and_a_row_of_another_program_mean_the_same_instant(
         found = await memory.recent("alice", limit=9)
         window = await memory.select(rule(), after=BEGINNING, limit=9)
 
-    assert [(one.id, one.timestamp.isoformat()) for one in found] == [
+    assert [(item.id, item.timestamp.isoformat()) for item in found] == [
         ("theirs", instant), ("ours", instant),
     ]  # fmt: skip
     assert len({version.at for version in window.versions}) == 1
@@ -99,7 +99,7 @@ async def test_rows_with_and_without_offset_are_ordered_by_instant(tmp_path: Pat
 
         for limit in (1, 2, 3):
             found = await memory.recent("alice", limit=limit)
-            assert [one.id for one in found] == ["third", "second", "first"][:limit]
+            assert [item.id for item in found] == ["third", "second", "first"][:limit]
 
 
 @pytest.mark.parametrize(("naive", "instant"), READINGS)
@@ -107,13 +107,13 @@ async def test_rows_with_and_without_offset_are_ordered_by_instant(tmp_path: Pat
 async def test_a_filter_compares_the_instant(
     tmp_path: Path, naive: NaiveTimestamps, instant: str, way: str
 ) -> None:
-    told = triple("e1", "s", "is", 1, timestamp=WALL)
+    source = triple("e1", "s", "is", 1, timestamp=WALL)
     async with store(tmp_path, naive) as memory:
         await memory.bootstrap()
         if way == "put":
-            await memory.put(told, **SCOPE)
+            await memory.put(source, **SCOPE)
         else:
-            insert(tmp_path, told)
+            insert(tmp_path, source)
 
         for when_filter in (f"timestamp = '{instant}'", f"unixepoch(timestamp) = {_unix(instant)}"):
             deltas = await memory.consolidate(rule(when_filter=when_filter))

@@ -58,8 +58,8 @@ INSTANTS = st.datetimes(
 
 
 def written(**overrides: Any) -> Row:
-    told = episode(**overrides)
-    return encode(told, Scope(told.user, told.session, told.agent), operation="put")
+    source = episode(**overrides)
+    return encode(source, Scope(source.user, source.session, source.agent), operation="put")
 
 
 def read(row: Row, mismatch: ScopeMismatch = "quarantine") -> EpisodeVersion:
@@ -94,11 +94,11 @@ def test_a_row_is_encoded_as_stargraph_encodes_it() -> None:
 def test_whatever_can_be_written_is_read_back_equal(
     content: str, metadata: dict[str, Any], timestamp: datetime
 ) -> None:
-    told = episode(content=content, metadata=metadata, timestamp=timestamp)
+    original = episode(content=content, metadata=metadata, timestamp=timestamp)
 
-    found = read(encode(told, ALICE, operation="put"))
+    found = read(encode(original, ALICE, operation="put"))
 
-    assert episode_of(found) == told
+    assert episode_of(found) == original
     assert found.fault == ""
 
 
@@ -113,20 +113,20 @@ def test_an_episode_has_its_instant_in_utc_however_its_row_has_it(
     text = timestamp.isoformat(separator).replace("+00:00", utc)
     found = read(written()._replace(timestamp=text))
 
-    told = episode_of(found, text)
+    decoded = episode_of(found, text)
 
-    assert told == episode_of(found)
-    assert told.timestamp == datetime.fromisoformat(text)
-    assert told.timestamp.tzinfo is UTC
+    assert decoded == episode_of(found)
+    assert decoded.timestamp == datetime.fromisoformat(text)
+    assert decoded.timestamp.tzinfo is UTC
 
 
 @given(INSTANTS, INSTANTS)
 def test_the_text_order_of_our_timestamps_is_the_order_of_instants(
-    one: datetime, other: datetime
+    left: datetime, right: datetime
 ) -> None:
-    first, second = written(timestamp=one).timestamp, written(timestamp=other).timestamp
+    first, second = written(timestamp=left).timestamp, written(timestamp=right).timestamp
 
-    assert (first < second) == (one < other)
+    assert (first < second) == (left < right)
 
 
 def test_a_whole_second_sorts_before_its_first_microsecond() -> None:
@@ -172,9 +172,9 @@ class Weight:
 def test_metadata_that_orjson_takes_is_stored_as_orjson_writes_it(
     value: object, stored: object
 ) -> None:
-    told = episode(metadata={"x": {"y": [value]}})
+    source = episode(metadata={"x": {"y": [value]}})
 
-    row = encode(told, Scope("alice", "s1", "rag"), operation="put")
+    row = encode(source, Scope("alice", "s1", "rag"), operation="put")
 
     assert orjson.loads(row.metadata) == {"x": {"y": [stored]}}
 
@@ -196,10 +196,10 @@ def test_metadata_that_orjson_takes_is_stored_as_orjson_writes_it(
 def test_what_would_not_come_back_equal_is_refused_and_named(
     value: dict[Any, Any], named: str
 ) -> None:
-    told = Episode.model_construct(**(episode().model_dump() | {"metadata": value}))
+    invalid = Episode.model_construct(**(episode().model_dump() | {"metadata": value}))
 
     with pytest.raises(InputError, match=named) as caught:
-        encode(told, ALICE, operation="put")
+        encode(invalid, ALICE, operation="put")
 
     assert "'e1'" in str(caught.value)
 
@@ -219,10 +219,10 @@ def test_what_would_not_come_back_equal_is_refused_and_named(
     ],
 )
 def test_an_episode_that_no_row_can_hold_is_refused(field: str, value: object) -> None:
-    told = Episode.model_construct(**(episode().model_dump() | {field: value}))
+    invalid = Episode.model_construct(**(episode().model_dump() | {field: value}))
 
     with pytest.raises(InputError):
-        encode(told, ALICE, operation="put")
+        encode(invalid, ALICE, operation="put")
 
 
 def test_a_scope_that_cannot_be_is_refused() -> None:

@@ -33,29 +33,29 @@ async def test_a_put_is_not_settled_until_its_transaction_is_committed(
     connection: sqlite3.Connection,
 ) -> None:
     """One that is woken meanwhile, by another's end, must wait on."""
-    told: list[tuple[str, bool]] = []
+    statements: list[tuple[str, bool]] = []
     group = GroupCommit(lambda _: None, lambda: None)
 
     async def post(work: Work) -> None:
         put = group._queue[0]
-        connection.set_trace_callback(lambda sql: told.append((sql, put.finished)))
+        connection.set_trace_callback(lambda sql: statements.append((sql, put.finished)))
         work(connection)
 
     await group.put(ROW, post)
 
-    assert told[-1] == ("COMMIT", False)
+    assert statements[-1] == ("COMMIT", False)
 
 
 async def test_a_put_asks_for_itself_when_the_one_it_waited_for_could_not(
     connection: sqlite3.Connection,
 ) -> None:
     group = GroupCommit(lambda _: None, lambda: None)
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def post(work: Work) -> None:
-        asked.append("again" if asked else "first")
+        requests.append("again" if requests else "first")
         await asyncio.sleep(0)  # the second comes to wait
-        if asked == ["first"]:
+        if requests == ["first"]:
             raise OSError("it cannot be opened")
         work(connection)
 
@@ -64,5 +64,5 @@ async def test_a_put_asks_for_itself_when_the_one_it_waited_for_could_not(
     )
 
     assert isinstance(first, OSError)
-    assert (second, asked) == (None, ["first", "again"])
+    assert (second, requests) == (None, ["first", "again"])
     assert connection.execute("SELECT id FROM episodes").fetchall() == [("e1",)]

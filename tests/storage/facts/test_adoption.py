@@ -39,8 +39,8 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
-def told(*episodes: Episode) -> list[dict[str, Any]]:
-    return [one.model_dump(mode="json") for one in episodes]
+def as_json(*episodes: Episode) -> list[dict[str, Any]]:
+    return [item.model_dump(mode="json") for item in episodes]
 
 
 def fact(id: str, predicate: str, what: str, **other: Any) -> dict[str, Any]:
@@ -93,14 +93,14 @@ def begin(home: Home, theirs: Stargraph) -> None:
 
 def ids(home: Home, theirs: Stargraph) -> set[str]:
     found = theirs.ask("query", home.state)
-    assert found == sorted(found, key=lambda one: one["id"])
-    return {one["id"] for one in found}
+    assert found == sorted(found, key=lambda item: item["id"])
+    return {item["id"] for item in found}
 
 
 def wait_for(daemon: Daemon, fact_id: str, kind: str) -> None:
     daemon.wait_for(
         "delta.applied",
-        lambda one: one["kind"] == kind and fact_id in orjson.dumps(one).decode(),
+        lambda item: item["kind"] == kind and fact_id in orjson.dumps(item).decode(),
     )
 
 
@@ -118,9 +118,9 @@ def test_a_first_start_changes_no_row_and_says_how_many_it_found(
     before = digest(home)
 
     with home.daemon() as daemon:
-        [adopted] = [one for one in daemon.seen if one["event"] == "facts.adopted"]
+        [adopted] = [event for event in daemon.seen if event["event"] == "facts.adopted"]
     with home.daemon() as daemon:
-        again = [one for one in daemon.seen if one["event"] == "facts.adopted"]
+        again = [event for event in daemon.seen if event["event"] == "facts.adopted"]
 
     assert (adopted["found"], adopted["unreadable"]) == (5, 0)
     assert again == []
@@ -134,17 +134,17 @@ def test_firings_edits_reloads_and_undos_leave_the_hosts_facts_alone(
     begin(home, theirs)
     before = digest(home)
     hosts = ids(home, theirs)
-    said = [
+    episodes = [
         triple("e1", "alice", "knows", "erin", user="alice", timestamp=at(1)),
         triple("e2", "alice", "knows", "frank", user="alice", timestamp=at(2)),
     ]
 
     with home.daemon() as daemon:
-        theirs.ask("put", home.state, episodes=told(*said))
+        theirs.ask("put", home.state, episodes=as_json(*episodes))
         daemon.wait_until_read(2)
         assert ids(home, theirs) == {*hosts, "e2"}
-        edited = said[1].model_copy(update={"content": "edited"})
-        theirs.ask("put", home.state, episodes=told(edited))
+        edited = episodes[1].model_copy(update={"content": "edited"})
+        theirs.ask("put", home.state, episodes=as_json(edited))
         daemon.wait_until_read(3)
         home.rule("all", cadence={"every": 1}, when_filter="predicate = 'nothing'")
         home.call("reload")
@@ -173,7 +173,7 @@ def test_the_hosts_pins_overwrites_and_unpins_take_effect_while_the_daemon_runs(
         wait_for(daemon, "carol", "delete")
         [promoted] = theirs.ask("promote", home.state, rows=[row("paris", "lyon")])
         wait_for(daemon, promoted["id"], "add")
-        left = {one["id"]: one["payload"]["object"] for one in theirs.ask("query", home.state)}
+        left = {item["id"]: item["payload"]["object"] for item in theirs.ask("query", home.state)}
 
     assert {name: left.get(name) for name in ("bob", "carol", "dave", "grace")} == {
         "bob": "robert",
@@ -182,7 +182,7 @@ def test_the_hosts_pins_overwrites_and_unpins_take_effect_while_the_daemon_runs(
         "grace": "grace",
     }
     assert len(left) == 6
-    assert left == {one["id"]: one["payload"]["object"] for one in home.facts()}
+    assert left == {item["id"]: item["payload"]["object"] for item in home.facts()}
     proven(home)
 
 
@@ -197,9 +197,9 @@ def test_an_episode_takes_the_hosts_facts_out_by_name_or_by_key(
     deleting.metadata.update(intent="delete")
 
     with home.daemon() as daemon:
-        theirs.ask("put", home.state, episodes=told(naming, deleting))
+        theirs.ask("put", home.state, episodes=as_json(naming, deleting))
         daemon.wait_until_read(2)
-        left = {one["id"] for one in theirs.ask("query", home.state, user="alice")}
+        left = {item["id"] for item in theirs.ask("query", home.state, user="alice")}
 
     assert left == {"carol", "e1"}
     proven(home)
@@ -213,7 +213,7 @@ def test_a_forgotten_user_leaves_the_other_users_facts_of_the_host(
 
     with home.daemon():
         home.call("forget", "--user", "alice", "--yes")
-        left = {one["user"] for one in theirs.ask("query", home.state)}
+        left = {item["user"] for item in theirs.ask("query", home.state)}
 
     assert left == {"", "bob"}
     proven(home)

@@ -93,12 +93,12 @@ async def ids(store: SQLiteFactStore, **pattern: Any) -> list[str]:
     return [found.id for found in await store.query(FactPattern(**pattern))]
 
 
-async def promote(store: SQLiteFactStore, *told: Any, seq: int = 1) -> None:
+async def promote(store: SQLiteFactStore, *versions: Any, seq: int = 1) -> None:
     """Let a rule promote episodes given as `version()` takes them."""
     fired = rule("all")
-    upto = Position(seq, told[-1].id)
+    upto = Position(seq, versions[-1].id)
     await store.ledger.commit(
-        Firing("all", "h", "every", START, Position(), upto), evaluate(told, fired)
+        Firing("all", "h", "every", START, Position(), upto), evaluate(versions, fired)
     )
 
 
@@ -364,8 +364,8 @@ async def test_an_id_that_another_scope_holds_is_refused(
     with pytest.raises(FactConflictError, match="f1"):
         await store.pin(fact(**other))
 
-    (kept,) = await store.query(EVERYTHING)
-    assert (kept.user, kept.agent) == ("alice", "rag")
+    (stored,) = await store.query(EVERYTHING)
+    assert (stored.user, stored.agent) == ("alice", "rag")
 
 
 async def test_an_episode_whose_fact_id_a_hand_of_another_scope_holds_is_quarantined(
@@ -498,7 +498,7 @@ async def test_deltas_of_another_programs_classes_are_applied_by_their_kind(
 
     assert stood == ["e2"]
     assert await ids(store) == []
-    kinds = [one.kind for one in await store.reads.records() if one.kind != "firing"]
+    kinds = [record.kind for record in await store.reads.records() if record.kind != "firing"]
     assert kinds == ["add", "update", "noop", "delete"]
 
 
@@ -623,9 +623,9 @@ async def test_two_clocks_tell_what_was_true_from_what_was_held(store: SQLiteFac
     late = version("e2", seq=2, metadata=payload(None, "coffee"), timestamp=at(10))
     early, then = START + timedelta(days=1), START + timedelta(days=2)
     fired = rule("all")
-    for told, moment in ((first, early), (late, then)):
-        firing = Firing("all", "h", "every", moment, Position(), Position(told.seq, told.id))
-        await store.ledger.commit(firing, evaluate([told], fired))
+    for read, moment in ((first, early), (late, then)):
+        firing = Firing("all", "h", "every", moment, Position(), Position(read.seq, read.id))
+        await store.ledger.commit(firing, evaluate([read], fired))
 
     async def held(**clocks: Any) -> list[str]:
         return [found.id for found in await store.query(EVERYTHING, **clocks)]
@@ -735,8 +735,8 @@ async def test_an_episode_id_that_another_users_episode_took_over_is_quarantined
     stolen = version("e1", seq=2, user="mallory", metadata=payload(None, "poison"))
     await promote(store, stolen, seq=2)
 
-    (kept,) = await store.query(EVERYTHING)
-    assert (kept.user, kept.payload["object"]) == ("alice", "tea")
+    (stored,) = await store.query(EVERYTHING)
+    assert (stored.user, stored.payload["object"]) == ("alice", "tea")
     (held,) = await store.reads.quarantine()
     assert held["reason"] == "id_taken"
 
@@ -776,10 +776,10 @@ async def test_a_health_check_says_who_holds_the_lock(store: SQLiteFactStore) ->
 
 
 async def test_a_version_that_is_met_again_is_known(store: SQLiteFactStore) -> None:
-    told = version("e1", metadata=payload(None, "tea"))
-    await promote(store, told)
+    read = version("e1", metadata=payload(None, "tea"))
+    await promote(store, read)
 
-    await promote(store, told)
+    await promote(store, read)
 
     last = (await store.reads.records())[-1]
     assert (last.kind, last.reason) == ("noop", "known")
@@ -790,8 +790,8 @@ async def test_a_late_object_of_a_multi_valued_key_heeds_the_delete_of_the_whole
     store: SQLiteFactStore,
 ) -> None:
     await store.ledger.set_channels({"facts": frozenset({"drinks"})}, at=START)
-    gone = payload(None) | {"intent": "delete", "object": None}
-    await promote(store, version("all", seq=1, metadata=gone, timestamp=at(5)))
+    deletion = payload(None) | {"intent": "delete", "object": None}
+    await promote(store, version("all", seq=1, metadata=deletion, timestamp=at(5)))
 
     await promote(
         store, version("late", seq=2, metadata=payload(None, "milk"), timestamp=at(1)), seq=2

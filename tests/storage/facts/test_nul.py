@@ -57,9 +57,9 @@ async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
         for refused in (facts.pin(fact(bad, "bob")), facts.pin(fact("b1", bad))):
             with pytest.raises(InputError, match="contains NUL or invalid Unicode"):
                 await refused
-        for one in (delta(bad, "b0"), delta("b1", bad)):
+        for invalid in (delta(bad, "b0"), delta("b1", bad)):
             with pytest.raises(InputError, match="contains NUL or invalid Unicode"):
-                await facts.apply_delta(one)
+                await facts.apply_delta(invalid)
 
         await facts.erasures.forget(
             ScopeFilter("bob", None, None), moment=1, at=START, by="", dry_run=False

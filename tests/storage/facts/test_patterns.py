@@ -126,9 +126,9 @@ class Oracle:
 
     def matches(self, row: tuple[Any, ...]) -> bool:
         id, user, agent, payload, _, confidence, _, _ = row
-        said = orjson.loads(payload)
+        document = orjson.loads(payload)
         slots = {"id": id, "user": user, "agent": agent}
-        slots |= {slot: said.get(slot) for slot in ("subject", "predicate", "object")}
+        slots |= {slot: document.get(slot) for slot in ("subject", "predicate", "object")}
         pattern, moment = self.pattern, instant(row)
         channel = id[1:].split("/")[0] or "facts" if id[:1] == "@" and "/" in id else "facts"
         return all(
@@ -159,10 +159,10 @@ def instant(row: tuple[Any, ...]) -> datetime:
 
 def said_at(row: tuple[Any, ...]) -> datetime:
     """Return when a fact was said: as its payload tells, if that is an instant."""
-    told = orjson.loads(row[3]).get("timestamp")
-    if told == "9999-12-31":
+    stored = orjson.loads(row[3]).get("timestamp")
+    if stored == "9999-12-31":
         return datetime(9999, 12, 31, tzinfo=UTC)
-    return instant(row) if told in ("soon", 5, None) else datetime.fromisoformat(told)
+    return instant(row) if stored in ("soon", 5, None) else datetime.fromisoformat(stored)
 
 
 def fits(form: object, value: object) -> bool:
@@ -174,7 +174,7 @@ def fits(form: object, value: object) -> bool:
         case Equals(equals=wanted):
             return same(wanted, value)
         case OneOf(one_of=several):
-            return any(same(one, value) for one in several)
+            return any(same(item, value) for item in several)
         case _:
             return isinstance(value, str) and is_like(form, value)
 
@@ -191,12 +191,12 @@ def is_like(form: object, value: str) -> bool:
             raise AssertionError(form)
 
 
-def same(one: object, other: object) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and repr(one) == repr(other)
+def same(left: object, right: object) -> bool:
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and repr(left) == repr(right)
 
 
 def is_shaped(glob: str, text: str) -> bool:
@@ -280,8 +280,8 @@ def test_pages_tell_all_that_stands_throughout_and_nothing_twice(
     with table(*facts) as connection:
         for row, comes in [*changes, *[(None, False)] * 40]:
             page = search(connection, pattern)
-            told = {one[0]: one for one in connection.execute("SELECT * FROM facts")}
-            seen += [told[fact.id] for fact in page]
+            rows = {row[0]: row for row in connection.execute("SELECT * FROM facts")}
+            seen += [rows[fact.id] for fact in page]
             if not page:
                 break
             pattern = pattern.following(page[-1])
@@ -290,8 +290,8 @@ def test_pages_tell_all_that_stands_throughout_and_nothing_twice(
     oracle = Oracle(pattern)
     places = [oracle.place(row) for row in seen]
     assert places == sorted(set(places), reverse=pattern.descending)
-    standing = [id for id in oracle.of(facts) if id in untouched]
-    assert [row[0] for row in seen if row[0] in untouched] == standing
+    expected = [id for id in oracle.of(facts) if id in untouched]
+    assert [row[0] for row in seen if row[0] in untouched] == expected
 
 
 def change(connection: sqlite3.Connection, row: tuple[Any, ...] | None, comes: bool) -> None:
@@ -303,18 +303,18 @@ def change(connection: sqlite3.Connection, row: tuple[Any, ...] | None, comes: b
 
 @pytest.mark.parametrize("agents", [3, 101], ids=["few", "many"])
 def test_pages_of_a_user_go_over_all_agents_however_many_there_are(agents: int) -> None:
-    told = [
+    rows = [
         (f"e{n % 7}{n:03}", "u", f"{n % agents or ''}", b"{}", b"[]", 1.0, b"{}", START.isoformat())
         for n in range(202)
     ]
     pattern, seen = FactPattern(user="u", limit=50), []
 
-    with table(*told, ("e0", "other", "", *told[0][3:])) as connection:
+    with table(*rows, ("e0", "other", "", *rows[0][3:])) as connection:
         while page := search(connection, pattern):
             seen += ids_of(page)
             pattern = pattern.following(page[-1])
 
-    assert seen == sorted(row[0] for row in told)
+    assert seen == sorted(row[0] for row in rows)
 
 
 def test_a_row_that_nobody_can_read_is_on_no_page() -> None:
@@ -356,11 +356,11 @@ def test_a_span_of_a_prefix_holds_every_text_with_it_and_no_other(
     start: str, other: str, rest: str
 ) -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
-        asked = "SELECT ?1 >= ?2 AND ?1 < ?3"
+        query = "SELECT ?1 >= ?2 AND ?1 < ?3"
 
         def inside(text: str) -> bool:
             high = upper_bound(start)
-            return bool(connection.execute(asked, (text, start, high)).fetchone()[0])
+            return bool(connection.execute(query, (text, start, high)).fetchone()[0])
 
         assert inside(start + rest)
         assert inside(other) == other.startswith(start)
@@ -376,8 +376,8 @@ def test_a_text_with_nul_is_found_whether_sqlite_reads_it_to_its_end_or_not(
     slot: str, form: Any
 ) -> None:
     """SQLite 3.40 ends a text of JSON at NUL."""
-    said = {"subject": "a\0b", "predicate": "a\0b", "object": "a\0b"}
-    row = ("a\0b", "u", "a", orjson.dumps(said), b"[]", 1.0, b"{}", START.isoformat())
+    document = {"subject": "a\0b", "predicate": "a\0b", "object": "a\0b"}
+    row = ("a\0b", "u", "a", orjson.dumps(document), b"[]", 1.0, b"{}", START.isoformat())
     others = {"subject": "a\0b"} if slot == "predicate" else {}
 
     with table(row) as connection:
@@ -415,7 +415,7 @@ def test_an_expression_is_looked_up_by_what_it_begins_with(expression: str, star
 
 
 @pytest.mark.parametrize(
-    ("slots", "told"),
+    ("slots", "message"),
     [
         pytest.param(
             {"subject": Glob("a[b")},
@@ -441,11 +441,11 @@ def test_an_expression_is_looked_up_by_what_it_begins_with(expression: str, star
         pytest.param({"after": "W10"}, "after 'W10': is not a cursor", id="a cursor of nothing"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_place(slots: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_place(slots: dict[str, Any], message: str) -> None:
     with table() as connection, pytest.raises(PatternError) as refused:
         search(connection, FactPattern(**slots))
 
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert refused.value.slot == next(iter(slots))
     assert refused.value.exit_code == 64
 

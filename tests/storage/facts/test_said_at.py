@@ -32,9 +32,9 @@ def home(tmp_path: Path) -> Home:
     """Two facts: what was said last is imported and fired first."""
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
-    for number, one in enumerate((NEW, OLD)):
+    for number, item in enumerate((NEW, OLD)):
         file = tmp_path / f"{number}.jsonl"
-        file.write_text(one.model_dump_json())
+        file.write_text(item.model_dump_json())
         home.call("import", file)
         home.call("fire", "--all")
     return home
@@ -55,7 +55,7 @@ async def test_a_promoted_fact_was_said_when_its_episode_happened(tmp_path: Path
     assert {fact.id: fact.said_at for fact in facts} == SAID
     assert {fact.id: fact.said_at for fact in then} == SAID
     assert {fact.payload["timestamp"] for fact in facts} == {
-        one.isoformat() for one in SAID.values()
+        instant.isoformat() for instant in SAID.values()
     }
 
 
@@ -138,7 +138,7 @@ def test_pages_by_when_facts_were_said_lose_and_repeat_nothing(home: Home) -> No
     first = home.call(*by)
     second = home.call(*by, "--after", json.loads(first.stderr)["after"])
 
-    assert [json.loads(one.stdout)["id"] for one in (first, second)] == ["e1", "e2"]
+    assert [json.loads(page.stdout)["id"] for page in (first, second)] == ["e1", "e2"]
     assert second.stderr == ""
 
 
@@ -148,7 +148,7 @@ def test_facts_and_why_show_when_it_was_said(home: Home) -> None:
     document = json.loads(home.call("why", "e2", "--json").stdout)
 
     assert "said at" in heading
-    assert [one for one in rows if "2025-12-31 11:00:00Z" in one and one.startswith("e1 ")]
+    assert [line for line in rows if "2025-12-31 11:00:00Z" in line and line.startswith("e1 ")]
     assert "said at     2026-01-01 12:00:07Z" in why
     assert document["fact"]["said_at"] == "2026-01-01T12:00:07.000000Z"
 
@@ -162,8 +162,8 @@ def test_the_ledger_alone_tells_when_facts_were_said(home: Home) -> None:
     with closing(sqlite3.connect(again)) as replayed:
         rows = replayed.execute("SELECT fact_id, payload FROM facts").fetchall()
     assert {id: json.loads(payload)["timestamp"] for id, payload in rows} == {
-        id: one.isoformat() for id, one in SAID.items()
+        id: instant.isoformat() for id, instant in SAID.items()
     }
     with closing(sqlite3.connect(home.state / "facts.db")) as facts:
-        said = dict(facts.execute("SELECT fact_id, at FROM slumberd_ledger WHERE at IS NOT NULL"))
-    assert said == {id: microseconds(one) for id, one in SAID.items()}
+        stored = dict(facts.execute("SELECT fact_id, at FROM slumberd_ledger WHERE at IS NOT NULL"))
+    assert stored == {id: microseconds(instant) for id, instant in SAID.items()}

@@ -83,10 +83,10 @@ async def test_every_field_of_every_fact_is_as_in_the_table(
 async def test_pattern_selects_the_same_facts_from_the_ledger_and_the_table(
     home: OpenStores, pattern: dict[str, Any], ids: list[str]
 ) -> None:
-    asked = FactPattern(**pattern)
+    searched = FactPattern(**pattern)
 
-    stored = await home.facts.query(asked)
-    found = await home.facts.query(asked, valid_at=LATER)
+    stored = await home.facts.query(searched)
+    found = await home.facts.query(searched, valid_at=LATER)
 
     assert [fact.id for fact in stored] == ids
     assert [fact.id for fact in found] == ids

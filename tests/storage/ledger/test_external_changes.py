@@ -152,7 +152,7 @@ async def test_a_delete_by_another_program_is_a_manual_edit(store: SQLiteFactSto
     await fire(store, "e1", 1, "tea", seq=3)
 
     assert stored(store.path) == {}
-    assert [(kind, gone) for kind, _, gone, _ in await recorded_deltas(store)] == [
+    assert [(kind, removed) for kind, _, removed, _ in await recorded_deltas(store)] == [
         ("delete", ("e1",))
     ]
 
@@ -304,7 +304,7 @@ async def test_a_new_id_for_a_row_is_a_delete_and_a_pin(store: SQLiteFactStore) 
     await store.ledger.notice_external()
 
     assert list(stored(store.path)) == ["renamed"]
-    assert [(kind, gone) for kind, _, gone, _ in await recorded_deltas(store)] == [
+    assert [(kind, removed) for kind, _, removed, _ in await recorded_deltas(store)] == [
         ("delete", ("e1",)),
         ("add", ()),
     ]

@@ -110,8 +110,8 @@ FIRST, SECOND = START + timedelta(days=20), START + timedelta(days=21)
 
 async def fire(store: SQLiteFactStore, at: datetime, first: int, *episodes: Episode) -> None:
     told_ = [
-        version(one.id, seq=seq, timestamp=one.timestamp, metadata=one.metadata)
-        for seq, one in enumerate(episodes, start=first)
+        version(item.id, seq=seq, timestamp=item.timestamp, metadata=item.metadata)
+        for seq, item in enumerate(episodes, start=first)
     ]
     upto = Position(told_[-1].seq, told_[-1].id)
     await store.ledger.commit(

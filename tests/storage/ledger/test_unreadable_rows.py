@@ -25,7 +25,9 @@ def write(path: Path, fact_id: str, payload: bytes) -> None:
 
 
 async def quarantined(store: SQLiteFactStore) -> list[tuple[str, str]]:
-    return sorted((one["rule_id"], one["episode_id"]) for one in await store.reads.quarantine())
+    return sorted(
+        (entry["rule_id"], entry["episode_id"]) for entry in await store.reads.quarantine()
+    )
 
 
 async def test_repaired_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Path) -> None:
@@ -70,4 +72,4 @@ async def test_changes_of_other_programs_are_reported_as_they_are_recorded(tmp_p
         reported = await home.facts.ledger.notice_external()
 
         assert reported == (await home.facts.reads.records())[2:]
-        assert {one.kind for one in reported} >= {"firing", "delete", "quarantine"}
+        assert {record.kind for record in reported} >= {"firing", "delete", "quarantine"}

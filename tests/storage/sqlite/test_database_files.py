@@ -109,12 +109,12 @@ def is_whole(path: Path) -> bool:
 
 def test_a_store_refuses_to_write_into_a_file_that_another_has_replaced(tmp_path: Path) -> None:
     path, other = tmp_path / "memory.db", built(tmp_path / "other" / "memory.db", "b1")
-    gone = tmp_path / "gone.db"
+    moved = tmp_path / "gone.db"
 
     async def live() -> None:
         async with SQLiteMemoryStore(path) as memory:
             await put(memory, episode("a1"))
-            path.rename(gone)
+            path.rename(moved)
             other.rename(path)
             with pytest.raises(StoreReplacedError, match="is not the file") as caught:
                 await put(memory, episode("a2"))
@@ -124,8 +124,8 @@ def test_a_store_refuses_to_write_into_a_file_that_another_has_replaced(tmp_path
 
     asyncio.run(live())
 
-    assert (seen_by_another(gone), seen_by_another(path)) == (["a1"], ["b1"])
-    assert is_whole(gone) and is_whole(path)
+    assert (seen_by_another(moved), seen_by_another(path)) == (["a1"], ["b1"])
+    assert is_whole(moved) and is_whole(path)
 
 
 async def test_store_without_the_check_of_its_file_loses_an_episode(
@@ -292,11 +292,11 @@ def _answer_with_another(_: Batch, __: sqlite3.Connection) -> Batch:
 
 async def test_connection_keeps_no_arguments_of_a_call(tmp_path: Path) -> None:
     async with Database(tmp_path / "some.db", Pragmas()) as file:
-        asked, found = Batch(), WeakSet[Batch]()
-        found.add(asked)
-        found.add(await file.write(partial(_answer_with_another, asked)))
+        argument, found = Batch(), WeakSet[Batch]()
+        found.add(argument)
+        found.add(await file.write(partial(_answer_with_another, argument)))
 
-        del asked
+        del argument
         await asyncio.sleep(0)
 
         assert not list(found)

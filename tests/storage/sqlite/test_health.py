@@ -143,8 +143,8 @@ def replace_by_a_pipe(path: Path) -> None:
 
 def replace_by_a_socket(path: Path) -> None:
     path.unlink()
-    with closing(socket.socket(socket.AF_UNIX)) as made:
-        made.bind(os.path.relpath(path))
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(os.path.relpath(path))
 
 
 def let_it_lead_nowhere(path: Path) -> None:

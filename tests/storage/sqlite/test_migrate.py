@@ -37,8 +37,8 @@ async def named(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 def plan_for(name: str, *operations: dict[str, Any], version: int = 2) -> MigrationPlan:
     usual = {"op": "add_column", "table": TABLES[name], "column": "note", "nullable": True}
-    made = [{**usual, **operation} for operation in operations]
-    return MigrationPlan(target_version=version, operations=made)
+    steps = [{**usual, **operation} for operation in operations]
+    return MigrationPlan(target_version=version, operations=steps)
 
 
 def columns_of(path: Path, name: str) -> dict[str, str]:
