@@ -1,4 +1,4 @@
-"""Why a fact stands or went, and what became of an episode: each answer once, on small stories."""
+"""Why a fact is current or was removed, and the outcome of an episode: each answer once."""
 
 from __future__ import annotations
 
@@ -143,7 +143,9 @@ async def test_episode_that_no_rule_has_read_is_pending(home: ExplainedStores) -
     assert await home.outcome_of("e1") == ("pending", "`slumberd fire all`")
 
 
-async def test_newer_version_is_pending_whatever_became_of_the_older(home: ExplainedStores) -> None:
+async def test_newer_version_is_pending_for_every_outcome_of_the_older(
+    home: ExplainedStores,
+) -> None:
     await home.put_and_fire(PORTO)
     await home.put(PORTO.model_copy(update={"content": "Porto!"}))
 
@@ -154,7 +156,7 @@ async def test_newer_version_is_pending_whatever_became_of_the_older(home: Expla
     assert decision.row.record.kind == "add"
 
 
-async def test_disabled_rule_fires_by_hand_only(home: ExplainedStores) -> None:
+async def test_disabled_rule_fires_only_on_request(home: ExplainedStores) -> None:
     await home.put(PORTO)
 
     outcome, remedy = await home.outcome_of("e1", rule("off", enabled=False))
@@ -338,7 +340,7 @@ NOOPS = {
         "a newer retraction covers it; say it again with a later timestamp",
     ),
     "unresolved": (
-        [[episode("e0", metadata={"intent": "delete", "replaces": ["nobody"]})]],
+        [[episode("e0", metadata={"intent": "delete", "replaces": ["absent"]})]],
         "it retracts nothing known yet; it will retract what arrives later and is older",
     ),
     "noop": (
@@ -441,7 +443,7 @@ async def declare(home: ExplainedStores) -> None:
     )  # fmt: skip
 
 
-async def test_why_says_that_a_fact_is_declared(home: ExplainedStores) -> None:
+async def test_why_shows_that_a_fact_is_declared(home: ExplainedStores) -> None:
     await declare(home)
     await home.put_and_fire(PORTO)
 
@@ -449,7 +451,7 @@ async def test_why_says_that_a_fact_is_declared(home: ExplainedStores) -> None:
     assert not (await home.facts.why("e1")).declared
 
 
-async def test_why_says_that_its_program_removed_a_declared_fact(home: ExplainedStores) -> None:
+async def test_why_shows_that_its_program_removed_a_declared_fact(home: ExplainedStores) -> None:
     await declare(home)
 
     await home.facts.unpin("p1")
@@ -556,7 +558,7 @@ async def test_erased_scope_needs_newer_episodes(home: ExplainedStores) -> None:
         await home.facts.why("e1")
 
 
-# Why a fact stands, or went.
+# Why a fact is current, or was removed.
 
 
 async def test_why_shows_rule_version_instant_trigger_and_requester(home: ExplainedStores) -> None:
@@ -822,7 +824,7 @@ def test_why_prints_fact_lineage_episodes_and_firing(
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_content_is_shown_only_when_it_is_asked_for(
+def test_content_is_shown_only_on_request(
     site: Home, capfd: pytest.CaptureFixture[str], form: Sequence[str]
 ) -> None:
     without, _ = run_command(site, capfd, "why", "e2", *form)
@@ -832,7 +834,7 @@ def test_content_is_shown_only_when_it_is_asked_for(
     assert "content of e2" in with_it
 
 
-def test_why_says_that_an_episode_is_no_longer_in_memory(
+def test_why_shows_that_an_episode_is_no_longer_in_memory(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with closing(sqlite3.connect(site.state / "memory.db")) as connection, connection:
@@ -903,7 +905,7 @@ def test_why_not_before_any_firing_is_pending(
 
 
 @pytest.mark.parametrize("command", ["why", "why-not"])
-def test_unknown_id_is_66_with_a_sentence(
+def test_unknown_id_exits_with_66_and_a_message(
     site: Home, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     _, err = run_command(site, capfd, command, "e9", code=66)
@@ -912,7 +914,7 @@ def test_unknown_id_is_66_with_a_sentence(
 
 
 @pytest.mark.parametrize("command", ["why", "why-not"])
-def test_empty_installation_is_66_and_stays_empty(
+def test_empty_installation_exits_with_66_and_stays_empty(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     site = Home(tmp_path)
@@ -923,7 +925,7 @@ def test_empty_installation_is_66_and_stays_empty(
 
 
 @pytest.mark.parametrize("command", ["why", "why-not"])
-def test_id_of_invalid_unicode_is_64(
+def test_id_of_invalid_unicode_exits_with_64(
     site: Home, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     _, err = run_command(site, capfd, command, "\udcff", code=64)

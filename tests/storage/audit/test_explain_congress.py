@@ -55,7 +55,7 @@ class Archive:
 
     Attributes:
         rows: The ledger, oldest first.
-        standing: The table of facts, by id.
+        current: The table of facts, by id.
         marks: How far each rule has read.
         log: The number of each episode's log row.
         undone: The number of the firing that was undone.

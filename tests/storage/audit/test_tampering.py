@@ -136,7 +136,7 @@ def fits(column: str, value: object, *, nullable: tuple[str, ...]) -> bool:
     return isinstance(value, bytes) == (column in blobs) and column not in texts
 
 
-def test_the_story_has_a_row_of_every_kind(rows: list[dict[str, Any]]) -> None:
+def test_example_ledger_has_a_row_of_every_kind(rows: list[dict[str, Any]]) -> None:
     assert {KINDS[row["kind"]] for row in rows} == set(KINDS)
     assert {EVENTS[row["what"]] for row in rows} == set(EVENTS) - {"erased"}
 
@@ -200,7 +200,7 @@ def test_the_last_episode_of_a_firing_may_be_blanked(path: Path) -> None:
     assert found(path, does(blank)) is None
 
 
-def test_a_firing_removed_beside_the_ledger_is_missed_at_its_row(
+def test_firing_removed_from_its_table_is_found_at_its_row(
     path: Path, firings: list[dict[str, Any]]
 ) -> None:
     for firing in firings:
@@ -261,7 +261,7 @@ def test_other_names_beside_the_ledger_are_found(path: Path, sql: str) -> None:
     assert "slumberd_references" in broken.problem
 
 
-def test_a_removed_row_is_missed_at_the_next(path: Path, rows: list[dict[str, Any]]) -> None:
+def test_removed_row_is_found_at_the_next_row(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows[:-1]:
         remove = f"DELETE FROM slumberd_ledger WHERE seq = {row['seq']}"
 
@@ -354,7 +354,7 @@ def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger of which a user was erased, and in which more was said since."""
     path = tmp_path_factory.mktemp("erased") / "facts.db"
 
-    async def tell() -> None:
+    async def write_story() -> None:
         await tell_everything(path, KEY)
         async with SQLiteFactStore(path, key=KEY, clock=FakeClock(at(3000))) as store:
             mallory = ScopeFilter("mallory", None, None)
@@ -366,7 +366,7 @@ def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 )
             )  # fmt: skip
 
-    asyncio.run(tell())
+    asyncio.run(write_story())
     return path
 
 
@@ -443,7 +443,7 @@ def test_a_row_beyond_the_last_one_of_its_firing_is_named(
     assert broken == Break(last + 1, f"is not a row of its firing {firing['n']}")
 
 
-def test_the_format_of_the_hashes_is_the_one_that_ledgers_were_written_with() -> None:
+def test_hash_format_is_that_of_existing_ledgers() -> None:
     commitment = commitment_of(bytes(range(16)), 3, 1_767_268_800_000_000, b"e1", b'["e0"]', b"{}")
     empty = commitment_of(bytes(16), None, None, None, None, None)
     fixed = fixed_part(7, 5, 4, 2, 1, 2)
@@ -592,7 +592,7 @@ async def test_a_ledger_without_rows_takes_the_key_of_its_first(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("forged_with", [None, OTHER_KEY])
-async def test_a_forger_without_the_key_is_found_at_the_first_row_that_he_wrote(
+async def test_forgery_without_the_key_is_found_at_its_first_row(
     keyed: Path, tmp_path: Path, forged_with: bytes | None
 ) -> None:
     for row in rows_of(keyed, "slumberd_ledger")[::6]:
@@ -607,7 +607,7 @@ async def test_a_forger_without_the_key_is_found_at_the_first_row_that_he_wrote(
         assert seq_of(broken) == row["seq"]
 
 
-async def test_a_forger_who_removes_the_key_is_found(keyed: Path, tmp_path: Path) -> None:
+async def test_removal_of_the_key_is_found(keyed: Path, tmp_path: Path) -> None:
     with copied(keyed) as copy:
         forge(copy, 1, None)
         copy.execute("UPDATE slumberd_numbers SET value = 0 WHERE name = 'key'")
@@ -626,7 +626,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-async def test_chance_finds_no_way_to_tamper_with_a_large_ledger(large: Path) -> None:
+async def test_every_random_change_of_a_large_ledger_is_found(large: Path) -> None:
     chance = random.Random(11)
     rows = rows_of(large, "slumberd_ledger")
     assert found(large, lambda copy: None) is None

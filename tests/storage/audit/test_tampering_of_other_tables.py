@@ -69,7 +69,7 @@ TAMPERED = {
     "a slot more": "INSERT INTO slumberd_keys SELECT key, 'x', key_id, winner_at, winner_rank, "
     "winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
     "WHERE winner_fact = 'e3'",
-    "a key of nobody": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 99, winner_at, "
+    "an unused key": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 99, winner_at, "
     "winner_rank, winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
     "WHERE winner_fact = 'e2'",
     "a generation": "INSERT INTO slumberd_generations VALUES (2, 0)",
@@ -108,7 +108,7 @@ async def test_a_change_of_a_table_beside_the_ledger_is_found(tmp_path: Path, sq
         assert await problem(home) is not None
 
 
-async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: Path) -> None:
+async def test_ledger_verifies_after_every_regular_change_of_these_tables(tmp_path: Path) -> None:
     async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await live(home)
         edit: dict[str, Any] = {"at": at(50), "by": "me"}

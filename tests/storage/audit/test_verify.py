@@ -184,7 +184,7 @@ def test_the_chain_alone_is_compared_with_checkpoints(
         pytest.param("UPDATE facts SET confidence = 0.25", id="fact"),
     ],
 )
-def test_the_chain_alone_does_not_look_at(everything: Path, sql: str) -> None:
+def test_chain_alone_does_not_check(everything: Path, sql: str) -> None:
     with copied(everything) as copy:
         copy.execute(sql)
 

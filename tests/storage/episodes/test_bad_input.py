@@ -1,4 +1,4 @@
-"""Bad input is refused or quarantined with its reason, and disturbs nobody.
+"""Bad input is refused or quarantined with its reason, and changes no other result.
 
 Each case goes both ways in: the public ``put``, and the INSERT of another program. Its neighbours,
 of the same user and batch, must come out as they would have without it.

@@ -84,7 +84,9 @@ def log(provider: Provider) -> EpisodeLog:
 
 
 @pytest.mark.parametrize("implementation", [FakeEpisodeLog, SQLiteMemoryStore])
-def test_methods_of_an_episode_log_take_what_the_port_says(implementation: type) -> None:
+def test_methods_of_an_episode_log_have_the_parameters_of_the_protocol(
+    implementation: type,
+) -> None:
     for name, method in inspect.getmembers(EpisodeLog, inspect.iscoroutinefunction):
         ours = getattr(implementation, name)
         assert inspect.iscoroutinefunction(ours)
@@ -210,7 +212,7 @@ async def test_reads_of_an_episode_are_counted(provider: Provider, log: EpisodeL
     await provider.put(episode("a"), episode("b", user="bob"))
 
     await provider.read_all_of_alice()
-    found = await log.accesses(["a", "b", "nobody"])
+    found = await log.accesses(["a", "b", "absent"])
 
     assert [(eid, access.reads) for eid, access in found.items()] == [("a", 1)]
 
@@ -324,7 +326,7 @@ async def test_episode_that_the_log_does_not_know_is_not_held(
     assert await log.newest() == Position(1, "a")
 
 
-async def test_log_survives_a_call_to_harden(provider: Provider, log: EpisodeLog) -> None:
+async def test_log_survives_a_call_of_fsync(provider: Provider, log: EpisodeLog) -> None:
     await provider.put(episode("a"))
 
     await log.fsync()

@@ -41,7 +41,7 @@ def triple(subject: str, what: str, **metadata: Any) -> str:
 
 
 @pytest.mark.timing
-def test_a_foreign_insert_is_a_fact_within_300_ms(tmp_path: Path) -> None:
+def test_insert_of_another_program_becomes_a_fact_within_300_ms(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
     waits = []

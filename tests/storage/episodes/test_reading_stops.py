@@ -1,4 +1,4 @@
-"""Reads of episodes end when their store is told to stop, also in the middle of a page."""
+"""Reads of episodes end when their store is stopped, also within a page."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_row_is_encoded_as_stargraph_encodes_it() -> None:
 
 
 @given(content=TEXT, metadata=st.dictionaries(TEXT, JSON, max_size=4), timestamp=INSTANTS)
-def test_whatever_can_be_written_is_read_back_equal(
+def test_every_episode_that_can_be_written_is_read_back_equal(
     content: str, metadata: dict[str, Any], timestamp: datetime
 ) -> None:
     original = episode(content=content, metadata=metadata, timestamp=timestamp)
@@ -193,7 +193,7 @@ def test_metadata_that_orjson_takes_is_stored_as_orjson_writes_it(
         pytest.param({"x": {"y": b""}}, "bytes", id="bytes"),
     ],
 )
-def test_what_would_not_come_back_equal_is_refused_and_named(
+def test_metadata_that_would_not_be_read_back_equal_is_refused_and_named(
     value: dict[Any, Any], named: str
 ) -> None:
     invalid = Episode.model_construct(**(episode().model_dump() | {"metadata": value}))
@@ -225,7 +225,7 @@ def test_an_episode_that_no_row_can_hold_is_refused(field: str, value: object) -
         encode(invalid, ALICE, operation="put")
 
 
-def test_a_scope_that_cannot_be_is_refused() -> None:
+def test_invalid_scope_is_refused() -> None:
     with pytest.raises(MemoryScopeError, match="user is empty"):
         encode(episode(user=""), Scope("", "s1", "rag"), operation="put")
 
@@ -282,21 +282,21 @@ def test_a_row_that_cannot_be_read_is_matched_and_its_fault_named(
     assert found.seq == 7
 
 
-def test_a_faulty_row_still_says_whose_it_is_when_its_key_does() -> None:
+def test_faulty_row_has_the_owner_of_its_key() -> None:
     found = read(written()._replace(content=b"?"))
 
     assert (found.user, found.session, found.agent) == ALICE
     assert found.at == version().at
 
 
-def test_a_fault_tells_nothing_of_another_owner() -> None:
+def test_fault_reveals_nothing_of_another_owner() -> None:
     found = read(written(user="mallory")._replace(scope_key=ALICE.key))
 
     assert found.fault == "scope_mismatch: content names another user"
 
 
 @pytest.mark.parametrize(("mismatch", "user"), [("trust_scope", "alice"), ("trust_episode", "bob")])
-def test_a_store_that_trusts_one_side_reads_that_owner(mismatch: ScopeMismatch, user: str) -> None:
+def test_store_that_trusts_one_side_reads_its_owner(mismatch: ScopeMismatch, user: str) -> None:
     row = written(user="bob")._replace(scope_key=ALICE.key)
 
     found = read(row, mismatch)
@@ -304,7 +304,7 @@ def test_a_store_that_trusts_one_side_reads_that_owner(mismatch: ScopeMismatch, 
     assert (found.user, found.fault) == (user, "")
 
 
-def test_a_content_without_owner_is_nobodys_for_a_store_that_trusts_the_episode() -> None:
+def test_content_without_an_owner_has_none_with_trust_episode() -> None:
     row = written()._replace(content=b'{"content":"","source_node":""}')
 
     assert reason(read(row, "trust_episode")) == SCOPE_UNREADABLE
@@ -334,7 +334,7 @@ def test_rows_differ_when_a_value_does(metadata: Any) -> None:
     assert not same(ours, ours._replace(metadata=metadata))
 
 
-def test_text_that_is_no_utf_8_is_shown_with_its_bad_bytes_escaped() -> None:
+def test_invalid_utf_8_is_shown_with_its_bytes_escaped() -> None:
     connection = sqlite3.connect(":memory:")
     connection.text_factory = lenient_text
 

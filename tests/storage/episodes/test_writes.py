@@ -1,4 +1,4 @@
-"""Puts that share a transaction are settled by its commit, not before."""
+"""Puts that share a transaction finish with its commit, not before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-async def test_a_put_is_not_settled_until_its_transaction_is_committed(
+async def test_put_is_not_finished_until_its_transaction_is_committed(
     connection: sqlite3.Connection,
 ) -> None:
     """One that is woken meanwhile, by another's end, must wait on."""
@@ -46,7 +46,7 @@ async def test_a_put_is_not_settled_until_its_transaction_is_committed(
     assert statements[-1] == ("COMMIT", False)
 
 
-async def test_a_put_asks_for_itself_when_the_one_it_waited_for_could_not(
+async def test_put_requests_a_flush_when_the_requested_flush_fails(
     connection: sqlite3.Connection,
 ) -> None:
     group = GroupCommit(lambda _: None, lambda: None)

@@ -111,7 +111,7 @@ def proven(home: Home) -> None:
     assert home.call("audit", "replay", again).returncode == 0
 
 
-def test_a_first_start_changes_no_row_and_says_how_many_it_found(
+def test_first_start_changes_no_row_and_logs_how_many_it_found(
     home: Home, theirs: Stargraph
 ) -> None:
     begin(home, theirs)
@@ -128,7 +128,7 @@ def test_a_first_start_changes_no_row_and_says_how_many_it_found(
     proven(home)
 
 
-def test_firings_edits_reloads_and_undos_leave_the_hosts_facts_alone(
+def test_firings_edits_reloads_and_undos_do_not_change_the_facts_of_the_host(
     home: Home, theirs: Stargraph
 ) -> None:
     begin(home, theirs)
@@ -158,7 +158,7 @@ def test_firings_edits_reloads_and_undos_leave_the_hosts_facts_alone(
     proven(home)
 
 
-def test_the_hosts_pins_overwrites_and_unpins_take_effect_while_the_daemon_runs(
+def test_pins_overwrites_and_unpins_of_the_host_take_effect_while_the_daemon_runs(
     home: Home, theirs: Stargraph
 ) -> None:
     begin(home, theirs)
@@ -186,9 +186,7 @@ def test_the_hosts_pins_overwrites_and_unpins_take_effect_while_the_daemon_runs(
     proven(home)
 
 
-def test_an_episode_takes_the_hosts_facts_out_by_name_or_by_key(
-    home: Home, theirs: Stargraph
-) -> None:
+def test_episode_removes_facts_of_the_host_by_id_or_by_key(home: Home, theirs: Stargraph) -> None:
     begin(home, theirs)
     late = at(10**8)
     naming = triple("e1", "alice", "likes", "tea", user="alice", timestamp=late)
@@ -205,9 +203,7 @@ def test_an_episode_takes_the_hosts_facts_out_by_name_or_by_key(
     proven(home)
 
 
-def test_a_forgotten_user_leaves_the_other_users_facts_of_the_host(
-    home: Home, theirs: Stargraph
-) -> None:
+def test_erasure_of_a_user_keeps_the_facts_of_other_users(home: Home, theirs: Stargraph) -> None:
     begin(home, theirs)
     theirs.ask("pin", home.state, fact=fact("bobs", "knows", "ann", user="bob"))
 

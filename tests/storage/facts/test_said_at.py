@@ -44,7 +44,7 @@ def ids(home: Home, *words: str) -> list[str]:
     return [fact["id"] for fact in home.facts(*words)]
 
 
-async def test_a_promoted_fact_was_said_when_its_episode_happened(tmp_path: Path) -> None:
+async def test_promoted_fact_has_the_instant_of_its_episode(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(OLD, NEW)
         await home.fire()
@@ -59,7 +59,7 @@ async def test_a_promoted_fact_was_said_when_its_episode_happened(tmp_path: Path
     }
 
 
-async def test_an_edit_of_the_instant_alone_changes_when_the_fact_was_said(tmp_path: Path) -> None:
+async def test_edit_of_the_instant_alone_changes_said_at(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(OLD)
         await home.fire()
@@ -71,7 +71,7 @@ async def test_an_edit_of_the_instant_alone_changes_when_the_fact_was_said(tmp_p
         assert (await home.facts.verify())[2] is None
 
 
-async def test_deltas_of_consolidate_say_it_and_a_host_that_applies_them_stores_it(
+async def test_deltas_of_consolidate_contain_said_at_and_apply_delta_stores_it(
     tmp_path: Path,
 ) -> None:
     late = START + timedelta(days=9)
@@ -103,7 +103,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("payload", "expected"), TOLD.values(), ids=TOLD)
-def test_a_fact_of_another_program_was_said_when_it_says_or_when_it_was_pinned(
+def test_said_at_of_a_declared_fact_is_its_timestamp_or_its_pinned_at(
     payload: dict[str, Any], expected: object
 ) -> None:
     fact = Fact(
@@ -114,16 +114,16 @@ def test_a_fact_of_another_program_was_said_when_it_says_or_when_it_was_pinned(
     assert "said_at" not in fact.model_dump()
 
 
-def test_a_correction_was_said_when_it_was_made(home: Home) -> None:
+def test_said_at_of_a_correction_is_the_instant_of_the_edit(home: Home) -> None:
     who = ("--user", "alice", "--agent", "rag", "--subject", "ada", "--predicate", "likes")
-    home.call("pin", *who, "--object", "rum", "--id", "p1", "--reason", "she told me")
+    home.call("pin", *who, "--object", "rum", "--id", "p1", "--reason", "she corrected it")
 
     [fact] = home.facts("--id", "p1")
 
     assert fact["said_at"] == fact["pinned_at"]
 
 
-def test_facts_are_ordered_and_bounded_by_when_they_were_said(home: Home) -> None:
+def test_facts_are_ordered_and_bounded_by_said_at(home: Home) -> None:
     assert ids(home, "--order", "pinned_at") == ["e2", "e1"]
     assert ids(home, "--order", "said_at") == ["e1", "e2"]
     assert ids(home, "--order", "said_at", "--descending") == ["e2", "e1"]
@@ -133,7 +133,7 @@ def test_facts_are_ordered_and_bounded_by_when_they_were_said(home: Home) -> Non
     assert ids(home, "--since", at(8).isoformat()) == []
 
 
-def test_pages_by_when_facts_were_said_lose_and_repeat_nothing(home: Home) -> None:
+def test_pages_in_said_at_order_lose_and_repeat_no_fact(home: Home) -> None:
     by = ("facts", "--json", "--order", "said_at", "--limit", "1")
     first = home.call(*by)
     second = home.call(*by, "--after", json.loads(first.stderr)["after"])
@@ -142,7 +142,7 @@ def test_pages_by_when_facts_were_said_lose_and_repeat_nothing(home: Home) -> No
     assert second.stderr == ""
 
 
-def test_facts_and_why_show_when_it_was_said(home: Home) -> None:
+def test_facts_and_why_show_said_at(home: Home) -> None:
     heading, *rows = home.call("facts").stdout.splitlines()
     why = home.call("why", "e2").stdout
     document = json.loads(home.call("why", "e2", "--json").stdout)
@@ -153,7 +153,7 @@ def test_facts_and_why_show_when_it_was_said(home: Home) -> None:
     assert document["fact"]["said_at"] == "2026-01-01T12:00:07.000000Z"
 
 
-def test_the_ledger_alone_tells_when_facts_were_said(home: Home) -> None:
+def test_ledger_contains_said_at_of_every_fact(home: Home) -> None:
     again = home.folder / "again.db"
 
     home.call("audit", "replay", str(again))

@@ -92,7 +92,7 @@ async def test_pattern_selects_the_same_facts_from_the_ledger_and_the_table(
     assert [fact.id for fact in found] == ids
 
 
-async def test_before_anything_was_said_there_was_nothing(home: OpenStores) -> None:
+async def test_no_fact_is_valid_before_the_first_episode(home: OpenStores) -> None:
     assert await home.facts.query(EVERYTHING, valid_at=at(0.5)) == []
     assert await home.facts.query(EVERYTHING, believed_at=START - timedelta(days=1)) == []
 

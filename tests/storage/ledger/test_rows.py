@@ -20,7 +20,7 @@ from tests.support.builders import START, at, rule, version
 pytestmark = pytest.mark.integration
 
 ROWS = 7
-"""One firing and its six acts."""
+"""One firing and its six claims."""
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_an_edit_of_any_column_of_any_row_is_found_there(
 
 
 @pytest.mark.parametrize("row", range(1, ROWS))
-async def test_a_removed_row_is_missed_at_the_next(path: Path, row: int) -> None:
+async def test_removed_row_is_found_at_the_next_row(path: Path, row: int) -> None:
     tamper(path, f"DELETE FROM slumberd_ledger WHERE seq = {row}")
 
     broken = await found(path)

@@ -91,7 +91,7 @@ def test_both_clocks_together_equal_the_oracle_on_fewer_claims(steps: list[Step]
     play(steps, check_oracle)
 
 
-# Where alice lived: told in time, then what was told late, in a firing of its own.
+# Where alice lived: episodes that arrive in time, then late ones in a firing of their own.
 
 LATE = {
     "late arrival": triple("e3", "alice", "lives_in", "Faro", timestamp=START + timedelta(days=4)),

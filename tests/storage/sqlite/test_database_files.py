@@ -74,7 +74,7 @@ async def test_two_stores_of_one_file_lose_nothing_when_another_program_ends(
     assert found == put
 
 
-async def test_a_file_that_is_opened_beside_sqlite_loses_an_episode(
+async def test_file_that_is_opened_outside_of_sqlite_loses_an_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: this is how files were created once."""

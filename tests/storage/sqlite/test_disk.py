@@ -67,13 +67,13 @@ from slumberd.storage.sqlite.connection import transaction
 
 commit = SQLiteLedger.commit
 
-async def carelessly(self, firing, met, **named):
+async def carelessly(self, firing, candidates, **named):
     def move(connection):
         with transaction(connection):
             self.watermarks.advance(connection, firing)
 
     await self._file.database.write(move)
-    return await commit(self, firing, met, **named)
+    return await commit(self, firing, candidates, **named)
 
 SQLiteLedger.commit = carelessly
 """
@@ -130,7 +130,7 @@ def failed_with(daemon: Daemon, words: str, times: int = 1) -> None:
     """Wait until the rule has failed, so often in a row, with a message."""
     event = daemon.wait_for("firing.failed", lambda line: line["failures"] >= times)
     assert words in event["message"]
-    assert event["retry_seconds"] is not None, "it is tried until it is well"
+    assert event["retry_seconds"] is not None, "the daemon repeats it until it succeeds"
 
 
 def grow_no_more_for_a_while(home: Home, failures: int) -> None:
@@ -420,7 +420,7 @@ def test_daemon_waits_for_the_lock_of_another_program(tmp_path: Path) -> None:
         with locked(home.state / "facts.db"):
             put(home, episodes(1, 3))
             failed_with(daemon, "locked by another process", times=5)
-            refused = home.slumberd("forget", "--user", "nobody", "--yes", check=False)
+            refused = home.slumberd("forget", "--user", "absent", "--yes", check=False)
         daemon.wait_until_read(4)
 
     assert refused.returncode == 75

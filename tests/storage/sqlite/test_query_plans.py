@@ -257,7 +257,7 @@ def test_every_statement_is_in_one_of_the_lists() -> None:
 
 
 @pytest.mark.parametrize("name", names(FLAT))
-def test_a_statement_that_must_not_grow_reads_no_table_whole_and_sorts_none(
+def test_statement_of_constant_cost_reads_no_whole_table_and_sorts_none(
     databases: dict[str, sqlite3.Connection], name: str
 ) -> None:
     steps = plan(databases, name)
@@ -267,7 +267,7 @@ def test_a_statement_that_must_not_grow_reads_no_table_whole_and_sorts_none(
 
 
 @pytest.mark.parametrize("name", names(FIRST))
-def test_a_statement_that_needs_the_first_rows_alone_sorts_none(
+def test_statement_that_needs_only_the_first_rows_sorts_none(
     databases: dict[str, sqlite3.Connection], name: str
 ) -> None:
     assert sorts(plan(databases, name)) == []
@@ -300,7 +300,7 @@ def test_a_statement_sorts_only_what_an_index_finds(
         ),
     ],
 )
-def test_a_plan_that_grows_is_seen(
+def test_plan_that_reads_a_whole_table_is_found(
     databases: dict[str, sqlite3.Connection], sql: str, expected: str
 ) -> None:
     steps = plan_of(databases["facts.db"], sql)

@@ -75,11 +75,11 @@ class _Range(NamedTuple):
         return _SQL[f"owned_{self.axis}" if self.is_by_content else f"{self.axis}_{form}"]
 
 
-def _ranges(connection: sqlite3.Connection, reach: ScopeFilter) -> list[_Range]:
+def _ranges(connection: sqlite3.Connection, scope: ScopeFilter) -> list[_Range]:
     """Return the ranges to read: by scope key, and by content where only that names the owner."""
-    user = f',"user":{_quoted(reach.user)}'
+    user = f',"user":{_quoted(scope.user)}'
     owners = [owner for owner in (user, "") if _has_owned_rows(connection, owner)]
-    return [*_ranges_of_key(reach), *(_by_content(reach, owner) for owner in owners)]
+    return [*_ranges_of_key(scope), *(_by_content(scope, owner) for owner in owners)]
 
 
 def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
@@ -87,11 +87,11 @@ def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
     return bool(found[0])
 
 
-def _by_content(reach: ScopeFilter, user: str) -> _Range:
-    agent = f',"agent":{_quoted(reach.agent)},' if user and reach.agent is not None else ""
-    if reach.session is None:
+def _by_content(scope: ScopeFilter, user: str) -> _Range:
+    agent = f',"agent":{_quoted(scope.agent)},' if user and scope.agent is not None else ""
+    if scope.session is None:
         return _Range("user", {"user": user, "agent": agent})
-    session = f'{user},"session":{_quoted(reach.session)}}}' if user else ""
+    session = f'{user},"session":{_quoted(scope.session)}}}' if user else ""
     return _Range("session", {"session": session, "agent": agent})
 
 
@@ -99,23 +99,23 @@ def _quoted(part: str) -> str:
     return orjson.dumps(part).decode()
 
 
-def _ranges_of_key(reach: ScopeFilter) -> list[_Range]:
-    """Return one range for each spelling of the reach, but none for the placeholder."""
-    raw = Scope(reach.user, reach.session or "", reach.agent or "")
+def _ranges_of_key(scope: ScopeFilter) -> list[_Range]:
+    """Return one range for each spelling of the scope, but none for the placeholder."""
+    raw = Scope(scope.user, scope.session or "", scope.agent or "")
     escaped = Scope(*(escape(part) for part in raw))
     # Stargraph does not escape: its keys may contain a plain %.
     spellings = [escaped, raw] if raw != escaped and "/" not in "".join(raw) else [escaped]
-    ranges = [_range(reach, *spelling) for spelling in spellings]
+    ranges = [_range(scope, *spelling) for spelling in spellings]
     return [span for span in ranges if span.values.get("key") != PLACEHOLDER_KEY]
 
 
-def _range(reach: ScopeFilter, user: str, session: str, agent: str) -> _Range:
+def _range(scope: ScopeFilter, user: str, session: str, agent: str) -> _Range:
     within = f"/user/{user}/"
-    if reach.session is None:
-        bound = {"last": ""} if reach.agent is None else {"agent": f"{agent}/"}
+    if scope.session is None:
+        bound = {"last": ""} if scope.agent is None else {"agent": f"{agent}/"}
         return _Range("agent", {"user": within, **bound})
     start = f"{within}session/{session}/agent/"
-    if reach.agent is None:
+    if scope.agent is None:
         return _Range("key", {"user": within, "last": start, "end": f"{start[:-1]}0"})
     return _Range("key", {"user": within, "key": f"{start}{agent}/"})
 
@@ -199,37 +199,37 @@ class _Newest:
 
 def recall(
     connection: sqlite3.Connection,
-    reach: ScopeFilter,
+    scope: ScopeFilter,
     limit: int,
     *,
     mismatch: ScopeMismatch,
     naive: NaiveTimestamps,
 ) -> list[Episode]:
-    """Return the latest readable episodes within reach, newest first, then by id from the last."""
+    """Return the latest readable episodes of a scope, newest first, then by id from the last."""
     read = partial(decode, 0, mismatch=mismatch, naive=naive)
     try:
-        return _find(connection, reach, limit, read)
+        return _find(connection, scope, limit, read)
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
         # Some text of another program is not UTF-8. The lenient text factory reads it, but slowly.
         with decode_texts_with(connection, lenient_text):
-            return _find(connection, reach, limit, read)
+            return _find(connection, scope, limit, read)
 
 
 def _find(
     connection: sqlite3.Connection,
-    reach: ScopeFilter,
+    scope: ScopeFilter,
     limit: int,
     read: Callable[[Row], EpisodeVersion],
 ) -> list[Episode]:
-    newest, ranges = _Newest(limit), _ranges(connection, reach)
+    newest, ranges = _Newest(limit), _ranges(connection, scope)
     for wanted in ranges:
         with closing(_Rows(connection, "utc")) as rows:
-            _take(rows.of(wanted, ""), newest, timedelta(0), reach, read)
+            _take(rows.of(wanted, ""), newest, timedelta(0), scope, read)
     for wanted in ranges:
         with closing(_Rows(connection, "other")) as rows:
-            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, reach, read)
+            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, scope, read)
     return newest.ordered()
 
 
@@ -237,7 +237,7 @@ def _take(
     rows: Iterable[Row],
     newest: _Newest,
     slack: timedelta,
-    reach: ScopeFilter,
+    scope: ScopeFilter,
     read: Callable[[Row], EpisodeVersion],
 ) -> None:
     """Add rows, in descending text order, until no later row can be among the newest."""
@@ -245,5 +245,5 @@ def _take(
         if row[3] < newest.floor(slack):
             break
         version = read(row)
-        if not version.fault and reach.holds(version):
+        if not version.fault and scope.holds(version):
             newest.add(version, row[3])

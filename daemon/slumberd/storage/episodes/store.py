@@ -274,9 +274,11 @@ class SQLiteMemoryStore:
         """
         if limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1")
-        reach = ScopeFilter.of(user, session, agent)
-        look = partial(recall, reach=reach, limit=limit, mismatch=self._mismatch, naive=self._naive)
-        found = await self._read(look)
+        scope = ScopeFilter.of(user, session, agent)
+        search = partial(
+            recall, scope=scope, limit=limit, mismatch=self._mismatch, naive=self._naive
+        )
+        found = await self._read(search)
         if self._records_reads:
             self._reads.note([episode.id for episode in found], microseconds(self._clock.now()))
         return found
@@ -398,16 +400,16 @@ class SQLiteMemoryStore:
         """
         return Watch(self._path, notify, poll_seconds=poll_seconds)
 
-    async def episodes_in(self, reach: ScopeFilter) -> Found:
+    async def episodes_in(self, scope: ScopeFilter) -> Found:
         """Return the episodes of a scope."""
         return await self._database.read(
-            partial(find_scope, reach=reach, mismatch=self._mismatch, naive=self._naive)
+            partial(find_scope, scope=scope, mismatch=self._mismatch, naive=self._naive)
         )
 
-    async def ids_kept(self, reach: ScopeFilter, eids: Iterable[str]) -> set[str]:
+    async def ids_kept(self, scope: ScopeFilter, eids: Iterable[str]) -> set[str]:
         """Return those of the ids that belong to an episode outside of a scope."""
         return await self._database.read(
-            partial(ids_kept, reach=reach, eids=eids, mismatch=self._mismatch)
+            partial(ids_kept, scope=scope, eids=eids, mismatch=self._mismatch)
         )
 
     async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
@@ -415,12 +417,12 @@ class SQLiteMemoryStore:
         return await self._database.read(remembered)
 
     async def forget(
-        self, reach: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
+        self, scope: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
     ) -> dict[str, int]:
         """Erase a scope; episodes of it up to the moment are refused from now on.
 
         Args:
-            reach: The scope.
+            scope: The scope.
             eids: Ids of its episodes that their host has deleted before.
             moment: Microseconds since 1970 UTC.
             key: The key of the hashes of scopes, if this database has none yet.
@@ -430,7 +432,7 @@ class SQLiteMemoryStore:
         """
         erase = partial(
             erase_episodes,
-            erasure=EpisodeErasure(reach, frozenset(eids), moment, key),
+            erasure=EpisodeErasure(scope, frozenset(eids), moment, key),
             mismatch=self._mismatch,
         )
         erased = await self._database.write(erase)
