@@ -100,7 +100,7 @@ class ExplainedStores:
         return decision
 
     async def outcome_of(self, id: str, loaded: ConsolidationRule = ALL) -> tuple[str, str]:
-        """Return what became of an episode, and what would change that."""
+        """Return the outcome of an episode, and what would change it."""
         decision = await self.decision(id, loaded)
         return decision.outcome, would_change(decision, loaded)
 
@@ -134,7 +134,7 @@ async def home(tmp_path: Path) -> AsyncIterator[ExplainedStores]:
         yield home
 
 
-# What became of an episode.
+# The outcome of an episode.
 
 
 async def test_episode_that_no_rule_has_read_is_pending(home: ExplainedStores) -> None:
@@ -390,7 +390,7 @@ async def test_version_that_is_evaluated_again_unchanged_is_known(home: Explaine
     await home.put(BRAGA)
     await home.fire(ALL)
     await home.facts.watermarks.rewind("all", Position())
-    home.sql("facts.db", "DELETE FROM slumberd_generations")  # as when nothing had been lost
+    home.sql("facts.db", "DELETE FROM slumberd_generations")  # as if no row had been lost
     await home.fire(ALL)
 
     decision = await home.decision("e2")
@@ -624,7 +624,7 @@ async def test_source_is_the_version_that_counts(home: ExplainedStores) -> None:
 
 
 async def restated(home: ExplainedStores) -> None:
-    # Who names the older of two that say the same reaches the newer one, by another key.
+    # A reference to the older of two equal facts also removes the newer one, by another key.
     again = PORTO.model_copy(update={"id": "e4", "timestamp": at(10)})
     referrer = triple("e5", "x", "is", "y", timestamp=at(20))
     referrer = referrer.model_copy(

@@ -1,4 +1,4 @@
-"""For every episode and fact of a real stream one answer each, and it is what the ledger says."""
+"""Explain every episode and fact of a real stream; each answer agrees with the ledger."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def consolidated(
 
 
 def expected(archive: Archive, episode: Episode, rule_id: str, fact_id: str) -> tuple[str, str]:
-    """Return what became of an episode, and why, from the tables alone."""
+    """Return the outcome of an episode and its reason, from the tables alone."""
     if archive.log[episode.id] > archive.marks.get(rule_id, 0):
         return "pending", ""
     row = archive.last_row(rule_id, fact_id)

@@ -33,7 +33,7 @@ def woven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def weave(path: Path) -> None:
-    """Write a ledger whose keys have to do with each other: by names, by edits, by withdrawals."""
+    """Write a ledger whose keys depend on each other: by references, edits and withdrawals."""
     async with SQLiteFactStore(path, synchronous="normal") as store:
         await store.bootstrap()
         await fire(store, ALL, [_of("a", 1), _of("b", 2), _of("c", 3), _of("d", 4), _of("e", 5)])
@@ -116,7 +116,7 @@ def test_recomputation_finds_any_row_with_another_delta(story: Path, column: str
             [part] = read_as_one_part(copy)
             whole = Recomputation(copy, DEPTH).resolve(part)[1]
 
-        # Only its own row says why a version was unreadable.
+        # Only the row of a version contains why it was unreadable.
         assert whole.first is not None or (column, row["kind"]) == ("reason", 5)
         first = None if whole.first is None else whole.first.seq
         assert min((some.first.seq for some in found if some.first), default=None) == first

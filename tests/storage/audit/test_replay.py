@@ -77,7 +77,7 @@ async def test_every_table_of_a_replay_is_equal(live: Path, tmp_path: Path) -> N
 
     await replay(live, again)
 
-    # What a key's head keeps of retractions is not always the same, and always means the same.
+    # The retractions of a key may be stored in several forms with one meaning.
     names = set(tables_of(live)) - {"slumberd_keys"}
     assert {name: rows_of(again, name) for name in names} == {
         name: rows_of(live, name) for name in names
@@ -292,7 +292,7 @@ async def test_an_export_has_every_column_of_every_row(live: Path, after: int) -
 
 
 def as_row(document: dict[str, object]) -> dict[str, object]:
-    """Return the row that a line was made of."""
+    """Return the ledger row of an exported line."""
     unhex: Callable[[object], bytes | None] = lambda text: text and bytes.fromhex(str(text))  # type: ignore[assignment,return-value] # noqa: E731
     return {
         "seq": document["seq"],

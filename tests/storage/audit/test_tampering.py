@@ -351,7 +351,7 @@ def test_a_row_that_is_erased_without_an_erasure_is_found(
 
 @pytest.fixture(scope="module")
 def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ledger of which a user was erased, and in which more was said since."""
+    """A ledger from which a user was erased, and which has newer rows."""
     path = tmp_path_factory.mktemp("erased") / "facts.db"
 
     async def write_story() -> None:

@@ -1,4 +1,4 @@
-"""Tamper with the tables beside a ledger: verifying finds it, and says where."""
+"""Tamper with the tables beside a ledger: verification finds the place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def problem(home: OpenStores) -> str | None:
 
 
 async def live(home: OpenStores) -> None:
-    """Let there be something in every table: keys with retractions, quarantine, a held batch."""
+    """Write rows into every table: keys with retractions, quarantine, a held batch."""
     await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     odd = {"intent": "shout"}
     deletion = {"intent": "delete"}

@@ -229,8 +229,8 @@ async def test_a_read_that_cannot_be_written_for_another_error_is_kept(
 
 async def test_read_of_a_command_is_not_counted(memory: SQLiteMemoryStore, path: Path) -> None:
     await memory.close()
-    async with SQLiteMemoryStore(path, traceless=True) as looking:
-        assert len(await looking.recent("alice", limit=2)) == 2
+    async with SQLiteMemoryStore(path, traceless=True) as store:
+        assert len(await store.recent("alice", limit=2)) == 2
 
     assert written(path) == []
 

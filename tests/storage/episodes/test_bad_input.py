@@ -53,9 +53,9 @@ def row(**columns: Any) -> tuple[Any, ...]:
     return tuple((good._asdict() | columns).values())
 
 
-def said(words: str) -> bytes:
-    """Return metadata that says something more than a triple."""
-    return b'{"subject":"bad\'s own","predicate":"is",' + words.encode() + b"}"
+def metadata(text: str) -> bytes:
+    """Return metadata of a triple, with more members."""
+    return b'{"subject":"bad\'s own","predicate":"is",' + text.encode() + b"}"
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -103,54 +103,58 @@ QUARANTINED = {
     ),
     "metadata is no utf-8": ({"metadata": b'{"a":"\xff"}'}, "metadata_unreadable", "UTF-8"),
     "metadata has a lone surrogate": (
-        {"metadata": said(r'"object":"\ud800"')},
+        {"metadata": metadata(r'"object":"\ud800"')},
         "metadata_unreadable",
         "surrogate",
     ),
-    "metadata has NaN": ({"metadata": said('"object":NaN')}, "metadata_unreadable", "unexpected"),
-    "metadata has 1e400": ({"metadata": said('"n":1e400')}, "metadata_unreadable", "infinity"),
+    "metadata has NaN": (
+        {"metadata": metadata('"object":NaN')},
+        "metadata_unreadable",
+        "unexpected",
+    ),
+    "metadata has 1e400": ({"metadata": metadata('"n":1e400')}, "metadata_unreadable", "infinity"),
     "metadata has a key twice": (
-        {"metadata": said('"predicate":"was"')},
+        {"metadata": metadata('"predicate":"was"')},
         "metadata_unreadable",
         "key 'predicate' is given twice",
     ),
     "metadata has a key twice, with a space before the colon": (
-        {"metadata": said('"x":"\\":","predicate" :"was"')},
+        {"metadata": metadata('"x":"\\":","predicate" :"was"')},
         "metadata_unreadable",
         "key 'predicate' is given twice",
     ),
     "metadata has a key twice, deep inside": (
-        {"metadata": said('"object":[{"a":1,"b":{},"a":1}]')},
+        {"metadata": metadata('"object":[{"a":1,"b":{},"a":1}]')},
         "metadata_unreadable",
         "key 'a' is given twice",
     ),
     "metadata has a key in escapes": (
-        {"metadata": said(r'"o\u0062ject":"x"')},
+        {"metadata": metadata(r'"o\u0062ject":"x"')},
         "metadata_unreadable",
         "key 'object' is written with escapes",
     ),
     "metadata is 10,000 deep": (
-        {"metadata": said('"object":' + "[" * 10_000 + "]" * 10_000)},
+        {"metadata": metadata('"object":' + "[" * 10_000 + "]" * 10_000)},
         "metadata_unreadable",
         "depth limit",
     ),
     "metadata is as deep as orjson reads, and deeper than it writes": (
-        {"metadata": said('"object":' + "[" * 1_022 + "]" * 1_022)},
+        {"metadata": metadata('"object":' + "[" * 1_022 + "]" * 1_022)},
         "metadata_unreadable",
         "nested deeper than 100 levels",
     ),
     "metadata is as deep as orjson writes, but not in a ledger": (
-        {"metadata": said('"object":' + '{"a":' * 252 + "1" + "}" * 252)},
+        {"metadata": metadata('"object":' + '{"a":' * 252 + "1" + "}" * 252)},
         "metadata_unreadable",
         "nested deeper than 100 levels",
     ),
     "an object is a whole number over 64 bits": (
-        {"metadata": said('"object":18446744073709551616')},
+        {"metadata": metadata('"object":18446744073709551616')},
         "metadata_unreadable",
         "more than 64 bits",
     ),
     "a whole number deep inside is over 64 bits": (
-        {"metadata": said('"x":{"y":[-9223372036854775809]}')},
+        {"metadata": metadata('"x":{"y":[-9223372036854775809]}')},
         "metadata_unreadable",
         "more than 64 bits",
     ),
@@ -174,14 +178,18 @@ QUARANTINED = {
     ),
     "id is empty": ({"id": ""}, "id_unusable", "empty"),
     "id holds NUL": ({"id": "first\0"}, "id_unusable", "NUL"),
-    "intent is a list": ({"metadata": said('"intent":["add"]')}, "intent_unknown", "write one of"),
+    "intent is a list": (
+        {"metadata": metadata('"intent":["add"]')},
+        "intent_unknown",
+        "write one of",
+    ),
     "replaces is an object": (
-        {"metadata": said('"intent":"update","replaces":{"id":"first"}')},
+        {"metadata": metadata('"intent":"update","replaces":{"id":"first"}')},
         "replaces_malformed",
         "write a list",
     ),
     "replaces has a null": (
-        {"metadata": said('"intent":"delete","replaces":["first",null]')},
+        {"metadata": metadata('"intent":"delete","replaces":["first",null]')},
         "replaces_malformed",
         "write a list",
     ),
@@ -203,12 +211,12 @@ def named(cases: dict[str, tuple[Any, ...]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("when_filter", FILTERS)
-@pytest.mark.parametrize(("columns", "reason", "words"), named(QUARANTINED))
+@pytest.mark.parametrize(("columns", "reason", "text"), named(QUARANTINED))
 async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_as_without_it(
     tmp_path: Path,
     columns: dict[str, Any],
     reason: str,
-    words: str,
+    text: str,
     when_filter: str,
     without: dict[str, Outcome],
 ) -> None:
@@ -223,24 +231,24 @@ async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_a
         readable = await home.memory.recent("alice", limit=9)
     assert facts == without
     assert held["reason"] == reason
-    assert words in held["detail"]
+    assert text in held["detail"]
     assert {version.id for version in readable} - {BAD} == {"first", "last", "namer"}
 
 
 PROMOTED = {
     "metadata is an empty object": ({"metadata": b"{}"}, None),
-    "metadata is TEXT": ({"metadata": said('"object":"x"').decode()}, "x"),
+    "metadata is TEXT": ({"metadata": metadata('"object":"x"').decode()}, "x"),
     "content is TEXT": ({"content": row()[2].decode()}, "x"),
-    "an object of 64 bits": ({"metadata": said('"object":18446744073709551615')}, 2**64 - 1),
-    "an object that is a large float": ({"metadata": said('"object":1e300')}, 1e300),
+    "an object of 64 bits": ({"metadata": metadata('"object":18446744073709551615')}, 2**64 - 1),
+    "an object that is a large float": ({"metadata": metadata('"object":1e300')}, 1e300),
     "an object that is as deep as may be": (
-        {"metadata": said('"object":' + "[" * 99 + "]" * 99)},
+        {"metadata": metadata('"object":' + "[" * 99 + "]" * 99)},
         orjson.loads("[" * 99 + "]" * 99),
     ),
     "subject is null": ({"metadata": b'{"subject":null,"object":"x"}'}, "x"),
     "subject is a number": ({"metadata": b'{"subject":7,"predicate":"is","object":"x"}'}, "x"),
     "subject is 1 MB": (
-        {"metadata": said('"object":"x"').replace(b"own", b"o" * MEGABYTE)},
+        {"metadata": metadata('"object":"x"').replace(b"own", b"o" * MEGABYTE)},
         "x",
     ),
     "id is 1 MB": ({"id": BAD * (MEGABYTE // 3)}, "x"),
@@ -251,21 +259,21 @@ PROMOTED = {
     "timestamp lies in the future": ({"timestamp": "2500-01-01T00:00:00Z"}, "x"),
     "timestamp has another offset": ({"timestamp": "2026-01-02T02:00:05+14:00"}, "x"),
     "timestamp equals another": ({"timestamp": "2026-01-01T12:00:00+00:00"}, "x"),
-    "confidence is out of bounds": ({"metadata": said('"object":"x","confidence":7')}, "x"),
+    "confidence is out of bounds": ({"metadata": metadata('"object":"x","confidence":7')}, "x"),
     "an update of itself": (
-        {"metadata": said('"object":"x","intent":"update","replaces":["bad"]')},
+        {"metadata": metadata('"object":"x","intent":"update","replaces":["bad"]')},
         "x",
     ),
     "an update of a string": (
-        {"metadata": said('"object":"x","intent":"update","replaces":"never-was"')},
+        {"metadata": metadata('"object":"x","intent":"update","replaces":"never-was"')},
         "x",
     ),
     "an update of null": (
-        {"metadata": said('"object":"x","intent":"update","replaces":null')},
+        {"metadata": metadata('"object":"x","intent":"update","replaces":null')},
         "x",
     ),
     "an update of one of another user": (
-        {"metadata": said('"object":"x","intent":"update","replaces":["bobs","bobs"]')},
+        {"metadata": metadata('"object":"x","intent":"update","replaces":["bobs","bobs"]')},
         "x",
     ),
 }
@@ -314,12 +322,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("fields", "error", "words"), named(REFUSED))
+@pytest.mark.parametrize(("fields", "error", "text"), named(REFUSED))
 async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without_it(
     tmp_path: Path,
     fields: dict[str, Any],
     error: type[SlumberdError],
-    words: str,
+    text: str,
     without: dict[str, Outcome],
 ) -> None:
     bad = triple(BAD, "bad's own", "is", "x").model_copy(update=fields)
@@ -336,7 +344,7 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
 
     assert facts == without
     assert isinstance(bad_one, error)
-    assert re.search(words, str(bad_one))
+    assert re.search(text, str(bad_one))
 
 
 async def put(home: OpenStores, item: Episode) -> None:
@@ -356,12 +364,12 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize(("words", "problem"), named(LINES))
+@pytest.mark.parametrize(("text", "problem"), named(LINES))
 def test_a_bad_line_of_an_import_is_refused_and_the_others_are_read(
-    words: str, problem: str
+    text: str, problem: str
 ) -> None:
     good = triple("e1", "s", "is", "x").model_dump_json(exclude={"metadata"}).encode()
-    bad = good.replace(b"}", b"," + words.encode() + b"}")
+    bad = good.replace(b"}", b"," + text.encode() + b"}")
 
     found = list(read_lines(io.BytesIO(b"\n".join([good, bad, good]))))
 

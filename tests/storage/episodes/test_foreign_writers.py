@@ -91,8 +91,8 @@ def test_poisoned_episodes_are_quarantined_and_all_others_commit(tmp_path: Path)
 
     assert {fact["id"] for fact in home.facts()} == {"good", "bobs", "unknown"}
     with sqlite3.connect(home.state / "facts.db") as facts:
-        held = dict(facts.execute("SELECT eid, reason FROM slumberd_quarantine"))
-    assert held == {eid: reason for eid, (_, reason) in POISON.items()}
+        quarantined = dict(facts.execute("SELECT eid, reason FROM slumberd_quarantine"))
+    assert quarantined == {eid: reason for eid, (_, reason) in POISON.items()}
     records = [
         orjson.loads(line) for line in home.slumberd("audit", "ls", "--json").stdout.splitlines()
     ]

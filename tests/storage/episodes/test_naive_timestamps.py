@@ -1,4 +1,4 @@
-"""Timestamps without an offset: `memory.naive_timestamps` says how everything reads them."""
+"""Timestamps without an offset: all programs follow `memory.naive_timestamps`."""
 
 from __future__ import annotations
 

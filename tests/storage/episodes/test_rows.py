@@ -1,4 +1,4 @@
-"""Rows: what is written comes back equal, and what others wrote is read or said to be at fault."""
+"""Rows: written episodes are read back equal; rows of other programs are read or have a fault."""
 
 from __future__ import annotations
 

@@ -377,8 +377,8 @@ async def test_episode_whose_fact_id_is_pinned_in_another_scope_is_quarantined(
 
     await promote(store, version("e1", metadata=payload(None, "tea")))
 
-    (held,) = await store.reads.quarantine()
-    assert (held["episode_id"], held["reason"]) == ("e1", "id_taken")
+    (entry,) = await store.reads.quarantine()
+    assert (entry["episode_id"], entry["reason"]) == ("e1", "id_taken")
     assert [found.user for found in await store.query(EVERYTHING)] == ["bob"]
 
 
@@ -483,20 +483,20 @@ class ForeignDelta:
         vars(self).update(fields)
 
 
-def foreign(**fields: object) -> Any:
+def other_delta(**fields: object) -> Any:
     return ForeignDelta(**(provenance() | fields))
 
 
 async def test_deltas_of_other_classes_are_applied_by_their_kind(
     store: SQLiteFactStore,
 ) -> None:
-    await store.apply_delta(foreign(kind="add", fact_payload=payload("e1")))
+    await store.apply_delta(other_delta(kind="add", fact_payload=payload("e1")))
     await store.apply_delta(
-        foreign(kind="update", replaces=["e1"], fact_payload=payload("e2", "coffee"))
+        other_delta(kind="update", replaces=["e1"], fact_payload=payload("e2", "coffee"))
     )
-    await store.apply_delta(foreign(kind="noop"))
+    await store.apply_delta(other_delta(kind="noop"))
     stood = await ids(store)
-    await store.apply_delta(foreign(kind="delete", replaces=["e2"]))
+    await store.apply_delta(other_delta(kind="delete", replaces=["e2"]))
 
     assert stood == ["e2"]
     assert await ids(store) == []
@@ -510,12 +510,14 @@ async def test_deltas_of_other_classes_are_applied_by_their_kind(
         pytest.param(None, "is no delta", id="nothing"),
         pytest.param("add", "is no delta", id="a text"),
         pytest.param({"kind": "add"}, "a mapping is no delta; give TypeAdapter", id="a mapping"),
-        pytest.param(foreign(kind="remove"), "'kind' is 'remove', not one of add", id="kind"),
-        pytest.param(foreign(kind=["add"]), "is no delta", id="kind of another type"),
-        pytest.param(foreign(kind="add"), "fact_payload: field required", id="no payload"),
-        pytest.param(foreign(kind="delete"), "replaces: field required", id="no replaces"),
+        pytest.param(other_delta(kind="remove"), "'kind' is 'remove', not one of add", id="kind"),
+        pytest.param(other_delta(kind=["add"]), "is no delta", id="kind of another type"),
+        pytest.param(other_delta(kind="add"), "fact_payload: field required", id="no payload"),
+        pytest.param(other_delta(kind="delete"), "replaces: field required", id="no replaces"),
         pytest.param(
-            foreign(kind="add", fact_payload={}, rule_id=""), "rule_id must be non-empty", id="who"
+            other_delta(kind="add", fact_payload={}, rule_id=""),
+            "rule_id must be non-empty",
+            id="who",
         ),
     ],
 )
@@ -631,16 +633,16 @@ async def test_two_clocks_distinguish_what_was_valid_from_what_was_believed(
         firing = Firing("all", "h", "every", moment, Position(), Position(read.seq, read.id))
         await store.ledger.commit(firing, evaluate([read], fired))
 
-    async def held(**clocks: Any) -> list[str]:
+    async def ids_at(**clocks: Any) -> list[str]:
         return [found.id for found in await store.query(EVERYTHING, **clocks)]
 
-    assert await held(valid_at=at(5)) == ["e1"]
-    assert await held(valid_at=at(10)) == ["e2"]
-    assert await held(valid_at=at(-1)) == []
-    assert await held(believed_at=early) == ["e1"]
-    assert await held(believed_at=then) == ["e2"]
-    assert await held(believed_at=early, valid_at=at(10)) == ["e1"]
-    assert await held(believed_at=at(0)) == []
+    assert await ids_at(valid_at=at(5)) == ["e1"]
+    assert await ids_at(valid_at=at(10)) == ["e2"]
+    assert await ids_at(valid_at=at(-1)) == []
+    assert await ids_at(believed_at=early) == ["e1"]
+    assert await ids_at(believed_at=then) == ["e2"]
+    assert await ids_at(believed_at=early, valid_at=at(10)) == ["e1"]
+    assert await ids_at(believed_at=at(0)) == []
 
 
 async def test_reader_never_misses_the_fact(store: SQLiteFactStore) -> None:
@@ -741,8 +743,8 @@ async def test_episode_id_that_another_user_reuses_is_quarantined(
 
     (stored,) = await store.query(EVERYTHING)
     assert (stored.user, stored.payload["object"]) == ("alice", "tea")
-    (held,) = await store.reads.quarantine()
-    assert held["reason"] == "id_taken"
+    (entry,) = await store.reads.quarantine()
+    assert entry["reason"] == "id_taken"
 
 
 async def test_repaired_episode_leaves_the_quarantine(store: SQLiteFactStore) -> None:

@@ -87,7 +87,7 @@ async def test_episode_of_another_program_whose_id_contains_nul_is_quarantined(
 
         await there.fire()
 
-        [held] = await there.facts.reads.quarantine()
-        assert (held["episode_id"], held["reason"]) == ("e1\\x00", "id_unusable")
-        assert held["detail"] == "the id is a text that holds NUL"
+        [entry] = await there.facts.reads.quarantine()
+        assert (entry["episode_id"], entry["reason"]) == ("e1\\x00", "id_unusable")
+        assert entry["detail"] == "the id is a text that holds NUL"
         assert await there.objects() == {"e1": "here"}

@@ -113,7 +113,7 @@ def table(*facts: tuple[Any, ...]) -> Iterator[sqlite3.Connection]:
 
 
 class Oracle:
-    """What the words of the documentation say, one fact at a time."""
+    """The documented meaning of a pattern, for one fact at a time."""
 
     def __init__(self, pattern: FactPattern) -> None:
         self.pattern = pattern

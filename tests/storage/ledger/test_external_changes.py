@@ -34,7 +34,7 @@ from tests.support.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 NOW = 100
-"""Seconds: when everything here happens; episodes are older, unless a test says so."""
+"""Seconds: the instant of these tests; episodes are older, unless a test gives another instant."""
 
 STARGRAPH = """
 CREATE TABLE IF NOT EXISTS facts (
@@ -447,9 +447,9 @@ async def test_an_unreadable_row_is_quarantined_once_and_not_changed(
     ]
     found = {fact.id for fact in await store.query(FactPattern())}
     assert found - {columns[0] for columns in before} == {"e1"}
-    (held,) = await store.reads.quarantine()
-    assert (held["rule_id"], held["reason"]) == ("@external", "external_unreadable")
-    assert held["detail"]
+    (entry,) = await store.reads.quarantine()
+    assert (entry["rule_id"], entry["reason"]) == ("@external", "external_unreadable")
+    assert entry["detail"]
 
 
 def raw(path: Path) -> list[Row]:
@@ -759,7 +759,7 @@ def test_polling_for_changes_takes_a_daemon_almost_no_processor_time(home: Home)
             readings.append(processor_seconds(daemon.process.pid))
 
     # The watch of the memory is in there too; what is new must stay below a hundredth of a core.
-    # The median, for a daemon still settles in the first, and a busy machine may spoil another.
+    # The median: the daemon still starts during the first, and a busy machine may spoil another.
     used = [after - before for before, after in pairwise(readings)]
     assert median(used) < 0.04, used
 

@@ -245,7 +245,7 @@ def test_content_of_the_write_ahead_log_is_copied_and_counted(path: Path, tmp_pa
 def other_user() -> Iterator[Path]:
     """Be a user who may not do everything; give a directory of theirs."""
     mine = os.geteuid()
-    # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
+    # Not in $TMPDIR: the other user may be unable to enter a directory above it.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         if mine == 0:
             os.chown(name, NOBODY, -1)

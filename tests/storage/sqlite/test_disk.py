@@ -185,7 +185,7 @@ def test_full_disk_fails_writes_until_there_is_space(tmp_path: Path) -> None:
             failed_with(daemon, "disk is full", times=5)
             refused = put_there(home, 4, 200, check=False)
             assert daemon.stop() == 0, "the daemon stops on a full disk"
-        disk.fill()  # what was full then was emptied by the end
+        disk.fill()  # the end of the daemon freed space
         unready = home.slumberd("run", check=False)
         disk.make_room()
         put_there(home, 4, 200)
@@ -309,7 +309,7 @@ def test_memory_restored_in_place_is_read_from_where_log_and_ledger_agree(tmp_pa
         daemon.wait_until_read(10)
         with stopped(daemon):
             backup(memory, home.state / "memory.db")
-            put(home, episodes(10, 5))  # to the very place where the rule has read
+            put(home, episodes(10, 5))  # up to the position that the rule has read
         daemon.wait_for("firing.completed", lambda line: line["window"]["after"] == 5)
 
     check_consolidated_once(home, ids(15))
@@ -343,7 +343,7 @@ def break_tree(path: Path, table: str) -> None:
         with path.open("r+b") as file:
             file.seek((page - 1) * size)
             file.write(b"\xff" * size)
-        # Whoever has the file open forgets what pages it remembers.
+        # Programs that have the file open drop the pages in their cache.
         connection.execute("CREATE TABLE touched (a)")
 
 

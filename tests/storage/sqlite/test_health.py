@@ -210,7 +210,7 @@ def test_unusable_file_is_reported_and_left_as_it_is(
     warning: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(path.parent)  # for what takes short names only
+    monkeypatch.chdir(path.parent)  # a socket takes only short names
     ruin(path)
     before = state_of(path.parent)
 
@@ -289,7 +289,7 @@ async def test_health_of_an_open_store_keeps_its_locks(kind: str, path: Path) ->
     async with KINDS[kind](path) as store:
         await store.bootstrap()
         health = await store.health()
-        # Another program that ends would take our log away if it did not find our locks.
+        # Another program that closes the file would remove the log if it found no locks.
         with held(path, "SELECT 1 FROM sqlite_master"):
             pass
         assert path.with_name(f"{path.name}-wal").exists()

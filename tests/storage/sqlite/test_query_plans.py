@@ -211,7 +211,7 @@ async def make(folder: Path) -> None:
 
 
 def plan(databases: dict[str, sqlite3.Connection], name: str) -> list[str]:
-    # What only looks, looks at either database.
+    # Statements of inspection read either database.
     database = "memory.db" if name in OF_EPISODES else FILES[name.partition(".")[0]]
     return plan_of(databases[database], sql_of(name))
 

@@ -38,7 +38,7 @@ def create_all(connection: sqlite3.Connection, file: str) -> None:
     """Create what the statements of a file create, where it is not there yet."""
     for sql in statements(file).values():
         if creates(sql):
-            with suppress(sqlite3.OperationalError):  # it is there
+            with suppress(sqlite3.OperationalError):  # the object exists
                 connection.execute(sql)
 
 

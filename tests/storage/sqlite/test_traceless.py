@@ -103,7 +103,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 def other_user(site: Installation) -> Iterator[Installation]:
     """Be a user who may read a site, and write nothing of it."""
     mine = os.geteuid()
-    # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
+    # Not in $TMPDIR: the other user may be unable to enter a directory above it.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         there = moved(site, Path(name, "site"))
         Path(name).chmod(0o755)
