@@ -48,7 +48,7 @@ ODD = triple("odd", "alice", "owns", "a pan", timestamp=at(6), metadata={"intent
 
 @dataclass
 class ExplainedStores:
-    """Both stores, and what consolidates one into the other; every firing is a minute later."""
+    """Both stores and a consolidator; each firing is a minute after the last."""
 
     folder: Path
     memory: SQLiteMemoryStore
@@ -77,7 +77,7 @@ class ExplainedStores:
         await self.consolidator.backfill(loaded, self.clock.now(), by="me")
 
     async def put_and_fire(self, *episodes: Episode) -> str:
-        """Put some episodes, fire the rule of everything, and return the firing's id."""
+        """Put episodes, fire the rule that selects every episode; return the firing's id."""
         await self.put(*episodes)
         return (await self.fire())[0]
 
@@ -739,7 +739,7 @@ async def test_unknown_fact_is_an_error(home: ExplainedStores) -> None:
 
 
 async def check_every_fact(story: Story) -> None:
-    """Find what took each fact out among all rows, without an index, as `why` does with one."""
+    """Find what removed each fact by reading all rows; `why` uses an index."""
     records = await story.store.reads.records(limit=10_000)
     for fact_id in {record.fact_id for record in records} - {""}:
         explanation = await story.store.why(fact_id)
@@ -772,7 +772,7 @@ def test_removal_of_a_fact_is_found_in_every_story(steps: list[Step]) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Home:
-    """Return a home with two rules that has fired one of them on a small story."""
+    """Return a home with two rules, one of which has fired on a few episodes."""
     site = Home(tmp_path)
     site.rule("all", cadence={"every": 1})
     site.rule("later", cadence={"every": 9}, then_emits=["notes"])

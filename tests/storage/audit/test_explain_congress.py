@@ -32,7 +32,7 @@ PAIRS = [("all", "facts"), ("never", "archive"), ("some", "facts"), ("some", "no
 
 BATCH = 100
 KEPT_BACK = 137
-"""Episodes that only one of the rules gets to read."""
+"""Episodes that only one of the rules reads."""
 
 KINDS = {1: "add", 2: "update", 3: "delete", 4: "noop", 5: "quarantined"}
 NAMES = (
@@ -118,7 +118,7 @@ async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
 async def consolidated(
     memory: SQLiteMemoryStore, facts: SQLiteFactStore, stream: list[Episode]
 ) -> int:
-    """Consolidate a stream, but for its end under episode rule; return what was undone of it."""
+    """Consolidate a stream, its last episodes by one rule only; return the undone firing's number."""
     clock = FakeClock()
     consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=BATCH)
     await memory.put_many(stream[:-KEPT_BACK])

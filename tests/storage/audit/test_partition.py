@@ -1,4 +1,4 @@
-"""Replay resolves a ledger in parts, and makes what it makes of the whole ledger at once."""
+"""Replay in parts gives the same result as replay of the whole ledger at once."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_recomputation_finds_deltas_of_a_channel_change_in_another_order(woven: 
 
 
 def forged_copy(path: Path, folder: Path, *changes: tuple[int, dict[str, object]]) -> Path:
-    """Return a copy that no connection is open to, with some rows forged."""
+    """Return a closed copy with some forged rows."""
     copy = folder / "forged.db"
     with copied(path) as source:
         for seq, columns in changes:

@@ -1,4 +1,4 @@
-"""A replay makes the same facts of the ledger alone, in a file that can take the other's place."""
+"""A replay builds the same facts from the ledger alone; its file can replace the original."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def replay(live: Path, path: Path, *, key: bytes | None = None) -> Replay:
 
 
 def changed(live: Path, path: Path, *changes: str, forge_from: int = 0, **columns: object) -> Path:
-    """Return a copy with some changes, its hashes computed again so that the chain holds."""
+    """Return a changed copy with recomputed hashes, so that its chain verifies."""
     with copied(live) as copy:
         for change in changes:
             copy.execute(change)

@@ -78,7 +78,7 @@ def firings(path: Path) -> list[dict[str, Any]]:
 def found(
     path: Path, tamper: Callable[[sqlite3.Connection], object], *against: Checkpoint
 ) -> Break | None:
-    """Return what verifying finds after a copy was tampered with."""
+    """Return what verification finds in a copy after a change."""
     with copied(path) as copy:
         tamper(copy)
         return verify(copy, DEPTH, against)[2]
@@ -89,13 +89,13 @@ def seq_of(broken: Break | None) -> int | None:
 
 
 def put(table: str, key: str, id: int, column: str, value: object) -> Any:
-    """Return what writes one value into one row."""
+    """Return a change that writes one value into one row."""
     sql = f"UPDATE {table} SET {column} = ? WHERE {key} = ?"
     return lambda copy: copy.execute(sql, (value, id))
 
 
 def does(sql: str, *values: object) -> Callable[[sqlite3.Connection], object]:
-    """Return what executes a statement."""
+    """Return a change that executes a statement."""
     return lambda copy: copy.execute(sql, values)
 
 
@@ -110,7 +110,7 @@ def shift(copy: sqlite3.Connection, above: int, by: int) -> None:
 
 
 def other_values(value: object) -> list[object]:
-    """Return values that somebody could put in place of one."""
+    """Return values that could replace a value."""
     match value:
         case None:
             return [0, -(2**63), "", b"", "x", b"x"]
@@ -126,7 +126,7 @@ def other_values(value: object) -> list[object]:
 
 
 def fits(column: str, value: object, *, nullable: tuple[str, ...]) -> bool:
-    """Say whether a table takes a value; the tables are strict."""
+    """Return whether a strict table accepts a value."""
     texts = ("reason", "fact_id", "replaces", "rule", "rule_hash", "cause")
     blobs = ("salt", "payload", "commitment", "chain", "counts")
     if value is None:

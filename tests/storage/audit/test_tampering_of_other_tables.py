@@ -94,7 +94,7 @@ TAMPERED = {
     "AFTER UPDATE ON facts BEGIN SELECT 1; END",
     "a view": "ALTER TABLE facts RENAME TO other; CREATE VIEW facts AS SELECT * FROM other",
 }
-"""What is changed, by what is wrong then."""
+"""The change, by the problem that it causes."""
 
 
 @pytest.mark.parametrize("sql", TAMPERED.values(), ids=[*TAMPERED])

@@ -198,7 +198,7 @@ def verified(path: Path, how: str = UNCHANGING) -> Break | None:
 
 
 def changed(path: Path, folder: Path, sql: str) -> Path:
-    """Return a copy of a database in which a statement of ours was executed."""
+    """Return a copy of a database, changed by a statement."""
     copy = folder / "changed.db"
     with copied(path) as source, closing(sqlite3.connect(copy)) as target:
         source.execute(sql)
@@ -243,7 +243,7 @@ def test_verify_finds_the_same_in_a_file_that_other_programs_may_write(
 
 
 def asked_at(path: Path) -> list[tuple[int | None, int | None]]:
-    """Return instants, valid and believed, from before anything to after all of it."""
+    """Return pairs of instants (valid, believed), from before the first row to after the last."""
     instants = sorted(
         {row["at"] for row in rows_of(path, "slumberd_ledger") if row["at"] is not None}
     )

@@ -1,4 +1,4 @@
-"""Reads are noted off the read's way, and written later; what cannot be written is let go of."""
+"""Reads are recorded in memory and written later; reads that cannot be written are dropped."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ Outcome = dict[str, Any]
 
 
 def row(**columns: Any) -> tuple[Any, ...]:
-    """Return a row that another program might write between the neighbours, badly."""
+    """Return a bad row, as another program might write it between the neighbours."""
     source = triple(BAD, "bad's own", "is", "x", timestamp=at(5))
     good = encode(source, Scope("alice", "s1", "rag"), operation="put")
     return tuple((good._asdict() | columns).values())
@@ -59,7 +59,7 @@ def metadata(text: str) -> bytes:
 
 
 def deep(levels: int) -> dict[str, Any]:
-    """Return metadata that is nested so deep."""
+    """Return metadata with a nesting depth."""
     found: dict[str, Any] = {}
     for _ in range(levels - 1):
         found = {"x": found}
@@ -72,7 +72,7 @@ def insert(folder: Path, *rows: tuple[Any, ...]) -> None:
 
 
 async def outcome(home: OpenStores, when_filter: str = "") -> dict[str, Outcome]:
-    """Fire twice, as what fails once would again; return the facts, which the ledger confirms."""
+    """Fire twice, since a failure would repeat; verify the ledger and return the facts."""
     for _ in range(2):
         await home.fire(rule("all", when_filter=when_filter))
     assert (await home.facts.verify())[2] is None
@@ -277,7 +277,7 @@ PROMOTED = {
         "x",
     ),
 }
-"""What looks bad, and is promoted as it is."""
+"""A row that only looks bad, and is promoted."""
 
 
 @pytest.mark.parametrize("way", ["put", "insert"])

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 
 FILTERED = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
-"""For tests that run a filter; the fake runs none and refuses each."""
+"""For tests that run a filter; the fake runs no filter."""
 
 
 class Provider(Protocol):

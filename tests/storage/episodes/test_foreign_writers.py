@@ -1,4 +1,4 @@
-"""Other programs write episodes too: in Stargraph's schema, at any moment, and not always well."""
+"""Other programs write episodes in Stargraph's schema, at any moment, and sometimes bad ones."""
 
 from __future__ import annotations
 

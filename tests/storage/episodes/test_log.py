@@ -1,4 +1,4 @@
-"""The episode log against SQLite itself, and against programs that know nothing of it."""
+"""The episode log on SQLite, with other programs that do not know of it."""
 
 from __future__ import annotations
 

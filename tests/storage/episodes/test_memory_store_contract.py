@@ -1,4 +1,4 @@
-"""What every memory store keeps to: the specification's calls."""
+"""The contract of every memory store: the calls of the specification."""
 
 from __future__ import annotations
 

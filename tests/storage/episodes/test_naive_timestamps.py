@@ -32,7 +32,7 @@ SCOPE = {"user": "alice", "session": "s1", "agent": "rag"}
 
 @pytest.fixture(autouse=True)
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the local time zone be two hours, or one in winter, ahead of UTC."""
+    """Set the local time zone: UTC+2, in winter UTC+1."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "Europe/Berlin")
         time.tzset()

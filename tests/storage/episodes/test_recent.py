@@ -1,4 +1,4 @@
-"""Reads of the latest episodes, against rows with any offset and what sorting would give."""
+"""Reads of the latest episodes, with rows of any offset, compared with a full sort."""
 
 from __future__ import annotations
 

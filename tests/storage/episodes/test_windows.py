@@ -1,4 +1,4 @@
-"""How many episodes a filter selects: all of them are counted once, a page at a time."""
+"""The number of episodes that a filter selects: each is counted once, page by page."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 async def test_put_is_not_finished_until_its_transaction_is_committed(
     connection: sqlite3.Connection,
 ) -> None:
-    """One that is woken meanwhile, by another's end, must wait on."""
+    """A put that another flush wakes must continue to wait."""
     statements: list[tuple[str, bool]] = []
     group = GroupCommit(lambda _: None, lambda: None)
 
@@ -54,7 +54,7 @@ async def test_put_requests_a_flush_when_the_requested_flush_fails(
 
     async def post(work: Work) -> None:
         requests.append("again" if requests else "first")
-        await asyncio.sleep(0)  # the second comes to wait
+        await asyncio.sleep(0)  # the second put starts to wait
         if requests == ["first"]:
             raise OSError("it cannot be opened")
         work(connection)

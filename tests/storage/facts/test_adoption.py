@@ -1,6 +1,6 @@
-"""A host that pinned facts adopts slumberd: nothing of its facts is lost, then or later.
+"""A host with pinned facts adopts slumberd, and loses none of its facts.
 
-The host is the real Stargraph, in a process of its own.
+The host is the real Stargraph, in a separate process.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def row(subject: str, what: str) -> dict[str, Any]:
 
 
 def digest(home: Home) -> str:
-    """Return a hash of every row of the facts, its number and the types of its values."""
+    """Return a hash of every row of facts, with its rowid and the types of its values."""
     columns = [
         "fact_id",
         "user",
@@ -84,7 +84,7 @@ def digest(home: Home) -> str:
 
 
 def begin(home: Home, theirs: Stargraph) -> None:
-    """Let the host pin, and promote from its graph, before slumberd was ever there."""
+    """Let the host pin facts and promote from its graph before slumberd is installed."""
     theirs.ask("bootstrap", home.state)
     for name in KNOWN:
         theirs.ask("pin", home.state, fact=knows(name))

@@ -94,7 +94,7 @@ async def ids(store: SQLiteFactStore, **pattern: Any) -> list[str]:
 
 
 async def promote(store: SQLiteFactStore, *versions: Any, seq: int = 1) -> None:
-    """Let a rule promote episodes given as `version()` takes them."""
+    """Let a rule promote versions of episodes."""
     fired = rule("all")
     upto = Position(seq, versions[-1].id)
     await store.ledger.commit(
@@ -477,7 +477,7 @@ async def test_a_delta_without_provenance_is_refused_before_anything_is_written(
 
 
 class ForeignDelta:
-    """A delta of another program: the specified attributes, and no class of ours."""
+    """A delta of another program: an object with the specified attributes."""
 
     def __init__(self, **fields: object) -> None:
         vars(self).update(fields)

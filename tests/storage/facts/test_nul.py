@@ -1,4 +1,4 @@
-"""A NUL in a text: SQLite's JSON may end a text there, so that it would be taken for another's."""
+"""A NUL in a text: SQLite's JSON may end the text there, and so confuse two owners."""
 
 from __future__ import annotations
 

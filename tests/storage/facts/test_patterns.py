@@ -1,4 +1,4 @@
-"""Patterns of facts against an oracle in plain Python: what each form finds, in order, by pages."""
+"""Patterns of facts compared with an oracle in plain Python: results, order and pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ZONES = st.sampled_from(["+00:00", "Z", "+05:30", ""])
 
 @st.composite
 def rows(draw: st.DrawFn) -> tuple[Any, ...]:
-    """Return a row of the table, as we or another program may have written it."""
+    """Return a row of the table, as slumberd or another program writes it."""
     payload: dict[str, Any] = {}
     for slot in ("subject", "predicate"):
         value = draw(st.none() | TEXTS | st.just(5))
@@ -200,7 +200,7 @@ def same(left: object, right: object) -> bool:
 
 
 def is_shaped(glob: str, text: str) -> bool:
-    """Say by trying everything."""
+    """Find the answer by a full scan."""
     if not glob:
         return not text
     if glob[0] == "*":
@@ -272,7 +272,7 @@ def test_five_slots_find_the_same_through_an_index(
 def test_pages_contain_every_unchanged_fact_exactly_once(
     facts: list[tuple[Any, ...]], pattern: FactPattern, changes: list[tuple[Any, bool]]
 ) -> None:
-    """Facts come and go between the pages; what never changes comes exactly once, in order."""
+    """Facts appear and disappear between two pages; an unchanged fact is on exactly one page."""
     pattern = pattern.model_copy(update={"limit": pattern.limit or 2})
     untouched = {row[0] for row in facts} - {row[0] for row, _ in changes}
     seen: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""Facts say when they were said, however late their rule fired, in Python, JSON and tables."""
+"""Facts have `said_at`, however late their rule fired, in Python, JSON and tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAID = {"e1": at(-90_000), "e2": at(7)}
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """Two facts: what was said last is imported and fired first."""
+    """Two facts: the newer episode is imported and fired first."""
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
     for number, item in enumerate((NEW, OLD)):

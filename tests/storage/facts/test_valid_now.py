@@ -1,4 +1,4 @@
-"""Asked as of now, the ledger answers with the same facts as the table, in every field."""
+"""For the present instant, the ledger gives the same facts as the table, in every field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYTHING = FactPattern()
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
-    """Return a house with facts of one rule, of two, of a person, and without a subject."""
+    """Return stores with facts of one rule, of two rules, of a person, and without a subject."""
     async with open_stores(tmp_path) as opened:
         await opened.put(
             triple("e1", "alice", "drinks", "tea", timestamp=at(1), metadata={"confidence": 0.5}),

@@ -1,4 +1,4 @@
-"""Facts that several rules promote: their instant, their lineage, and what is left of them."""
+"""Facts that several rules promote: their instant, their lineage, and their removal."""
 
 from __future__ import annotations
 

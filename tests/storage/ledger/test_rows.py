@@ -1,4 +1,4 @@
-"""The ledger finds every way in which it can be tampered with, and names the first bad row."""
+"""Verification finds every change of the ledger, and names the first bad row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two clocks: what was true at an instant, what was held at an instant, and both together."""
+"""Two clocks: valid at an instant, believed at an instant, and both together."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.support.open_stores import OpenStores, open_stores
 pytestmark = pytest.mark.integration
 
 SUBJECTS = [f"s{number}" for number in range(12)]
-"""Several, as the order in which claims are folded depends on the hash of their ids."""
+"""Several ids, since the order in which claims are resolved depends on their hashes."""
 LIKES = {"facts": frozenset({"likes"})}
 
 

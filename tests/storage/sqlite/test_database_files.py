@@ -1,4 +1,4 @@
-"""What a store does about its file: whose locks are on it, and what lies in its place."""
+"""A store and its file: locks, replaced files, and missing files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_two_stores_of_one_file_lose_nothing_when_another_program_ends(
 async def test_file_that_is_opened_outside_of_sqlite_loses_an_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test above can fail: this is how files were created once."""
+    """The test above can fail: an earlier version created files so."""
 
     def create(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660))
@@ -90,7 +90,7 @@ async def test_file_that_is_opened_outside_of_sqlite_loses_an_episode(
 
 
 def built(path: Path, *ids: str) -> Path:
-    """Make a memory with some episodes in a file of its own."""
+    """Create a memory with some episodes in a file."""
 
     async def build() -> None:
         async with SQLiteMemoryStore(path) as memory:
@@ -146,7 +146,7 @@ async def test_store_without_the_check_of_its_file_loses_an_episode(
 
 
 def replaced_with_its_log_left(folder: Path) -> bool:
-    """Replace an open file by another; return whether that is intact afterwards."""
+    """Replace an open file by another; return whether the new file is intact afterwards."""
     path = folder / "memory.db"
     other = built(folder / "other" / "memory.db", *(f"b{n:03}" for n in range(300)))
 

@@ -1,4 +1,4 @@
-"""Disks that are full, files that break: what a real daemon does, and that it goes on by itself."""
+"""Full disks and damaged files: a real daemon reports them, and continues without help."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ due.LASTING_SECONDS = 0.5
 synchronous, _, *others = Pragmas.__init__.__defaults__
 Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 """
-"""Nothing is broken by this: pauses are short, so that a test need not wait for minutes."""
+"""No fault: the pauses are short, so that a test need not wait for minutes."""
 
 
 SMALL_LOGS = """
@@ -99,7 +99,7 @@ def ids(count: int) -> list[str]:
 
 
 def put_there(home: Home, first: int, count: int, **how: bool) -> subprocess.CompletedProcess[str]:
-    """Put episodes from where the home's disk is."""
+    """Put episodes with a command that sees the home's disk."""
     file = home.folder / "put.jsonl"
     file.write_text("".join(new.model_dump_json() + "\n" for new in episodes(first, count)))
     return home.slumberd("import", file, **how)
@@ -113,7 +113,7 @@ def facts_in(home: Home) -> int:
 
 @contextmanager
 def silent(home: Home) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a daemon whose log goes elsewhere."""
+    """Run a daemon without a log."""
     with subprocess.Popen(home.command("run"), stderr=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -122,19 +122,19 @@ def silent(home: Home) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def limit_files(daemon: Daemon, most: int) -> None:
-    """Let no file of a daemon grow beyond so many bytes; -1 sets no limit."""
+    """Limit the size of a daemon's files, bytes; -1 means no limit."""
     resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
 
 
 def failed_with(daemon: Daemon, words: str, times: int = 1) -> None:
-    """Wait until the rule has failed, so often in a row, with a message."""
+    """Wait until the rule has failed several times in a row with a message."""
     event = daemon.wait_for("firing.failed", lambda line: line["failures"] >= times)
     assert words in event["message"]
     assert event["retry_seconds"] is not None, "the daemon repeats it until it succeeds"
 
 
 def grow_no_more_for_a_while(home: Home, failures: int) -> None:
-    """Let a firing find no room for its many pages, but for a few, and then all that it needs."""
+    """Let a firing run out of disk space after a few pages, and then free enough space."""
     put(home, episodes(0, 1))
     with home.daemon() as daemon:
         daemon.wait_until_read(1)
@@ -335,7 +335,7 @@ def test_daemon_waits_for_a_missing_database(tmp_path: Path) -> None:
 
 
 def break_tree(path: Path, table: str) -> None:
-    """Overwrite the page at the root of a table's tree with what can be none."""
+    """Overwrite the root page of a table with invalid bytes."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         sql = "SELECT rootpage FROM sqlite_master WHERE name = ?"
@@ -403,7 +403,7 @@ def test_page_damaged_before_the_start_is_reported_with_74(
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock to write a database, as another program may for as long as it likes."""
+    """Hold the write lock of a database, as another program may."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -526,7 +526,7 @@ def left_by_a_crash(folder: Path, before: int, count: int) -> Home:
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
-    """Return homes that a crash left with a log of all their facts, and of the last only."""
+    """Return homes after a crash: one with all facts in the log, one with only the last."""
     return {
         before: left_by_a_crash(tmp_path_factory.mktemp("crashed"), before, 300)
         for before in (0, 250)

@@ -1,4 +1,4 @@
-"""What a store says of itself, whatever lies in the place of its file; nothing comes of asking."""
+"""The health of a store, whatever is at its path; a health check changes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 KINDS = {"memory": SQLiteMemoryStore, "facts": SQLiteFactStore}
-"""Far more than a health report takes; one that waits for another program would never end."""
+"""Seconds, far more than a health report takes; a report that waits would exceed them."""
 
 HOLDER = """
 import sqlite3, sys
@@ -50,7 +50,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def path(kind: str, tmp_path: Path) -> Path:
-    """Return where a store of a kind lies, with little in it, and closed."""
+    """Create and close a small store; return its path."""
     path = tmp_path / "there" / f"{kind}.db"
 
     async def make() -> None:
@@ -75,7 +75,7 @@ def health_of(kind: str, path: Path) -> StoreHealth:
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return all that lies in a folder, byte by byte."""
+    """Return the content of all files in a folder."""
     return {
         file.name: (file.lstat().st_mtime_ns, file.read_bytes() if file.is_file() else b"")
         for file in folder.iterdir()
@@ -318,7 +318,7 @@ def test_log_left_by_a_crash_is_counted_and_kept(kind: str, path: Path, tmp_path
 async def test_file_that_changed_during_a_read_without_locks_is_read_again(
     kind: str, path: Path, ends: bool, ruined: bool
 ) -> None:
-    """Of half a change anything may come, an error included."""
+    """A read during a change may return any result, also an error."""
     table = {"memory": "episodes", "facts": "facts"}[kind]
     others: list[sqlite3.Connection] = []
 

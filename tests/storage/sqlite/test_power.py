@@ -1,4 +1,4 @@
-"""A power cut at any write of a firing loses nothing that was acknowledged, and breaks nothing.
+"""A power cut at any write of a firing loses no acknowledged write, and damages no file.
 
 Every step that SQLite takes on the disk is remembered; then the power is cut after each, with
 none, all or some of what was not synced. The real stores open what is left. `TEST_LONG=1` takes
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.acceptance
 
 LONG = bool(os.environ.get("TEST_LONG"))
 STATES = amount(15, full=405)
-"""Of each setting; a state that was seen before is not counted."""
+"""States for each setting; equal states count once."""
 
 STATES_AGAIN = 20
 """After a second cut."""

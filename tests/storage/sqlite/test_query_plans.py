@@ -1,7 +1,7 @@
-"""How SQLite goes about every statement: what must not grow reads no table whole, and sorts none.
+"""The query plan of every statement: one of constant cost reads no whole table and sorts none.
 
-A new statement fails here until it is in one of the lists. Those of ``comparing`` and ``replay`` go
-over whole copies of databases, and those of ``ledger_schema`` make one.
+A new statement fails here until it is in one of the lists. The statements of ``compare`` and
+``replay`` read whole copies of databases, and those of ``ledger_schema`` create one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FILES = {
 """Each file of statements, and a database that they run on."""
 
 WHOLESALE = {"compare", "fact_check", "ledger_schema", "partition", "replay", "verify_tables"}
-"""Files of statements that make tables, or compare and rebuild all that there is."""
+"""Files of statements that create tables, or compare and rebuild everything."""
 
 OF_EPISODES = (
     "inspection.next_scope_key",
@@ -94,7 +94,7 @@ FLAT = {
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
 }
-"""What takes as long however much is stored: each row that it reads is found by an index."""
+"""Statements of constant cost: an index finds each row that they read."""
 
 FIRST = {
     "episodes": "probe",  # LIMIT 0
@@ -105,7 +105,7 @@ FIRST = {
     "inspection": "origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }
-"""What reads a table in its own order, and ends with the first rows."""
+"""Statements that read a table in its own order, and end after the first rows."""
 
 FOUND = {
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since last_of_rule "
@@ -113,7 +113,7 @@ FOUND = {
     "promoted_by quarantined",
     "similarity": "winners_between",
 }
-"""What sorts only rows that it was asked for, and found by an index."""
+"""Statements that sort only rows that an index found."""
 
 WHOLE = {
     "episode_log.log_every_episode": "once, when the log is begun",
@@ -153,7 +153,7 @@ WHOLE = {
     "migrations.count_episodes": "health and status say how many there are",
     "migrations.count_facts": "the same",
 }
-"""What reads a table whole, and why it may."""
+"""Statements that read a whole table, and the reason."""
 
 SMALL = {
     "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
@@ -165,7 +165,7 @@ SMALL = {
 """Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
 
 STEPS = {"agents", "rules", "CONSTANT ROW"}
-"""Names in plans that are no table's: of what a statement makes for itself."""
+"""Names in plans that are not tables, but temporary results of a statement."""
 
 
 def names(listed: dict[str, str]) -> list[str]:
