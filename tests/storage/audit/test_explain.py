@@ -409,7 +409,7 @@ async def test_quarantined_episode_has_reason_and_detail(home: ExplainedStores) 
 
 
 async def test_quarantined_edit_of_a_current_fact_keeps_its_reason(home: ExplainedStores) -> None:
-    await made_unreadable(home)
+    await make_unreadable(home)
 
     decision = await home.decision("e4")
 
@@ -640,7 +640,7 @@ async def edited_away(home: ExplainedStores) -> None:
     await home.put_and_fire(episode("e4", timestamp=at(60), metadata={"intent": "noop"}))
 
 
-async def made_unreadable(home: ExplainedStores) -> None:
+async def make_unreadable(home: ExplainedStores) -> None:
     await home.put_and_fire(ODD.model_copy(update={"id": "e4", "metadata": TEA.metadata}))
     await home.put_and_fire(ODD.model_copy(update={"id": "e4"}))
 
@@ -649,13 +649,13 @@ async def undone(home: ExplainedStores) -> None:
     await home.undo(await home.put_and_fire(PORTO.model_copy(update={"id": "e4"})))
 
 
-async def put_out_by_an_undoing(home: ExplainedStores) -> None:
+async def remove_by_an_undo(home: ExplainedStores) -> None:
     moved = BRAGA.model_copy(update={"metadata": TEA.metadata})
     await home.put_and_fire(BRAGA, PORTO.model_copy(update={"id": "e4"}))
     await home.undo(await home.put_and_fire(moved))
 
 
-async def one_at_a_time(home: ExplainedStores) -> None:
+async def make_single_valued(home: ExplainedStores) -> None:
     await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     await home.put_and_fire(TEA.model_copy(update={"id": "e4"}))
     await home.put_and_fire(triple("cake", "alice", "likes", "cake", timestamp=at(9)))
@@ -688,10 +688,10 @@ async def pinned_over(home: ExplainedStores) -> None:
 WENT = [
     (restated, "e5 replaced it"),
     (edited_away, "a newer version of its episode does not assert it"),
-    (made_unreadable, "a newer version of its episode cannot be read (intent_unknown)"),
+    (make_unreadable, "a newer version of its episode cannot be read (intent_unknown)"),
     (undone, "all@1 was undone"),
-    (put_out_by_an_undoing, "e2 is current again since all@4 was undone"),
-    (one_at_a_time, "its predicate holds several objects, or one, where it did not before"),
+    (remove_by_an_undo, "e2 is current again since all@4 was undone"),
+    (make_single_valued, "its predicate holds several objects, or one, where it did not before"),
     (retracted_by_a_person, "a person retracted it"),
     (deleted_by_another_program, "another program retracted it"),
     (pinned_over, "pin replaced it: a person pinned it (me), because: so"),

@@ -106,7 +106,7 @@ async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
         SQLiteFactStore(facts_path, synchronous="normal") as facts,
     ):
         await facts.bootstrap()
-        undone = await consolidated(memory, facts, stream)
+        undone = await consolidate_and_undo(memory, facts, stream)
         rows = [dict(zip(NAMES, row, strict=True)) for row in select(facts_path, ROWS)]
         found = select(facts_path, "SELECT fact_id, payload, lineage, confidence FROM facts")
         marks = dict(select(facts_path, "SELECT rule, seq FROM slumberd_watermark"))
@@ -115,10 +115,10 @@ async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
         yield Archive(memory, facts, stream, rows, current, marks, log, undone)
 
 
-async def consolidated(
+async def consolidate_and_undo(
     memory: SQLiteMemoryStore, facts: SQLiteFactStore, stream: list[Episode]
 ) -> int:
-    """Consolidate a stream, its last episodes by one rule only; return the undone firing's number."""
+    """Consolidate a stream, its end by one rule only; return the number of the undone firing."""
     clock = FakeClock()
     consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=BATCH)
     await memory.put_many(stream[:-KEPT_BACK])

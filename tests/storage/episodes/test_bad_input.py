@@ -336,15 +336,15 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
         await home.put(*NEIGHBOURS[3:])
         # Puts that wait together share a transaction.
         good = [put(home, neighbour) for neighbour in NEIGHBOURS[:3]]
-        bad_one, *_ = await asyncio.gather(
+        refused, *_ = await asyncio.gather(
             home.memory.put(bad, **scope), *good, return_exceptions=True
         )
 
         facts = await outcome(home)
 
     assert facts == without
-    assert isinstance(bad_one, error)
-    assert re.search(text, str(bad_one))
+    assert isinstance(refused, error)
+    assert re.search(text, str(refused))
 
 
 async def put(home: OpenStores, item: Episode) -> None:

@@ -95,7 +95,7 @@ def test_promotion_describes_the_fact_that_was_current_after_its_row(steps: list
     play(steps, check_against_what_stood)
 
 
-async def check_what_stands(story: Story) -> None:
+async def check_current_facts(story: Story) -> None:
     _, shown = story.shots[-1] if story.shots else (None, {})
     last = {
         promotion.fact_id: promotion
@@ -111,7 +111,7 @@ async def check_what_stands(story: Story) -> None:
 @given(EVERYTHING)
 @example(HANDS_OWN)
 def test_promotions_of_current_facts_end_with_the_state_of_every_fact(steps: list[Step]) -> None:
-    play(steps, check_what_stands)
+    play(steps, check_current_facts)
 
 
 async def test_every_promotion_of_a_ledger_can_be_published(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ async def test_repaired_row_leaves_the_quarantine_and_the_other_stays(tmp_path: 
 
 async def test_repaired_row_does_not_change_the_quarantine_of_episodes(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
-        await put_odd(home)
+        await put_malformed(home)
         write(home.facts.path, "odd", b"?")
         await home.facts.ledger.notice_external()
 
@@ -55,7 +55,7 @@ async def test_repaired_row_does_not_change_the_quarantine_of_episodes(tmp_path:
         assert await quarantined(home.facts) == [("all", "odd")]
 
 
-async def put_odd(home: OpenStores) -> None:
+async def put_malformed(home: OpenStores) -> None:
     await home.put(triple("odd", "a", "b", "c", metadata={"intent": "shout"}))
     await home.fire(rule("all"))
 

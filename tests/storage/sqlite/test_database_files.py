@@ -56,7 +56,7 @@ async def put(memory: SQLiteMemoryStore, *episodes: Episode) -> None:
         await memory.put(new, user=new.user, session=new.session, agent=new.agent)
 
 
-async def acknowledged_and_found(path: Path) -> tuple[list[str], list[str]]:
+async def use_two_stores(path: Path) -> tuple[list[str], list[str]]:
     """Use two stores of one file, as hosts do; return the put ids, and those that are found."""
     async with SQLiteMemoryStore(path) as first, SQLiteMemoryStore(path) as second:
         await put(first, episode("e1"))
@@ -69,7 +69,7 @@ async def acknowledged_and_found(path: Path) -> tuple[list[str], list[str]]:
 async def test_two_stores_of_one_file_lose_nothing_when_another_program_ends(
     tmp_path: Path,
 ) -> None:
-    put, found = await acknowledged_and_found(tmp_path / "memory.db")
+    put, found = await use_two_stores(tmp_path / "memory.db")
 
     assert found == put
 
@@ -84,7 +84,7 @@ async def test_file_that_is_opened_outside_of_sqlite_loses_an_episode(
 
     monkeypatch.setattr(sqlite_connection, "_create", create)
 
-    put, found = await acknowledged_and_found(tmp_path / "memory.db")
+    put, found = await use_two_stores(tmp_path / "memory.db")
 
     assert put == [*found, "e3"]
 

@@ -67,7 +67,7 @@ from slumberd.storage.sqlite.connection import transaction
 
 commit = SQLiteLedger.commit
 
-async def carelessly(self, firing, candidates, **named):
+async def advance_first(self, firing, candidates, **named):
     def move(connection):
         with transaction(connection):
             self.watermarks.advance(connection, firing)
@@ -75,7 +75,7 @@ async def carelessly(self, firing, candidates, **named):
     await self._file.database.write(move)
     return await commit(self, firing, candidates, **named)
 
-SQLiteLedger.commit = carelessly
+SQLiteLedger.commit = advance_first
 """
 UNCHECKED = """
 from slumberd.storage.sqlite.database import Database
@@ -98,7 +98,9 @@ def ids(count: int) -> list[str]:
     return [f"e{n}" for n in range(count)]
 
 
-def put_there(home: Home, first: int, count: int, **how: bool) -> subprocess.CompletedProcess[str]:
+def import_episodes(
+    home: Home, first: int, count: int, **how: bool
+) -> subprocess.CompletedProcess[str]:
     """Put episodes with a command that sees the home's disk."""
     file = home.folder / "put.jsonl"
     file.write_text("".join(new.model_dump_json() + "\n" for new in episodes(first, count)))
@@ -112,7 +114,7 @@ def facts_in(home: Home) -> int:
 
 
 @contextmanager
-def silent(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+def run_without_log(home: Home) -> Iterator[subprocess.Popen[bytes]]:
     """Run a daemon without a log."""
     with subprocess.Popen(home.command("run"), stderr=subprocess.DEVNULL) as process:
         try:
@@ -176,19 +178,19 @@ def test_full_disk_fails_writes_until_there_is_space(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
         home = home_of(tmp_path)
         home.within = disk.within
-        put_there(home, 0, 1)
+        import_episodes(home, 0, 1)
         with home.started() as daemon:
             daemon.wait_until_read(1)
             with stopped(daemon):
-                put_there(home, 1, 3)
+                import_episodes(home, 1, 3)
                 disk.fill()
             failed_with(daemon, "disk is full", times=5)
-            refused = put_there(home, 4, 200, check=False)
+            refused = import_episodes(home, 4, 200, check=False)
             assert daemon.stop() == 0, "the daemon stops on a full disk"
         disk.fill()  # the end of the daemon freed space
         unready = home.slumberd("run", check=False)
         disk.make_room()
-        put_there(home, 4, 200)
+        import_episodes(home, 4, 200)
         with home.daemon() as daemon:
             daemon.wait_until_read(204)
         disk.copy_out()
@@ -208,7 +210,7 @@ def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> N
             tmp_path, logging={"format": "json", "file": f"{tmp_path}/logs/slumberd.log"}
         )
         home.within = disk.within
-        with silent(home) as daemon:
+        with run_without_log(home) as daemon:
             wait_until(lambda: log.exists() and b"daemon.ready" in log.read_bytes())
             put(home, episodes(0, 1))
             wait_until(lambda: facts_in(home) == 1)
@@ -234,7 +236,7 @@ def test_daemon_does_not_start_on_a_read_only_disk(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
         home = home_of(tmp_path)
         home.within = disk.within
-        put_there(home, 0, 2)
+        import_episodes(home, 0, 2)
         disk.mount_again("ro")
         refused = home.slumberd("run", check=False)
         disk.mount_again("rw")

@@ -1,18 +1,18 @@
 """Find the latest episodes of a scope, by instant, however their timestamps are written.
 
 Among timestamps as we write them (UTC, ``isoformat``) text order is instant order, so an index
-gives the newest first. Other programs' rows may carry any offset. Their text lies within a day
-of their instant in UTC, so they are looked through from a little below what was found; an index
-of them alone says whether a user has any.
+gives the newest first. Other programs' rows may have any offset. Their text lies within a day of
+their instant in UTC, so their search begins a little below the oldest result. A separate index
+shows whether a user has such rows.
 
 The indexes know whole scopes, and users with one agent. All agents of a user, and of a session,
-are stepped through, and read side by side from their newest on: this takes longer with each
-agent, and not with what the agents read.
+are read side by side from their newest on. This takes longer with each agent, and not with the
+number of their episodes.
 
 Two more indexes hold the rows whose scope key does not name their owner: Stargraph's placeholder,
 and keys with a slash in a part. They go by the user and the session that the content names, in the
-spelling of Stargraph and slumberd. A row of another spelling has an empty value there, and every
-such read looks at these, too.
+spelling of Stargraph and slumberd. A row of another spelling has an empty value there; every
+such read also reads these rows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Range(NamedTuple):
         return self.axis in ("user", "session")
 
     @property
-    def is_one(self) -> bool:
+    def has_single_value(self) -> bool:
         """Whether the range has one value of the axis; else it has all of a user or session."""
         return self.axis in self.values
 
@@ -137,30 +137,30 @@ class _Rows:
         """Return the rows of a range, none of another form with a text below `floor`."""
         if self._form == "other" and not wanted.is_by_content and not self._any(wanted):
             return ()
-        if wanted.is_one:
-            return self._of_one(wanted, floor)
-        return heapq.merge(*self._side_by_side(wanted, floor), key=_TIMESTAMP, reverse=True)
+        if wanted.has_single_value:
+            return self._read_value(wanted, floor)
+        return heapq.merge(*self._read_each_value(wanted, floor), key=_TIMESTAMP, reverse=True)
 
     def _any(self, wanted: _Range) -> bool:
         found: tuple[int] = self._connection.execute(_SQL["any_other"], wanted.values).fetchone()
         return bool(found[0])
 
-    def _of_one(self, wanted: _Range, floor: str) -> sqlite3.Cursor:
+    def _read_value(self, wanted: _Range, floor: str) -> sqlite3.Cursor:
         values = {**wanted.values, "floor": floor, "utc": self._form == "utc"}
         cursor = self._connection.execute(wanted.sql(self._form), values)
         self._open.append(cursor)
         return cursor
 
-    def _side_by_side(self, wanted: _Range, floor: str) -> Iterator[Iterator[Row]]:
+    def _read_each_value(self, wanted: _Range, floor: str) -> Iterator[Iterator[Row]]:
         sql, last = _SQL[f"next_{wanted.axis}_{self._form}"], wanted.values["last"]
         while found := self._connection.execute(sql, {**wanted.values, "last": last}).fetchone():
-            # As bytes: what is no UTF-8 does not come as it is stored, and would be found again.
+            # As bytes: text that is not UTF-8 is decoded to other text, and would be found again.
             *newest, last = found
-            yield self._from(tuple(newest), wanted.at(last), floor)
+            yield self._read_from(tuple(newest), wanted.at(last), floor)
 
-    def _from(self, newest: Row, wanted: _Range, floor: str) -> Iterator[Row]:
+    def _read_from(self, newest: Row, wanted: _Range, floor: str) -> Iterator[Row]:
         yield newest
-        rows = self._of_one(wanted, floor)
+        rows = self._read_value(wanted, floor)
         next(rows, None)  # the newest again
         yield from rows
 
@@ -179,7 +179,7 @@ class _Newest:
             heapq.heappushpop(self._heap, entry)
             return
         self._heap.append(entry)
-        if len(self._heap) == self._most:  # not before: what comes in falling order is slow to push
+        if len(self._heap) == self._most:  # not before: pushing in falling order is slow
             heapq.heapify(self._heap)
 
     def floor(self, slack: timedelta) -> str:
