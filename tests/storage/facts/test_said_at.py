@@ -85,8 +85,8 @@ async def test_deltas_of_consolidate_contain_said_at_and_apply_delta_stores_it(
             found = await facts.query(FactPattern(order="said_at"))
 
     payloads = [d.fact_payload for d in deltas if isinstance(d, AddDelta | UpdateDelta)]
-    assert [one["timestamp"] for one in payloads] == [
-        at(one).isoformat() for one in (-90_000, 7, 8)
+    assert [payload["timestamp"] for payload in payloads] == [
+        at(seconds).isoformat() for seconds in (-90_000, 7, 8)
     ]
     assert [(fact.id, fact.said_at) for fact in found] == [("e2", at(7)), ("e3", at(8))]
     assert {fact.pinned_at for fact in found} == {late}
