@@ -229,8 +229,8 @@ OTHER_VERSIONS = [
         "memory.db",
         "CREATE TABLE slumberd_forgotten (digest BLOB, moment INTEGER)",
         "keeps the erased scopes of slumberd 0.1.0, which this version does not read",
-        "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting', and erase these scopes "
-        "again",
+        "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting'; erased data stays erased, "
+        "and `slumberd forget` is needed only if a program writes episodes of these scopes again",
         id="erased scopes of 0.1.0",
     ),
     pytest.param(

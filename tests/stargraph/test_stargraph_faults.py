@@ -46,11 +46,11 @@ NOT_OURS = {
 
 SHOWN_BY = {
     "A01": "storage/episodes/test_memory_store_contract.py::"
-    "test_no_other_spelling_reads_a_users_episodes",
+    "test_other_spelling_of_a_user_reads_no_episode",
     "A02": "consolidation/test_tenants.py::test_a_tenant_sees_the_same_beside_a_hostile_other",
     "A03": "storage/episodes/test_memory_store_contract.py::"
     "test_a_slash_in_an_id_injects_nothing_into_another_scope",
-    "A04": "storage/episodes/test_memory_store_contract.py::test_a_scope_that_cannot_be_is_refused",
+    "A04": "storage/episodes/test_memory_store_contract.py::test_invalid_scope_is_refused",
     "A05": "storage/episodes/test_memory_store_contract.py::"
     "test_a_scope_that_contradicts_the_episode_is_refused",
     "A06": "storage/episodes/test_memory_store_contract.py::"
@@ -62,18 +62,18 @@ SHOWN_BY = {
     "D01": "service/test_kills.py::"
     "test_kills_while_another_process_writes_leave_the_gold",
     "D05": "storage/facts/test_fact_store_contract.py::"
-    "test_a_reader_never_sees_a_moment_without_the_fact",
+    "test_reader_never_misses_the_fact",
     "D07": "storage/facts/test_fact_store_contract.py::"
     "test_an_id_that_another_scope_holds_is_refused",
     "D10": "storage/facts/test_fact_store_contract.py::"
-    "test_a_noop_delta_is_recorded_and_changes_nothing",
+    "test_noop_delta_is_recorded_and_changes_no_fact",
     "D11": "storage/facts/test_fact_store_contract.py::"
-    "test_a_payload_without_an_id_gets_the_same_one_each_time",
+    "test_payload_without_an_id_always_gets_the_same_id",
     "D14": "service/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
-    "E01": "storage/episodes/test_log.py::"
-    "test_health_of_a_missing_file_says_so_and_creates_nothing",
-    "E02": "storage/facts/test_fact_store_contract.py::test_a_health_check_says_who_holds_the_lock",
-    "E03": "storage/episodes/test_log.py::test_health_of_a_file_that_is_not_ours_says_so",
+    "E01": "storage/episodes/test_log.py::test_health_reports_a_missing_file_and_creates_nothing",
+    "E02": "storage/facts/test_fact_store_contract.py::"
+    "test_health_reports_that_another_program_holds_the_lock",
+    "E03": "storage/episodes/test_log.py::test_health_reports_a_file_of_another_program",
     "E04": "storage/episodes/test_memory_store_contract.py::"
     "test_a_migration_adds_its_column_once_and_is_recorded",
     "E05": "storage/episodes/test_memory_store_contract.py::"
@@ -87,7 +87,7 @@ SHOWN_BY = {
     "F10": "scheduling/test_due.py::"
     "test_instant_at_or_before_the_last_one_served_never_fires_again",
     "G01": "storage/episodes/test_memory_store_contract.py::"
-    "test_a_very_long_user_is_read_as_it_was_put",
+    "test_very_long_user_is_read_unchanged",
 }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ ODD = triple("odd", "alice", "owns", "a pan", timestamp=at(6), metadata={"intent
 
 @dataclass
 class ExplainedStores:
-    """Both stores, and what consolidates one into the other; every firing is a minute later."""
+    """Both stores and a consolidator; each firing is a minute after the last."""
 
     folder: Path
     memory: SQLiteMemoryStore
@@ -77,7 +77,7 @@ class ExplainedStores:
         await self.consolidator.backfill(loaded, self.clock.now(), by="me")
 
     async def put_and_fire(self, *episodes: Episode) -> str:
-        """Put some episodes, fire the rule of everything, and return the firing's id."""
+        """Put episodes, fire the rule that selects every episode; return the firing's id."""
         await self.put(*episodes)
         return (await self.fire())[0]
 
@@ -100,7 +100,7 @@ class ExplainedStores:
         return decision
 
     async def outcome_of(self, id: str, loaded: ConsolidationRule = ALL) -> tuple[str, str]:
-        """Return what became of an episode, and what would change that."""
+        """Return the outcome of an episode, and what would change it."""
         decision = await self.decision(id, loaded)
         return decision.outcome, would_change(decision, loaded)
 
@@ -134,7 +134,7 @@ async def home(tmp_path: Path) -> AsyncIterator[ExplainedStores]:
         yield home
 
 
-# What became of an episode.
+# The outcome of an episode.
 
 
 async def test_episode_that_no_rule_has_read_is_pending(home: ExplainedStores) -> None:
@@ -143,7 +143,9 @@ async def test_episode_that_no_rule_has_read_is_pending(home: ExplainedStores) -
     assert await home.outcome_of("e1") == ("pending", "`slumberd fire all`")
 
 
-async def test_newer_version_is_pending_whatever_became_of_the_older(home: ExplainedStores) -> None:
+async def test_newer_version_is_pending_for_every_outcome_of_the_older(
+    home: ExplainedStores,
+) -> None:
     await home.put_and_fire(PORTO)
     await home.put(PORTO.model_copy(update={"content": "Porto!"}))
 
@@ -154,7 +156,7 @@ async def test_newer_version_is_pending_whatever_became_of_the_older(home: Expla
     assert decision.row.record.kind == "add"
 
 
-async def test_disabled_rule_fires_by_hand_only(home: ExplainedStores) -> None:
+async def test_disabled_rule_fires_only_on_request(home: ExplainedStores) -> None:
     await home.put(PORTO)
 
     outcome, remedy = await home.outcome_of("e1", rule("off", enabled=False))
@@ -338,7 +340,7 @@ NOOPS = {
         "a newer retraction covers it; say it again with a later timestamp",
     ),
     "unresolved": (
-        [[episode("e0", metadata={"intent": "delete", "replaces": ["nobody"]})]],
+        [[episode("e0", metadata={"intent": "delete", "replaces": ["absent"]})]],
         "it retracts nothing known yet; it will retract what arrives later and is older",
     ),
     "noop": (
@@ -388,7 +390,7 @@ async def test_version_that_is_evaluated_again_unchanged_is_known(home: Explaine
     await home.put(BRAGA)
     await home.fire(ALL)
     await home.facts.watermarks.rewind("all", Position())
-    home.sql("facts.db", "DELETE FROM slumberd_generations")  # as when nothing had been lost
+    home.sql("facts.db", "DELETE FROM slumberd_generations")  # as if no row had been lost
     await home.fire(ALL)
 
     decision = await home.decision("e2")
@@ -407,7 +409,7 @@ async def test_quarantined_episode_has_reason_and_detail(home: ExplainedStores) 
 
 
 async def test_quarantined_edit_of_a_current_fact_keeps_its_reason(home: ExplainedStores) -> None:
-    await made_unreadable(home)
+    await make_unreadable(home)
 
     decision = await home.decision("e4")
 
@@ -441,7 +443,7 @@ async def declare(home: ExplainedStores) -> None:
     )  # fmt: skip
 
 
-async def test_why_says_that_a_fact_is_declared(home: ExplainedStores) -> None:
+async def test_why_shows_that_a_fact_is_declared(home: ExplainedStores) -> None:
     await declare(home)
     await home.put_and_fire(PORTO)
 
@@ -449,7 +451,7 @@ async def test_why_says_that_a_fact_is_declared(home: ExplainedStores) -> None:
     assert not (await home.facts.why("e1")).declared
 
 
-async def test_why_says_that_its_program_removed_a_declared_fact(home: ExplainedStores) -> None:
+async def test_why_shows_that_its_program_removed_a_declared_fact(home: ExplainedStores) -> None:
     await declare(home)
 
     await home.facts.unpin("p1")
@@ -503,11 +505,11 @@ async def test_rule_that_is_no_longer_loaded_is_reported_from_the_ledger(
     await home.put(PORTO, ODD)
     await home.fire(ALL, rule("gone", then_emits=["archive"]))
 
-    _, gone = await home.decisions_of("e1", ALL)
+    _, removed = await home.decisions_of("e1", ALL)
     found = await home.decisions_of("odd")
 
-    assert (gone.rule_id, gone.channel, gone.outcome) == ("gone", "archive", "add")
-    assert gone.fact_id == "@archive/e1"
+    assert (removed.rule_id, removed.channel, removed.outcome) == ("gone", "archive", "add")
+    assert removed.fact_id == "@archive/e1"
     assert [(decision.rule_id, decision.outcome) for decision in found] == [
         ("all", "quarantined"), ("gone", "quarantined"),
     ]  # fmt: skip
@@ -556,7 +558,7 @@ async def test_erased_scope_needs_newer_episodes(home: ExplainedStores) -> None:
         await home.facts.why("e1")
 
 
-# Why a fact stands, or went.
+# Why a fact is current, or was removed.
 
 
 async def test_why_shows_rule_version_instant_trigger_and_requester(home: ExplainedStores) -> None:
@@ -622,7 +624,7 @@ async def test_source_is_the_version_that_counts(home: ExplainedStores) -> None:
 
 
 async def restated(home: ExplainedStores) -> None:
-    # Who names the older of two that say the same reaches the newer one, by another key.
+    # A reference to the older of two equal facts also removes the newer one, by another key.
     again = PORTO.model_copy(update={"id": "e4", "timestamp": at(10)})
     referrer = triple("e5", "x", "is", "y", timestamp=at(20))
     referrer = referrer.model_copy(
@@ -638,7 +640,7 @@ async def edited_away(home: ExplainedStores) -> None:
     await home.put_and_fire(episode("e4", timestamp=at(60), metadata={"intent": "noop"}))
 
 
-async def made_unreadable(home: ExplainedStores) -> None:
+async def make_unreadable(home: ExplainedStores) -> None:
     await home.put_and_fire(ODD.model_copy(update={"id": "e4", "metadata": TEA.metadata}))
     await home.put_and_fire(ODD.model_copy(update={"id": "e4"}))
 
@@ -647,13 +649,13 @@ async def undone(home: ExplainedStores) -> None:
     await home.undo(await home.put_and_fire(PORTO.model_copy(update={"id": "e4"})))
 
 
-async def put_out_by_an_undoing(home: ExplainedStores) -> None:
+async def remove_by_an_undo(home: ExplainedStores) -> None:
     moved = BRAGA.model_copy(update={"metadata": TEA.metadata})
     await home.put_and_fire(BRAGA, PORTO.model_copy(update={"id": "e4"}))
     await home.undo(await home.put_and_fire(moved))
 
 
-async def one_at_a_time(home: ExplainedStores) -> None:
+async def make_single_valued(home: ExplainedStores) -> None:
     await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     await home.put_and_fire(TEA.model_copy(update={"id": "e4"}))
     await home.put_and_fire(triple("cake", "alice", "likes", "cake", timestamp=at(9)))
@@ -686,10 +688,10 @@ async def pinned_over(home: ExplainedStores) -> None:
 WENT = [
     (restated, "e5 replaced it"),
     (edited_away, "a newer version of its episode does not assert it"),
-    (made_unreadable, "a newer version of its episode cannot be read (intent_unknown)"),
+    (make_unreadable, "a newer version of its episode cannot be read (intent_unknown)"),
     (undone, "all@1 was undone"),
-    (put_out_by_an_undoing, "e2 is current again since all@4 was undone"),
-    (one_at_a_time, "its predicate holds several objects, or one, where it did not before"),
+    (remove_by_an_undo, "e2 is current again since all@4 was undone"),
+    (make_single_valued, "its predicate holds several objects, or one, where it did not before"),
     (retracted_by_a_person, "a person retracted it"),
     (deleted_by_another_program, "another program retracted it"),
     (pinned_over, "pin replaced it: a person pinned it (me), because: so"),
@@ -737,7 +739,7 @@ async def test_unknown_fact_is_an_error(home: ExplainedStores) -> None:
 
 
 async def check_every_fact(story: Story) -> None:
-    """Find what took each fact out among all rows, without an index, as `why` does with one."""
+    """Find what removed each fact by reading all rows; `why` uses an index."""
     records = await story.store.reads.records(limit=10_000)
     for fact_id in {record.fact_id for record in records} - {""}:
         explanation = await story.store.why(fact_id)
@@ -770,7 +772,7 @@ def test_removal_of_a_fact_is_found_in_every_story(steps: list[Step]) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Home:
-    """Return a home with two rules that has fired one of them on a small story."""
+    """Return a home with two rules, one of which has fired on a few episodes."""
     site = Home(tmp_path)
     site.rule("all", cadence={"every": 1})
     site.rule("later", cadence={"every": 9}, then_emits=["notes"])
@@ -822,7 +824,7 @@ def test_why_prints_fact_lineage_episodes_and_firing(
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_content_is_shown_only_when_it_is_asked_for(
+def test_content_is_shown_only_on_request(
     site: Home, capfd: pytest.CaptureFixture[str], form: Sequence[str]
 ) -> None:
     without, _ = run_command(site, capfd, "why", "e2", *form)
@@ -832,7 +834,7 @@ def test_content_is_shown_only_when_it_is_asked_for(
     assert "content of e2" in with_it
 
 
-def test_why_says_that_an_episode_is_no_longer_in_memory(
+def test_why_shows_that_an_episode_is_no_longer_in_memory(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with closing(sqlite3.connect(site.state / "memory.db")) as connection, connection:
@@ -903,7 +905,7 @@ def test_why_not_before_any_firing_is_pending(
 
 
 @pytest.mark.parametrize("command", ["why", "why-not"])
-def test_unknown_id_is_66_with_a_sentence(
+def test_unknown_id_exits_with_66_and_a_message(
     site: Home, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     _, err = run_command(site, capfd, command, "e9", code=66)
@@ -912,7 +914,7 @@ def test_unknown_id_is_66_with_a_sentence(
 
 
 @pytest.mark.parametrize("command", ["why", "why-not"])
-def test_empty_installation_is_66_and_stays_empty(
+def test_empty_installation_exits_with_66_and_stays_empty(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     site = Home(tmp_path)
@@ -923,7 +925,7 @@ def test_empty_installation_is_66_and_stays_empty(
 
 
 @pytest.mark.parametrize("command", ["why", "why-not"])
-def test_id_of_invalid_unicode_is_64(
+def test_id_of_invalid_unicode_exits_with_64(
     site: Home, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     _, err = run_command(site, capfd, command, "\udcff", code=64)

@@ -1,4 +1,4 @@
-"""For every episode and fact of a real stream one answer each, and it is what the ledger says."""
+"""Explain every episode and fact of a real stream; each answer agrees with the ledger."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAIRS = [("all", "facts"), ("never", "archive"), ("some", "facts"), ("some", "no
 
 BATCH = 100
 KEPT_BACK = 137
-"""Episodes that only one of the rules gets to read."""
+"""Episodes that only one of the rules reads."""
 
 KINDS = {1: "add", 2: "update", 3: "delete", 4: "noop", 5: "quarantined"}
 NAMES = (
@@ -55,7 +55,7 @@ class Archive:
 
     Attributes:
         rows: The ledger, oldest first.
-        standing: The table of facts, by id.
+        current: The table of facts, by id.
         marks: How far each rule has read.
         log: The number of each episode's log row.
         undone: The number of the firing that was undone.
@@ -65,7 +65,7 @@ class Archive:
     facts: SQLiteFactStore
     episodes: list[Episode]
     rows: list[dict[str, Any]]
-    standing: dict[str, tuple[Any, ...]]
+    current: dict[str, tuple[Any, ...]]
     marks: dict[str, int]
     log: dict[str, int]
     undone: int
@@ -75,9 +75,9 @@ class Archive:
         self._by_replaced: dict[str, list[int]] = {}
         for row in self.rows:
             self._by_fact.setdefault(row["fact_id"], []).append(row)
-            for gone in orjson.loads(row["replaces"] or "[]"):
-                if (row["fact_id"], row["kind"]) != (gone, 2):
-                    self._by_replaced.setdefault(gone, []).append(row["seq"])
+            for replaced in orjson.loads(row["replaces"] or "[]"):
+                if (row["fact_id"], row["kind"]) != (replaced, 2):
+                    self._by_replaced.setdefault(replaced, []).append(row["seq"])
 
     def last_row(self, rule_id: str, fact_id: str) -> dict[str, Any] | None:
         evaluations = [
@@ -106,19 +106,19 @@ async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
         SQLiteFactStore(facts_path, synchronous="normal") as facts,
     ):
         await facts.bootstrap()
-        undone = await consolidated(memory, facts, stream)
+        undone = await consolidate_and_undo(memory, facts, stream)
         rows = [dict(zip(NAMES, row, strict=True)) for row in select(facts_path, ROWS)]
         found = select(facts_path, "SELECT fact_id, payload, lineage, confidence FROM facts")
         marks = dict(select(facts_path, "SELECT rule, seq FROM slumberd_watermark"))
         log = dict(select(memory_path, "SELECT eid, max(seq) FROM slumberd_episode_log GROUP BY 1"))
-        standing = {row[0]: row[1:] for row in found}
-        yield Archive(memory, facts, stream, rows, standing, marks, log, undone)
+        current = {row[0]: row[1:] for row in found}
+        yield Archive(memory, facts, stream, rows, current, marks, log, undone)
 
 
-async def consolidated(
+async def consolidate_and_undo(
     memory: SQLiteMemoryStore, facts: SQLiteFactStore, stream: list[Episode]
 ) -> int:
-    """Consolidate a stream, but for its end under episode rule; return what was undone of it."""
+    """Consolidate a stream, its end by one rule only; return the number of the undone firing."""
     clock = FakeClock()
     consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=BATCH)
     await memory.put_many(stream[:-KEPT_BACK])
@@ -132,7 +132,7 @@ async def consolidated(
 
 
 def expected(archive: Archive, episode: Episode, rule_id: str, fact_id: str) -> tuple[str, str]:
-    """Return what became of an episode, and why, from the tables alone."""
+    """Return the outcome of an episode and its reason, from the tables alone."""
     if archive.log[episode.id] > archive.marks.get(rule_id, 0):
         return "pending", ""
     row = archive.last_row(rule_id, fact_id)
@@ -147,20 +147,22 @@ def expected(archive: Archive, episode: Episode, rule_id: str, fact_id: str) -> 
 def check_decision(archive: Archive, episode: Episode, found: Decision) -> None:
     fact_id = episode.id if found.channel == "facts" else f"@{found.channel}/{episode.id}"
     row = archive.last_row(found.rule_id, fact_id)
-    gone = [] if found.is_current else archive.replacing(fact_id)
+    removers = [] if found.is_current else archive.replacing(fact_id)
     assert (found.outcome, found.reason) == expected(archive, episode, found.rule_id, fact_id), (
         episode.id
     )
-    assert (found.fact_id, found.is_current) == (fact_id, fact_id in archive.standing)
+    assert (found.fact_id, found.is_current) == (fact_id, fact_id in archive.current)
     assert (found.row and found.row.record.seq) == (row and row["seq"])
-    assert (found.removed_by and found.removed_by.record.seq) == (gone[-1] if gone else None)
+    assert (found.removed_by and found.removed_by.record.seq) == (
+        removers[-1] if removers else None
+    )
 
 
 async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archive) -> None:
     ids = [episode.id for episode in archive.episodes]
     read = {rule.id: await archive.memory.reread(rule, ids, upto=2**63 - 1) for rule in RULES}
     by_id = {id: {version.id: version for version in versions} for id, versions in read.items()}
-    became: set[str] = set()
+    outcomes: set[str] = set()
     for episode in archive.episodes:
         versions = {rule_id: found[episode.id] for rule_id, found in by_id.items()}
         decisions = await archive.facts.reads.decisions_of(episode.id, RULES, versions)
@@ -168,9 +170,9 @@ async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archiv
         assert [(found.rule_id, found.channel) for found in decisions] == PAIRS, episode.id
         for found in decisions:
             check_decision(archive, episode, found)
-            became.add(found.outcome)
+            outcomes.add(found.outcome)
 
-    assert became >= {"pending", "filtered", "undone", "add", "update", "delete", "noop"}
+    assert outcomes >= {"pending", "filtered", "undone", "add", "update", "delete", "noop"}
 
 
 def check_rows(archive: Archive, found: Explanation) -> None:
@@ -179,12 +181,12 @@ def check_rows(archive: Archive, found: Explanation) -> None:
         for row in archive.rows_of(found.fact_id)
         if row["kind"] in (1, 2) or orjson.loads(row["payload"] or "{}").get("asserts")
     ]
-    gone = [id for row in promoting for id in orjson.loads(row["replaces"] or "[]")]
+    replaced = [id for row in promoting for id in orjson.loads(row["replaces"] or "[]")]
     assert [asserting.row.record.seq for asserting in found.assertions] == [
         row["seq"] for row in promoting
     ]
     assert [line.record.seq for line in found.replacing] == archive.replacing(found.fact_id)
-    assert found.replaced == [id for id in dict.fromkeys(gone) if id != found.fact_id]
+    assert found.replaced == [id for id in dict.fromkeys(replaced) if id != found.fact_id]
 
 
 def check_fact(found: Explanation, stored: tuple[Any, ...]) -> None:
@@ -206,17 +208,17 @@ async def test_every_fact_has_its_firings_and_the_facts_that_it_replaced(archive
         found = await archive.facts.why(fact_id)
 
         check_rows(archive, found)
-        assert (found.fact is not None) == (fact_id in archive.standing)
+        assert (found.fact is not None) == (fact_id in archive.current)
         if found.fact:
-            check_fact(found, archive.standing[fact_id])
+            check_fact(found, archive.current[fact_id])
             explained += 1
 
-    assert explained == len(archive.standing) > 500
+    assert explained == len(archive.current) > 500
 
 
 async def test_every_source_has_session_instant_and_node(archive: Archive) -> None:
     by_id = {episode.id: episode for episode in archive.episodes}
-    for fact_id in archive.standing:
+    for fact_id in archive.current:
         (source,) = (await archive.facts.why(fact_id)).sources
 
         episode = by_id[source.id]
@@ -226,4 +228,4 @@ async def test_every_source_has_session_instant_and_node(archive: Archive) -> No
             episode.timestamp,
             episode.source_node,
         )
-    assert len(archive.standing) > 500
+    assert len(archive.current) > 500

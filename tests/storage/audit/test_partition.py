@@ -1,4 +1,4 @@
-"""Replay resolves a ledger in parts, and makes what it makes of the whole ledger at once."""
+"""Replay in parts gives the same result as replay of the whole ledger at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def woven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def weave(path: Path) -> None:
-    """Write a ledger whose keys have to do with each other: by names, by edits, by withdrawals."""
+    """Write a ledger whose keys depend on each other: by references, edits and withdrawals."""
     async with SQLiteFactStore(path, synchronous="normal") as store:
         await store.bootstrap()
         await fire(store, ALL, [_of("a", 1), _of("b", 2), _of("c", 3), _of("d", 4), _of("e", 5)])
@@ -43,10 +43,10 @@ async def weave(path: Path) -> None:
             said("x8", 8, intent="update", replaces=["e3", "e99"], subject="g", predicate="is"),
             said("e4", 9)._replace(matched=False),
         ]
-        gone = await fire(store, ALL, away)
+        deleted = await fire(store, ALL, away)
         await store.ledger.set_channels({"facts": frozenset({"is"})}, at=at(200))
         await fire(store, ALL, [_of("c", 10), _of("c", 11), _of("b", 12), _of("d", 13)])
-        await store.ledger.undo(gone.firing_id, at=at(1100), by="uid 0", dry_run=False)
+        await store.ledger.undo(deleted.firing_id, at=at(1100), by="uid 0", dry_run=False)
         await store.ledger.set_channels({}, at=at(1200))
         await fire(store, ALL, [said("e99", 14, subject="h", predicate="is", object=14)])
 
@@ -116,7 +116,7 @@ def test_recomputation_finds_any_row_with_another_delta(story: Path, column: str
             [part] = read_as_one_part(copy)
             whole = Recomputation(copy, DEPTH).resolve(part)[1]
 
-        # Only its own row says why a version was unreadable.
+        # Only the row of a version contains why it was unreadable.
         assert whole.first is not None or (column, row["kind"]) == ("reason", 5)
         first = None if whole.first is None else whole.first.seq
         assert min((some.first.seq for some in found if some.first), default=None) == first
@@ -137,7 +137,7 @@ def test_recomputation_finds_deltas_of_a_channel_change_in_another_order(woven: 
 
 
 def forged_copy(path: Path, folder: Path, *changes: tuple[int, dict[str, object]]) -> Path:
-    """Return a copy that no connection is open to, with some rows forged."""
+    """Return a closed copy with some forged rows."""
     copy = folder / "forged.db"
     with copied(path) as source:
         for seq, columns in changes:

@@ -1,4 +1,4 @@
-"""A replay makes the same facts of the ledger alone, in a file that can take the other's place."""
+"""A replay builds the same facts from the ledger alone; its file can replace the original."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def replay(live: Path, path: Path, *, key: bytes | None = None) -> Replay:
 
 
 def changed(live: Path, path: Path, *changes: str, forge_from: int = 0, **columns: object) -> Path:
-    """Return a copy with some changes, its hashes computed again so that the chain holds."""
+    """Return a changed copy with recomputed hashes, so that its chain verifies."""
     with copied(live) as copy:
         for change in changes:
             copy.execute(change)
@@ -77,10 +77,10 @@ async def test_every_table_of_a_replay_is_equal(live: Path, tmp_path: Path) -> N
 
     await replay(live, again)
 
-    # What a key's head keeps of retractions is not always the same, and always means the same.
-    kept = set(tables_of(live)) - {"slumberd_keys"}
-    assert {name: rows_of(again, name) for name in kept} == {
-        name: rows_of(live, name) for name in kept
+    # The retractions of a key may be stored in several forms with one meaning.
+    names = set(tables_of(live)) - {"slumberd_keys"}
+    assert {name: rows_of(again, name) for name in names} == {
+        name: rows_of(live, name) for name in names
     }
     assert len(rows_of(again, "slumberd_keys")) == len(rows_of(live, "slumberd_keys"))
 
@@ -89,14 +89,14 @@ async def test_the_new_file_can_replace_the_original(live: Path, tmp_path: Path)
     ours = changed(live, tmp_path / "ours.db")
     await replay(ours, tmp_path / "again.db")
     news = [said("e20", 20, subject="alice", predicate="lives_in", object="Lagos")]
-    made = []
+    records = []
     for path in (ours, tmp_path / "again.db"):
         async with SQLiteFactStore(path, synchronous="normal") as store:
             await store.bootstrap()
-            made.append((await fire(store, ALL, news)).records)
+            records.append((await fire(store, ALL, news)).records)
             assert (await store.verify())[2] is None
 
-    assert made[0] == made[1]
+    assert records[0] == records[1]
 
 
 async def test_a_keyed_ledger_is_replayed_with_its_key(tmp_path: Path) -> None:
@@ -209,13 +209,15 @@ async def test_differing_keys_are_found(live: Path, tmp_path: Path, change: str)
 async def test_a_new_file_has_every_index_and_trigger(live: Path, tmp_path: Path) -> None:
     await replay(live, tmp_path / "again.db")
 
-    assert made_in(tmp_path / "again.db") == made_in(live)
+    assert schema_of(tmp_path / "again.db") == schema_of(live)
 
 
-def made_in(path: Path) -> list[tuple[str, str, str]]:
-    made = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') ORDER BY 2"
+def schema_of(path: Path) -> list[tuple[str, str, str]]:
+    query = (
+        "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') ORDER BY 2"
+    )
     with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(made).fetchall()
+        return connection.execute(query).fetchall()
 
 
 async def test_a_differing_key_is_named(live: Path, tmp_path: Path) -> None:
@@ -290,7 +292,7 @@ async def test_an_export_has_every_column_of_every_row(live: Path, after: int) -
 
 
 def as_row(document: dict[str, object]) -> dict[str, object]:
-    """Return the row that a line was made of."""
+    """Return the ledger row of an exported line."""
     unhex: Callable[[object], bytes | None] = lambda text: text and bytes.fromhex(str(text))  # type: ignore[assignment,return-value] # noqa: E731
     return {
         "seq": document["seq"],

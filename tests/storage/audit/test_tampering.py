@@ -78,7 +78,7 @@ def firings(path: Path) -> list[dict[str, Any]]:
 def found(
     path: Path, tamper: Callable[[sqlite3.Connection], object], *against: Checkpoint
 ) -> Break | None:
-    """Return what verifying finds after a copy was tampered with."""
+    """Return what verification finds in a copy after a change."""
     with copied(path) as copy:
         tamper(copy)
         return verify(copy, DEPTH, against)[2]
@@ -89,13 +89,13 @@ def seq_of(broken: Break | None) -> int | None:
 
 
 def put(table: str, key: str, id: int, column: str, value: object) -> Any:
-    """Return what writes one value into one row."""
+    """Return a change that writes one value into one row."""
     sql = f"UPDATE {table} SET {column} = ? WHERE {key} = ?"
     return lambda copy: copy.execute(sql, (value, id))
 
 
 def does(sql: str, *values: object) -> Callable[[sqlite3.Connection], object]:
-    """Return what executes a statement."""
+    """Return a change that executes a statement."""
     return lambda copy: copy.execute(sql, values)
 
 
@@ -110,7 +110,7 @@ def shift(copy: sqlite3.Connection, above: int, by: int) -> None:
 
 
 def other_values(value: object) -> list[object]:
-    """Return values that somebody could put in place of one."""
+    """Return values that could replace a value."""
     match value:
         case None:
             return [0, -(2**63), "", b"", "x", b"x"]
@@ -126,7 +126,7 @@ def other_values(value: object) -> list[object]:
 
 
 def fits(column: str, value: object, *, nullable: tuple[str, ...]) -> bool:
-    """Say whether a table takes a value; the tables are strict."""
+    """Return whether a strict table accepts a value."""
     texts = ("reason", "fact_id", "replaces", "rule", "rule_hash", "cause")
     blobs = ("salt", "payload", "commitment", "chain", "counts")
     if value is None:
@@ -136,7 +136,7 @@ def fits(column: str, value: object, *, nullable: tuple[str, ...]) -> bool:
     return isinstance(value, bytes) == (column in blobs) and column not in texts
 
 
-def test_the_story_has_a_row_of_every_kind(rows: list[dict[str, Any]]) -> None:
+def test_example_ledger_has_a_row_of_every_kind(rows: list[dict[str, Any]]) -> None:
     assert {KINDS[row["kind"]] for row in rows} == set(KINDS)
     assert {EVENTS[row["what"]] for row in rows} == set(EVENTS) - {"erased"}
 
@@ -155,7 +155,7 @@ def test_an_untouched_ledger_verifies(path: Path) -> None:
 def test_any_other_value_in_any_column_of_any_row_is_found_there(
     path: Path, rows: list[dict[str, Any]], column: str
 ) -> None:
-    tried = 0
+    count = 0
     for row in rows:
         for value in {*other_values(row[column]), None} - {row[column]}:
             if fits(column, value, nullable=ERASABLE):
@@ -164,8 +164,8 @@ def test_any_other_value_in_any_column_of_any_row_is_found_there(
                 broken = found(path, tamper)
 
                 assert seq_of(broken) == row["seq"], (row["seq"], value, broken)
-                tried += 1
-    assert tried >= 2 * len(rows)
+                count += 1
+    assert count >= 2 * len(rows)
 
 
 def test_a_text_of_invalid_unicode_is_found_at_its_row(path: Path) -> None:
@@ -200,7 +200,7 @@ def test_the_last_episode_of_a_firing_may_be_blanked(path: Path) -> None:
     assert found(path, does(blank)) is None
 
 
-def test_a_firing_removed_beside_the_ledger_is_missed_at_its_row(
+def test_firing_removed_from_its_table_is_found_at_its_row(
     path: Path, firings: list[dict[str, Any]]
 ) -> None:
     for firing in firings:
@@ -261,7 +261,7 @@ def test_other_names_beside_the_ledger_are_found(path: Path, sql: str) -> None:
     assert "slumberd_references" in broken.problem
 
 
-def test_a_removed_row_is_missed_at_the_next(path: Path, rows: list[dict[str, Any]]) -> None:
+def test_removed_row_is_found_at_the_next_row(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows[:-1]:
         remove = f"DELETE FROM slumberd_ledger WHERE seq = {row['seq']}"
 
@@ -289,11 +289,11 @@ def test_any_two_rows_that_change_places_are_found_at_the_first(
         for other in rows[row["seq"] :: 5]:
 
             def tamper(
-                copy: sqlite3.Connection, one: int = row["seq"], two: int = other["seq"]
+                copy: sqlite3.Connection, first: int = row["seq"], second: int = other["seq"]
             ) -> None:
-                move(copy, one, -1)
-                move(copy, two, one)
-                move(copy, -1, two)
+                move(copy, first, -1)
+                move(copy, second, first)
+                move(copy, -1, second)
 
             assert seq_of(found(path, tamper)) == row["seq"]
 
@@ -351,10 +351,10 @@ def test_a_row_that_is_erased_without_an_erasure_is_found(
 
 @pytest.fixture(scope="module")
 def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ledger of which a user was erased, and in which more was said since."""
+    """A ledger from which a user was erased, and which has newer rows."""
     path = tmp_path_factory.mktemp("erased") / "facts.db"
 
-    async def tell() -> None:
+    async def write_story() -> None:
         await tell_everything(path, KEY)
         async with SQLiteFactStore(path, key=KEY, clock=FakeClock(at(3000))) as store:
             mallory = ScopeFilter("mallory", None, None)
@@ -366,7 +366,7 @@ def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 )
             )  # fmt: skip
 
-    asyncio.run(tell())
+    asyncio.run(write_story())
     return path
 
 
@@ -443,7 +443,7 @@ def test_a_row_beyond_the_last_one_of_its_firing_is_named(
     assert broken == Break(last + 1, f"is not a row of its firing {firing['n']}")
 
 
-def test_the_format_of_the_hashes_is_the_one_that_ledgers_were_written_with() -> None:
+def test_hash_format_is_that_of_existing_ledgers() -> None:
     commitment = commitment_of(bytes(range(16)), 3, 1_767_268_800_000_000, b"e1", b'["e0"]', b"{}")
     empty = commitment_of(bytes(16), None, None, None, None, None)
     fixed = fixed_part(7, 5, 4, 2, 1, 2)
@@ -462,8 +462,8 @@ def test_the_format_of_the_hashes_is_the_one_that_ledgers_were_written_with() ->
 def test_a_partly_erased_row_is_found(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         for left in ERASABLE:
-            gone = [column for column in ERASABLE if column != left]
-            erase = f"UPDATE slumberd_ledger SET {', '.join(f'{c} = NULL' for c in gone)}"
+            erased = [column for column in ERASABLE if column != left]
+            erase = f"UPDATE slumberd_ledger SET {', '.join(f'{c} = NULL' for c in erased)}"
             erase += f" WHERE seq = {row['seq']}"
 
             broken = found(path, does(erase))
@@ -592,7 +592,7 @@ async def test_a_ledger_without_rows_takes_the_key_of_its_first(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("forged_with", [None, OTHER_KEY])
-async def test_a_forger_without_the_key_is_found_at_the_first_row_that_he_wrote(
+async def test_forgery_without_the_key_is_found_at_its_first_row(
     keyed: Path, tmp_path: Path, forged_with: bytes | None
 ) -> None:
     for row in rows_of(keyed, "slumberd_ledger")[::6]:
@@ -607,7 +607,7 @@ async def test_a_forger_without_the_key_is_found_at_the_first_row_that_he_wrote(
         assert seq_of(broken) == row["seq"]
 
 
-async def test_a_forger_who_removes_the_key_is_found(keyed: Path, tmp_path: Path) -> None:
+async def test_removal_of_the_key_is_found(keyed: Path, tmp_path: Path) -> None:
     with copied(keyed) as copy:
         forge(copy, 1, None)
         copy.execute("UPDATE slumberd_numbers SET value = 0 WHERE name = 'key'")
@@ -626,7 +626,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-async def test_chance_finds_no_way_to_tamper_with_a_large_ledger(large: Path) -> None:
+async def test_every_random_change_of_a_large_ledger_is_found(large: Path) -> None:
     chance = random.Random(11)
     rows = rows_of(large, "slumberd_ledger")
     assert found(large, lambda copy: None) is None

@@ -1,4 +1,4 @@
-"""Tamper with the tables beside a ledger: verifying finds it, and says where."""
+"""Tamper with the tables beside a ledger: verification finds the place."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ async def problem(home: OpenStores) -> str | None:
 
 
 async def live(home: OpenStores) -> None:
-    """Let there be something in every table: keys with retractions, quarantine, a held batch."""
+    """Write rows into every table: keys with retractions, quarantine, a held batch."""
     await home.facts.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
     odd = {"intent": "shout"}
-    gone = {"intent": "delete"}
+    deletion = {"intent": "delete"}
     await home.put(
         triple("e1", "alice", "drinks", "tea"),
         triple("e2", "alice", "drinks", "milk", timestamp=at(1)),
         triple("e3", "alice", "likes", "tea"),
         triple("e4", "alice", "likes", "milk", timestamp=at(2)),
-        triple("e5", "alice", "is", None, timestamp=at(3), metadata=gone),
-        triple("e6", "alice", "likes", "cake", timestamp=at(3), metadata=gone),
+        triple("e5", "alice", "is", None, timestamp=at(3), metadata=deletion),
+        triple("e6", "alice", "likes", "cake", timestamp=at(3), metadata=deletion),
         triple("odd", "alice", "drinks", "beer", metadata=odd),
     )
     await home.fire()
     await home.put(
         triple("late", "alice", "drinks", "juice", timestamp=at(9), metadata={"intent": "delete"}),
-        triple("gone", "alice", "drinks", None, timestamp=at(9), metadata=gone),
+        triple("gone", "alice", "drinks", None, timestamp=at(9), metadata=deletion),
     )
     await home.fire()
     assert await home.facts.ledger.held()
@@ -69,7 +69,7 @@ TAMPERED = {
     "a slot more": "INSERT INTO slumberd_keys SELECT key, 'x', key_id, winner_at, winner_rank, "
     "winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
     "WHERE winner_fact = 'e3'",
-    "a key of nobody": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 99, winner_at, "
+    "an unused key": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 99, winner_at, "
     "winner_rank, winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
     "WHERE winner_fact = 'e2'",
     "a generation": "INSERT INTO slumberd_generations VALUES (2, 0)",
@@ -94,7 +94,7 @@ TAMPERED = {
     "AFTER UPDATE ON facts BEGIN SELECT 1; END",
     "a view": "ALTER TABLE facts RENAME TO other; CREATE VIEW facts AS SELECT * FROM other",
 }
-"""What is changed, by what is wrong then."""
+"""The change, by the problem that it causes."""
 
 
 @pytest.mark.parametrize("sql", TAMPERED.values(), ids=[*TAMPERED])
@@ -108,16 +108,16 @@ async def test_a_change_of_a_table_beside_the_ledger_is_found(tmp_path: Path, sq
         assert await problem(home) is not None
 
 
-async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: Path) -> None:
+async def test_ledger_verifies_after_every_regular_change_of_these_tables(tmp_path: Path) -> None:
     async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
         await live(home)
-        told: dict[str, Any] = {"at": at(50), "by": "me"}
+        edit: dict[str, Any] = {"at": at(50), "by": "me"}
 
         async def verified(after: str) -> None:
             assert await problem(home) is None, after
 
         (held,) = (await home.facts.ledger.held()).values()
-        await home.facts.ledger.decide(held, approve=True, **told)
+        await home.facts.ledger.decide(held, approve=True, **edit)
         await verified("an approval")
         await home.fire()
         await verified("what was approved")
@@ -129,16 +129,16 @@ async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: 
         await home.put(triple("odd", "alice", "drinks", "wine", metadata={"intent": "?"}))
         await home.fire()
         await verified("an episode that cannot be read again")
-        await home.facts.ledger.drop_quarantined(None, None, dry_run=False, **told)
+        await home.facts.ledger.drop_quarantined(None, None, dry_run=False, **edit)
         await verified("a drop")
         await home.put(triple("more", "alice", "drinks", "x", metadata={"intent": "?"}))
         fired = (await home.fire()).firing_ids[0]
-        await home.facts.ledger.undo(fired, dry_run=False, **told)
+        await home.facts.ledger.undo(fired, dry_run=False, **edit)
         await verified("an undoing")
         await home.put(triple("bobs", "bob", "drinks", "x", user="bob", metadata={"intent": "?"}))
         await home.fire()
         await home.facts.erasures.forget(
-            ScopeFilter("bob", None, None), moment=microseconds(at(99)), dry_run=False, **told
+            ScopeFilter("bob", None, None), moment=microseconds(at(99)), dry_run=False, **edit
         )
         await verified("an erasure")
 

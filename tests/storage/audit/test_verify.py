@@ -35,11 +35,11 @@ DEPTH = 8
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("twice") / "facts.db"
-    asyncio.run(tell_twice(path))
+    asyncio.run(write_claims(path))
     return path
 
 
-async def tell_twice(path: Path) -> None:
+async def write_claims(path: Path) -> None:
     """Write a ledger of claims that two rules evaluated, some of them as edits."""
     tea, edited = (
         [said(f"e{n}", seq, subject=f"s{n % 3}", predicate="is", object=n) for n, seq in numbers]
@@ -184,7 +184,7 @@ def test_the_chain_alone_is_compared_with_checkpoints(
         pytest.param("UPDATE facts SET confidence = 0.25", id="fact"),
     ],
 )
-def test_the_chain_alone_does_not_look_at(everything: Path, sql: str) -> None:
+def test_chain_alone_does_not_check(everything: Path, sql: str) -> None:
     with copied(everything) as copy:
         copy.execute(sql)
 
@@ -197,8 +197,8 @@ def verified(path: Path, how: str = UNCHANGING) -> Break | None:
         return verify(connection, DEPTH)[2]
 
 
-def changed(path: Path, folder: Path, sql: str) -> Path:
-    """Return a copy of a database in which a statement of ours was executed."""
+def write_changed(path: Path, folder: Path, sql: str) -> Path:
+    """Return a copy of a database, changed by a statement."""
     copy = folder / "changed.db"
     with copied(path) as source, closing(sqlite3.connect(copy)) as target:
         source.execute(sql)
@@ -233,7 +233,7 @@ def changed(path: Path, folder: Path, sql: str) -> Path:
 def test_verify_finds_the_same_in_a_file_that_other_programs_may_write(
     much: Path, sql: str, problem: str, tmp_path: Path
 ) -> None:
-    copy = changed(much, tmp_path, sql)
+    copy = write_changed(much, tmp_path, sql)
 
     broken = verified(copy)
 
@@ -242,8 +242,8 @@ def test_verify_finds_the_same_in_a_file_that_other_programs_may_write(
     assert broken == verified(copy, LOCKED)
 
 
-def asked_at(path: Path) -> list[tuple[int | None, int | None]]:
-    """Return instants, valid and believed, from before anything to after all of it."""
+def pairs_of_instants(path: Path) -> list[tuple[int | None, int | None]]:
+    """Return pairs of instants (valid, believed), from before the first row to after the last."""
     instants = sorted(
         {row["at"] for row in rows_of(path, "slumberd_ledger") if row["at"] is not None}
     )
@@ -258,7 +258,7 @@ def test_facts_of_a_user_at_an_instant_are_part_of_all_facts_at_it(
 ) -> None:
     path = request.getfixturevalue(story)
     with copied(path) as copy:
-        for valid_at, believed_at in asked_at(path):
+        for valid_at, believed_at in pairs_of_instants(path):
             at = {"valid_at": valid_at, "believed_at": believed_at}
             whole = facts_at(copy, user=None, depth=DEPTH, **at)
             owners = {fact.effective.claim.owner.split("/")[0] for fact in whole}

@@ -1,4 +1,4 @@
-"""Reads are noted off the read's way, and written later; what cannot be written is let go of."""
+"""Reads are recorded in memory and written later; reads that cannot be written are dropped."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def wait_for_write(memory: SQLiteMemoryStore) -> None:
     await task
 
 
-async def test_a_read_is_written_at_the_end_with_how_often_and_when_last(
+async def test_close_writes_the_number_and_the_last_instant_of_reads(
     memory: SQLiteMemoryStore, path: Path, clock: FakeClock
 ) -> None:
     await memory.recent("alice", limit=2)
@@ -105,7 +105,7 @@ async def test_reads_are_written_after_a_while(memory: SQLiteMemoryStore, path: 
 
 
 @pytest.mark.parametrize("limits", [AccessLimits(seconds=60.0, written_at_once=3)])
-async def test_many_reads_are_written_at_once_but_not_again_and_again(
+async def test_many_reads_are_written_at_once_but_not_repeatedly(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     await memory.recent("alice", limit=2)
@@ -133,7 +133,7 @@ async def _read_and_close(memory: SQLiteMemoryStore) -> None:
 
 
 @pytest.mark.parametrize("limits", [AccessLimits(written_at_once=1)])
-async def test_a_read_does_not_wait_for_a_locked_file_and_loses_nothing_by_it(
+async def test_read_does_not_wait_for_a_locked_file_and_is_recorded(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     with closing(connect(path, Pragmas(), access="write")) as other:
@@ -141,7 +141,7 @@ async def test_a_read_does_not_wait_for_a_locked_file_and_loses_nothing_by_it(
         assert len(await memory.recent("alice", limit=2)) == 2
         await wait_for_write(memory)
         assert memory._reads.waiting == 2
-        assert memory._reads._alarm is not None, "it is tried again, whether read again or not"
+        assert memory._reads._alarm is not None, "the write is repeated without another read"
         other.execute("ROLLBACK")
 
     memory._reads._begin()
@@ -151,7 +151,7 @@ async def test_a_read_does_not_wait_for_a_locked_file_and_loses_nothing_by_it(
     assert memory._reads.waiting == 0
 
 
-async def test_a_put_after_it_waits_for_a_lock_as_long_as_ever(memory: SQLiteMemoryStore) -> None:
+async def test_put_after_a_read_waits_its_full_time_for_a_lock(memory: SQLiteMemoryStore) -> None:
     await memory.recent("alice", limit=1)
     await memory._reads.write()
 
@@ -163,7 +163,7 @@ async def test_a_put_after_it_waits_for_a_lock_as_long_as_ever(memory: SQLiteMem
 
 
 @pytest.mark.parametrize("limits", [AccessLimits(most_waiting=3)])
-async def test_what_cannot_be_written_is_kept_up_to_a_bound(
+async def test_reads_that_cannot_be_written_are_kept_up_to_a_limit(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     with closing(connect(path, Pragmas(), access="write")) as other:
@@ -177,7 +177,7 @@ async def test_what_cannot_be_written_is_kept_up_to_a_bound(
     assert written(path) == [("e2", 1, NOON, 0), ("e3", 2, NOON, 0)]
 
 
-async def test_a_store_of_a_file_that_is_locked_closes_and_lets_go_of_what_it_noted(
+async def test_store_of_a_locked_file_closes_and_drops_its_recorded_reads(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     with closing(connect(path, Pragmas(), access="write")) as other:
@@ -192,7 +192,7 @@ async def test_a_store_of_a_file_that_is_locked_closes_and_lets_go_of_what_it_no
 
 
 @pytest.mark.parametrize("limits", [AccessLimits(written_at_once=1)])
-async def test_a_store_that_is_closed_is_opened_by_no_alarm(memory: SQLiteMemoryStore) -> None:
+async def test_timer_does_not_open_a_closed_store(memory: SQLiteMemoryStore) -> None:
     await memory.recent("alice", limit=2)
 
     await memory.close()
@@ -201,7 +201,7 @@ async def test_a_store_that_is_closed_is_opened_by_no_alarm(memory: SQLiteMemory
     assert memory._reads._alarm is None
 
 
-async def test_a_file_that_is_taken_away_while_it_is_read_costs_but_the_counts(
+async def test_file_that_is_removed_during_reads_loses_only_the_counts(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     await memory.recent("alice", limit=2)
@@ -227,10 +227,10 @@ async def test_a_read_that_cannot_be_written_for_another_error_is_kept(
     await reads.close()
 
 
-async def test_a_person_who_looks_is_not_counted(memory: SQLiteMemoryStore, path: Path) -> None:
+async def test_read_of_a_command_is_not_counted(memory: SQLiteMemoryStore, path: Path) -> None:
     await memory.close()
-    async with SQLiteMemoryStore(path, traceless=True) as looking:
-        assert len(await looking.recent("alice", limit=2)) == 2
+    async with SQLiteMemoryStore(path, traceless=True) as store:
+        assert len(await store.recent("alice", limit=2)) == 2
 
     assert written(path) == []
 
@@ -238,12 +238,12 @@ async def test_a_person_who_looks_is_not_counted(memory: SQLiteMemoryStore, path
 async def test_a_read_that_finds_nothing_writes_nothing(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
-    await memory.recent("nobody", limit=2)
+    await memory.recent("absent", limit=2)
 
     assert memory._reads.waiting == 0
 
 
-async def test_an_episode_that_went_meanwhile_leaves_no_row(
+async def test_episode_that_was_deleted_meanwhile_has_no_row(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     await memory.recent("alice", limit=2)
@@ -269,7 +269,7 @@ async def test_a_file_of_an_older_slumberd_gets_the_table(
     assert (await memory.newest()).seq == 4
 
 
-async def test_what_is_held_back_is_logged_again_by_the_read_that_is_written(
+async def test_held_back_episode_is_logged_again_when_its_read_is_written(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     await memory.log_again_after_read({"e3": 0, "e0": 0, "gone": 0})
@@ -282,7 +282,7 @@ async def test_what_is_held_back_is_logged_again_by_the_read_that_is_written(
     assert await memory.newest() == (5, "e3")
 
 
-async def test_whoever_watches_is_told_of_what_is_logged_again(
+async def test_watch_is_notified_when_an_episode_is_logged_again(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     looked = Event()
@@ -303,7 +303,7 @@ async def test_whoever_watches_is_told_of_what_is_logged_again(
 
 
 @pytest.mark.parametrize("limits", [AccessLimits(written_at_once=1)])
-async def test_a_store_that_is_closed_while_it_writes_in_vain_is_opened_by_no_alarm(
+async def test_timer_does_not_open_a_store_that_was_closed_during_a_failed_write(
     memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[asyncio.TimerHandle] = []

@@ -1,4 +1,4 @@
-"""Bad input is refused or quarantined with its reason, and disturbs nobody.
+"""Bad input is refused or quarantined with its reason, and changes no other result.
 
 Each case goes both ways in: the public ``put``, and the INSERT of another program. Its neighbours,
 of the same user and batch, must come out as they would have without it.
@@ -43,23 +43,23 @@ FILTERS = [
 ]
 MEGABYTE = 1_000_000
 
-Told = dict[str, Any]
+Outcome = dict[str, Any]
 
 
 def row(**columns: Any) -> tuple[Any, ...]:
-    """Return a row that another program might write between the neighbours, badly."""
-    told = triple(BAD, "bad's own", "is", "x", timestamp=at(5))
-    good = encode(told, Scope("alice", "s1", "rag"), operation="put")
+    """Return a bad row, as another program might write it between the neighbours."""
+    source = triple(BAD, "bad's own", "is", "x", timestamp=at(5))
+    good = encode(source, Scope("alice", "s1", "rag"), operation="put")
     return tuple((good._asdict() | columns).values())
 
 
-def said(words: str) -> bytes:
-    """Return metadata that says something more than a triple."""
-    return b'{"subject":"bad\'s own","predicate":"is",' + words.encode() + b"}"
+def metadata(text: str) -> bytes:
+    """Return metadata of a triple, with more members."""
+    return b'{"subject":"bad\'s own","predicate":"is",' + text.encode() + b"}"
 
 
 def deep(levels: int) -> dict[str, Any]:
-    """Return metadata that is nested so deep."""
+    """Return metadata with a nesting depth."""
     found: dict[str, Any] = {}
     for _ in range(levels - 1):
         found = {"x": found}
@@ -71,8 +71,8 @@ def insert(folder: Path, *rows: tuple[Any, ...]) -> None:
         connection.executemany("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", rows)
 
 
-async def outcome(home: OpenStores, when_filter: str = "") -> dict[str, Told]:
-    """Fire twice, as what fails once would again; return the facts, which the ledger confirms."""
+async def outcome(home: OpenStores, when_filter: str = "") -> dict[str, Outcome]:
+    """Fire twice, since a failure would repeat; verify the ledger and return the facts."""
     for _ in range(2):
         await home.fire(rule("all", when_filter=when_filter))
     assert (await home.facts.verify())[2] is None
@@ -80,10 +80,10 @@ async def outcome(home: OpenStores, when_filter: str = "") -> dict[str, Told]:
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+def without(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Return the facts of the neighbours alone."""
 
-    async def alone() -> dict[str, Told]:
+    async def alone() -> dict[str, Outcome]:
         async with open_stores(tmp_path_factory.mktemp("without")) as home:
             await home.put(*NEIGHBOURS)
             return await outcome(home)
@@ -103,54 +103,58 @@ QUARANTINED = {
     ),
     "metadata is no utf-8": ({"metadata": b'{"a":"\xff"}'}, "metadata_unreadable", "UTF-8"),
     "metadata has a lone surrogate": (
-        {"metadata": said(r'"object":"\ud800"')},
+        {"metadata": metadata(r'"object":"\ud800"')},
         "metadata_unreadable",
         "surrogate",
     ),
-    "metadata has NaN": ({"metadata": said('"object":NaN')}, "metadata_unreadable", "unexpected"),
-    "metadata has 1e400": ({"metadata": said('"n":1e400')}, "metadata_unreadable", "infinity"),
+    "metadata has NaN": (
+        {"metadata": metadata('"object":NaN')},
+        "metadata_unreadable",
+        "unexpected",
+    ),
+    "metadata has 1e400": ({"metadata": metadata('"n":1e400')}, "metadata_unreadable", "infinity"),
     "metadata has a key twice": (
-        {"metadata": said('"predicate":"was"')},
+        {"metadata": metadata('"predicate":"was"')},
         "metadata_unreadable",
         "key 'predicate' is given twice",
     ),
     "metadata has a key twice, with a space before the colon": (
-        {"metadata": said('"x":"\\":","predicate" :"was"')},
+        {"metadata": metadata('"x":"\\":","predicate" :"was"')},
         "metadata_unreadable",
         "key 'predicate' is given twice",
     ),
     "metadata has a key twice, deep inside": (
-        {"metadata": said('"object":[{"a":1,"b":{},"a":1}]')},
+        {"metadata": metadata('"object":[{"a":1,"b":{},"a":1}]')},
         "metadata_unreadable",
         "key 'a' is given twice",
     ),
     "metadata has a key in escapes": (
-        {"metadata": said(r'"o\u0062ject":"x"')},
+        {"metadata": metadata(r'"o\u0062ject":"x"')},
         "metadata_unreadable",
         "key 'object' is written with escapes",
     ),
     "metadata is 10,000 deep": (
-        {"metadata": said('"object":' + "[" * 10_000 + "]" * 10_000)},
+        {"metadata": metadata('"object":' + "[" * 10_000 + "]" * 10_000)},
         "metadata_unreadable",
         "depth limit",
     ),
     "metadata is as deep as orjson reads, and deeper than it writes": (
-        {"metadata": said('"object":' + "[" * 1_022 + "]" * 1_022)},
+        {"metadata": metadata('"object":' + "[" * 1_022 + "]" * 1_022)},
         "metadata_unreadable",
         "nested deeper than 100 levels",
     ),
     "metadata is as deep as orjson writes, but not in a ledger": (
-        {"metadata": said('"object":' + '{"a":' * 252 + "1" + "}" * 252)},
+        {"metadata": metadata('"object":' + '{"a":' * 252 + "1" + "}" * 252)},
         "metadata_unreadable",
         "nested deeper than 100 levels",
     ),
     "an object is a whole number over 64 bits": (
-        {"metadata": said('"object":18446744073709551616')},
+        {"metadata": metadata('"object":18446744073709551616')},
         "metadata_unreadable",
         "more than 64 bits",
     ),
     "a whole number deep inside is over 64 bits": (
-        {"metadata": said('"x":{"y":[-9223372036854775809]}')},
+        {"metadata": metadata('"x":{"y":[-9223372036854775809]}')},
         "metadata_unreadable",
         "more than 64 bits",
     ),
@@ -174,14 +178,18 @@ QUARANTINED = {
     ),
     "id is empty": ({"id": ""}, "id_unusable", "empty"),
     "id holds NUL": ({"id": "first\0"}, "id_unusable", "NUL"),
-    "intent is a list": ({"metadata": said('"intent":["add"]')}, "intent_unknown", "write one of"),
+    "intent is a list": (
+        {"metadata": metadata('"intent":["add"]')},
+        "intent_unknown",
+        "write one of",
+    ),
     "replaces is an object": (
-        {"metadata": said('"intent":"update","replaces":{"id":"first"}')},
+        {"metadata": metadata('"intent":"update","replaces":{"id":"first"}')},
         "replaces_malformed",
         "write a list",
     ),
     "replaces has a null": (
-        {"metadata": said('"intent":"delete","replaces":["first",null]')},
+        {"metadata": metadata('"intent":"delete","replaces":["first",null]')},
         "replaces_malformed",
         "write a list",
     ),
@@ -203,14 +211,14 @@ def named(cases: dict[str, tuple[Any, ...]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("when_filter", FILTERS)
-@pytest.mark.parametrize(("columns", "reason", "words"), named(QUARANTINED))
+@pytest.mark.parametrize(("columns", "reason", "text"), named(QUARANTINED))
 async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_as_without_it(
     tmp_path: Path,
     columns: dict[str, Any],
     reason: str,
-    words: str,
+    text: str,
     when_filter: str,
-    without: dict[str, Told],
+    without: dict[str, Outcome],
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*NEIGHBOURS[:2])
@@ -223,24 +231,24 @@ async def test_a_bad_row_is_quarantined_with_its_reason_and_its_neighbours_are_a
         readable = await home.memory.recent("alice", limit=9)
     assert facts == without
     assert held["reason"] == reason
-    assert words in held["detail"]
-    assert {one.id for one in readable} - {BAD} == {"first", "last", "namer"}
+    assert text in held["detail"]
+    assert {version.id for version in readable} - {BAD} == {"first", "last", "namer"}
 
 
 PROMOTED = {
     "metadata is an empty object": ({"metadata": b"{}"}, None),
-    "metadata is TEXT": ({"metadata": said('"object":"x"').decode()}, "x"),
+    "metadata is TEXT": ({"metadata": metadata('"object":"x"').decode()}, "x"),
     "content is TEXT": ({"content": row()[2].decode()}, "x"),
-    "an object of 64 bits": ({"metadata": said('"object":18446744073709551615')}, 2**64 - 1),
-    "an object that is a large float": ({"metadata": said('"object":1e300')}, 1e300),
+    "an object of 64 bits": ({"metadata": metadata('"object":18446744073709551615')}, 2**64 - 1),
+    "an object that is a large float": ({"metadata": metadata('"object":1e300')}, 1e300),
     "an object that is as deep as may be": (
-        {"metadata": said('"object":' + "[" * 99 + "]" * 99)},
+        {"metadata": metadata('"object":' + "[" * 99 + "]" * 99)},
         orjson.loads("[" * 99 + "]" * 99),
     ),
     "subject is null": ({"metadata": b'{"subject":null,"object":"x"}'}, "x"),
     "subject is a number": ({"metadata": b'{"subject":7,"predicate":"is","object":"x"}'}, "x"),
     "subject is 1 MB": (
-        {"metadata": said('"object":"x"').replace(b"own", b"o" * MEGABYTE)},
+        {"metadata": metadata('"object":"x"').replace(b"own", b"o" * MEGABYTE)},
         "x",
     ),
     "id is 1 MB": ({"id": BAD * (MEGABYTE // 3)}, "x"),
@@ -251,31 +259,31 @@ PROMOTED = {
     "timestamp lies in the future": ({"timestamp": "2500-01-01T00:00:00Z"}, "x"),
     "timestamp has another offset": ({"timestamp": "2026-01-02T02:00:05+14:00"}, "x"),
     "timestamp equals another": ({"timestamp": "2026-01-01T12:00:00+00:00"}, "x"),
-    "confidence is out of bounds": ({"metadata": said('"object":"x","confidence":7')}, "x"),
+    "confidence is out of bounds": ({"metadata": metadata('"object":"x","confidence":7')}, "x"),
     "an update of itself": (
-        {"metadata": said('"object":"x","intent":"update","replaces":["bad"]')},
+        {"metadata": metadata('"object":"x","intent":"update","replaces":["bad"]')},
         "x",
     ),
     "an update of a string": (
-        {"metadata": said('"object":"x","intent":"update","replaces":"never-was"')},
+        {"metadata": metadata('"object":"x","intent":"update","replaces":"never-was"')},
         "x",
     ),
     "an update of null": (
-        {"metadata": said('"object":"x","intent":"update","replaces":null')},
+        {"metadata": metadata('"object":"x","intent":"update","replaces":null')},
         "x",
     ),
     "an update of one of another user": (
-        {"metadata": said('"object":"x","intent":"update","replaces":["bobs","bobs"]')},
+        {"metadata": metadata('"object":"x","intent":"update","replaces":["bobs","bobs"]')},
         "x",
     ),
 }
-"""What looks bad, and is promoted as it is."""
+"""A row that only looks bad, and is promoted."""
 
 
 @pytest.mark.parametrize("way", ["put", "insert"])
 @pytest.mark.parametrize(("columns", "object"), named(PROMOTED))
 async def test_a_row_that_only_looks_bad_is_promoted_and_its_neighbours_are_as_without_it(
-    tmp_path: Path, columns: dict[str, Any], object: Any, way: str, without: dict[str, Told]
+    tmp_path: Path, columns: dict[str, Any], object: Any, way: str, without: dict[str, Outcome]
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(*NEIGHBOURS[:2])
@@ -314,13 +322,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("fields", "error", "words"), named(REFUSED))
+@pytest.mark.parametrize(("fields", "error", "text"), named(REFUSED))
 async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without_it(
     tmp_path: Path,
     fields: dict[str, Any],
     error: type[SlumberdError],
-    words: str,
-    without: dict[str, Told],
+    text: str,
+    without: dict[str, Outcome],
 ) -> None:
     bad = triple(BAD, "bad's own", "is", "x").model_copy(update=fields)
     scope: dict[str, Any] = {"user": bad.user, "session": bad.session, "agent": bad.agent}
@@ -328,19 +336,19 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
         await home.put(*NEIGHBOURS[3:])
         # Puts that wait together share a transaction.
         good = [put(home, neighbour) for neighbour in NEIGHBOURS[:3]]
-        bad_one, *_ = await asyncio.gather(
+        refused, *_ = await asyncio.gather(
             home.memory.put(bad, **scope), *good, return_exceptions=True
         )
 
         facts = await outcome(home)
 
     assert facts == without
-    assert isinstance(bad_one, error)
-    assert re.search(words, str(bad_one))
+    assert isinstance(refused, error)
+    assert re.search(text, str(refused))
 
 
-async def put(home: OpenStores, one: Episode) -> None:
-    await home.memory.put(one, user=one.user, session=one.session, agent=one.agent)
+async def put(home: OpenStores, item: Episode) -> None:
+    await home.memory.put(item, user=item.user, session=item.session, agent=item.agent)
 
 
 LINES = {
@@ -356,16 +364,16 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize(("words", "problem"), named(LINES))
+@pytest.mark.parametrize(("text", "problem"), named(LINES))
 def test_a_bad_line_of_an_import_is_refused_and_the_others_are_read(
-    words: str, problem: str
+    text: str, problem: str
 ) -> None:
     good = triple("e1", "s", "is", "x").model_dump_json(exclude={"metadata"}).encode()
-    bad = good.replace(b"}", b"," + words.encode() + b"}")
+    bad = good.replace(b"}", b"," + text.encode() + b"}")
 
     found = list(read_lines(io.BytesIO(b"\n".join([good, bad, good]))))
 
-    assert [one.episode is not None for one in found] == [True, False, True]
+    assert [line.episode is not None for line in found] == [True, False, True]
     assert problem in found[1].problem
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 
 FILTERED = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
-"""For tests that run a filter; the fake runs none and refuses each."""
+"""For tests that run a filter; the fake runs no filter."""
 
 
 class Provider(Protocol):
@@ -84,7 +84,9 @@ def log(provider: Provider) -> EpisodeLog:
 
 
 @pytest.mark.parametrize("implementation", [FakeEpisodeLog, SQLiteMemoryStore])
-def test_methods_of_an_episode_log_take_what_the_port_says(implementation: type) -> None:
+def test_methods_of_an_episode_log_have_the_parameters_of_the_protocol(
+    implementation: type,
+) -> None:
     for name, method in inspect.getmembers(EpisodeLog, inspect.iscoroutinefunction):
         ours = getattr(implementation, name)
         assert inspect.iscoroutinefunction(ours)
@@ -210,7 +212,7 @@ async def test_reads_of_an_episode_are_counted(provider: Provider, log: EpisodeL
     await provider.put(episode("a"), episode("b", user="bob"))
 
     await provider.read_all_of_alice()
-    found = await log.accesses(["a", "b", "nobody"])
+    found = await log.accesses(["a", "b", "absent"])
 
     assert [(eid, access.reads) for eid, access in found.items()] == [("a", 1)]
 
@@ -234,7 +236,7 @@ async def test_held_episode_is_logged_once_more_when_it_is_read(
         (1, "a", True)
     ]
     assert rest.upto == whole.upto == Position(3, "a")
-    assert [one.seq for one in await log.reread(rule(), ["a"], upto=1)] == [1]
+    assert [version.seq for version in await log.reread(rule(), ["a"], upto=1)] == [1]
 
 
 async def test_held_episode_with_an_unknown_read_is_logged_at_once(
@@ -300,8 +302,8 @@ async def test_episodes_are_read_again_in_log_order_unless_they_changed_later(
     early = await log.reread(rule(), ["c", "b", "a", "missing", "b"], upto=3)
     late = await log.reread(rule(), ["a", "c"], upto=4)
 
-    assert [(one.seq, one.id) for one in early] == [(2, "b"), (3, "c")]
-    assert [(one.seq, one.content) for one in late] == [(3, "content of c"), (4, "x")]
+    assert [(version.seq, version.id) for version in early] == [(2, "b"), (3, "c")]
+    assert [(version.seq, version.content) for version in late] == [(3, "content of c"), (4, "x")]
 
 
 async def test_version_has_what_its_host_wrote(provider: Provider, log: EpisodeLog) -> None:
@@ -324,7 +326,7 @@ async def test_episode_that_the_log_does_not_know_is_not_held(
     assert await log.newest() == Position(1, "a")
 
 
-async def test_log_survives_a_call_to_harden(provider: Provider, log: EpisodeLog) -> None:
+async def test_log_survives_a_call_of_fsync(provider: Provider, log: EpisodeLog) -> None:
     await provider.put(episode("a"))
 
     await log.fsync()

@@ -1,4 +1,4 @@
-"""Other programs write episodes too: in Stargraph's schema, at any moment, and not always well."""
+"""Other programs write episodes in Stargraph's schema, at any moment, and sometimes bad ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def triple(subject: str, what: str, **metadata: Any) -> str:
 
 
 @pytest.mark.timing
-def test_a_foreign_insert_is_a_fact_within_300_ms(tmp_path: Path) -> None:
+def test_insert_of_another_program_becomes_a_fact_within_300_ms(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
     waits = []
@@ -84,15 +84,15 @@ def test_poisoned_episodes_are_quarantined_and_all_others_commit(tmp_path: Path)
 
     with home.daemon() as daemon:
         writer = SqlWriter(home.state / "memory.db", blobs=(2, 4))
-        for one in [*good, *(bad for bad, _ in POISON.values()), *reaching]:
-            writer.write(INSERT, one)
+        for values in [*good, *(bad for bad, _ in POISON.values()), *reaching]:
+            writer.write(INSERT, values)
         writer.close()
         daemon.wait_until_read(len(good) + len(POISON) + len(reaching))
 
     assert {fact["id"] for fact in home.facts()} == {"good", "bobs", "unknown"}
     with sqlite3.connect(home.state / "facts.db") as facts:
-        held = dict(facts.execute("SELECT eid, reason FROM slumberd_quarantine"))
-    assert held == {eid: reason for eid, (_, reason) in POISON.items()}
+        quarantined = dict(facts.execute("SELECT eid, reason FROM slumberd_quarantine"))
+    assert quarantined == {eid: reason for eid, (_, reason) in POISON.items()}
     records = [
         orjson.loads(line) for line in home.slumberd("audit", "ls", "--json").stdout.splitlines()
     ]

@@ -45,7 +45,7 @@ def reported(logs: Any) -> list[list[str]]:
     return [line["episode_ids"] for line in logs if line["event"] == "episode.future"]
 
 
-async def test_a_put_beyond_the_tolerance_is_accepted_and_reported(tmp_path: Path) -> None:
+async def test_put_beyond_the_tolerance_is_accepted_and_reported(tmp_path: Path) -> None:
     async with store(tmp_path) as memory:
         with capture_logs() as logs:
             await memory.put(episode("now"), **SCOPE)
@@ -86,7 +86,7 @@ async def test_a_tolerance_is_a_setting(tmp_path: Path) -> None:
     assert reported(logs) == [["e2"]]
 
 
-async def test_what_rules_read_is_reported_once_and_only_where_one_selects_it(
+async def test_future_episode_that_a_rule_selects_is_reported_once(
     tmp_path: Path,
 ) -> None:
     async with store(tmp_path) as memory:
@@ -119,7 +119,7 @@ def remedy_of(home: Home, episode_id: str) -> str:
     return str(json.loads(line)["would_change"])
 
 
-def test_the_daemon_reports_it_and_doctor_status_and_why_not_name_it(home: Home) -> None:
+def test_daemon_doctor_status_and_why_not_report_a_future_episode(home: Home) -> None:
     now = triple("e1", "alice", "lives_in", "Porto")
     with home.daemon() as daemon:
         insert(home.state, FUTURE)
@@ -148,10 +148,10 @@ def test_the_daemon_reports_it_and_doctor_status_and_why_not_name_it(home: Home)
 
 
 def test_why_not_names_a_future_episode_that_replaced_or_retracted_a_fact(home: Home) -> None:
-    gone = {"intent": "delete", "subject": "alice", "predicate": "likes"}
+    deletion = {"intent": "delete", "subject": "alice", "predicate": "likes"}
     insert(home.state, triple("e1", "alice", "lives_in", "Porto"))
     home.call("fire", "--all")
-    insert(home.state, FUTURE, episode("f2", timestamp=AHEAD, metadata=gone))
+    insert(home.state, FUTURE, episode("f2", timestamp=AHEAD, metadata=deletion))
     home.call("fire", "--all")
     insert(home.state, triple("e2", "alice", "likes", "tea"))
     home.call("fire", "--all")
@@ -179,9 +179,9 @@ def test_doctor_finds_any_spelling_of_a_future_instant_and_no_other(home: Home) 
         for kind, shift in (("later", timedelta(hours=1)), ("past", timedelta(hours=-1))):
             zone = datetime.fromisoformat(f"2026-01-01T00:00:00{offset or '+00:00'}").utcoffset()
             wall = now + shift + (zone or timedelta())
-            told = list(row(triple(f"{name}-{kind}", "s", name, kind)))
-            told[3] = f"{wall.isoformat()}{offset}"
-            rows.append(told)
+            columns = list(row(triple(f"{name}-{kind}", "s", name, kind)))
+            columns[3] = f"{wall.isoformat()}{offset}"
+            rows.append(columns)
     home.config.write_text(
         json.dumps(json.loads(home.config.read_text()) | {"memory": {"naive_timestamps": "utc"}})
     )
@@ -194,7 +194,7 @@ def test_doctor_finds_any_spelling_of_a_future_instant_and_no_other(home: Home) 
     assert "past" not in problem
 
 
-def test_an_import_reports_it_in_the_log_and_prints_only_its_result(
+def test_import_logs_a_future_episode_and_prints_only_its_result(
     home: Home, tmp_path: Path
 ) -> None:
     file = tmp_path / "episodes.jsonl"
@@ -206,7 +206,7 @@ def test_an_import_reports_it_in_the_log_and_prints_only_its_result(
     assert json.loads(ended.stderr.splitlines()[-1])["event"] == "episode.future"
 
 
-def test_a_copy_reports_nothing(home: Home) -> None:
+def test_check_against_data_logs_no_future_episode(home: Home) -> None:
     insert(home.state, FUTURE)
 
     ended = home.call("check", "--against-data")

@@ -1,4 +1,4 @@
-"""The episode log against SQLite itself, and against programs that know nothing of it."""
+"""The episode log on SQLite, with other programs that do not know of it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def host(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def row(one: Episode, **overrides: Any) -> tuple[Any, ...]:
-    encoded = encode(one, Scope(one.user, one.session, one.agent), operation="put")
+def row(item: Episode, **overrides: Any) -> tuple[Any, ...]:
+    encoded = encode(item, Scope(item.user, item.session, item.agent), operation="put")
     return tuple(encoded._replace(**overrides))
 
 
@@ -113,9 +113,7 @@ async def test_bootstrap_adds_only_what_is_documented(
     ]
 
 
-async def test_the_index_of_an_older_slumberd_makes_room_for_those_of_now(
-    path: Path, host: sqlite3.Connection
-) -> None:
+async def test_index_of_an_older_slumberd_is_replaced(path: Path, host: sqlite3.Connection) -> None:
     async with SQLiteMemoryStore(path) as memory:
         await put(memory, episode("e1"))
     host.execute("CREATE INDEX slumberd_episodes_user ON episodes(scope_key, timestamp DESC)")
@@ -128,11 +126,11 @@ async def test_the_index_of_an_older_slumberd_makes_room_for_those_of_now(
     names = {name for (name,) in host.execute("SELECT name FROM sqlite_master")}
     assert "slumberd_episodes_utc" in names
     assert "slumberd_episodes_user" not in names
-    assert [one.id for one in found] == ["e1"]
+    assert [item.id for item in found] == ["e1"]
     assert logged == [(1, "e1")]
 
 
-async def test_what_was_there_before_us_is_logged_by_instant(
+async def test_existing_episodes_are_logged_in_order_of_their_instants(
     path: Path, host: sqlite3.Connection
 ) -> None:
     host.execute(STARGRAPH_TABLE)
@@ -175,7 +173,7 @@ async def test_a_change_by_another_program_is_a_new_version(
     assert await read(memory, Position(2, "e2")) == [(3, "e1")]
 
 
-async def test_an_update_that_changes_nothing_is_no_version(
+async def test_update_without_a_change_is_not_a_new_version(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await put(memory, episode())
@@ -185,7 +183,7 @@ async def test_an_update_that_changes_nothing_is_no_version(
     assert await memory.newest() == Position(1, "e1")
 
 
-async def test_a_column_that_a_host_added_is_none_of_our_business(
+async def test_column_of_a_host_is_ignored(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await put(memory, episode())
@@ -196,7 +194,7 @@ async def test_a_column_that_a_host_added_is_none_of_our_business(
     assert await memory.newest() == Position(1, "e1")
 
 
-async def test_a_deleted_row_leaves_the_window_and_its_place_stays(
+async def test_deleted_row_leaves_the_window_and_its_position_stays(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await put(memory, episode("e1"), episode("e2"))
@@ -207,7 +205,7 @@ async def test_a_deleted_row_leaves_the_window_and_its_place_stays(
     assert (found.versions, found.upto) == ([], Position(2, "e2"))
 
 
-async def test_a_rowid_that_is_used_again_is_not_taken_for_the_old_episode(
+async def test_reused_rowid_does_not_identify_the_old_episode(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await put(memory, episode("e1"), episode("gone"))
@@ -219,7 +217,7 @@ async def test_a_rowid_that_is_used_again_is_not_taken_for_the_old_episode(
 
 
 @pytest.mark.parametrize("keep_old", [False, True], ids=["old dropped", "old kept"])
-async def test_a_table_that_was_rebuilt_is_logged_anew_and_its_later_rows_too(
+async def test_rebuilt_table_and_its_later_rows_are_logged_again(
     memory: SQLiteMemoryStore, host: sqlite3.Connection, *, keep_old: bool
 ) -> None:
     await put(memory, episode("e1"), episode("e2"))
@@ -238,7 +236,7 @@ async def test_a_table_that_was_rebuilt_is_logged_anew_and_its_later_rows_too(
     assert await memory.newest() == Position(6, "e4")
 
 
-async def test_a_put_mends_a_rebuilt_table_before_it_writes(
+async def test_put_repairs_a_rebuilt_table_before_it_writes(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await put(memory, episode("e1"))
@@ -275,7 +273,7 @@ async def test_a_vacuum_changes_nothing(
     assert await read(memory) == [(2, "e2")]
 
 
-async def test_an_older_seq_is_never_given_again(
+async def test_old_log_number_is_never_reused(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await put(memory, episode("e1"))
@@ -287,7 +285,7 @@ async def test_an_older_seq_is_never_given_again(
 
 
 @pytest.mark.parametrize("call", ["newest", "changed", "health", "recent", "put", "put_many"])
-async def test_a_file_that_lacks_everything_is_served_all_the_same(path: Path, call: str) -> None:
+async def test_every_method_works_on_an_empty_file(path: Path, call: str) -> None:
     memory = SQLiteMemoryStore(path / "deep" / "memory.db")
     calls: dict[str, Any] = {
         "newest": memory.newest,
@@ -304,7 +302,7 @@ async def test_a_file_that_lacks_everything_is_served_all_the_same(path: Path, c
     await memory.close()
 
 
-def test_health_of_a_missing_file_says_so_and_creates_nothing(tmp_path: Path) -> None:
+def test_health_reports_a_missing_file_and_creates_nothing(tmp_path: Path) -> None:
     health = asyncio.run(SQLiteMemoryStore(tmp_path / "none" / "memory.db").health())
 
     assert not health.ok
@@ -313,7 +311,7 @@ def test_health_of_a_missing_file_says_so_and_creates_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b""], ids=["garbage", "empty"])
-def test_health_of_a_file_that_is_not_ours_says_so(path: Path, content: bytes) -> None:
+def test_health_reports_a_file_of_another_program(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     health = asyncio.run(SQLiteMemoryStore(path).health())
@@ -323,7 +321,7 @@ def test_health_of_a_file_that_is_not_ours_says_so(path: Path, content: bytes) -
     assert path.read_bytes() == content
 
 
-async def test_health_sees_the_lock_and_a_log_that_is_missing(
+async def test_health_reports_the_lock_and_a_missing_log(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     host.execute("DROP TRIGGER slumberd_episode_inserted")
@@ -335,7 +333,7 @@ async def test_health_sees_the_lock_and_a_log_that_is_missing(
     assert "the episode log is not installed" in health.warnings[0]
 
 
-async def test_a_table_of_another_form_is_named_and_left_alone(
+async def test_error_names_a_table_of_another_form_and_does_not_change_it(
     path: Path, host: sqlite3.Connection
 ) -> None:
     host.execute("CREATE TABLE episodes (id TEXT PRIMARY KEY, body TEXT)")
@@ -387,7 +385,7 @@ async def test_a_row_that_cannot_be_read_is_matched_with_its_fault_among_readabl
     assert len(await memory.consolidate(rule())) == 2
 
 
-async def test_two_rows_without_id_are_two(
+async def test_two_rows_without_id_are_two_episodes(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     for _ in range(2):
@@ -403,7 +401,7 @@ async def test_two_rows_without_id_are_two(
     assert await memory.episode_at(2) == ""
 
 
-async def test_text_that_is_no_utf_8_stops_nobody(
+async def test_text_of_invalid_utf_8_stops_no_read(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await put(memory, episode("good"))
@@ -465,7 +463,7 @@ async def test_a_constraint_of_a_host_fails_only_the_put_that_breaks_it(
     ]
 
 
-async def test_another_programs_trigger_is_not_run_for_what_is_there_already(
+async def test_trigger_of_another_program_is_not_run_for_existing_rows(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
     await put(memory, episode())
@@ -513,7 +511,7 @@ def test_a_store_whose_first_puts_cannot_open_it_serves_the_next(path: Path) -> 
     asyncio.run(asyncio.wait_for(put(store, episode("later")), timeout=PATIENCE_SECONDS))
 
     assert [isinstance(outcome, StoreError) for outcome in outcomes] == [True] * 3
-    assert [one.id for one in asyncio.run(store.recent("alice", limit=9))] == ["later"]
+    assert [item.id for item in asyncio.run(store.recent("alice", limit=9))] == ["later"]
     asyncio.run(store.close())
 
 
@@ -532,11 +530,11 @@ def test_a_put_whose_loop_ended_leaves_the_store_usable(path: Path) -> None:
         host.execute("ROLLBACK")
 
     asyncio.run(asyncio.wait_for(put(memory, episode("later")), timeout=PATIENCE_SECONDS))
-    assert "later" in {one.id for one in asyncio.run(memory.recent("alice", limit=9))}
+    assert "later" in {item.id for item in asyncio.run(memory.recent("alice", limit=9))}
     asyncio.run(memory.close())
 
 
-async def test_a_store_that_is_told_to_stop_ends_its_pass(memory: SQLiteMemoryStore) -> None:
+async def test_stopped_store_ends_its_pass(memory: SQLiteMemoryStore) -> None:
     await put(memory, episode())
 
     memory.stop()
@@ -545,9 +543,7 @@ async def test_a_store_that_is_told_to_stop_ends_its_pass(memory: SQLiteMemorySt
         await memory.consolidate(rule())
 
 
-async def test_what_another_process_commits_is_noticed(
-    memory: SQLiteMemoryStore, path: Path
-) -> None:
+async def test_commit_of_another_process_is_noticed(memory: SQLiteMemoryStore, path: Path) -> None:
     await memory.changed()
     script = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()"
@@ -562,7 +558,7 @@ async def test_what_another_process_commits_is_noticed(
     assert await memory.newest() == Position(1, "e1")
 
 
-def test_the_triggers_are_kept_as_we_compare_them(tmp_path: Path) -> None:
+def test_sqlite_stores_the_triggers_as_slumberd_compares_them(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
         assert not episode_log.installed(connection)
         episode_log.install(connection)

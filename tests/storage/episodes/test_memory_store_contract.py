@@ -1,4 +1,4 @@
-"""What every memory store keeps to: the specification's calls."""
+"""The contract of every memory store: the calls of the specification."""
 
 from __future__ import annotations
 
@@ -61,27 +61,30 @@ async def versions(memory: EpisodeLog) -> list[tuple[int, str, str]]:
     return [(version.seq, version.id, version.content) for version in window.versions]
 
 
-async def test_it_is_a_memory_store(memory: SQLiteMemoryStore) -> None:
+async def test_store_implements_the_protocol_of_a_memory_store(memory: SQLiteMemoryStore) -> None:
     assert isinstance(memory, MemoryStore)
 
 
-def test_its_methods_take_what_the_port_says_and_are_coroutine_functions() -> None:
+def test_methods_have_the_parameters_of_the_protocol_and_are_coroutine_functions() -> None:
     for name, method in inspect.getmembers(MemoryStore, inspect.iscoroutinefunction):
         ours = getattr(SQLiteMemoryStore, name)
         assert inspect.iscoroutinefunction(ours)
-        asked, taken = inspect.signature(method).parameters, inspect.signature(ours).parameters
-        assert list(taken)[: len(asked)] == list(asked)
-        extensions = list(taken.values())[len(asked) :]
+        required, accepted = (
+            inspect.signature(method).parameters,
+            inspect.signature(ours).parameters,
+        )
+        assert list(accepted)[: len(required)] == list(required)
+        extensions = list(accepted.values())[len(required) :]
         assert all(extension.kind is extension.KEYWORD_ONLY for extension in extensions)
         assert all(extension.default is not extension.empty for extension in extensions)
 
 
-async def test_an_episode_that_was_put_comes_back_equal(memory: SQLiteMemoryStore) -> None:
-    told = episode(metadata={"subject": "é", "n": [1, 2.5, None, True, {"x": "y"}]})
+async def test_recent_returns_an_episode_equal_to_the_one_put(memory: SQLiteMemoryStore) -> None:
+    original = episode(metadata={"subject": "é", "n": [1, 2.5, None, True, {"x": "y"}]})
 
-    await put(memory, told)
+    await put(memory, original)
 
-    assert await memory.recent("alice", "s1", "rag", limit=1) == [told]
+    assert await memory.recent("alice", "s1", "rag", limit=1) == [original]
 
 
 async def test_the_same_episode_again_changes_nothing(memory: SQLiteMemoryStore) -> None:
@@ -90,7 +93,7 @@ async def test_the_same_episode_again_changes_nothing(memory: SQLiteMemoryStore)
     assert await memory.newest() == Position(1, "e1")
 
 
-async def test_the_same_id_with_anything_else_in_it_is_a_new_version(
+async def test_same_id_with_other_content_is_a_new_version(
     memory: SQLiteMemoryStore,
 ) -> None:
     await put(memory, episode(), episode("e2"), episode(content="corrected"))
@@ -119,7 +122,7 @@ async def test_the_same_instant_in_another_zone_is_the_same_episode(
     assert (await memory.newest()).seq == 1
 
 
-async def test_one_is_not_true_and_metadata_that_says_so_is_a_new_version(
+async def test_metadata_with_true_instead_of_1_is_a_new_version(
     memory: SQLiteMemoryStore,
 ) -> None:
     await put(memory, episode(metadata={"a": 1}), episode(metadata={"a": True}))
@@ -148,26 +151,26 @@ async def test_a_scope_that_contradicts_the_episode_is_refused(memory: SQLiteMem
 
 
 @pytest.mark.parametrize("user", ["", "a\nb", "\ud800"])
-async def test_a_scope_that_cannot_be_is_refused(memory: SQLiteMemoryStore, user: str) -> None:
-    told = Episode.model_construct(**(episode().model_dump() | {"user": user}))
+async def test_invalid_scope_is_refused(memory: SQLiteMemoryStore, user: str) -> None:
+    invalid = Episode.model_construct(**(episode().model_dump() | {"user": user}))
 
     with pytest.raises(MemoryScopeError):
-        await put(memory, told)
+        await put(memory, invalid)
 
 
-async def test_concurrent_puts_all_arrive_and_a_bad_one_fails_alone(
+async def test_concurrent_puts_are_all_written_and_only_the_bad_one_fails(
     memory: SQLiteMemoryStore,
 ) -> None:
     await put(memory, episode("taken", user="bob"))
     good = [episode(f"e{n}") for n in range(50)]
 
     outcomes = await asyncio.gather(
-        *(put(memory, one) for one in [*good[:25], episode("taken"), *good[25:]]),
+        *(put(memory, item) for item in [*good[:25], episode("taken"), *good[25:]]),
         return_exceptions=True,
     )
 
     assert [type(outcome) for outcome in outcomes if outcome is not None] == [MemoryScopeError]
-    assert sorted(await ids(memory, "alice")) == sorted(one.id for one in good)
+    assert sorted(await ids(memory, "alice")) == sorted(item.id for item in good)
 
 
 async def test_concurrent_puts_of_one_id_from_two_scopes_have_one_winner(
@@ -180,7 +183,7 @@ async def test_concurrent_puts_of_one_id_from_two_scopes_have_one_winner(
     assert [type(outcome) for outcome in outcomes] == [type(None), MemoryScopeError]
 
 
-async def test_a_cancelled_put_breaks_no_other(memory: SQLiteMemoryStore) -> None:
+async def test_cancelled_put_does_not_affect_another_put(memory: SQLiteMemoryStore) -> None:
     tasks = [asyncio.ensure_future(put(memory, episode(f"e{n}"))) for n in range(20)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
@@ -210,7 +213,7 @@ async def test_a_closed_store_opens_again(memory: SQLiteMemoryStore) -> None:
     assert await ids(memory, "alice") == ["e1"]
 
 
-async def test_many_episodes_are_counted_by_what_became_of_them(memory: SQLiteMemoryStore) -> None:
+async def test_put_many_counts_episodes_by_outcome(memory: SQLiteMemoryStore) -> None:
     await put(memory, episode("e1"), episode("e2"))
     many = [
         episode("e1"),
@@ -231,7 +234,7 @@ async def test_many_episodes_are_counted_by_what_became_of_them(memory: SQLiteMe
         pytest.param(episode("e9", metadata={"x": float("nan")}), InputError, id="nan"),
     ],
 )
-async def test_many_episodes_are_written_all_or_none(
+async def test_put_many_writes_all_episodes_or_none(
     memory: SQLiteMemoryStore, bad: Episode, error: type[Exception]
 ) -> None:
     await put(memory, episode("e1"))
@@ -242,7 +245,7 @@ async def test_many_episodes_are_written_all_or_none(
     assert await ids(memory, "alice") == ["e1"]
 
 
-async def test_of_an_id_that_comes_twice_among_new_ones_the_last_stays(
+async def test_put_many_keeps_the_last_of_two_episodes_with_one_id(
     memory: SQLiteMemoryStore,
 ) -> None:
     counts = await memory.put_many([episode("e1"), episode("e2"), episode("e1", content="x")])
@@ -251,11 +254,13 @@ async def test_of_an_id_that_comes_twice_among_new_ones_the_last_stays(
     assert await versions(memory) == [(2, "e2", "content of e2"), (3, "e1", "x")]
 
 
-async def test_none_is_many_too(memory: SQLiteMemoryStore) -> None:
+async def test_put_many_accepts_no_episode(memory: SQLiteMemoryStore) -> None:
     assert await memory.put_many([]) == PutCounts()
 
 
-async def test_a_read_widens_with_each_part_left_out(memory: SQLiteMemoryStore) -> None:
+async def test_recent_reads_more_when_a_part_of_the_scope_is_omitted(
+    memory: SQLiteMemoryStore,
+) -> None:
     await put(
         memory,
         episode("a", timestamp=at(1)),
@@ -271,7 +276,7 @@ async def test_a_read_widens_with_each_part_left_out(memory: SQLiteMemoryStore) 
     assert await ids(memory, "carol") == []
 
 
-async def test_the_newest_come_first_and_of_equal_instants_the_last_id(
+async def test_recent_returns_the_newest_first_then_the_last_id(
     memory: SQLiteMemoryStore,
 ) -> None:
     await put(
@@ -292,7 +297,7 @@ async def test_the_newest_come_first_and_of_equal_instants_the_last_id(
 @pytest.mark.parametrize(
     "user", ["Alice", "ALICE", "alic", "alice2", "%", "a_ice", "alice/", "\u0430lice"]
 )
-async def test_no_other_spelling_reads_a_users_episodes(
+async def test_other_spelling_of_a_user_reads_no_episode(
     memory: SQLiteMemoryStore, user: str
 ) -> None:
     await put(memory, episode())
@@ -318,14 +323,14 @@ async def test_a_limit_below_one_is_refused(memory: SQLiteMemoryStore, limit: in
 
 
 @pytest.mark.parametrize("scope", [("",), ("alice", ""), ("alice", None, "a\nb")])
-async def test_a_read_of_a_scope_that_cannot_be_is_refused(
+async def test_read_of_an_invalid_scope_is_refused(
     memory: SQLiteMemoryStore, scope: tuple[str, ...]
 ) -> None:
     with pytest.raises(MemoryScopeError):
         await ids(memory, *scope)
 
 
-async def test_a_very_long_user_is_read_as_it_was_put(memory: SQLiteMemoryStore) -> None:
+async def test_very_long_user_is_read_unchanged(memory: SQLiteMemoryStore) -> None:
     await put(memory, episode(user="u" * 50_001))
 
     assert await ids(memory, "u" * 50_001) == ["e1"]
@@ -340,7 +345,7 @@ async def test_consolidation_is_cumulative(memory: SQLiteMemoryStore) -> None:
     assert counts == [1, 2, 3]
 
 
-async def test_consolidation_goes_by_instant_and_carries_its_provenance(
+async def test_consolidation_follows_instants_and_returns_provenance(
     memory: SQLiteMemoryStore,
 ) -> None:
     await put(
@@ -357,7 +362,7 @@ async def test_consolidation_goes_by_instant_and_carries_its_provenance(
     assert (second.replaces, second.rule_id, second.promotion_ts) == (["early"], "r1", START)
 
 
-async def test_consolidation_goes_by_the_rules_filter(memory: SQLiteMemoryStore) -> None:
+async def test_consolidation_applies_the_filter_of_the_rule(memory: SQLiteMemoryStore) -> None:
     await put(memory, triple("a", "alice", "likes", "tea"), triple("b", "alice", "hates", "tea"))
 
     deltas = await memory.consolidate(rule(when_filter="predicate = 'likes'"))
@@ -390,7 +395,7 @@ async def test_consolidation_leaves_out_malformed_episodes_with_one_warning(
     ]
 
 
-async def test_a_filter_that_must_not_run_does_not(memory: SQLiteMemoryStore) -> None:
+async def test_forbidden_filter_is_not_run(memory: SQLiteMemoryStore) -> None:
     with pytest.raises(FilterError):
         await memory.consolidate(rule(when_filter="1; DROP TABLE episodes"))
 
@@ -437,7 +442,7 @@ async def test_a_migration_adds_its_column_once_and_is_recorded(memory: SQLiteMe
         pytest.param({"type": "TEXT); DROP"}, "unusable type 'TEXT); DROP'", id="injection"),
     ],
 )
-async def test_a_migration_that_asks_for_more_is_refused_whole(
+async def test_migration_with_an_unsupported_step_is_refused_whole(
     memory: SQLiteMemoryStore, operation: dict[str, Any], reason: str
 ) -> None:
     good = plan(column="first").operations
@@ -457,7 +462,7 @@ async def test_a_column_may_have_any_name(memory: SQLiteMemoryStore) -> None:
     assert (await memory.health()).version == 2
 
 
-async def test_timestamps_come_back_in_utc(memory: SQLiteMemoryStore) -> None:
+async def test_recent_returns_timestamps_in_utc(memory: SQLiteMemoryStore) -> None:
     local = datetime(2026, 1, 1, 17, tzinfo=timezone(timedelta(hours=5)))
     await put(memory, episode(timestamp=local))
 
@@ -481,13 +486,13 @@ async def test_a_strict_put_refuses_what_every_rule_would_quarantine(
 ) -> None:
     bad = episode("bad", metadata=metadata)
 
-    with pytest.raises(UnreadableEpisodeError, match=detail) as one:
+    with pytest.raises(UnreadableEpisodeError, match=detail) as refused:
         await memory.put(bad, user="alice", session="s1", agent="rag", strict=True)
     with pytest.raises(UnreadableEpisodeError, match=detail) as many:
         await memory.put_many([episode("good"), bad], strict=True)
 
     assert await ids(memory, "alice") == []
-    assert (one.value.episode_id, one.value.reason) == ("bad", reason)
+    assert (refused.value.episode_id, refused.value.reason) == ("bad", reason)
     assert (many.value.episode_id, many.value.reason) == ("bad", reason)
 
 
@@ -500,9 +505,9 @@ async def test_a_put_that_is_not_strict_takes_what_every_rule_would_quarantine(
 
 
 async def test_a_strict_put_takes_what_a_rule_can_read(memory: SQLiteMemoryStore) -> None:
-    told = triple("e1", "alice", "likes", "tea", metadata={"intent": "update", "replaces": "e0"})
+    update = triple("e1", "alice", "likes", "tea", metadata={"intent": "update", "replaces": "e0"})
 
-    await memory.put(told, user="alice", session="s1", agent="rag", strict=True)
+    await memory.put(update, user="alice", session="s1", agent="rag", strict=True)
     await memory.put_many([episode("e2")], strict=True)
 
     assert await ids(memory, "alice") == ["e2", "e1"]
@@ -520,7 +525,7 @@ async def test_a_put_logs_each_misspelled_key_of_metadata_once(
             ]
         )
 
-    assert [(one["event"], one["key"], one["meant"], one["episode_id"]) for one in caught] == [
+    assert [(line["event"], line["key"], line["meant"], line["episode_id"]) for line in caught] == [
         ("metadata.misspelled", "predicat", "predicate", "e1"),
         ("metadata.misspelled", "Subject", "subject", "e3"),
     ]

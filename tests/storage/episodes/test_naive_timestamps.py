@@ -1,4 +1,4 @@
-"""Timestamps without an offset: `memory.naive_timestamps` says how everything reads them."""
+"""Timestamps without an offset: all programs follow `memory.naive_timestamps`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCOPE = {"user": "alice", "session": "s1", "agent": "rag"}
 
 @pytest.fixture(autouse=True)
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the local time zone be two hours, or one in winter, ahead of UTC."""
+    """Set the local time zone: UTC+2, in winter UTC+1."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "Europe/Berlin")
         time.tzset()
@@ -60,7 +60,7 @@ async def test_a_put_and_a_row_of_another_program_mean_the_same_instant(
         found = await memory.recent("alice", limit=9)
         window = await memory.select(rule(), after=BEGINNING, limit=9)
 
-    assert [(one.id, one.timestamp.isoformat()) for one in found] == [
+    assert [(item.id, item.timestamp.isoformat()) for item in found] == [
         ("theirs", instant), ("ours", instant),
     ]  # fmt: skip
     assert len({version.at for version in window.versions}) == 1
@@ -75,7 +75,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("wall", "utc"), CHANGES)
-async def test_a_put_at_a_change_of_the_clock_is_read_as_python_reads_it(
+async def test_put_during_a_clock_change_is_read_as_python_reads_it(
     tmp_path: Path, wall: datetime, utc: str
 ) -> None:
     async with store(tmp_path, "local") as memory:
@@ -99,7 +99,7 @@ async def test_rows_with_and_without_offset_are_ordered_by_instant(tmp_path: Pat
 
         for limit in (1, 2, 3):
             found = await memory.recent("alice", limit=limit)
-            assert [one.id for one in found] == ["third", "second", "first"][:limit]
+            assert [item.id for item in found] == ["third", "second", "first"][:limit]
 
 
 @pytest.mark.parametrize(("naive", "instant"), READINGS)
@@ -107,13 +107,13 @@ async def test_rows_with_and_without_offset_are_ordered_by_instant(tmp_path: Pat
 async def test_a_filter_compares_the_instant(
     tmp_path: Path, naive: NaiveTimestamps, instant: str, way: str
 ) -> None:
-    told = triple("e1", "s", "is", 1, timestamp=WALL)
+    source = triple("e1", "s", "is", 1, timestamp=WALL)
     async with store(tmp_path, naive) as memory:
         await memory.bootstrap()
         if way == "put":
-            await memory.put(told, **SCOPE)
+            await memory.put(source, **SCOPE)
         else:
-            insert(tmp_path, told)
+            insert(tmp_path, source)
 
         for when_filter in (f"timestamp = '{instant}'", f"unixepoch(timestamp) = {_unix(instant)}"):
             deltas = await memory.consolidate(rule(when_filter=when_filter))
@@ -135,7 +135,9 @@ async def test_the_same_episode_again_is_no_new_version(tmp_path: Path) -> None:
         assert (await memory.newest()).seq == 1
 
 
-async def test_a_store_that_refuses_them_puts_none_and_reads_none(tmp_path: Path) -> None:
+async def test_store_that_refuses_naive_timestamps_neither_puts_nor_reads_them(
+    tmp_path: Path,
+) -> None:
     async with store(tmp_path, "refuse") as memory:
         await memory.bootstrap()
         insert(tmp_path, episode("theirs", timestamp=WALL))
@@ -154,7 +156,7 @@ def home_with(folder: Path, naive: str) -> Home:
     return home
 
 
-def test_rows_in_quarantine_come_back_once_the_setting_allows_them(tmp_path: Path) -> None:
+def test_quarantined_rows_are_read_once_the_setting_allows_them(tmp_path: Path) -> None:
     home = home_with(tmp_path, "refuse")
     home.call("fire", "--all")
     insert(home.state, triple("e1", "s", "is", 1, timestamp=WALL))
@@ -169,7 +171,7 @@ def test_rows_in_quarantine_come_back_once_the_setting_allows_them(tmp_path: Pat
     assert home.call("quarantine", "ls", "--json").stdout == ""
 
 
-def test_the_daemon_reads_them_as_the_library_does(tmp_path: Path) -> None:
+def test_daemon_reads_naive_timestamps_as_the_library_does(tmp_path: Path) -> None:
     home = home_with(tmp_path, "local")
     just_before = datetime.fromisoformat("2026-07-01T09:59:59+00:00")
     with home.daemon(TZ="Europe/Berlin") as daemon:
@@ -190,7 +192,7 @@ LINE = triple("e1", "s", "is", 1).model_dump(mode="json") | {"timestamp": "2026-
 @pytest.mark.parametrize(
     ("naive", "expected"), [("local", 0), ("utc", 0), ("refuse", InputError.exit_code)]
 )
-def test_an_import_goes_by_the_setting(tmp_path: Path, naive: str, expected: int) -> None:
+def test_import_follows_the_setting(tmp_path: Path, naive: str, expected: int) -> None:
     home = home_with(tmp_path, naive)
     file = tmp_path / "episodes.jsonl"
     file.write_bytes(orjson.dumps(LINE))

@@ -1,4 +1,4 @@
-"""Reads of episodes end when their store is told to stop, also in the middle of a page."""
+"""Reads of episodes end when their store is stopped, also within a page."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ def test_connection_that_filters_run_on_trusts_no_schema_and_writes_nothing() ->
 
         sandbox.prepare(memory)
 
-        asked = ("trusted_schema", "query_only")
-        assert [memory.execute(f"PRAGMA {one}").fetchone()[0] for one in asked] == [0, 1]
+        pragmas = ("trusted_schema", "query_only")
+        assert [memory.execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in pragmas] == [0, 1]

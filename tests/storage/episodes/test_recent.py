@@ -1,4 +1,4 @@
-"""Reads of the latest episodes, against rows with any offset and what sorting would give."""
+"""Reads of the latest episodes, with rows of any offset, compared with a full sort."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def host(memory: SQLiteMemoryStore, tmp_path: Path) -> Iterator[sqlite3.Connecti
         yield connection
 
 
-def row(one: Episode, **overrides: Any) -> tuple[Any, ...]:
-    encoded = encode(one, Scope(one.user, one.session, one.agent), operation="put")
+def row(item: Episode, **overrides: Any) -> tuple[Any, ...]:
+    encoded = encode(item, Scope(item.user, item.session, item.agent), operation="put")
     return tuple(encoded._replace(**overrides))
 
 
-async def test_an_escape_that_a_host_left_out_does_not_hide_its_rows(
+async def test_rows_under_an_unescaped_key_are_found(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
-    told = episode("theirs", user="50%", timestamp=at(1))
-    host.execute(REPLACE, row(told, scope_key="/user/50%/session/s1/agent/rag/"))
+    theirs = episode("theirs", user="50%", timestamp=at(1))
+    host.execute(REPLACE, row(theirs, scope_key="/user/50%/session/s1/agent/rag/"))
     await memory.put_many([episode("ours", user="50%")])
 
     for scope in (("50%",), ("50%", "s1"), ("50%", None, "rag"), ("50%", "s1", "rag")):
         found = await memory.recent(*scope, limit=9)
-        assert [one.id for one in found] == ["theirs", "ours"]
+        assert [item.id for item in found] == ["theirs", "ours"]
     assert await memory.recent("50%25", limit=9) == []
 
 
@@ -64,11 +64,11 @@ async def test_undecodable_rows_do_not_use_up_the_limit(
     for n in range(5):
         host.execute(REPLACE, row(episode(f"bad{n}", timestamp=at(n + 1)), content=b"{"))
 
-    assert [found_episode.id for found_episode in await memory.recent("alice", limit=2)] == ["good"]
+    assert [item.id for item in await memory.recent("alice", limit=2)] == ["good"]
 
 
 @pytest.mark.parametrize(("trust", "seen"), [("quarantine", []), ("trust_scope", ["e1"])])
-async def test_a_row_of_a_contested_owner_is_seen_only_by_a_store_that_trusts_the_scope_key(
+async def test_row_of_a_contested_owner_is_read_only_with_trust_scope(
     memory: SQLiteMemoryStore,
     host: sqlite3.Connection,
     tmp_path: Path,
@@ -78,7 +78,7 @@ async def test_a_row_of_a_contested_owner_is_seen_only_by_a_store_that_trusts_th
     host.execute(REPLACE, row(episode(user="bob"), scope_key="/user/alice/session/s1/agent/rag/"))
 
     async with SQLiteMemoryStore(tmp_path / "memory.db", scope_mismatch=trust) as store:
-        assert [found_episode.id for found_episode in await store.recent("alice", limit=2)] == seen
+        assert [item.id for item in await store.recent("alice", limit=2)] == seen
         assert await store.recent("bob", limit=2) == []
 
 
@@ -87,7 +87,7 @@ async def test_a_row_of_a_contested_owner_is_seen_only_by_a_store_that_trusts_th
     [("alice",), ("alice", "s1"), ("alice", None, "rag"), ("alice", "s1", "rag")],
     ids=["a user", "a session", "an agent", "a whole scope"],
 )
-async def test_a_key_that_is_no_unicode_hides_nothing_else(
+async def test_key_of_invalid_unicode_hides_no_other_row(
     memory: SQLiteMemoryStore,
     host: sqlite3.Connection,
     scope: tuple[str, str | None, str | None],
@@ -101,19 +101,19 @@ async def test_a_key_that_is_no_unicode_hides_nothing_else(
         " AS BLOB) || x'ff2f' AS TEXT) WHERE id LIKE 'bad%'"
     )
 
-    assert [found_episode.id for found_episode in await memory.recent(*scope, limit=9)] == [
+    assert [item.id for item in await memory.recent(*scope, limit=9)] == [
         "e2",
         "e1",
     ]
 
 
-async def test_the_agents_of_a_user_are_read_side_by_side(memory: SQLiteMemoryStore) -> None:
-    told = [episode(f"e{n}", agent=f"agent{n % 3}", timestamp=at(n)) for n in range(12)]
-    await memory.put_many(told)
+async def test_agents_of_a_user_are_merged_in_order(memory: SQLiteMemoryStore) -> None:
+    episodes = [episode(f"e{n}", agent=f"agent{n % 3}", timestamp=at(n)) for n in range(12)]
+    await memory.put_many(episodes)
 
     found = await memory.recent("alice", limit=5)
 
-    assert [one.id for one in found] == ["e11", "e10", "e9", "e8", "e7"]
+    assert [item.id for item in found] == ["e11", "e10", "e9", "e8", "e7"]
 
 
 USERS = st.sampled_from(["a", "A", "a_", "%", "a%", "a/", "b"])
@@ -146,7 +146,7 @@ SPOKEN = st.tuples(
     agent=st.none() | PARTS,
     limit=st.integers(1, 6),
 )
-def test_recent_is_what_sorting_everything_would_give(
+def test_recent_equals_a_sort_of_all_episodes(
     tmp_path_factory: pytest.TempPathFactory,
     spoken: list[tuple[str, str, str, int, str]],
     user: str,
@@ -154,7 +154,7 @@ def test_recent_is_what_sorting_everything_would_give(
     agent: str | None,
     limit: int,
 ) -> None:
-    told = [
+    pairs = [
         (episode(f"e{n}", user=u, session=s, agent=a, timestamp=at(seconds)), text(seconds, offset))
         for n, (u, s, a, seconds, offset) in enumerate(spoken)
     ]
@@ -164,15 +164,15 @@ def test_recent_is_what_sorting_everything_would_give(
     async def found() -> list[str]:
         await memory.bootstrap()
         with closing(sqlite3.connect(path)) as host, host:
-            host.executemany(REPLACE, [row(one, timestamp=stamp) for one, stamp in told])
+            host.executemany(REPLACE, [row(item, timestamp=stamp) for item, stamp in pairs])
         episodes = await memory.recent(user, session, agent, limit=limit)
         await memory.close()
         return [given_episode.id for given_episode in episodes]
 
     expected = [
-        one
-        for one, _ in told
-        if one.user == user and session in (None, one.session) and agent in (None, one.agent)
+        item
+        for item, _ in pairs
+        if item.user == user and session in (None, item.session) and agent in (None, item.agent)
     ]
-    expected.sort(key=lambda one: (one.timestamp, one.id), reverse=True)
-    assert asyncio.run(found()) == [one.id for one in expected[:limit]]
+    expected.sort(key=lambda item: (item.timestamp, item.id), reverse=True)
+    assert asyncio.run(found()) == [item.id for item in expected[:limit]]

@@ -1,4 +1,4 @@
-"""Rows: what is written comes back equal, and what others wrote is read or said to be at fault."""
+"""Rows: written episodes are read back equal; rows of other programs are read or have a fault."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ INSTANTS = st.datetimes(
 
 
 def written(**overrides: Any) -> Row:
-    told = episode(**overrides)
-    return encode(told, Scope(told.user, told.session, told.agent), operation="put")
+    source = episode(**overrides)
+    return encode(source, Scope(source.user, source.session, source.agent), operation="put")
 
 
 def read(row: Row, mismatch: ScopeMismatch = "quarantine") -> EpisodeVersion:
@@ -91,14 +91,14 @@ def test_a_row_is_encoded_as_stargraph_encodes_it() -> None:
 
 
 @given(content=TEXT, metadata=st.dictionaries(TEXT, JSON, max_size=4), timestamp=INSTANTS)
-def test_whatever_can_be_written_is_read_back_equal(
+def test_every_episode_that_can_be_written_is_read_back_equal(
     content: str, metadata: dict[str, Any], timestamp: datetime
 ) -> None:
-    told = episode(content=content, metadata=metadata, timestamp=timestamp)
+    original = episode(content=content, metadata=metadata, timestamp=timestamp)
 
-    found = read(encode(told, ALICE, operation="put"))
+    found = read(encode(original, ALICE, operation="put"))
 
-    assert episode_of(found) == told
+    assert episode_of(found) == original
     assert found.fault == ""
 
 
@@ -113,20 +113,20 @@ def test_an_episode_has_its_instant_in_utc_however_its_row_has_it(
     text = timestamp.isoformat(separator).replace("+00:00", utc)
     found = read(written()._replace(timestamp=text))
 
-    told = episode_of(found, text)
+    decoded = episode_of(found, text)
 
-    assert told == episode_of(found)
-    assert told.timestamp == datetime.fromisoformat(text)
-    assert told.timestamp.tzinfo is UTC
+    assert decoded == episode_of(found)
+    assert decoded.timestamp == datetime.fromisoformat(text)
+    assert decoded.timestamp.tzinfo is UTC
 
 
 @given(INSTANTS, INSTANTS)
 def test_the_text_order_of_our_timestamps_is_the_order_of_instants(
-    one: datetime, other: datetime
+    left: datetime, right: datetime
 ) -> None:
-    first, second = written(timestamp=one).timestamp, written(timestamp=other).timestamp
+    first, second = written(timestamp=left).timestamp, written(timestamp=right).timestamp
 
-    assert (first < second) == (one < other)
+    assert (first < second) == (left < right)
 
 
 def test_a_whole_second_sorts_before_its_first_microsecond() -> None:
@@ -172,9 +172,9 @@ class Weight:
 def test_metadata_that_orjson_takes_is_stored_as_orjson_writes_it(
     value: object, stored: object
 ) -> None:
-    told = episode(metadata={"x": {"y": [value]}})
+    source = episode(metadata={"x": {"y": [value]}})
 
-    row = encode(told, Scope("alice", "s1", "rag"), operation="put")
+    row = encode(source, Scope("alice", "s1", "rag"), operation="put")
 
     assert orjson.loads(row.metadata) == {"x": {"y": [stored]}}
 
@@ -193,13 +193,13 @@ def test_metadata_that_orjson_takes_is_stored_as_orjson_writes_it(
         pytest.param({"x": {"y": b""}}, "bytes", id="bytes"),
     ],
 )
-def test_what_would_not_come_back_equal_is_refused_and_named(
+def test_metadata_that_would_not_be_read_back_equal_is_refused_and_named(
     value: dict[Any, Any], named: str
 ) -> None:
-    told = Episode.model_construct(**(episode().model_dump() | {"metadata": value}))
+    invalid = Episode.model_construct(**(episode().model_dump() | {"metadata": value}))
 
     with pytest.raises(InputError, match=named) as caught:
-        encode(told, ALICE, operation="put")
+        encode(invalid, ALICE, operation="put")
 
     assert "'e1'" in str(caught.value)
 
@@ -219,13 +219,13 @@ def test_what_would_not_come_back_equal_is_refused_and_named(
     ],
 )
 def test_an_episode_that_no_row_can_hold_is_refused(field: str, value: object) -> None:
-    told = Episode.model_construct(**(episode().model_dump() | {field: value}))
+    invalid = Episode.model_construct(**(episode().model_dump() | {field: value}))
 
     with pytest.raises(InputError):
-        encode(told, ALICE, operation="put")
+        encode(invalid, ALICE, operation="put")
 
 
-def test_a_scope_that_cannot_be_is_refused() -> None:
+def test_invalid_scope_is_refused() -> None:
     with pytest.raises(MemoryScopeError, match="user is empty"):
         encode(episode(user=""), Scope("", "s1", "rag"), operation="put")
 
@@ -282,21 +282,21 @@ def test_a_row_that_cannot_be_read_is_matched_and_its_fault_named(
     assert found.seq == 7
 
 
-def test_a_faulty_row_still_says_whose_it_is_when_its_key_does() -> None:
+def test_faulty_row_has_the_owner_of_its_key() -> None:
     found = read(written()._replace(content=b"?"))
 
     assert (found.user, found.session, found.agent) == ALICE
     assert found.at == version().at
 
 
-def test_a_fault_tells_nothing_of_another_owner() -> None:
+def test_fault_reveals_nothing_of_another_owner() -> None:
     found = read(written(user="mallory")._replace(scope_key=ALICE.key))
 
     assert found.fault == "scope_mismatch: content names another user"
 
 
 @pytest.mark.parametrize(("mismatch", "user"), [("trust_scope", "alice"), ("trust_episode", "bob")])
-def test_a_store_that_trusts_one_side_reads_that_owner(mismatch: ScopeMismatch, user: str) -> None:
+def test_store_that_trusts_one_side_reads_its_owner(mismatch: ScopeMismatch, user: str) -> None:
     row = written(user="bob")._replace(scope_key=ALICE.key)
 
     found = read(row, mismatch)
@@ -304,7 +304,7 @@ def test_a_store_that_trusts_one_side_reads_that_owner(mismatch: ScopeMismatch, 
     assert (found.user, found.fault) == (user, "")
 
 
-def test_a_content_without_owner_is_nobodys_for_a_store_that_trusts_the_episode() -> None:
+def test_content_without_an_owner_has_none_with_trust_episode() -> None:
     row = written()._replace(content=b'{"content":"","source_node":""}')
 
     assert reason(read(row, "trust_episode")) == SCOPE_UNREADABLE
@@ -334,7 +334,7 @@ def test_rows_differ_when_a_value_does(metadata: Any) -> None:
     assert not same(ours, ours._replace(metadata=metadata))
 
 
-def test_text_that_is_no_utf_8_is_shown_with_its_bad_bytes_escaped() -> None:
+def test_invalid_utf_8_is_shown_with_its_bytes_escaped() -> None:
     connection = sqlite3.connect(":memory:")
     connection.text_factory = lenient_text
 

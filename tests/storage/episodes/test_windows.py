@@ -1,4 +1,4 @@
-"""How many episodes a filter selects: all of them are counted once, a page at a time."""
+"""The number of episodes that a filter selects: each is counted once, page by page."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_store_without_episodes_matches_none(tmp_path: Path) -> None:
         assert await memory.matching(rule()) == Matching()
 
 
-async def test_counting_ends_when_the_store_is_told_to_stop(tmp_path: Path) -> None:
+async def test_counting_ends_when_the_store_is_stopped(tmp_path: Path) -> None:
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
         await memory.put_many(stream(3))
         memory.stop()

@@ -1,4 +1,4 @@
-"""Puts that share a transaction are settled by its commit, not before."""
+"""Puts that share a transaction finish with its commit, not before."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-async def test_a_put_is_not_settled_until_its_transaction_is_committed(
+async def test_put_is_not_finished_until_its_transaction_is_committed(
     connection: sqlite3.Connection,
 ) -> None:
-    """One that is woken meanwhile, by another's end, must wait on."""
-    told: list[tuple[str, bool]] = []
+    """A put that another flush wakes must continue to wait."""
+    statements: list[tuple[str, bool]] = []
     group = GroupCommit(lambda _: None, lambda: None)
 
     async def post(work: Work) -> None:
         put = group._queue[0]
-        connection.set_trace_callback(lambda sql: told.append((sql, put.settled)))
+        connection.set_trace_callback(lambda sql: statements.append((sql, put.finished)))
         work(connection)
 
     await group.put(ROW, post)
 
-    assert told[-1] == ("COMMIT", False)
+    assert statements[-1] == ("COMMIT", False)
 
 
-async def test_a_put_asks_for_itself_when_the_one_it_waited_for_could_not(
+async def test_put_requests_a_flush_when_the_requested_flush_fails(
     connection: sqlite3.Connection,
 ) -> None:
     group = GroupCommit(lambda _: None, lambda: None)
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def post(work: Work) -> None:
-        asked.append("again" if asked else "first")
-        await asyncio.sleep(0)  # the second comes to wait
-        if asked == ["first"]:
+        requests.append("again" if requests else "first")
+        await asyncio.sleep(0)  # the second put starts to wait
+        if requests == ["first"]:
             raise OSError("it cannot be opened")
         work(connection)
 
@@ -64,5 +64,5 @@ async def test_a_put_asks_for_itself_when_the_one_it_waited_for_could_not(
     )
 
     assert isinstance(first, OSError)
-    assert (second, asked) == (None, ["first", "again"])
+    assert (second, requests) == (None, ["first", "again"])
     assert connection.execute("SELECT id FROM episodes").fetchall() == [("e1",)]

@@ -1,6 +1,6 @@
-"""A host that pinned facts adopts slumberd: nothing of its facts is lost, then or later.
+"""A host with pinned facts adopts slumberd, and loses none of its facts.
 
-The host is the real Stargraph, in a process of its own.
+The host is the real Stargraph, in a separate process.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
-def told(*episodes: Episode) -> list[dict[str, Any]]:
-    return [one.model_dump(mode="json") for one in episodes]
+def as_json(*episodes: Episode) -> list[dict[str, Any]]:
+    return [item.model_dump(mode="json") for item in episodes]
 
 
 def fact(id: str, predicate: str, what: str, **other: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def row(subject: str, what: str) -> dict[str, Any]:
 
 
 def digest(home: Home) -> str:
-    """Return a hash of every row of the facts, its number and the types of its values."""
+    """Return a hash of every row of facts, with its rowid and the types of its values."""
     columns = [
         "fact_id",
         "user",
@@ -84,7 +84,7 @@ def digest(home: Home) -> str:
 
 
 def begin(home: Home, theirs: Stargraph) -> None:
-    """Let the host pin, and promote from its graph, before slumberd was ever there."""
+    """Let the host pin facts and promote from its graph before slumberd is installed."""
     theirs.ask("bootstrap", home.state)
     for name in KNOWN:
         theirs.ask("pin", home.state, fact=knows(name))
@@ -93,14 +93,14 @@ def begin(home: Home, theirs: Stargraph) -> None:
 
 def ids(home: Home, theirs: Stargraph) -> set[str]:
     found = theirs.ask("query", home.state)
-    assert found == sorted(found, key=lambda one: one["id"])
-    return {one["id"] for one in found}
+    assert found == sorted(found, key=lambda item: item["id"])
+    return {item["id"] for item in found}
 
 
 def wait_for(daemon: Daemon, fact_id: str, kind: str) -> None:
     daemon.wait_for(
         "delta.applied",
-        lambda one: one["kind"] == kind and fact_id in orjson.dumps(one).decode(),
+        lambda item: item["kind"] == kind and fact_id in orjson.dumps(item).decode(),
     )
 
 
@@ -111,16 +111,16 @@ def proven(home: Home) -> None:
     assert home.call("audit", "replay", again).returncode == 0
 
 
-def test_a_first_start_changes_no_row_and_says_how_many_it_found(
+def test_first_start_changes_no_row_and_logs_how_many_it_found(
     home: Home, theirs: Stargraph
 ) -> None:
     begin(home, theirs)
     before = digest(home)
 
     with home.daemon() as daemon:
-        [adopted] = [one for one in daemon.seen if one["event"] == "facts.adopted"]
+        [adopted] = [event for event in daemon.seen if event["event"] == "facts.adopted"]
     with home.daemon() as daemon:
-        again = [one for one in daemon.seen if one["event"] == "facts.adopted"]
+        again = [event for event in daemon.seen if event["event"] == "facts.adopted"]
 
     assert (adopted["found"], adopted["unreadable"]) == (5, 0)
     assert again == []
@@ -128,23 +128,23 @@ def test_a_first_start_changes_no_row_and_says_how_many_it_found(
     proven(home)
 
 
-def test_firings_edits_reloads_and_undos_leave_the_hosts_facts_alone(
+def test_firings_edits_reloads_and_undos_do_not_change_the_facts_of_the_host(
     home: Home, theirs: Stargraph
 ) -> None:
     begin(home, theirs)
     before = digest(home)
     hosts = ids(home, theirs)
-    said = [
+    episodes = [
         triple("e1", "alice", "knows", "erin", user="alice", timestamp=at(1)),
         triple("e2", "alice", "knows", "frank", user="alice", timestamp=at(2)),
     ]
 
     with home.daemon() as daemon:
-        theirs.ask("put", home.state, episodes=told(*said))
+        theirs.ask("put", home.state, episodes=as_json(*episodes))
         daemon.wait_until_read(2)
         assert ids(home, theirs) == {*hosts, "e2"}
-        edited = said[1].model_copy(update={"content": "edited"})
-        theirs.ask("put", home.state, episodes=told(edited))
+        edited = episodes[1].model_copy(update={"content": "edited"})
+        theirs.ask("put", home.state, episodes=as_json(edited))
         daemon.wait_until_read(3)
         home.rule("all", cadence={"every": 1}, when_filter="predicate = 'nothing'")
         home.call("reload")
@@ -158,7 +158,7 @@ def test_firings_edits_reloads_and_undos_leave_the_hosts_facts_alone(
     proven(home)
 
 
-def test_the_hosts_pins_overwrites_and_unpins_take_effect_while_the_daemon_runs(
+def test_pins_overwrites_and_unpins_of_the_host_take_effect_while_the_daemon_runs(
     home: Home, theirs: Stargraph
 ) -> None:
     begin(home, theirs)
@@ -173,7 +173,7 @@ def test_the_hosts_pins_overwrites_and_unpins_take_effect_while_the_daemon_runs(
         wait_for(daemon, "carol", "delete")
         [promoted] = theirs.ask("promote", home.state, rows=[row("paris", "lyon")])
         wait_for(daemon, promoted["id"], "add")
-        left = {one["id"]: one["payload"]["object"] for one in theirs.ask("query", home.state)}
+        left = {item["id"]: item["payload"]["object"] for item in theirs.ask("query", home.state)}
 
     assert {name: left.get(name) for name in ("bob", "carol", "dave", "grace")} == {
         "bob": "robert",
@@ -182,13 +182,11 @@ def test_the_hosts_pins_overwrites_and_unpins_take_effect_while_the_daemon_runs(
         "grace": "grace",
     }
     assert len(left) == 6
-    assert left == {one["id"]: one["payload"]["object"] for one in home.facts()}
+    assert left == {item["id"]: item["payload"]["object"] for item in home.facts()}
     proven(home)
 
 
-def test_an_episode_takes_the_hosts_facts_out_by_name_or_by_key(
-    home: Home, theirs: Stargraph
-) -> None:
+def test_episode_removes_facts_of_the_host_by_id_or_by_key(home: Home, theirs: Stargraph) -> None:
     begin(home, theirs)
     late = at(10**8)
     naming = triple("e1", "alice", "likes", "tea", user="alice", timestamp=late)
@@ -197,23 +195,21 @@ def test_an_episode_takes_the_hosts_facts_out_by_name_or_by_key(
     deleting.metadata.update(intent="delete")
 
     with home.daemon() as daemon:
-        theirs.ask("put", home.state, episodes=told(naming, deleting))
+        theirs.ask("put", home.state, episodes=as_json(naming, deleting))
         daemon.wait_until_read(2)
-        left = {one["id"] for one in theirs.ask("query", home.state, user="alice")}
+        left = {item["id"] for item in theirs.ask("query", home.state, user="alice")}
 
     assert left == {"carol", "e1"}
     proven(home)
 
 
-def test_a_forgotten_user_leaves_the_other_users_facts_of_the_host(
-    home: Home, theirs: Stargraph
-) -> None:
+def test_erasure_of_a_user_keeps_the_facts_of_other_users(home: Home, theirs: Stargraph) -> None:
     begin(home, theirs)
     theirs.ask("pin", home.state, fact=fact("bobs", "knows", "ann", user="bob"))
 
     with home.daemon():
         home.call("forget", "--user", "alice", "--yes")
-        left = {one["user"] for one in theirs.ask("query", home.state)}
+        left = {item["user"] for item in theirs.ask("query", home.state)}
 
     assert left == {"", "bob"}
     proven(home)

@@ -1,4 +1,4 @@
-"""What the ledger and the log say of a delta that a host applies: where it comes from."""
+"""The provenance of a delta that a host applies, in ledger and log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fact store's contract: hands, deltas, patterns, and one transaction for each."""
+"""The contract of a fact store: manual edits, deltas, patterns, and one transaction for each."""
 
 from __future__ import annotations
 
@@ -93,16 +93,16 @@ async def ids(store: SQLiteFactStore, **pattern: Any) -> list[str]:
     return [found.id for found in await store.query(FactPattern(**pattern))]
 
 
-async def promote(store: SQLiteFactStore, *told: Any, seq: int = 1) -> None:
-    """Let a rule promote episodes given as `version()` takes them."""
+async def promote(store: SQLiteFactStore, *versions: Any, seq: int = 1) -> None:
+    """Let a rule promote versions of episodes."""
     fired = rule("all")
-    upto = Position(seq, told[-1].id)
+    upto = Position(seq, versions[-1].id)
     await store.ledger.commit(
-        Firing("all", "h", "every", START, Position(), upto), evaluate(told, fired)
+        Firing("all", "h", "every", START, Position(), upto), evaluate(versions, fired)
     )
 
 
-def test_the_store_is_what_the_protocol_asks_for(tmp_path: Path) -> None:
+def test_store_implements_the_protocol(tmp_path: Path) -> None:
     store = SQLiteFactStore(tmp_path / "facts.db")
 
     assert isinstance(store, FactStore)
@@ -112,7 +112,7 @@ def test_the_store_is_what_the_protocol_asks_for(tmp_path: Path) -> None:
     )
 
 
-async def test_bootstrap_makes_the_table_that_stargraph_knows(store: SQLiteFactStore) -> None:
+async def test_bootstrap_creates_the_table_of_stargraph(store: SQLiteFactStore) -> None:
     await store.bootstrap()
 
     with closing(sqlite3.connect(store.path)) as connection:
@@ -129,7 +129,7 @@ async def test_bootstrap_makes_the_table_that_stargraph_knows(store: SQLiteFactS
     ]
 
 
-async def test_a_pinned_fact_comes_back_as_it_was_given(store: SQLiteFactStore) -> None:
+async def test_query_returns_a_pinned_fact_unchanged(store: SQLiteFactStore) -> None:
     given = fact(metadata={"by": ["me"]}, lineage=[{"a": 1}, {"replaces": "x"}])
     await store.pin(given)
 
@@ -138,7 +138,7 @@ async def test_a_pinned_fact_comes_back_as_it_was_given(store: SQLiteFactStore) 
     assert found == given
 
 
-async def test_a_pin_takes_the_place_of_what_had_its_id(store: SQLiteFactStore) -> None:
+async def test_pin_replaces_the_fact_with_its_id(store: SQLiteFactStore) -> None:
     await store.pin(fact())
     await store.pin(fact(payload={"anything": "else"}))
 
@@ -159,16 +159,16 @@ async def test_a_correction_replaces_the_fact_of_its_key(store: SQLiteFactStore)
     assert await ids(store) == ["mine"]
 
 
-async def test_a_correction_says_who_and_why(store: SQLiteFactStore) -> None:
-    await store.correct(fact("mine"), by="ann", reason="she told me")
+async def test_correction_records_its_author_and_reason(store: SQLiteFactStore) -> None:
+    await store.correct(fact("mine"), by="ann", reason="she corrected it")
 
     (found,) = await store.query(EVERYTHING)
     assert found.lineage[-1]["by"] == "ann"
-    assert found.lineage[-1]["reason"] == "she told me"
+    assert found.lineage[-1]["reason"] == "she corrected it"
 
 
 @pytest.mark.parametrize(("by", "reason"), [("", "why"), ("who", " ")])
-async def test_a_correction_without_who_or_why_is_refused(
+async def test_correction_without_author_or_reason_is_refused(
     store: SQLiteFactStore, by: str, reason: str
 ) -> None:
     with pytest.raises(ValueError, match="name the author and the reason"):
@@ -191,7 +191,9 @@ async def test_a_pinned_fact_competes_with_no_other(store: SQLiteFactStore) -> N
     assert await ids(store) == ["e2", "milk", "tea", "water"]
 
 
-async def test_a_pin_of_another_users_fact_changes_nothing_else(store: SQLiteFactStore) -> None:
+async def test_pin_of_the_fact_of_another_user_changes_no_other_fact(
+    store: SQLiteFactStore,
+) -> None:
     await store.pin(fact("alices"))
 
     await store.pin(fact("bobs", user="bob"))
@@ -199,7 +201,7 @@ async def test_a_pin_of_another_users_fact_changes_nothing_else(store: SQLiteFac
     assert await ids(store) == ["alices", "bobs"]
 
 
-async def test_a_pin_comes_back_after_an_unpin(store: SQLiteFactStore) -> None:
+async def test_unpinned_fact_can_be_pinned_again(store: SQLiteFactStore) -> None:
     await store.pin(fact())
     await store.unpin("f1")
 
@@ -208,7 +210,7 @@ async def test_a_pin_comes_back_after_an_unpin(store: SQLiteFactStore) -> None:
     assert await store.query(EVERYTHING) == [fact()]
 
 
-async def test_a_retracted_pin_comes_back_with_a_later_instant_only(
+async def test_retracted_pin_returns_only_with_a_later_instant(
     store: SQLiteFactStore,
 ) -> None:
     await store.pin(fact())
@@ -293,7 +295,7 @@ async def test_only_a_newer_episode_changes_a_correction(store: SQLiteFactStore)
     assert await ids(store) == ["new"]
 
 
-async def test_what_was_unpinned_is_not_brought_back_by_an_edit_of_its_episode(
+async def test_edit_of_its_episode_does_not_restore_an_unpinned_fact(
     store: SQLiteFactStore,
 ) -> None:
     await promote(store, version("e1", metadata=payload(None, "tea")))
@@ -306,7 +308,7 @@ async def test_what_was_unpinned_is_not_brought_back_by_an_edit_of_its_episode(
     assert await ids(store) == []
 
 
-async def test_what_was_unpinned_does_not_come_back_from_an_older_episode_when_its_own_falls_silent(
+async def test_older_episode_does_not_restore_an_unpinned_fact_when_its_own_is_emptied(
     store: SQLiteFactStore,
 ) -> None:
     await promote(store, version("older", metadata=payload(None, "tea")))
@@ -320,8 +322,8 @@ async def test_what_was_unpinned_does_not_come_back_from_an_older_episode_when_i
     assert await ids(store) == []
 
 
-async def test_unpin_of_what_does_not_stand_records_nothing(store: SQLiteFactStore) -> None:
-    await store.unpin("nobody")
+async def test_unpin_of_a_fact_that_is_not_current_records_nothing(store: SQLiteFactStore) -> None:
+    await store.unpin("absent")
 
     assert await store.reads.records() == []
 
@@ -364,23 +366,23 @@ async def test_an_id_that_another_scope_holds_is_refused(
     with pytest.raises(FactConflictError, match="f1"):
         await store.pin(fact(**other))
 
-    (kept,) = await store.query(EVERYTHING)
-    assert (kept.user, kept.agent) == ("alice", "rag")
+    (stored,) = await store.query(EVERYTHING)
+    assert (stored.user, stored.agent) == ("alice", "rag")
 
 
-async def test_an_episode_whose_fact_id_a_hand_of_another_scope_holds_is_quarantined(
+async def test_episode_whose_fact_id_is_pinned_in_another_scope_is_quarantined(
     store: SQLiteFactStore,
 ) -> None:
     await store.pin(fact("e1", user="bob"))
 
     await promote(store, version("e1", metadata=payload(None, "tea")))
 
-    (held,) = await store.reads.quarantine()
-    assert (held["episode_id"], held["reason"]) == ("e1", "id_taken")
+    (entry,) = await store.reads.quarantine()
+    assert (entry["episode_id"], entry["reason"]) == ("e1", "id_taken")
     assert [found.user for found in await store.query(EVERYTHING)] == ["bob"]
 
 
-async def test_an_add_delta_pins_with_the_provenance_it_names(store: SQLiteFactStore) -> None:
+async def test_add_delta_pins_with_its_provenance(store: SQLiteFactStore) -> None:
     await store.apply_delta(add("e1", confidence=0.5))
 
     (found,) = await store.query(EVERYTHING)
@@ -391,7 +393,7 @@ async def test_an_add_delta_pins_with_the_provenance_it_names(store: SQLiteFactS
     ]
 
 
-async def test_an_update_delta_replaces_and_says_what(store: SQLiteFactStore) -> None:
+async def test_update_delta_replaces_facts_and_names_them(store: SQLiteFactStore) -> None:
     await store.apply_delta(add("e1"))
 
     await store.apply_delta(update("e2", "coffee", "e1", source_episode_ids=["e2"]))
@@ -401,7 +403,7 @@ async def test_an_update_delta_replaces_and_says_what(store: SQLiteFactStore) ->
     assert [entry.get("replaces") for entry in found.lineage] == [None, "e1"]
 
 
-async def test_a_delete_delta_takes_out_every_id_it_names(store: SQLiteFactStore) -> None:
+async def test_delete_delta_removes_every_id_that_it_names(store: SQLiteFactStore) -> None:
     await store.pin(fact("f1", payload={"a": 1}))
     await store.pin(fact("f2", payload={"a": 2}, user="bob"))
     await store.pin(fact("f3", payload={"a": 3}))
@@ -411,7 +413,7 @@ async def test_a_delete_delta_takes_out_every_id_it_names(store: SQLiteFactStore
     assert await ids(store) == ["f3"]
 
 
-async def test_a_noop_delta_is_recorded_and_changes_nothing(store: SQLiteFactStore) -> None:
+async def test_noop_delta_is_recorded_and_changes_no_fact(store: SQLiteFactStore) -> None:
     await store.apply_delta(NoopDelta(kind="noop", **provenance()))
 
     assert await ids(store) == []
@@ -430,7 +432,7 @@ async def test_a_delta_applied_twice_is_applied_once(store: SQLiteFactStore) -> 
     assert len(await store.reads.records()) == rows
 
 
-async def test_a_payload_without_an_id_gets_the_same_one_each_time(store: SQLiteFactStore) -> None:
+async def test_payload_without_an_id_always_gets_the_same_id(store: SQLiteFactStore) -> None:
     for _ in range(2):
         await store.apply_delta(add(None))
 
@@ -446,7 +448,7 @@ async def test_a_delta_cannot_replace_another_users_fact(store: SQLiteFactStore)
     assert await ids(store) == ["bobs"]
 
 
-async def test_an_unknown_id_is_passed_over_unless_strict(store: SQLiteFactStore) -> None:
+async def test_unknown_id_is_ignored_unless_strict(store: SQLiteFactStore) -> None:
     await store.apply_delta(update("e1", "tea", "never-was"))
 
     with pytest.raises(FactConflictError, match="never-was"):
@@ -475,30 +477,30 @@ async def test_a_delta_without_provenance_is_refused_before_anything_is_written(
 
 
 class ForeignDelta:
-    """A delta of another program: the specified attributes, and no class of ours."""
+    """A delta of another program: an object with the specified attributes."""
 
     def __init__(self, **fields: object) -> None:
         vars(self).update(fields)
 
 
-def foreign(**fields: object) -> Any:
+def other_delta(**fields: object) -> Any:
     return ForeignDelta(**(provenance() | fields))
 
 
-async def test_deltas_of_another_programs_classes_are_applied_by_their_kind(
+async def test_deltas_of_other_classes_are_applied_by_their_kind(
     store: SQLiteFactStore,
 ) -> None:
-    await store.apply_delta(foreign(kind="add", fact_payload=payload("e1")))
+    await store.apply_delta(other_delta(kind="add", fact_payload=payload("e1")))
     await store.apply_delta(
-        foreign(kind="update", replaces=["e1"], fact_payload=payload("e2", "coffee"))
+        other_delta(kind="update", replaces=["e1"], fact_payload=payload("e2", "coffee"))
     )
-    await store.apply_delta(foreign(kind="noop"))
+    await store.apply_delta(other_delta(kind="noop"))
     stood = await ids(store)
-    await store.apply_delta(foreign(kind="delete", replaces=["e2"]))
+    await store.apply_delta(other_delta(kind="delete", replaces=["e2"]))
 
     assert stood == ["e2"]
     assert await ids(store) == []
-    kinds = [one.kind for one in await store.reads.records() if one.kind != "firing"]
+    kinds = [record.kind for record in await store.reads.records() if record.kind != "firing"]
     assert kinds == ["add", "update", "noop", "delete"]
 
 
@@ -508,16 +510,18 @@ async def test_deltas_of_another_programs_classes_are_applied_by_their_kind(
         pytest.param(None, "is no delta", id="nothing"),
         pytest.param("add", "is no delta", id="a text"),
         pytest.param({"kind": "add"}, "a mapping is no delta; give TypeAdapter", id="a mapping"),
-        pytest.param(foreign(kind="remove"), "'kind' is 'remove', not one of add", id="kind"),
-        pytest.param(foreign(kind=["add"]), "is no delta", id="kind of another type"),
-        pytest.param(foreign(kind="add"), "fact_payload: field required", id="no payload"),
-        pytest.param(foreign(kind="delete"), "replaces: field required", id="no replaces"),
+        pytest.param(other_delta(kind="remove"), "'kind' is 'remove', not one of add", id="kind"),
+        pytest.param(other_delta(kind=["add"]), "is no delta", id="kind of another type"),
+        pytest.param(other_delta(kind="add"), "fact_payload: field required", id="no payload"),
+        pytest.param(other_delta(kind="delete"), "replaces: field required", id="no replaces"),
         pytest.param(
-            foreign(kind="add", fact_payload={}, rule_id=""), "rule_id must be non-empty", id="who"
+            other_delta(kind="add", fact_payload={}, rule_id=""),
+            "rule_id must be non-empty",
+            id="who",
         ),
     ],
 )
-async def test_what_is_no_delta_is_refused_and_nothing_is_written(
+async def test_object_that_is_not_a_delta_is_refused_and_nothing_is_written(
     store: SQLiteFactStore, broken: Any, violation: str
 ) -> None:
     with pytest.raises(ConsolidationRuleError, match=violation):
@@ -540,7 +544,7 @@ async def test_what_is_no_delta_is_refused_and_nothing_is_written(
         pytest.param({"user": "%"}, [], id="no wildcard"),
     ],
 )
-async def test_a_pattern_finds_what_equals_it(
+async def test_pattern_finds_equal_values(
     store: SQLiteFactStore, pattern: dict[str, str], expected: list[str]
 ) -> None:
     await store.pin(fact("f1", payload={"subject": "s", "predicate": "p", "object": 5}))
@@ -586,7 +590,7 @@ async def test_a_pattern_finds_what_equals_it(
         ),
     ],
 )
-async def test_a_pattern_finds_what_is_like_it(
+async def test_pattern_finds_matching_values(
     store: SQLiteFactStore, pattern: dict[str, Any], expected: list[str]
 ) -> None:
     body = {"subject": "s", "predicate": "p"}
@@ -601,7 +605,7 @@ async def test_a_pattern_finds_what_is_like_it(
     assert await ids(store, **pattern) == expected
 
 
-async def test_pages_tell_every_fact_once(store: SQLiteFactStore) -> None:
+async def test_pages_contain_every_fact_once(store: SQLiteFactStore) -> None:
     for name in "fedcba":
         await store.pin(fact(name, payload={"of": name}, agent=f"agent {name < 'c'}"))
 
@@ -613,33 +617,35 @@ async def test_pages_tell_every_fact_once(store: SQLiteFactStore) -> None:
     assert seen == list("fedcba")
 
 
-async def test_a_pattern_that_is_no_unicode_is_wrong_use(store: SQLiteFactStore) -> None:
+async def test_pattern_of_invalid_unicode_is_a_usage_error(store: SQLiteFactStore) -> None:
     with pytest.raises(UsageError, match=r"no caf\\udce9.* is no valid Unicode"):
         await ids(store, subject="no caf\udce9")
 
 
-async def test_two_clocks_tell_what_was_true_from_what_was_held(store: SQLiteFactStore) -> None:
+async def test_two_clocks_distinguish_what_was_valid_from_what_was_believed(
+    store: SQLiteFactStore,
+) -> None:
     first = version("e1", seq=1, metadata=payload(None, "tea"), timestamp=at(0))
     late = version("e2", seq=2, metadata=payload(None, "coffee"), timestamp=at(10))
     early, then = START + timedelta(days=1), START + timedelta(days=2)
     fired = rule("all")
-    for told, moment in ((first, early), (late, then)):
-        firing = Firing("all", "h", "every", moment, Position(), Position(told.seq, told.id))
-        await store.ledger.commit(firing, evaluate([told], fired))
+    for read, moment in ((first, early), (late, then)):
+        firing = Firing("all", "h", "every", moment, Position(), Position(read.seq, read.id))
+        await store.ledger.commit(firing, evaluate([read], fired))
 
-    async def held(**clocks: Any) -> list[str]:
+    async def ids_at(**clocks: Any) -> list[str]:
         return [found.id for found in await store.query(EVERYTHING, **clocks)]
 
-    assert await held(valid_at=at(5)) == ["e1"]
-    assert await held(valid_at=at(10)) == ["e2"]
-    assert await held(valid_at=at(-1)) == []
-    assert await held(believed_at=early) == ["e1"]
-    assert await held(believed_at=then) == ["e2"]
-    assert await held(believed_at=early, valid_at=at(10)) == ["e1"]
-    assert await held(believed_at=at(0)) == []
+    assert await ids_at(valid_at=at(5)) == ["e1"]
+    assert await ids_at(valid_at=at(10)) == ["e2"]
+    assert await ids_at(valid_at=at(-1)) == []
+    assert await ids_at(believed_at=early) == ["e1"]
+    assert await ids_at(believed_at=then) == ["e2"]
+    assert await ids_at(believed_at=early, valid_at=at(10)) == ["e1"]
+    assert await ids_at(believed_at=at(0)) == []
 
 
-async def test_a_reader_never_sees_a_moment_without_the_fact(store: SQLiteFactStore) -> None:
+async def test_reader_never_misses_the_fact(store: SQLiteFactStore) -> None:
     await store.pin(fact("f0"))
     seen: list[int] = []
     done = asyncio.Event()
@@ -684,7 +690,7 @@ async def test_instants_that_are_recorded_never_decrease(tmp_path: Path) -> None
         assert moments == sorted(moments)
 
 
-async def test_a_plan_of_nullable_columns_is_carried_out(store: SQLiteFactStore) -> None:
+async def test_plan_of_nullable_columns_is_applied(store: SQLiteFactStore) -> None:
     column = {"op": "add_column", "table": "facts", "column": "note", "nullable": True}
     await store.migrate(MigrationPlan(target_version=2, operations=[column]))
     await store.pin(fact())
@@ -715,7 +721,7 @@ async def test_health_counts_facts_and_never_raises(tmp_path: Path) -> None:
     assert (sound.ok, sound.fragment_count, sound.lock_state) == (True, 1, "free")
 
 
-async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+async def test_error_names_a_file_that_is_not_a_database(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     path.write_text("this is a diary, not a database\n" * 99)
 
@@ -727,7 +733,7 @@ async def test_a_new_file_is_for_owner_and_group_only(store: SQLiteFactStore) ->
     assert store.path.stat().st_mode & 0o007 == 0
 
 
-async def test_an_episode_id_that_another_users_episode_took_over_is_quarantined(
+async def test_episode_id_that_another_user_reuses_is_quarantined(
     store: SQLiteFactStore,
 ) -> None:
     await promote(store, version("e1", metadata=payload(None, "tea")))
@@ -735,13 +741,13 @@ async def test_an_episode_id_that_another_users_episode_took_over_is_quarantined
     stolen = version("e1", seq=2, user="mallory", metadata=payload(None, "poison"))
     await promote(store, stolen, seq=2)
 
-    (kept,) = await store.query(EVERYTHING)
-    assert (kept.user, kept.payload["object"]) == ("alice", "tea")
-    (held,) = await store.reads.quarantine()
-    assert held["reason"] == "id_taken"
+    (stored,) = await store.query(EVERYTHING)
+    assert (stored.user, stored.payload["object"]) == ("alice", "tea")
+    (entry,) = await store.reads.quarantine()
+    assert entry["reason"] == "id_taken"
 
 
-async def test_a_mended_episode_leaves_quarantine(store: SQLiteFactStore) -> None:
+async def test_repaired_episode_leaves_the_quarantine(store: SQLiteFactStore) -> None:
     await promote(store, version("e1", metadata={"intent": "?"}))
     assert await store.reads.count_quarantined() == {"all": 1}
 
@@ -751,7 +757,7 @@ async def test_a_mended_episode_leaves_quarantine(store: SQLiteFactStore) -> Non
     assert await ids(store) == ["e1"]
 
 
-async def test_an_edit_that_cannot_be_read_withdraws_what_the_episode_said(
+async def test_unreadable_edit_withdraws_the_claim_of_the_episode(
     store: SQLiteFactStore,
 ) -> None:
     await promote(store, version("e0", seq=1, metadata=payload(None, "milk"), timestamp=at(-5)))
@@ -766,7 +772,7 @@ async def test_an_edit_that_cannot_be_read_withdraws_what_the_episode_said(
     assert kinds[-2:] == [("quarantine", "e1", ("e1",)), ("add", "e0", ())]
 
 
-async def test_a_health_check_says_who_holds_the_lock(store: SQLiteFactStore) -> None:
+async def test_health_reports_that_another_program_holds_the_lock(store: SQLiteFactStore) -> None:
     with closing(sqlite3.connect(store.path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
 
@@ -775,23 +781,23 @@ async def test_a_health_check_says_who_holds_the_lock(store: SQLiteFactStore) ->
     assert health.lock_state == "held"
 
 
-async def test_a_version_that_is_met_again_is_known(store: SQLiteFactStore) -> None:
-    told = version("e1", metadata=payload(None, "tea"))
-    await promote(store, told)
+async def test_version_that_is_evaluated_again_is_known(store: SQLiteFactStore) -> None:
+    read = version("e1", metadata=payload(None, "tea"))
+    await promote(store, read)
 
-    await promote(store, told)
+    await promote(store, read)
 
     last = (await store.reads.records())[-1]
     assert (last.kind, last.reason) == ("noop", "known")
     assert await ids(store) == ["e1"]
 
 
-async def test_a_late_object_of_a_multi_valued_key_heeds_the_delete_of_the_whole_key(
+async def test_delete_of_a_whole_multi_valued_key_covers_a_late_object(
     store: SQLiteFactStore,
 ) -> None:
     await store.ledger.set_channels({"facts": frozenset({"drinks"})}, at=START)
-    gone = payload(None) | {"intent": "delete", "object": None}
-    await promote(store, version("all", seq=1, metadata=gone, timestamp=at(5)))
+    deletion = payload(None) | {"intent": "delete", "object": None}
+    await promote(store, version("all", seq=1, metadata=deletion, timestamp=at(5)))
 
     await promote(
         store, version("late", seq=2, metadata=payload(None, "milk"), timestamp=at(1)), seq=2

@@ -1,4 +1,4 @@
-"""A NUL in a text: SQLite's JSON may end a text there, so that it would be taken for another's."""
+"""A NUL in a text: SQLite's JSON may end the text there, and so confuse two owners."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def delta(id: str, *replaces: str) -> UpdateDelta:
 
 
 @pytest.mark.parametrize("bad", ["e1\0", "e1\ud800"], ids=["nul", "no text"])
-async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
-    tmp_path: Path, bad: str
-) -> None:
+async def test_manual_edit_refuses_an_id_that_contains_nul(tmp_path: Path, bad: str) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as facts:
         await facts.bootstrap()
         await facts.pin(fact("e1", "alice"))
@@ -57,9 +55,9 @@ async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
         for refused in (facts.pin(fact(bad, "bob")), facts.pin(fact("b1", bad))):
             with pytest.raises(InputError, match="contains NUL or invalid Unicode"):
                 await refused
-        for one in (delta(bad, "b0"), delta("b1", bad)):
+        for invalid in (delta(bad, "b0"), delta("b1", bad)):
             with pytest.raises(InputError, match="contains NUL or invalid Unicode"):
-                await facts.apply_delta(one)
+                await facts.apply_delta(invalid)
 
         await facts.erasures.forget(
             ScopeFilter("bob", None, None), moment=1, at=START, by="", dry_run=False
@@ -67,7 +65,7 @@ async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
         assert (await facts.why("e1")).assertions
 
 
-async def test_a_key_that_holds_nul_is_the_same_key_in_every_batch(tmp_path: Path) -> None:
+async def test_key_that_contains_nul_is_the_same_key_in_every_batch(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as there:
         for n, predicate in enumerate(["is\0here", "is", "is\0here"]):
             await there.put(triple(f"e{n}", "s", predicate, n, timestamp=at(n)))
@@ -76,7 +74,9 @@ async def test_a_key_that_holds_nul_is_the_same_key_in_every_batch(tmp_path: Pat
         assert await there.objects() == {"e1": 1, "e2": 2}
 
 
-async def test_another_programs_episode_whose_id_holds_nul_is_quarantined(tmp_path: Path) -> None:
+async def test_episode_of_another_program_whose_id_contains_nul_is_quarantined(
+    tmp_path: Path,
+) -> None:
     async with open_stores(tmp_path) as there:
         await there.put(triple("e1", "s", "is", "here"))
         scope = {"user": "bob", "session": "s1", "agent": "rag"}
@@ -87,7 +87,7 @@ async def test_another_programs_episode_whose_id_holds_nul_is_quarantined(tmp_pa
 
         await there.fire()
 
-        [held] = await there.facts.reads.quarantine()
-        assert (held["episode_id"], held["reason"]) == ("e1\\x00", "id_unusable")
-        assert held["detail"] == "the id is a text that holds NUL"
+        [entry] = await there.facts.reads.quarantine()
+        assert (entry["episode_id"], entry["reason"]) == ("e1\\x00", "id_unusable")
+        assert entry["detail"] == "the id is a text that holds NUL"
         assert await there.objects() == {"e1": "here"}

@@ -1,4 +1,4 @@
-"""Patterns of facts against an oracle in plain Python: what each form finds, in order, by pages."""
+"""Patterns of facts compared with an oracle in plain Python: results, order and pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ZONES = st.sampled_from(["+00:00", "Z", "+05:30", ""])
 
 @st.composite
 def rows(draw: st.DrawFn) -> tuple[Any, ...]:
-    """Return a row of the table, as we or another program may have written it."""
+    """Return a row of the table, as slumberd or another program writes it."""
     payload: dict[str, Any] = {}
     for slot in ("subject", "predicate"):
         value = draw(st.none() | TEXTS | st.just(5))
@@ -113,7 +113,7 @@ def table(*facts: tuple[Any, ...]) -> Iterator[sqlite3.Connection]:
 
 
 class Oracle:
-    """What the words of the documentation say, one fact at a time."""
+    """The documented meaning of a pattern, for one fact at a time."""
 
     def __init__(self, pattern: FactPattern) -> None:
         self.pattern = pattern
@@ -126,9 +126,9 @@ class Oracle:
 
     def matches(self, row: tuple[Any, ...]) -> bool:
         id, user, agent, payload, _, confidence, _, _ = row
-        said = orjson.loads(payload)
+        document = orjson.loads(payload)
         slots = {"id": id, "user": user, "agent": agent}
-        slots |= {slot: said.get(slot) for slot in ("subject", "predicate", "object")}
+        slots |= {slot: document.get(slot) for slot in ("subject", "predicate", "object")}
         pattern, moment = self.pattern, instant(row)
         channel = id[1:].split("/")[0] or "facts" if id[:1] == "@" and "/" in id else "facts"
         return all(
@@ -158,11 +158,11 @@ def instant(row: tuple[Any, ...]) -> datetime:
 
 
 def said_at(row: tuple[Any, ...]) -> datetime:
-    """Return when a fact was said: as its payload tells, if that is an instant."""
-    told = orjson.loads(row[3]).get("timestamp")
-    if told == "9999-12-31":
+    """Return the instant in a fact's payload, else the instant of its pin."""
+    stored = orjson.loads(row[3]).get("timestamp")
+    if stored == "9999-12-31":
         return datetime(9999, 12, 31, tzinfo=UTC)
-    return instant(row) if told in ("soon", 5, None) else datetime.fromisoformat(told)
+    return instant(row) if stored in ("soon", 5, None) else datetime.fromisoformat(stored)
 
 
 def fits(form: object, value: object) -> bool:
@@ -174,7 +174,7 @@ def fits(form: object, value: object) -> bool:
         case Equals(equals=wanted):
             return same(wanted, value)
         case OneOf(one_of=several):
-            return any(same(one, value) for one in several)
+            return any(same(item, value) for item in several)
         case _:
             return isinstance(value, str) and is_like(form, value)
 
@@ -191,16 +191,16 @@ def is_like(form: object, value: str) -> bool:
             raise AssertionError(form)
 
 
-def same(one: object, other: object) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and repr(one) == repr(other)
+def same(left: object, right: object) -> bool:
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and repr(left) == repr(right)
 
 
 def is_shaped(glob: str, text: str) -> bool:
-    """Say by trying everything."""
+    """Find the answer by a full scan."""
     if not glob:
         return not text
     if glob[0] == "*":
@@ -222,7 +222,7 @@ def ids_of(facts: list[Fact]) -> list[str]:
 
 
 @given(FACTS, PATTERNS)
-def test_a_search_finds_what_the_words_say_in_the_order_that_they_say(
+def test_search_returns_what_the_oracle_returns_in_the_same_order(
     facts: list[tuple[Any, ...]], pattern: FactPattern
 ) -> None:
     with table(*facts) as connection:
@@ -232,7 +232,7 @@ def test_a_search_finds_what_the_words_say_in_the_order_that_they_say(
 
 
 @given(FACTS, FEW, OBJECT_FORMS, st.booleans(), st.data())
-def test_each_slot_alone_finds_what_a_look_at_all_rows_finds(
+def test_each_slot_alone_finds_what_a_full_scan_finds(
     facts: list[tuple[Any, ...]], slot: str, form: Any, descending: bool, data: st.DataObject
 ) -> None:
     if slot != "object":
@@ -254,7 +254,7 @@ def test_each_slot_alone_finds_what_a_look_at_all_rows_finds(
         st.sampled_from(["subject", "predicate", "object", "user", "agent"]), OWNERS | TEXTS
     ),
 )
-def test_the_five_slots_find_the_same_by_the_quick_way(
+def test_five_slots_find_the_same_through_an_index(
     facts: list[tuple[Any, ...]], slots: dict[str, str]
 ) -> None:
     pattern = FactPattern(**slots)
@@ -269,10 +269,10 @@ def test_the_five_slots_find_the_same_by_the_quick_way(
 
 
 @given(FACTS, PATTERNS, st.lists(st.tuples(rows(), st.booleans()), max_size=6))
-def test_pages_tell_all_that_stands_throughout_and_nothing_twice(
+def test_pages_contain_every_unchanged_fact_exactly_once(
     facts: list[tuple[Any, ...]], pattern: FactPattern, changes: list[tuple[Any, bool]]
 ) -> None:
-    """Facts come and go between the pages; what never changes comes exactly once, in order."""
+    """Facts appear and disappear between two pages; an unchanged fact is on exactly one page."""
     pattern = pattern.model_copy(update={"limit": pattern.limit or 2})
     untouched = {row[0] for row in facts} - {row[0] for row, _ in changes}
     seen: list[tuple[Any, ...]] = []
@@ -280,8 +280,8 @@ def test_pages_tell_all_that_stands_throughout_and_nothing_twice(
     with table(*facts) as connection:
         for row, comes in [*changes, *[(None, False)] * 40]:
             page = search(connection, pattern)
-            told = {one[0]: one for one in connection.execute("SELECT * FROM facts")}
-            seen += [told[fact.id] for fact in page]
+            rows = {row[0]: row for row in connection.execute("SELECT * FROM facts")}
+            seen += [rows[fact.id] for fact in page]
             if not page:
                 break
             pattern = pattern.following(page[-1])
@@ -290,8 +290,8 @@ def test_pages_tell_all_that_stands_throughout_and_nothing_twice(
     oracle = Oracle(pattern)
     places = [oracle.place(row) for row in seen]
     assert places == sorted(set(places), reverse=pattern.descending)
-    standing = [id for id in oracle.of(facts) if id in untouched]
-    assert [row[0] for row in seen if row[0] in untouched] == standing
+    expected = [id for id in oracle.of(facts) if id in untouched]
+    assert [row[0] for row in seen if row[0] in untouched] == expected
 
 
 def change(connection: sqlite3.Connection, row: tuple[Any, ...] | None, comes: bool) -> None:
@@ -302,22 +302,22 @@ def change(connection: sqlite3.Connection, row: tuple[Any, ...] | None, comes: b
 
 
 @pytest.mark.parametrize("agents", [3, 101], ids=["few", "many"])
-def test_pages_of_a_user_go_over_all_agents_however_many_there_are(agents: int) -> None:
-    told = [
+def test_pages_of_a_user_cover_all_agents(agents: int) -> None:
+    rows = [
         (f"e{n % 7}{n:03}", "u", f"{n % agents or ''}", b"{}", b"[]", 1.0, b"{}", START.isoformat())
         for n in range(202)
     ]
     pattern, seen = FactPattern(user="u", limit=50), []
 
-    with table(*told, ("e0", "other", "", *told[0][3:])) as connection:
+    with table(*rows, ("e0", "other", "", *rows[0][3:])) as connection:
         while page := search(connection, pattern):
             seen += ids_of(page)
             pattern = pattern.following(page[-1])
 
-    assert seen == sorted(row[0] for row in told)
+    assert seen == sorted(row[0] for row in rows)
 
 
-def test_a_row_that_nobody_can_read_is_on_no_page() -> None:
+def test_unreadable_row_is_on_no_page() -> None:
     good = ("e1", "u", "a", b"{}", b"[]", 0.5, b"{}", START.isoformat())
     bad = [
         (b"e0", *good[1:]),
@@ -352,15 +352,15 @@ CHARACTERS = st.characters(exclude_categories=["Cs"])
 @example("\U0010ffff", "\U0010ffff", "a")
 @example("a\U0010ffff", "b", "a")
 @example("\x00", "\x01", "\x00")
-def test_a_span_of_a_prefix_holds_every_text_with_it_and_no_other(
+def test_range_of_a_prefix_contains_exactly_the_texts_with_the_prefix(
     start: str, other: str, rest: str
 ) -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
-        asked = "SELECT ?1 >= ?2 AND ?1 < ?3"
+        query = "SELECT ?1 >= ?2 AND ?1 < ?3"
 
         def inside(text: str) -> bool:
             high = upper_bound(start)
-            return bool(connection.execute(asked, (text, start, high)).fetchone()[0])
+            return bool(connection.execute(query, (text, start, high)).fetchone()[0])
 
         assert inside(start + rest)
         assert inside(other) == other.startswith(start)
@@ -372,12 +372,10 @@ def test_a_span_of_a_prefix_holds_every_text_with_it_and_no_other(
     ids=["text", "prefix", "glob", "glob of one", "regex", "set"],
 )
 @pytest.mark.parametrize("slot", ["subject", "predicate", "object", "id"])
-def test_a_text_with_nul_is_found_whether_sqlite_reads_it_to_its_end_or_not(
-    slot: str, form: Any
-) -> None:
+def test_text_with_nul_is_found_in_every_slot(slot: str, form: Any) -> None:
     """SQLite 3.40 ends a text of JSON at NUL."""
-    said = {"subject": "a\0b", "predicate": "a\0b", "object": "a\0b"}
-    row = ("a\0b", "u", "a", orjson.dumps(said), b"[]", 1.0, b"{}", START.isoformat())
+    document = {"subject": "a\0b", "predicate": "a\0b", "object": "a\0b"}
+    row = ("a\0b", "u", "a", orjson.dumps(document), b"[]", 1.0, b"{}", START.isoformat())
     others = {"subject": "a\0b"} if slot == "predicate" else {}
 
     with table(row) as connection:
@@ -386,12 +384,12 @@ def test_a_text_with_nul_is_found_whether_sqlite_reads_it_to_its_end_or_not(
     assert ids_of(found) == ["a\0b"]
 
 
-def test_nothing_comes_after_the_last_of_all_characters() -> None:
+def test_last_character_has_no_successor() -> None:
     assert upper_bound("\U0010ffff" * 3) == BEYOND
 
 
 @given(st.text("ab|^$.?*+{}()[]\\1", max_size=8), st.text("ab1", max_size=4))
-def test_what_an_expression_matches_begins_with_its_literal_start(
+def test_every_match_begins_with_the_literal_start_of_the_expression(
     expression: str, text: str
 ) -> None:
     try:
@@ -410,12 +408,12 @@ def test_what_an_expression_matches_begins_with_its_literal_start(
         ("a|b", ""), ("(?i)a", ""), (r"\d", ""), ("ab+c", "a"), ("", ""),
     ],
 )  # fmt: skip
-def test_an_expression_is_looked_up_by_what_it_begins_with(expression: str, start: str) -> None:
+def test_expression_is_searched_by_its_literal_start(expression: str, start: str) -> None:
     assert literal_prefix(expression) == start
 
 
 @pytest.mark.parametrize(
-    ("slots", "told"),
+    ("slots", "message"),
     [
         pytest.param(
             {"subject": Glob("a[b")},
@@ -441,11 +439,11 @@ def test_an_expression_is_looked_up_by_what_it_begins_with(expression: str, star
         pytest.param({"after": "W10"}, "after 'W10': is not a cursor", id="a cursor of nothing"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_place(slots: dict[str, Any], told: str) -> None:
+def test_error_names_the_place_of_an_invalid_value(slots: dict[str, Any], message: str) -> None:
     with table() as connection, pytest.raises(PatternError) as refused:
         search(connection, FactPattern(**slots))
 
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert refused.value.slot == next(iter(slots))
     assert refused.value.exit_code == 64
 
@@ -465,7 +463,7 @@ def test_a_cursor_of_another_order_is_refused() -> None:
     [Prefix("no \udce9"), Glob("no \udce9*"), Matches("no \udce9"), OneOf("a", "no \udce9")],
     ids=["prefix", "glob", "regex", "set"],
 )
-def test_a_form_that_is_no_unicode_is_wrong_use(tmp_path: Path, form: Any) -> None:
+def test_form_of_invalid_unicode_is_a_usage_error(tmp_path: Path, form: Any) -> None:
     async def main() -> None:
         async with SQLiteFactStore(tmp_path / "facts.db") as store:
             await store.bootstrap()
@@ -475,7 +473,7 @@ def test_a_form_that_is_no_unicode_is_wrong_use(tmp_path: Path, form: Any) -> No
         asyncio.run(main())
 
 
-def test_without_its_extra_a_regular_expression_says_what_to_install(
+def test_regular_expression_without_its_extra_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
@@ -490,7 +488,7 @@ def test_without_its_extra_a_regular_expression_says_what_to_install(
 @pytest.mark.parametrize(
     "hostile", [Matches("(a*)*b"), Matches("(a|aa)+$"), Glob("a*" * 400 + "b"), Glob("*a" * 499)]
 )
-def test_no_form_takes_longer_the_more_ways_it_could_match(hostile: Any) -> None:
+def test_time_of_a_match_does_not_grow_with_the_ways_to_match(hostile: Any) -> None:
     payload = orjson.dumps({"subject": "a" * 5_000})
     row = ("e1", "u", "a", payload, b"[]", 1.0, b"{}", START.isoformat())
 
@@ -509,13 +507,13 @@ def test_no_form_takes_longer_the_more_ways_it_could_match(hostile: Any) -> None
     ],
     ids=lambda wrong: next(iter(wrong)),
 )  # fmt: skip
-def test_a_pattern_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+def test_contradictory_pattern_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         FactPattern(**wrong)
 
 
 @pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": object()}, {1, 2}, 2**70])
-def test_what_no_json_holds_is_no_object(value: Any) -> None:
+def test_value_that_json_cannot_represent_is_refused_as_an_object(value: Any) -> None:
     with pytest.raises(ValueError, match="JSON"):
         Equals(value)
 
@@ -525,7 +523,7 @@ def test_a_form_takes_one_value() -> None:
         Prefix("a", "b")
 
 
-def test_a_pattern_comes_back_from_json_as_it_was() -> None:
+def test_pattern_survives_a_round_trip_through_json() -> None:
     pattern = FactPattern(
         subject=Prefix("a"), predicate=Glob("b*"), object=OneOf(1, None, "x"), user="u",
         agent=Matches("c"), min_confidence=0.5, pinned_until=at(0), order="pinned_at", limit=3,
@@ -534,7 +532,7 @@ def test_a_pattern_comes_back_from_json_as_it_was() -> None:
     assert FactPattern.model_validate_json(pattern.model_dump_json()) == pattern
 
 
-async def test_what_stood_is_searched_by_the_same_patterns(tmp_path: Path) -> None:
+async def test_patterns_search_past_facts_too(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         await store.bootstrap()
         for name, what in (("e1", 1), ("e2", 1.0), ("e3", None), ("x4", True)):

@@ -1,4 +1,4 @@
-"""Facts say when they were said, however late their rule fired, in Python, JSON and tables."""
+"""Facts have `said_at`, however late their rule fired, in Python, JSON and tables."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SAID = {"e1": at(-90_000), "e2": at(7)}
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """Two facts: what was said last is imported and fired first."""
+    """Two facts: the newer episode is imported and fired first."""
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
-    for number, one in enumerate((NEW, OLD)):
+    for number, item in enumerate((NEW, OLD)):
         file = tmp_path / f"{number}.jsonl"
-        file.write_text(one.model_dump_json())
+        file.write_text(item.model_dump_json())
         home.call("import", file)
         home.call("fire", "--all")
     return home
@@ -44,7 +44,7 @@ def ids(home: Home, *words: str) -> list[str]:
     return [fact["id"] for fact in home.facts(*words)]
 
 
-async def test_a_promoted_fact_was_said_when_its_episode_happened(tmp_path: Path) -> None:
+async def test_promoted_fact_has_the_instant_of_its_episode(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(OLD, NEW)
         await home.fire()
@@ -55,11 +55,11 @@ async def test_a_promoted_fact_was_said_when_its_episode_happened(tmp_path: Path
     assert {fact.id: fact.said_at for fact in facts} == SAID
     assert {fact.id: fact.said_at for fact in then} == SAID
     assert {fact.payload["timestamp"] for fact in facts} == {
-        one.isoformat() for one in SAID.values()
+        instant.isoformat() for instant in SAID.values()
     }
 
 
-async def test_an_edit_of_the_instant_alone_changes_when_the_fact_was_said(tmp_path: Path) -> None:
+async def test_edit_of_the_instant_alone_changes_said_at(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(OLD)
         await home.fire()
@@ -71,7 +71,7 @@ async def test_an_edit_of_the_instant_alone_changes_when_the_fact_was_said(tmp_p
         assert (await home.facts.verify())[2] is None
 
 
-async def test_deltas_of_consolidate_say_it_and_a_host_that_applies_them_stores_it(
+async def test_deltas_of_consolidate_contain_said_at_and_apply_delta_stores_it(
     tmp_path: Path,
 ) -> None:
     late = START + timedelta(days=9)
@@ -85,8 +85,8 @@ async def test_deltas_of_consolidate_say_it_and_a_host_that_applies_them_stores_
             found = await facts.query(FactPattern(order="said_at"))
 
     payloads = [d.fact_payload for d in deltas if isinstance(d, AddDelta | UpdateDelta)]
-    assert [one["timestamp"] for one in payloads] == [
-        at(one).isoformat() for one in (-90_000, 7, 8)
+    assert [payload["timestamp"] for payload in payloads] == [
+        at(seconds).isoformat() for seconds in (-90_000, 7, 8)
     ]
     assert [(fact.id, fact.said_at) for fact in found] == [("e2", at(7)), ("e3", at(8))]
     assert {fact.pinned_at for fact in found} == {late}
@@ -103,7 +103,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("payload", "expected"), TOLD.values(), ids=TOLD)
-def test_a_fact_of_another_program_was_said_when_it_says_or_when_it_was_pinned(
+def test_said_at_of_a_declared_fact_is_its_timestamp_or_its_pinned_at(
     payload: dict[str, Any], expected: object
 ) -> None:
     fact = Fact(
@@ -114,16 +114,16 @@ def test_a_fact_of_another_program_was_said_when_it_says_or_when_it_was_pinned(
     assert "said_at" not in fact.model_dump()
 
 
-def test_a_correction_was_said_when_it_was_made(home: Home) -> None:
+def test_said_at_of_a_correction_is_the_instant_of_the_edit(home: Home) -> None:
     who = ("--user", "alice", "--agent", "rag", "--subject", "ada", "--predicate", "likes")
-    home.call("pin", *who, "--object", "rum", "--id", "p1", "--reason", "she told me")
+    home.call("pin", *who, "--object", "rum", "--id", "p1", "--reason", "she corrected it")
 
     [fact] = home.facts("--id", "p1")
 
     assert fact["said_at"] == fact["pinned_at"]
 
 
-def test_facts_are_ordered_and_bounded_by_when_they_were_said(home: Home) -> None:
+def test_facts_are_ordered_and_bounded_by_said_at(home: Home) -> None:
     assert ids(home, "--order", "pinned_at") == ["e2", "e1"]
     assert ids(home, "--order", "said_at") == ["e1", "e2"]
     assert ids(home, "--order", "said_at", "--descending") == ["e2", "e1"]
@@ -133,27 +133,27 @@ def test_facts_are_ordered_and_bounded_by_when_they_were_said(home: Home) -> Non
     assert ids(home, "--since", at(8).isoformat()) == []
 
 
-def test_pages_by_when_facts_were_said_lose_and_repeat_nothing(home: Home) -> None:
+def test_pages_in_said_at_order_lose_and_repeat_no_fact(home: Home) -> None:
     by = ("facts", "--json", "--order", "said_at", "--limit", "1")
     first = home.call(*by)
     second = home.call(*by, "--after", json.loads(first.stderr)["after"])
 
-    assert [json.loads(one.stdout)["id"] for one in (first, second)] == ["e1", "e2"]
+    assert [json.loads(page.stdout)["id"] for page in (first, second)] == ["e1", "e2"]
     assert second.stderr == ""
 
 
-def test_facts_and_why_show_when_it_was_said(home: Home) -> None:
+def test_facts_and_why_show_said_at(home: Home) -> None:
     heading, *rows = home.call("facts").stdout.splitlines()
     why = home.call("why", "e2").stdout
     document = json.loads(home.call("why", "e2", "--json").stdout)
 
     assert "said at" in heading
-    assert [one for one in rows if "2025-12-31 11:00:00Z" in one and one.startswith("e1 ")]
+    assert [line for line in rows if "2025-12-31 11:00:00Z" in line and line.startswith("e1 ")]
     assert "said at     2026-01-01 12:00:07Z" in why
     assert document["fact"]["said_at"] == "2026-01-01T12:00:07.000000Z"
 
 
-def test_the_ledger_alone_tells_when_facts_were_said(home: Home) -> None:
+def test_ledger_contains_said_at_of_every_fact(home: Home) -> None:
     again = home.folder / "again.db"
 
     home.call("audit", "replay", str(again))
@@ -162,8 +162,8 @@ def test_the_ledger_alone_tells_when_facts_were_said(home: Home) -> None:
     with closing(sqlite3.connect(again)) as replayed:
         rows = replayed.execute("SELECT fact_id, payload FROM facts").fetchall()
     assert {id: json.loads(payload)["timestamp"] for id, payload in rows} == {
-        id: one.isoformat() for id, one in SAID.items()
+        id: instant.isoformat() for id, instant in SAID.items()
     }
     with closing(sqlite3.connect(home.state / "facts.db")) as facts:
-        said = dict(facts.execute("SELECT fact_id, at FROM slumberd_ledger WHERE at IS NOT NULL"))
-    assert said == {id: microseconds(one) for id, one in SAID.items()}
+        stored = dict(facts.execute("SELECT fact_id, at FROM slumberd_ledger WHERE at IS NOT NULL"))
+    assert stored == {id: microseconds(instant) for id, instant in SAID.items()}

@@ -1,4 +1,4 @@
-"""Asked as of now, the ledger answers with the same facts as the table, in every field."""
+"""For the present instant, the ledger gives the same facts as the table, in every field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYTHING = FactPattern()
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
-    """Return a house with facts of one rule, of two, of a person, and without a subject."""
+    """Return stores with facts of one rule, of two rules, of a person, and without a subject."""
     async with open_stores(tmp_path) as opened:
         await opened.put(
             triple("e1", "alice", "drinks", "tea", timestamp=at(1), metadata={"confidence": 0.5}),
@@ -83,16 +83,16 @@ async def test_every_field_of_every_fact_is_as_in_the_table(
 async def test_pattern_selects_the_same_facts_from_the_ledger_and_the_table(
     home: OpenStores, pattern: dict[str, Any], ids: list[str]
 ) -> None:
-    asked = FactPattern(**pattern)
+    searched = FactPattern(**pattern)
 
-    stored = await home.facts.query(asked)
-    found = await home.facts.query(asked, valid_at=LATER)
+    stored = await home.facts.query(searched)
+    found = await home.facts.query(searched, valid_at=LATER)
 
     assert [fact.id for fact in stored] == ids
     assert [fact.id for fact in found] == ids
 
 
-async def test_before_anything_was_said_there_was_nothing(home: OpenStores) -> None:
+async def test_no_fact_is_valid_before_the_first_episode(home: OpenStores) -> None:
     assert await home.facts.query(EVERYTHING, valid_at=at(0.5)) == []
     assert await home.facts.query(EVERYTHING, believed_at=START - timedelta(days=1)) == []
 

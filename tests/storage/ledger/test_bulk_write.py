@@ -37,7 +37,7 @@ def test_every_row_is_inserted_whatever_their_number(
     assert rows_in(connection) == rows
 
 
-def test_a_row_that_is_there_is_updated_where_the_statement_says_so(
+def test_existing_row_is_updated_when_the_statement_has_a_conflict_clause(
     connection: sqlite3.Connection,
 ) -> None:
     upsert = f"{INSERT} ON CONFLICT (one) DO UPDATE SET other = excluded.other"

@@ -1,4 +1,4 @@
-"""Other programs write facts too: that is noticed, recorded as theirs, and not undone."""
+"""Changes of facts by other programs are noticed, recorded as theirs, and not undone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 NOW = 100
-"""Seconds: when everything here happens; episodes are older, unless a test says so."""
+"""Seconds: the instant of these tests; episodes are older, unless a test gives another instant."""
 
 STARGRAPH = """
 CREATE TABLE IF NOT EXISTS facts (
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS facts (
 """
 COLUMNS = "fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at"
 PIN = f"INSERT OR REPLACE INTO facts ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-"""As Stargraph's own pin writes it."""
+"""The statement of Stargraph's pin."""
 
 Row = tuple[Any, ...]
 
@@ -65,13 +65,13 @@ def row(id: str, what: Any = "tea", **other: Any) -> Row:
 
 
 def write(path: Path, sql: str, *values: Row) -> None:
-    """Write as another program does, through a connection of its own."""
+    """Write through a separate connection, as another program does."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany(sql, values or [()])
 
 
 def stored(path: Path) -> dict[str, Row]:
-    """Return the rows of the table, by id, with JSON read."""
+    """Return the rows of the table, by id, with decoded JSON."""
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute(f"SELECT {COLUMNS} FROM facts").fetchall()
     return {columns[0]: meaning(columns) for columns in found}
@@ -111,7 +111,7 @@ async def fire(store: SQLiteFactStore, *values: Any, seq: int = 1) -> Any:
 
 
 async def recorded_deltas(store: SQLiteFactStore) -> list[tuple[str, str, tuple[str, ...], str]]:
-    """Return what is recorded of other programs."""
+    """Return the recorded changes of other programs."""
     return [
         (record.kind, record.fact_id, record.replaces, record.reason)
         for record in await store.reads.records()
@@ -152,7 +152,7 @@ async def test_a_delete_by_another_program_is_a_manual_edit(store: SQLiteFactSto
     await fire(store, "e1", 1, "tea", seq=3)
 
     assert stored(store.path) == {}
-    assert [(kind, gone) for kind, _, gone, _ in await recorded_deltas(store)] == [
+    assert [(kind, removed) for kind, _, removed, _ in await recorded_deltas(store)] == [
         ("delete", ("e1",))
     ]
 
@@ -304,7 +304,7 @@ async def test_a_new_id_for_a_row_is_a_delete_and_a_pin(store: SQLiteFactStore) 
     await store.ledger.notice_external()
 
     assert list(stored(store.path)) == ["renamed"]
-    assert [(kind, gone) for kind, _, gone, _ in await recorded_deltas(store)] == [
+    assert [(kind, removed) for kind, _, removed, _ in await recorded_deltas(store)] == [
         ("delete", ("e1",)),
         ("add", ()),
     ]
@@ -337,7 +337,7 @@ async def test_a_row_keeps_every_byte_and_its_rowid(store: SQLiteFactStore) -> N
 
 
 def whole(path: Path) -> list[Row]:
-    """Return the table with its row numbers and the types of its values."""
+    """Return the table with its rowids and the types of its values."""
     kinds = ", ".join(f"typeof({name})" for name in COLUMNS.split(", "))
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(f"SELECT rowid, {COLUMNS}, {kinds} FROM facts").fetchall()
@@ -447,9 +447,9 @@ async def test_an_unreadable_row_is_quarantined_once_and_not_changed(
     ]
     found = {fact.id for fact in await store.query(FactPattern())}
     assert found - {columns[0] for columns in before} == {"e1"}
-    (held,) = await store.reads.quarantine()
-    assert (held["rule_id"], held["reason"]) == ("@external", "external_unreadable")
-    assert held["detail"]
+    (entry,) = await store.reads.quarantine()
+    assert (entry["rule_id"], entry["reason"]) == ("@external", "external_unreadable")
+    assert entry["detail"]
 
 
 def raw(path: Path) -> list[Row]:
@@ -677,7 +677,7 @@ for line in sys.stdin:
 
 
 class Program:
-    """A process of its own that knows nothing of slumberd but the table of facts."""
+    """A separate process that knows only the table of facts."""
 
     def __init__(self, path: Path) -> None:
         self._process = subprocess.Popen(
@@ -759,7 +759,7 @@ def test_polling_for_changes_takes_a_daemon_almost_no_processor_time(home: Home)
             readings.append(processor_seconds(daemon.process.pid))
 
     # The watch of the memory is in there too; what is new must stay below a hundredth of a core.
-    # The median, for a daemon still settles in the first, and a busy machine may spoil another.
+    # The median: the daemon still starts during the first, and a busy machine may spoil another.
     used = [after - before for before, after in pairwise(readings)]
     assert median(used) < 0.04, used
 

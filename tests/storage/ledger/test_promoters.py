@@ -1,4 +1,4 @@
-"""Facts that several rules promote: their instant, their lineage, and what is left of them."""
+"""Facts that several rules promote: their instant, their lineage, and their removal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FIRST, SECOND, THIRD = START, at(60), at(120)
 
 async def fire(home: OpenStores, fired: ConsolidationRule | str, instant: datetime) -> str:
     """Fire a rule at an instant; return the id of its one firing."""
-    asked = rule(fired) if isinstance(fired, str) else fired
-    report = await home.consolidator.fire(FireRequest(asked, "manual", instant))
+    chosen = rule(fired) if isinstance(fired, str) else fired
+    report = await home.consolidator.fire(FireRequest(chosen, "manual", instant))
     (firing_id,) = report.firing_ids
     return firing_id
 

@@ -1,4 +1,4 @@
-"""The promotion feed: each promotion once, as the fact was after its row."""
+"""The promotion feed contains each promotion once, with the fact as it was after its row."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ HANDS_OWN: list[Step] = [
              "metadata": SAID}),
     ("pin", "e1", "a"),
 ]  # fmt: skip
-"""Two rules promote what a manual edit replaced since, under the same id: the edit is current."""
+"""Two rules promote a fact that a manual edit then replaces under the same id."""
 
 
 async def promotions_of(
     store: SQLiteFactStore, *, limit: int = 1_000, current_only: bool = False
 ) -> list[Promotion]:
-    """Return every promotion, read in stretches."""
+    """Return every promotion, read page by page."""
     found: list[Promotion] = []
     page = await store.promotion_feed.promotions(0, limit=limit, current_only=current_only)
     while True:
@@ -56,7 +56,7 @@ async def promotions_of(
 
 
 def as_shown(fact: dict[str, Any]) -> dict[str, Any]:
-    """Return what the feed has of a current fact."""
+    """Return the feed's entry for a current fact."""
     payload = fact["payload"]
     return {
         "user": fact["user"],
@@ -95,7 +95,7 @@ def test_promotion_describes_the_fact_that_was_current_after_its_row(steps: list
     play(steps, check_against_what_stood)
 
 
-async def check_what_stands(story: Story) -> None:
+async def check_current_facts(story: Story) -> None:
     _, shown = story.shots[-1] if story.shots else (None, {})
     last = {
         promotion.fact_id: promotion
@@ -111,7 +111,7 @@ async def check_what_stands(story: Story) -> None:
 @given(EVERYTHING)
 @example(HANDS_OWN)
 def test_promotions_of_current_facts_end_with_the_state_of_every_fact(steps: list[Step]) -> None:
-    play(steps, check_what_stands)
+    play(steps, check_current_facts)
 
 
 async def test_every_promotion_of_a_ledger_can_be_published(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The ledger finds every way in which it can be tampered with, and names the first bad row."""
+"""Verification finds every change of the ledger, and names the first bad row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.builders import START, at, rule, version
 pytestmark = pytest.mark.integration
 
 ROWS = 7
-"""One firing and its six acts."""
+"""One firing and its six claims."""
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def tamper(path: Path, *sql: str) -> None:
             connection.execute(statement)
 
 
-async def found(path: Path) -> Break | None:
+async def find_break(path: Path) -> Break | None:
     async with SQLiteFactStore(path) as store:
         return (await store.verify())[2]
 
 
 async def test_an_untouched_ledger_verifies(path: Path) -> None:
-    assert await found(path) is None
+    assert await find_break(path) is None
 
 
 def test_no_two_rows_share_a_salt_however_many_are_sealed() -> None:
@@ -90,17 +90,17 @@ async def test_an_edit_of_any_column_of_any_row_is_found_there(
 ) -> None:
     tamper(path, f"UPDATE slumberd_ledger SET {column} = {COLUMNS[column]} WHERE seq = {row}")
 
-    broken = await found(path)
+    broken = await find_break(path)
 
     assert broken is not None
     assert broken.seq == row
 
 
 @pytest.mark.parametrize("row", range(1, ROWS))
-async def test_a_removed_row_is_missed_at_the_next(path: Path, row: int) -> None:
+async def test_removed_row_is_found_at_the_next_row(path: Path, row: int) -> None:
     tamper(path, f"DELETE FROM slumberd_ledger WHERE seq = {row}")
 
-    broken = await found(path)
+    broken = await find_break(path)
 
     assert broken is not None
     assert broken.seq == row + 1
@@ -115,7 +115,7 @@ async def test_two_rows_that_change_places_are_found_at_the_first(path: Path, ro
         f"UPDATE slumberd_ledger SET seq = {row + 1} WHERE seq = -1",
     )
 
-    broken = await found(path)
+    broken = await find_break(path)
 
     assert broken is not None
     assert broken.seq == row
@@ -134,7 +134,7 @@ async def test_a_fact_that_another_program_changed_unnoticed_is_found(
 ) -> None:
     tamper(path, EDITS[edit]("e6"))
 
-    broken = await found(path)
+    broken = await find_break(path)
 
     assert broken is not None
     assert "e6" in broken.problem or "'x'" in broken.problem
@@ -149,7 +149,7 @@ async def test_a_row_erased_with_its_salt_but_without_an_erasure_is_found(path: 
         "DELETE FROM facts WHERE fact_id = 'e3'",
     )
 
-    broken = await found(path)
+    broken = await find_break(path)
 
     assert broken is not None
     assert (broken.seq, broken.problem) == (7, "is erased, and no erasure follows it")

@@ -18,7 +18,7 @@ OF_0_1_0 = r"written by slumberd 0\.1\.0 \(ledger 1, ours is 2\).*move the file 
 
 
 def write_facts_of_0_1_0(path: Path) -> None:
-    """Create the tables whose form tells a file of slumberd 0.1.0."""
+    """Create the tables that identify a file of slumberd 0.1.0."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(
             """
@@ -46,7 +46,7 @@ async def test_a_file_of_slumberd_0_1_0_is_refused_and_left_as_it_is(tmp_path: P
         }  # fmt: skip
 
 
-async def test_health_says_that_a_file_is_of_slumberd_0_1_0(tmp_path: Path) -> None:
+async def test_health_reports_a_file_of_slumberd_0_1_0(tmp_path: Path) -> None:
     path = tmp_path / "facts.db"
     async with SQLiteFactStore(path) as store:
         await store.bootstrap()
@@ -76,7 +76,9 @@ async def test_erased_scopes_of_slumberd_0_1_0_are_never_ignored(tmp_path: Path)
         connection.execute("CREATE TABLE slumberd_forgotten (digest BLOB, moment INTEGER)")
 
     async with SQLiteMemoryStore(path) as store:
-        with pytest.raises(SchemaError, match=r"erased scopes of slumberd 0\.1\.0.*erase these"):
+        with pytest.raises(
+            SchemaError, match=r"erased scopes of slumberd 0\.1\.0.*`slumberd forget` is"
+        ):
             await store.bootstrap()
 
 

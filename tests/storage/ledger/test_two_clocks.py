@@ -1,4 +1,4 @@
-"""Two clocks: what was true at an instant, what was held at an instant, and both together."""
+"""Two clocks: valid at an instant, believed at an instant, and both together."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_both_clocks_together_equal_the_oracle_on_fewer_claims(steps: list[Step]
     play(steps, check_oracle)
 
 
-# Where alice lived: told in time, then what was told late, in a firing of its own.
+# Where alice lived: episodes that arrive in time, then late ones in a firing of their own.
 
 LATE = {
     "late arrival": triple("e3", "alice", "lives_in", "Faro", timestamp=START + timedelta(days=4)),
@@ -110,8 +110,8 @@ FIRST, SECOND = START + timedelta(days=20), START + timedelta(days=21)
 
 async def fire(store: SQLiteFactStore, at: datetime, first: int, *episodes: Episode) -> None:
     told_ = [
-        version(one.id, seq=seq, timestamp=one.timestamp, metadata=one.metadata)
-        for seq, one in enumerate(episodes, start=first)
+        version(item.id, seq=seq, timestamp=item.timestamp, metadata=item.metadata)
+        for seq, item in enumerate(episodes, start=first)
     ]
     upto = Position(told_[-1].seq, told_[-1].id)
     await store.ledger.commit(

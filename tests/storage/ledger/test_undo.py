@@ -31,4 +31,4 @@ def test_firing_whose_undoing_was_undone_can_be_undone_again() -> None:
 def test_older_firings_are_undone_first_and_of_undoings_the_newest() -> None:
     firings = [Undoing(1, "a"), Undoing(3, UNDO), Undoing(5, "b"), Undoing(7, UNDO)]
 
-    assert [one.number for one in in_order(firings, UNDO)] == [1, 5, 7, 3]
+    assert [firing.number for firing in in_order(firings, UNDO)] == [1, 5, 7, 3]

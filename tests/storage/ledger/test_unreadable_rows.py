@@ -25,7 +25,9 @@ def write(path: Path, fact_id: str, payload: bytes) -> None:
 
 
 async def quarantined(store: SQLiteFactStore) -> list[tuple[str, str]]:
-    return sorted((one["rule_id"], one["episode_id"]) for one in await store.reads.quarantine())
+    return sorted(
+        (entry["rule_id"], entry["episode_id"]) for entry in await store.reads.quarantine()
+    )
 
 
 async def test_repaired_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ async def test_repaired_row_leaves_the_quarantine_and_the_other_stays(tmp_path: 
 
 async def test_repaired_row_does_not_change_the_quarantine_of_episodes(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
-        await put_odd(home)
+        await put_malformed(home)
         write(home.facts.path, "odd", b"?")
         await home.facts.ledger.notice_external()
 
@@ -53,7 +55,7 @@ async def test_repaired_row_does_not_change_the_quarantine_of_episodes(tmp_path:
         assert await quarantined(home.facts) == [("all", "odd")]
 
 
-async def put_odd(home: OpenStores) -> None:
+async def put_malformed(home: OpenStores) -> None:
     await home.put(triple("odd", "a", "b", "c", metadata={"intent": "shout"}))
     await home.fire(rule("all"))
 
@@ -70,4 +72,4 @@ async def test_changes_of_other_programs_are_reported_as_they_are_recorded(tmp_p
         reported = await home.facts.ledger.notice_external()
 
         assert reported == (await home.facts.reads.records())[2:]
-        assert {one.kind for one in reported} >= {"firing", "delete", "quarantine"}
+        assert {record.kind for record in reported} >= {"firing", "delete", "quarantine"}

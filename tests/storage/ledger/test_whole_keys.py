@@ -15,7 +15,7 @@ from tests.support.open_stores import OpenStores, open_stores
 pytestmark = pytest.mark.integration
 
 SUBJECTS = [f"s{number}" for number in range(12)]
-"""Several, as the order in which claims are folded depends on the hash of their ids."""
+"""Several ids, since the order in which claims are resolved depends on their hashes."""
 LIKES = {"facts": frozenset({"likes"})}
 
 
@@ -24,8 +24,8 @@ def likes(id: str, subject: str, what: str, seconds: float) -> Episode:
 
 
 def clears(id: str, subject: str, seconds: float, *, what: str | None = None) -> Episode:
-    gone = {"intent": "delete"}
-    return triple(id, subject, "likes", what, timestamp=at(seconds), metadata=gone)
+    deletion = {"intent": "delete"}
+    return triple(id, subject, "likes", what, timestamp=at(seconds), metadata=deletion)
 
 
 @pytest.fixture
@@ -115,12 +115,12 @@ async def test_predicate_that_becomes_single_valued_keeps_its_newest_object(
     assert await home.objects() == {"b": "rum"}
     assert outcome is not None
     assert ("delete", "a", ("a",)) in [
-        (one.kind, one.fact_id, one.replaces) for one in outcome.records
+        (record.kind, record.fact_id, record.replaces) for record in outcome.records
     ]
     again = await home.facts.ledger.set_channels(LIKES, at=START)
     assert await home.objects() == {"a": "tea", "b": "rum"}
     assert again is not None
-    assert ("add", "a") in [(one.kind, one.fact_id) for one in again.records]
+    assert ("add", "a") in [(record.kind, record.fact_id) for record in again.records]
 
 
 async def test_channels_that_stay_as_they_were_change_nothing(home: OpenStores) -> None:

@@ -64,7 +64,7 @@ def everything(folder: Path) -> dict[str, str]:
 
 
 def states(path: Path) -> list[tuple[int, int]]:
-    """Return every (a, b) that a copy holds, once it is known to be whole."""
+    """Check the integrity of a copy, and return its pairs (a, b)."""
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("SELECT count(*) FROM pairs").fetchone() == (ROWS,)
@@ -174,7 +174,7 @@ def test_snapshots_begin_again_when_a_program_commits_between_them(
 
 @contextmanager
 def effective_claims(paths: list[Path], mode: str) -> Iterator[threading.Event]:
-    """Write one number after the other to the first file, and then the same to the second."""
+    """Write increasing numbers, each to the first file and then to the second."""
     stop, wrote = threading.Event(), threading.Event()
 
     def write() -> None:
@@ -243,9 +243,9 @@ def test_content_of_the_write_ahead_log_is_copied_and_counted(path: Path, tmp_pa
 
 @contextmanager
 def other_user() -> Iterator[Path]:
-    """Be a user who may not do everything; give a directory of theirs."""
+    """Become an unprivileged user; yield a directory of that user."""
     mine = os.geteuid()
-    # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
+    # Not in $TMPDIR: the other user may be unable to enter a directory above it.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         if mine == 0:
             os.chown(name, NOBODY, -1)

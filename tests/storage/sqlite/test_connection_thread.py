@@ -1,4 +1,4 @@
-"""A connection's thread answers every caller, whatever the functions that it runs do."""
+"""A connection's thread answers every caller, also when a function fails."""
 
 from __future__ import annotations
 

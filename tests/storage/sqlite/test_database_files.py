@@ -1,4 +1,4 @@
-"""What a store does about its file: whose locks are on it, and what lies in its place."""
+"""A store and its file: locks, replaced files, and missing files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def put(memory: SQLiteMemoryStore, *episodes: Episode) -> None:
         await memory.put(new, user=new.user, session=new.session, agent=new.agent)
 
 
-async def acknowledged_and_found(path: Path) -> tuple[list[str], list[str]]:
+async def use_two_stores(path: Path) -> tuple[list[str], list[str]]:
     """Use two stores of one file, as hosts do; return the put ids, and those that are found."""
     async with SQLiteMemoryStore(path) as first, SQLiteMemoryStore(path) as second:
         await put(first, episode("e1"))
@@ -69,28 +69,28 @@ async def acknowledged_and_found(path: Path) -> tuple[list[str], list[str]]:
 async def test_two_stores_of_one_file_lose_nothing_when_another_program_ends(
     tmp_path: Path,
 ) -> None:
-    put, found = await acknowledged_and_found(tmp_path / "memory.db")
+    put, found = await use_two_stores(tmp_path / "memory.db")
 
     assert found == put
 
 
-async def test_a_file_that_is_opened_beside_sqlite_loses_an_episode(
+async def test_file_that_is_opened_outside_of_sqlite_loses_an_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test above can fail: this is how files were created once."""
+    """The test above can fail: an earlier version created files so."""
 
     def create(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660))
 
     monkeypatch.setattr(sqlite_connection, "_create", create)
 
-    put, found = await acknowledged_and_found(tmp_path / "memory.db")
+    put, found = await use_two_stores(tmp_path / "memory.db")
 
     assert put == [*found, "e3"]
 
 
 def built(path: Path, *ids: str) -> Path:
-    """Make a memory with some episodes in a file of its own."""
+    """Create a memory with some episodes in a file."""
 
     async def build() -> None:
         async with SQLiteMemoryStore(path) as memory:
@@ -109,12 +109,12 @@ def is_whole(path: Path) -> bool:
 
 def test_a_store_refuses_to_write_into_a_file_that_another_has_replaced(tmp_path: Path) -> None:
     path, other = tmp_path / "memory.db", built(tmp_path / "other" / "memory.db", "b1")
-    gone = tmp_path / "gone.db"
+    moved = tmp_path / "gone.db"
 
     async def live() -> None:
         async with SQLiteMemoryStore(path) as memory:
             await put(memory, episode("a1"))
-            path.rename(gone)
+            path.rename(moved)
             other.rename(path)
             with pytest.raises(StoreReplacedError, match="is not the file") as caught:
                 await put(memory, episode("a2"))
@@ -124,8 +124,8 @@ def test_a_store_refuses_to_write_into_a_file_that_another_has_replaced(tmp_path
 
     asyncio.run(live())
 
-    assert (seen_by_another(gone), seen_by_another(path)) == (["a1"], ["b1"])
-    assert is_whole(gone) and is_whole(path)
+    assert (seen_by_another(moved), seen_by_another(path)) == (["a1"], ["b1"])
+    assert is_whole(moved) and is_whole(path)
 
 
 async def test_store_without_the_check_of_its_file_loses_an_episode(
@@ -146,7 +146,7 @@ async def test_store_without_the_check_of_its_file_loses_an_episode(
 
 
 def replaced_with_its_log_left(folder: Path) -> bool:
-    """Replace an open file by another; return whether that is intact afterwards."""
+    """Replace an open file by another; return whether the new file is intact afterwards."""
     path = folder / "memory.db"
     other = built(folder / "other" / "memory.db", *(f"b{n:03}" for n in range(300)))
 
@@ -292,11 +292,11 @@ def _answer_with_another(_: Batch, __: sqlite3.Connection) -> Batch:
 
 async def test_connection_keeps_no_arguments_of_a_call(tmp_path: Path) -> None:
     async with Database(tmp_path / "some.db", Pragmas()) as file:
-        asked, found = Batch(), WeakSet[Batch]()
-        found.add(asked)
-        found.add(await file.write(partial(_answer_with_another, asked)))
+        argument, found = Batch(), WeakSet[Batch]()
+        found.add(argument)
+        found.add(await file.write(partial(_answer_with_another, argument)))
 
-        del asked
+        del argument
         await asyncio.sleep(0)
 
         assert not list(found)

@@ -1,4 +1,4 @@
-"""Disks that are full, files that break: what a real daemon does, and that it goes on by itself."""
+"""Full disks and damaged files: a real daemon reports them, and continues without help."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ due.LASTING_SECONDS = 0.5
 synchronous, _, *others = Pragmas.__init__.__defaults__
 Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 """
-"""Nothing is broken by this: pauses are short, so that a test need not wait for minutes."""
+"""No fault: the pauses are short, so that a test need not wait for minutes."""
 
 
 SMALL_LOGS = """
@@ -67,15 +67,15 @@ from slumberd.storage.sqlite.connection import transaction
 
 commit = SQLiteLedger.commit
 
-async def carelessly(self, firing, met, **named):
+async def advance_first(self, firing, candidates, **named):
     def move(connection):
         with transaction(connection):
             self.watermarks.advance(connection, firing)
 
     await self._file.database.write(move)
-    return await commit(self, firing, met, **named)
+    return await commit(self, firing, candidates, **named)
 
-SQLiteLedger.commit = carelessly
+SQLiteLedger.commit = advance_first
 """
 UNCHECKED = """
 from slumberd.storage.sqlite.database import Database
@@ -98,8 +98,10 @@ def ids(count: int) -> list[str]:
     return [f"e{n}" for n in range(count)]
 
 
-def put_there(home: Home, first: int, count: int, **how: bool) -> subprocess.CompletedProcess[str]:
-    """Put episodes from where the home's disk is."""
+def import_episodes(
+    home: Home, first: int, count: int, **how: bool
+) -> subprocess.CompletedProcess[str]:
+    """Put episodes with a command that sees the home's disk."""
     file = home.folder / "put.jsonl"
     file.write_text("".join(new.model_dump_json() + "\n" for new in episodes(first, count)))
     return home.slumberd("import", file, **how)
@@ -112,8 +114,8 @@ def facts_in(home: Home) -> int:
 
 
 @contextmanager
-def silent(home: Home) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a daemon whose log goes elsewhere."""
+def run_without_log(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a daemon without a log."""
     with subprocess.Popen(home.command("run"), stderr=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -122,19 +124,19 @@ def silent(home: Home) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def limit_files(daemon: Daemon, most: int) -> None:
-    """Let no file of a daemon grow beyond so many bytes; -1 sets no limit."""
+    """Limit the size of a daemon's files, bytes; -1 means no limit."""
     resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
 
 
 def failed_with(daemon: Daemon, words: str, times: int = 1) -> None:
-    """Wait until the rule has failed, so often in a row, with a message."""
+    """Wait until the rule has failed several times in a row with a message."""
     event = daemon.wait_for("firing.failed", lambda line: line["failures"] >= times)
     assert words in event["message"]
-    assert event["retry_seconds"] is not None, "it is tried until it is well"
+    assert event["retry_seconds"] is not None, "the daemon repeats it until it succeeds"
 
 
 def grow_no_more_for_a_while(home: Home, failures: int) -> None:
-    """Let a firing find no room for its many pages, but for a few, and then all that it needs."""
+    """Let a firing run out of disk space after a few pages, and then free enough space."""
     put(home, episodes(0, 1))
     with home.daemon() as daemon:
         daemon.wait_until_read(1)
@@ -176,19 +178,19 @@ def test_full_disk_fails_writes_until_there_is_space(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
         home = home_of(tmp_path)
         home.within = disk.within
-        put_there(home, 0, 1)
+        import_episodes(home, 0, 1)
         with home.started() as daemon:
             daemon.wait_until_read(1)
             with stopped(daemon):
-                put_there(home, 1, 3)
+                import_episodes(home, 1, 3)
                 disk.fill()
             failed_with(daemon, "disk is full", times=5)
-            refused = put_there(home, 4, 200, check=False)
+            refused = import_episodes(home, 4, 200, check=False)
             assert daemon.stop() == 0, "the daemon stops on a full disk"
-        disk.fill()  # what was full then was emptied by the end
+        disk.fill()  # the end of the daemon freed space
         unready = home.slumberd("run", check=False)
         disk.make_room()
-        put_there(home, 4, 200)
+        import_episodes(home, 4, 200)
         with home.daemon() as daemon:
             daemon.wait_until_read(204)
         disk.copy_out()
@@ -208,7 +210,7 @@ def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> N
             tmp_path, logging={"format": "json", "file": f"{tmp_path}/logs/slumberd.log"}
         )
         home.within = disk.within
-        with silent(home) as daemon:
+        with run_without_log(home) as daemon:
             wait_until(lambda: log.exists() and b"daemon.ready" in log.read_bytes())
             put(home, episodes(0, 1))
             wait_until(lambda: facts_in(home) == 1)
@@ -234,7 +236,7 @@ def test_daemon_does_not_start_on_a_read_only_disk(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
         home = home_of(tmp_path)
         home.within = disk.within
-        put_there(home, 0, 2)
+        import_episodes(home, 0, 2)
         disk.mount_again("ro")
         refused = home.slumberd("run", check=False)
         disk.mount_again("rw")
@@ -309,7 +311,7 @@ def test_memory_restored_in_place_is_read_from_where_log_and_ledger_agree(tmp_pa
         daemon.wait_until_read(10)
         with stopped(daemon):
             backup(memory, home.state / "memory.db")
-            put(home, episodes(10, 5))  # to the very place where the rule has read
+            put(home, episodes(10, 5))  # up to the position that the rule has read
         daemon.wait_for("firing.completed", lambda line: line["window"]["after"] == 5)
 
     check_consolidated_once(home, ids(15))
@@ -335,7 +337,7 @@ def test_daemon_waits_for_a_missing_database(tmp_path: Path) -> None:
 
 
 def break_tree(path: Path, table: str) -> None:
-    """Overwrite the page at the root of a table's tree with what can be none."""
+    """Overwrite the root page of a table with invalid bytes."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         sql = "SELECT rootpage FROM sqlite_master WHERE name = ?"
@@ -343,7 +345,7 @@ def break_tree(path: Path, table: str) -> None:
         with path.open("r+b") as file:
             file.seek((page - 1) * size)
             file.write(b"\xff" * size)
-        # Whoever has the file open forgets what pages it remembers.
+        # Programs that have the file open drop the pages in their cache.
         connection.execute("CREATE TABLE touched (a)")
 
 
@@ -403,7 +405,7 @@ def test_page_damaged_before_the_start_is_reported_with_74(
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock to write a database, as another program may for as long as it likes."""
+    """Hold the write lock of a database, as another program may."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -420,7 +422,7 @@ def test_daemon_waits_for_the_lock_of_another_program(tmp_path: Path) -> None:
         with locked(home.state / "facts.db"):
             put(home, episodes(1, 3))
             failed_with(daemon, "locked by another process", times=5)
-            refused = home.slumberd("forget", "--user", "nobody", "--yes", check=False)
+            refused = home.slumberd("forget", "--user", "absent", "--yes", check=False)
         daemon.wait_until_read(4)
 
     assert refused.returncode == 75
@@ -526,7 +528,7 @@ def left_by_a_crash(folder: Path, before: int, count: int) -> Home:
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
-    """Return homes that a crash left with a log of all their facts, and of the last only."""
+    """Return homes after a crash: one with all facts in the log, one with only the last."""
     return {
         before: left_by_a_crash(tmp_path_factory.mktemp("crashed"), before, 300)
         for before in (0, 250)

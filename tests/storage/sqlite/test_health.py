@@ -1,4 +1,4 @@
-"""What a store says of itself, whatever lies in the place of its file; nothing comes of asking."""
+"""The health of a store, whatever is at its path; a health check changes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 KINDS = {"memory": SQLiteMemoryStore, "facts": SQLiteFactStore}
-"""Far more than a health report takes; one that waits for another program would never end."""
+"""Seconds, far more than a health report takes; a report that waits would exceed them."""
 
 HOLDER = """
 import sqlite3, sys
@@ -50,7 +50,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def path(kind: str, tmp_path: Path) -> Path:
-    """Return where a store of a kind lies, with little in it, and closed."""
+    """Create and close a small store; return its path."""
     path = tmp_path / "there" / f"{kind}.db"
 
     async def make() -> None:
@@ -75,7 +75,7 @@ def health_of(kind: str, path: Path) -> StoreHealth:
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return all that lies in a folder, byte by byte."""
+    """Return the content of all files in a folder."""
     return {
         file.name: (file.lstat().st_mtime_ns, file.read_bytes() if file.is_file() else b"")
         for file in folder.iterdir()
@@ -143,8 +143,8 @@ def replace_by_a_pipe(path: Path) -> None:
 
 def replace_by_a_socket(path: Path) -> None:
     path.unlink()
-    with closing(socket.socket(socket.AF_UNIX)) as made:
-        made.bind(os.path.relpath(path))
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(os.path.relpath(path))
 
 
 def let_it_lead_nowhere(path: Path) -> None:
@@ -210,7 +210,7 @@ def test_unusable_file_is_reported_and_left_as_it_is(
     warning: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(path.parent)  # for what takes short names only
+    monkeypatch.chdir(path.parent)  # a socket takes only short names
     ruin(path)
     before = state_of(path.parent)
 
@@ -289,7 +289,7 @@ async def test_health_of_an_open_store_keeps_its_locks(kind: str, path: Path) ->
     async with KINDS[kind](path) as store:
         await store.bootstrap()
         health = await store.health()
-        # Another program that ends would take our log away if it did not find our locks.
+        # Another program that closes the file would remove the log if it found no locks.
         with held(path, "SELECT 1 FROM sqlite_master"):
             pass
         assert path.with_name(f"{path.name}-wal").exists()
@@ -318,7 +318,7 @@ def test_log_left_by_a_crash_is_counted_and_kept(kind: str, path: Path, tmp_path
 async def test_file_that_changed_during_a_read_without_locks_is_read_again(
     kind: str, path: Path, ends: bool, ruined: bool
 ) -> None:
-    """Of half a change anything may come, an error included."""
+    """A read during a change may return any result, also an error."""
     table = {"memory": "episodes", "facts": "facts"}[kind]
     others: list[sqlite3.Connection] = []
 

@@ -1,4 +1,4 @@
-"""A statement is interrupted once its work is cancelled, in the middle of what it does."""
+"""A cancelled statement is interrupted while it runs."""
 
 from __future__ import annotations
 

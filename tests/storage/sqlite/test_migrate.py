@@ -1,4 +1,4 @@
-"""Columns that hosts add to the specified tables: whole plans or nothing, and all goes on after."""
+"""Columns that hosts add to the specified tables: a plan is applied whole or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TABLES = {"sqlite_memory": "episodes", "sqlite_fact": "facts"}
 
 @pytest.fixture(params=TABLES)
 async def named(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, Store]]:
-    """Return a store of either kind, whose file is not there yet, and its name in errors."""
+    """Return a store of either kind without a file, and its name in errors."""
     kind = SQLiteMemoryStore if request.param == "sqlite_memory" else SQLiteFactStore
     async with kind(tmp_path / "store.db", clock=FakeClock()) as store:
         yield request.param, store
@@ -37,8 +37,8 @@ async def named(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 def plan_for(name: str, *operations: dict[str, Any], version: int = 2) -> MigrationPlan:
     usual = {"op": "add_column", "table": TABLES[name], "column": "note", "nullable": True}
-    made = [{**usual, **operation} for operation in operations]
-    return MigrationPlan(target_version=version, operations=made)
+    steps = [{**usual, **operation} for operation in operations]
+    return MigrationPlan(target_version=version, operations=steps)
 
 
 def columns_of(path: Path, name: str) -> dict[str, str]:
@@ -199,7 +199,7 @@ def test_a_column_of_any_name_is_added_once_or_refused(name: str) -> None:
 async def test_episodes_before_and_after_a_migration_are_consolidated_and_verified(
     tmp_path: Path,
 ) -> None:
-    """Whoever writes the new columns, too: they are the host's."""
+    """Another program fills the new columns of both tables."""
     async with open_stores(tmp_path) as home:
         await home.put(triple("e1", "s", "is", "a"))
         await home.fire()

@@ -1,4 +1,4 @@
-"""Versions of our own side tables, and what a file tells of itself from outside."""
+"""Versions of slumberd's own tables, and what the file alone shows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def version(connection: sqlite3.Connection) -> int:
     return found
 
 
-def test_every_step_is_taken_once_in_order(connection: sqlite3.Connection) -> None:
+def test_every_step_runs_once_in_order(connection: sqlite3.Connection) -> None:
     upgrade(connection, [FIRST], component="ledger")
     upgrade(connection, [FIRST, SECOND], component="ledger")
     upgrade(connection, [FIRST, SECOND], component="ledger")
@@ -58,7 +58,7 @@ def test_components_of_one_file_keep_their_own_versions(connection: sqlite3.Conn
     assert {"a", "z"} <= names(connection)
 
 
-def test_a_step_that_fails_leaves_nothing_of_itself(connection: sqlite3.Connection) -> None:
+def test_failed_step_is_rolled_back(connection: sqlite3.Connection) -> None:
     with pytest.raises(sqlite3.OperationalError, match="already exists"):
         upgrade(connection, [FIRST, BROKEN], component="ledger")
 
@@ -73,7 +73,7 @@ def test_truncated_script_is_refused(connection: sqlite3.Connection) -> None:
     assert names(connection) == {"slumberd_schema"}
 
 
-def test_a_file_of_a_newer_slumberd_is_refused_by_name(
+def test_error_names_a_file_of_a_newer_slumberd(
     connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     upgrade(connection, [FIRST, SECOND], component="ledger")

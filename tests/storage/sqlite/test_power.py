@@ -1,4 +1,4 @@
-"""A power cut at any write of a firing loses nothing that was acknowledged, and breaks nothing.
+"""A power cut at any write of a firing loses no acknowledged write, and damages no file.
 
 Every step that SQLite takes on the disk is remembered; then the power is cut after each, with
 none, all or some of what was not synced. The real stores open what is left. `TEST_LONG=1` takes
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.acceptance
 
 LONG = bool(os.environ.get("TEST_LONG"))
 STATES = amount(15, full=405)
-"""Of each setting; a state that was seen before is not counted."""
+"""States for each setting; equal states count once."""
 
 STATES_AGAIN = 20
 """After a second cut."""
@@ -141,7 +141,7 @@ def test_erased_scope_stays_erased_after_a_power_cut(tmp_path: Path, fate: Fate)
                 held.execute("SELECT count(*) FROM episodes")
                 await place.memory.forget(reach, (), moment=microseconds(at(100)))
                 await place.memory.scrub()
-                disk.tell("it is forgotten")
+                disk.tell("the scope is erased")
 
     async def left() -> int:
         async with SQLiteMemoryStore(tmp_path / "left" / "memory.db") as memory:

@@ -1,7 +1,7 @@
-"""How SQLite goes about every statement: what must not grow reads no table whole, and sorts none.
+"""The query plan of every statement: one of constant cost reads no whole table and sorts none.
 
-A new statement fails here until it is in one of the lists. Those of ``comparing`` and ``replay`` go
-over whole copies of databases, and those of ``ledger_schema`` make one.
+A new statement fails here until it is in one of the lists. The statements of ``compare`` and
+``replay`` read whole copies of databases, and those of ``ledger_schema`` create one.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ FILES = {
     "facts": "facts.db",
     "promotion_feed": "facts.db",
     "ledger": "facts.db",
-    "looking": "facts.db",
+    "inspection": "facts.db",
     "migrations": "facts.db",
     "similarity": "facts.db",
-    "resurfaced": "facts.db",
+    "erased_content": "facts.db",
     "unfinished_erasures": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
 
 WHOLESALE = {"compare", "fact_check", "ledger_schema", "partition", "replay", "verify_tables"}
-"""Files of statements that make tables, or compare and rebuild all that there is."""
+"""Files of statements that create tables, or compare and rebuild everything."""
 
 OF_EPISODES = (
-    "looking.next_scope_key",
-    "looking.episodes_of_rows",
-    "looking.future",
-    "looking.origin_of_slumberd_episode_log",
-    "resurfaced.scope_keys",
-    "resurfaced.timestamps",
+    "inspection.next_scope_key",
+    "inspection.episodes_of_rows",
+    "inspection.future",
+    "inspection.origin_of_slumberd_episode_log",
+    "erased_content.scope_keys",
+    "erased_content.timestamps",
     "migrations.count_episodes",
 )
 """Statements of files of both databases that run on episodes."""
@@ -76,7 +76,7 @@ FLAT = {
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
     "find_facts_without_object has_fact put_fact",
-    "resurfaced": "timestamps",
+    "erased_content": "timestamps",
     "unfinished_erasures": "all begin count end",
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
@@ -88,13 +88,13 @@ FLAT = {
     "referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_by "
     "watermark watermarks whole_rows whole_states",
-    "looking": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key "
+    "inspection": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key "
     "next_user_of_facts "
     "origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
 }
-"""What takes as long however much is stored: each row that it reads is found by an index."""
+"""Statements of constant cost: an index finds each row that they read."""
 
 FIRST = {
     "episodes": "probe",  # LIMIT 0
@@ -102,10 +102,10 @@ FIRST = {
     "external_changes": "any_change",
     "promotion_feed": "end_of_page lag",
     "ledger": "any_quarantine counts_after last_instant last_row last_seq_by",
-    "looking": "origin_of_slumberd_episode_log unlogged",
+    "inspection": "origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }
-"""What reads a table in its own order, and ends with the first rows."""
+"""Statements that read a table in its own order, and end after the first rows."""
 
 FOUND = {
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since last_of_rule "
@@ -113,26 +113,26 @@ FOUND = {
     "promoted_by quarantined",
     "similarity": "winners_between",
 }
-"""What sorts only rows that it was asked for, and found by an index."""
+"""Statements that sort only rows that an index found."""
 
 WHOLE = {
     "episode_log.log_every_episode": "once, when the log is begun",
-    "erasure.blank_firings": "who is forgotten may be named anywhere",
+    "erasure.blank_firings": "an erased user may be named anywhere",
     "erasure.count_facts": "a certificate says how many there were",
-    "erasure.drop_references": "who is forgotten may be named anywhere",
-    "erasure.drop_quarantine_of_rows": "who is forgotten may be anywhere",
+    "erasure.drop_references": "an erased user may be named anywhere",
+    "erasure.drop_quarantine_of_rows": "rows of an erased user may be anywhere",
     "erasure.erased": "an erasure covers all that was erased",
-    "erasure.rows_without_key": "who is forgotten may be anywhere",
+    "erasure.rows_without_key": "rows of an erased user may be anywhere",
     "external_changes.all_changed_ids": "all changes since the last batch",
     "external_changes.drop_changes": "the same",
     "external_changes.changes": "the same",
-    "facts.all_facts": "a search for nothing in particular",
-    "facts.count_facts": "the brake asks for a share, once a batch takes out more than a few",
-    "erased_scopes.blank_log": "who is forgotten may be anywhere",
-    "erased_scopes.episodes": "who is forgotten may be anywhere",
+    "facts.all_facts": "a search without a condition",
+    "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",
+    "erased_scopes.blank_log": "rows of an erased user may be anywhere",
+    "erased_scopes.episodes": "rows of an erased user may be anywhere",
     "erased_scopes.renumber_log": "once rows were numbered anew, which VACUUM does",
     "ledger.claims_with_references": "verification reads all",
-    "ledger.all_evaluations": "what was believed by everybody is asked for",
+    "ledger.all_evaluations": "a caller asks for the facts of all users at an instant",
     "ledger.all_references": "the same, and verification",
     "ledger.all_firings": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
@@ -144,16 +144,16 @@ WHOLE = {
     "ledger.quarantine_by_rule": "people look through what is quarantined, so it is not much",
     "ledger.hash_links": "verification reads all",
     "ledger.rows_to_export": "verification reads all",
-    "looking.quarantined": "people look through what is quarantined, so it is not much",
-    "looking.future": "the doctor reads all timestamps, for as long as there is time",
-    "looking.disagreeing": "the doctor reads all, for as long as he has",
-    "looking.unreached": "the doctor reads all, for as long as he has",
-    "resurfaced.facts": "the same, once anything was erased",
-    "resurfaced.scope_keys": "the same",
+    "inspection.quarantined": "people look through what is quarantined, so it is not much",
+    "inspection.future": "the doctor reads all timestamps, while it has time",
+    "inspection.disagreements": "the doctor reads all, while it has time",
+    "inspection.unresolved": "the doctor reads all, while it has time",
+    "erased_content.facts": "the same, once anything was erased",
+    "erased_content.scope_keys": "the same",
     "migrations.count_episodes": "health and status say how many there are",
     "migrations.count_facts": "the same",
 }
-"""What reads a table whole, and why it may."""
+"""Statements that read a whole table, and the reason."""
 
 SMALL = {
     "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
@@ -165,7 +165,7 @@ SMALL = {
 """Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
 
 STEPS = {"agents", "rules", "CONSTANT ROW"}
-"""Names in plans that are no table's: of what a statement makes for itself."""
+"""Names in plans that are not tables, but temporary results of a statement."""
 
 
 def names(listed: dict[str, str]) -> list[str]:
@@ -211,7 +211,7 @@ async def make(folder: Path) -> None:
 
 
 def plan(databases: dict[str, sqlite3.Connection], name: str) -> list[str]:
-    # What only looks, looks at either database.
+    # Statements of inspection read either database.
     database = "memory.db" if name in OF_EPISODES else FILES[name.partition(".")[0]]
     return plan_of(databases[database], sql_of(name))
 
@@ -257,7 +257,7 @@ def test_every_statement_is_in_one_of_the_lists() -> None:
 
 
 @pytest.mark.parametrize("name", names(FLAT))
-def test_a_statement_that_must_not_grow_reads_no_table_whole_and_sorts_none(
+def test_statement_of_constant_cost_reads_no_whole_table_and_sorts_none(
     databases: dict[str, sqlite3.Connection], name: str
 ) -> None:
     steps = plan(databases, name)
@@ -267,7 +267,7 @@ def test_a_statement_that_must_not_grow_reads_no_table_whole_and_sorts_none(
 
 
 @pytest.mark.parametrize("name", names(FIRST))
-def test_a_statement_that_needs_the_first_rows_alone_sorts_none(
+def test_statement_that_needs_only_the_first_rows_sorts_none(
     databases: dict[str, sqlite3.Connection], name: str
 ) -> None:
     assert sorts(plan(databases, name)) == []
@@ -300,7 +300,7 @@ def test_a_statement_sorts_only_what_an_index_finds(
         ),
     ],
 )
-def test_a_plan_that_grows_is_seen(
+def test_plan_that_reads_a_whole_table_is_found(
     databases: dict[str, sqlite3.Connection], sql: str, expected: str
 ) -> None:
     steps = plan_of(databases["facts.db"], sql)

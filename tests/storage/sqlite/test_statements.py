@@ -1,4 +1,4 @@
-"""Every named statement compiles against the schema that it is for."""
+"""Every named statement compiles against its schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = sorted(
     if file.name.endswith(".sql")
 )
 UNFINISHED = {"select_by_scope": "1\n)", "select_by_content": "1\n)"}
-"""Statements that a rule's filter is put into, and what then ends them."""
+"""Statements that contain a rule's filter, and the text that ends them."""
 
 
 @pytest.fixture
@@ -35,15 +35,15 @@ async def databases(tmp_path: Path) -> list[Path]:
 
 
 def create_all(connection: sqlite3.Connection, file: str) -> None:
-    """Create what the statements of a file create, where it is not there yet."""
+    """Run the CREATE statements of a file, except for objects that exist."""
     for sql in statements(file).values():
         if creates(sql):
-            with suppress(sqlite3.OperationalError):  # it is there
+            with suppress(sqlite3.OperationalError):  # the object exists
                 connection.execute(sql)
 
 
 def problem_of(path: Path, file: str, name: str) -> str:
-    """Return why a statement does not compile on a database, or nothing."""
+    """Return why a statement does not compile on a database; empty if it does."""
     sql = statements(file)[name] + UNFINISHED.get(name, "")
     values = dict.fromkeys(re.findall(r":(\w+)", sql)) or [None] * sql.count("?")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:

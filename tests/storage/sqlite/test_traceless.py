@@ -1,4 +1,4 @@
-"""Whoever only reads leaves no byte beside a database, and reads what is committed all the same."""
+"""A command that only reads leaves no file beside a database, and reads all committed rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_command_reads_what_is_only_in_the_write_ahead_log(
 
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """Have a database open, as a daemon has."""
+    """Keep a database open, as a daemon does."""
     with closing(connect(path, Pragmas(), access="write")) as connection:
         connection.execute("PRAGMA user_version").fetchone()
         yield connection
@@ -101,9 +101,9 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def other_user(site: Installation) -> Iterator[Installation]:
-    """Be a user who may read a site, and write nothing of it."""
+    """Become a user who may read a site and not write it."""
     mine = os.geteuid()
-    # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
+    # Not in $TMPDIR: the other user may be unable to enter a directory above it.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         there = moved(site, Path(name, "site"))
         Path(name).chmod(0o755)

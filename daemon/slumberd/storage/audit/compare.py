@@ -22,7 +22,7 @@ _PAGE = 1_000
 _EVERYTHING = 2**62
 
 _COMPARE = (
-    "put_gone", "put_come", "name_channels", "name_triples", "put_pairs", "put_differences",
+    "put_removed", "put_added", "name_channels", "name_triples", "put_pairs", "put_differences",
     "put_other_contents", "put_other_support",
 )  # fmt: skip
 
@@ -116,9 +116,9 @@ class Comparison:
             connection.execute(_SQL[statement])
         connection.execute(_SQL["attach"], (f"{self._live.absolute().as_uri()}?mode=ro",))
         with transaction(connection):
-            for table in ("kept", "sides", "pairs", "differences"):
+            for table in ("facts_before", "sides", "pairs", "differences"):
                 connection.execute(_SQL[f"create_{table}"])
-            connection.execute(_SQL["keep"])
+            connection.execute(_SQL["copy_facts"])
 
     async def compare(self, user: str | None = None) -> Totals:
         """Compare the facts with the copy; call this once.
@@ -131,7 +131,7 @@ class Comparison:
     async def count_sole_promotions(self) -> dict[str, int]:
         """Count by rule the facts that only this rule promotes."""
         return await self._database.write(
-            lambda connection: dict(connection.execute(_SQL["count_resting"]).fetchall())
+            lambda connection: dict(connection.execute(_SQL["count_facts_by_rule"]).fetchall())
         )
 
     async def differences(

@@ -36,7 +36,7 @@ _LISTED = 100
 
 _LEDGER = statements("ledger")
 _EPISODE_LOG = statements("episode_log")
-_SQL = statements("looking")
+_SQL = statements("inspection")
 _COUNTS = statements("migrations")
 _UNFINISHED = statements("unfinished_erasures")
 
@@ -137,7 +137,7 @@ def find_disagreeing_facts(
 def _find_disagreeing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     if not has_table(connection, "slumberd_keys"):
         return []
-    found = connection.execute(_SQL["disagreeing"], {"limit": _LISTED})
+    found = connection.execute(_SQL["disagreements"], {"limit": _LISTED})
     return [(str(declared), str(promoted)) for declared, promoted in found.fetchall()]
 
 
@@ -205,7 +205,7 @@ def count_erased_content(
 def _find_unreached(connection: sqlite3.Connection) -> list[str]:
     if not has_ledger(connection):
         return []
-    found = connection.execute(_SQL["unreached"], {"limit": _LISTED})
+    found = connection.execute(_SQL["unresolved"], {"limit": _LISTED})
     return [str(fact_id) for (fact_id,) in found.fetchall()]
 
 

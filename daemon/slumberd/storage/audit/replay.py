@@ -38,7 +38,7 @@ from slumberd.storage.sqlite.connection import (
 from slumberd.storage.sqlite.database import traceless
 
 _SQL = statements("replay")
-_FORGOTTEN = statements("erased_scopes")
+_ERASED_SCOPES = statements("erased_scopes")
 _SCHEMA = statements("ledger_schema")
 _PRAGMAS = Pragmas(cache_mebibytes=64)
 
@@ -49,8 +49,8 @@ COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
 """Statements that copy the ledger, and the tables that replay does not compute."""
 
 FORGETTING = (
-    _FORGOTTEN["create_erasure_key"],
-    _FORGOTTEN["create_erased_scopes"],
+    _ERASED_SCOPES["create_erasure_key"],
+    _ERASED_SCOPES["create_erased_scopes"],
     *(sql for name, sql in _SQL.items() if name.startswith("keep_")),
 )
 """Statements that copy the tables of erased scopes, for a database that has them."""

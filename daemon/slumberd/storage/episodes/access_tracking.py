@@ -57,7 +57,7 @@ class AccessRecorder:
     Args:
         write: Runs a function with the writing connection.
         prepare: Called with the connection, in the transaction, before the first write.
-        tell: Called after an episode was logged again.
+        notify: Called after an episode was logged again.
         limits: How many reads are recorded, and for how long.
     """
 
@@ -65,13 +65,13 @@ class AccessRecorder:
         self,
         write: Write,
         prepare: Callable[[sqlite3.Connection], None],
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
     ) -> None:
         self._limits = limits
         self._write = write
         self._prepare = prepare
-        self._tell = tell
+        self._notify = notify
         self._reads: deque[tuple[int, list[str]]] = deque()
         self._count = 0
         self._begun_at = -math.inf
@@ -91,9 +91,9 @@ class AccessRecorder:
             eids: Their ids.
             at: When, microseconds since 1970 UTC.
         """
-        if kept := eids[: self._limits.most_waiting - self._count]:
-            self._reads.append((at, kept))
-            self._count += len(kept)
+        if accepted := eids[: self._limits.most_waiting - self._count]:
+            self._reads.append((at, accepted))
+            self._count += len(accepted)
             self._schedule(asyncio.get_running_loop())
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -145,12 +145,14 @@ class AccessRecorder:
                 self._reads.popleft()
                 self._count -= len(eids)
 
-    def _flush(self, some: Sequence[tuple[int, list[str]]], connection: sqlite3.Connection) -> None:
+    def _flush(
+        self, reads: Sequence[tuple[int, list[str]]], connection: sqlite3.Connection
+    ) -> None:
         with _short_busy_timeout(connection), transaction(connection):
             self._prepare(connection)
-            logged = _write_reads(connection, some)
+            logged = _write_reads(connection, reads)
         if logged:
-            self._tell()
+            self._notify()
 
 
 @contextmanager
@@ -171,23 +173,23 @@ def _write_reads(connection: sqlite3.Connection, noted: Sequence[tuple[int, list
         for eid in eids:
             count, last = reads.get(eid, (0, at))
             reads[eid] = count + 1, max(last, at)
-    told = [(eid, *read) for eid, read in reads.items()]
-    connection.execute(_SQL["read"], {"noted": orjson.dumps(told).decode()})
+    rows = [(eid, *read) for eid, read in reads.items()]
+    connection.execute(_SQL["read"], {"noted": orjson.dumps(rows).decode()})
     return _log_again(connection, reads)
 
 
 def _log_again(connection: sqlite3.Connection, eids: Iterable[str]) -> bool:
-    asked = {"ids": orjson.dumps([*eids]).decode()}
-    logged = connection.execute(_SQL["log_again"], asked).rowcount > 0
+    parameters = {"ids": orjson.dumps([*eids]).decode()}
+    logged = connection.execute(_SQL["log_again"], parameters).rowcount > 0
     if logged:
-        connection.execute(_SQL["let_go"], asked)
+        connection.execute(_SQL["let_go"], parameters)
     return logged
 
 
 def accesses(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Access]:
     """Return how often some episodes were read; episodes that were never read are left out."""
-    asked = {"ids": orjson.dumps(eids).decode()}
-    found = connection.execute(_SQL["accesses"], asked).fetchall()
+    parameters = {"ids": orjson.dumps(eids).decode()}
+    found = connection.execute(_SQL["accesses"], parameters).fetchall()
     return {eid: Access(count, last) for eid, count, last in found}
 
 
@@ -210,5 +212,5 @@ def hold(connection: sqlite3.Connection, seen: Mapping[str, int]) -> bool:
 
 def erase(connection: sqlite3.Connection, eids: Iterable[str]) -> int:
     """Erase the reads of erased episodes; return the number of erased rows."""
-    asked = {"ids": orjson.dumps([*eids]).decode()}
-    return connection.execute(_SQL["erase"], asked).rowcount
+    parameters = {"ids": orjson.dumps([*eids]).decode()}
+    return connection.execute(_SQL["erase"], parameters).rowcount

@@ -12,8 +12,8 @@ from slumberd.storage.episodes.rows import instant_or_zero
 from slumberd.storage.sqlite.connection import lenient_text
 from slumberd.storage.sqlite.erased_scopes import key_of, record_erased_hash
 
-_SQL = statements("resurfaced")
-_FORGETTING = statements("erased_scopes")
+_SQL = statements("erased_content")
+_ERASED_SCOPES = statements("erased_scopes")
 _EVER = -(2**63)
 
 Moments = Mapping[bytes, int]
@@ -49,7 +49,7 @@ def remembered(connection: sqlite3.Connection) -> tuple[bytes | None, dict[bytes
     key = key_of(connection)
     if key is None:
         return None, {}
-    return key, dict(connection.execute(_FORGETTING["moments"]))
+    return key, dict(connection.execute(_ERASED_SCOPES["moments"]))
 
 
 def learn_moments(connection: sqlite3.Connection, key: bytes, moments: Iterable[Moments]) -> None:

@@ -45,24 +45,24 @@ class Found(NamedTuple):
 
 def find_scope(
     connection: sqlite3.Connection,
-    reach: ScopeFilter,
+    scope: ScopeFilter,
     mismatch: ScopeMismatch,
     naive: NaiveTimestamps = "local",
 ) -> Found:
     """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
     rows, instants, naming = [], [], 0
-    escaped, plain = escape(reach.user), reach.user.encode()
+    escaped, plain = escape(scope.user), scope.user.encode()
     for rowid, *row in _rows(connection, "episodes", {}):
         if not _may_name(escaped, plain, row):
             continue
         owner, named = scope_in(row, mismatch=mismatch)
-        if reach.holds(owner):
+        if scope.holds(owner):
             rows.append((rowid, *row))
             # A row whose content does not name the scope may be another user's. Its instant would
             # decide until when the scope's own episodes are refused.
-            if mismatch == "trust_scope" or reach.holds(named):
+            if mismatch == "trust_scope" or scope.holds(named):
                 instants.append(instant_or_zero(row[3], naive))
-        elif reach.holds(named) or reach.holds(_scope_in_key(row[1])):
+        elif scope.holds(named) or scope.holds(_scope_in_key(row[1])):
             naming += 1
     newest = max(instants, default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
@@ -82,23 +82,23 @@ def _scope_in_key(key: object) -> Scope | None:
 
 
 def ids_kept(
-    connection: sqlite3.Connection, reach: ScopeFilter, eids: Iterable[str], mismatch: ScopeMismatch
+    connection: sqlite3.Connection, scope: ScopeFilter, eids: Iterable[str], mismatch: ScopeMismatch
 ) -> set[str]:
     """Return those of the ids that belong to an episode outside of a scope."""
-    asked = {"eids": orjson.dumps([*eids]).decode()}
+    parameters = {"eids": orjson.dumps([*eids]).decode()}
     return {
         str(row[0])
-        for _, *row in _rows(connection, "episodes_of", asked)
-        if not reach.holds(scope_in(row, mismatch=mismatch)[0])
+        for _, *row in _rows(connection, "episodes_of", parameters)
+        if not scope.holds(scope_in(row, mismatch=mismatch)[0])
     }
 
 
 def _rows(
-    connection: sqlite3.Connection, query: str, asked: dict[str, str]
+    connection: sqlite3.Connection, query: str, parameters: dict[str, str]
 ) -> Iterator[Sequence[Any]]:
     connection.text_factory = lenient_text
     try:
-        yield from connection.execute(_SQL[query], asked)
+        yield from connection.execute(_SQL[query], parameters)
     finally:
         connection.text_factory = str
 
@@ -107,13 +107,13 @@ class EpisodeErasure(NamedTuple):
     """A request to erase a scope.
 
     Attributes:
-        reach: The scope.
+        scope: The scope.
         eids: More ids of its episodes, which their host has deleted before.
         moment: The last instant that is erased, microseconds.
         key: The key of the hashes of scopes, if the database has none yet.
     """
 
-    reach: ScopeFilter
+    scope: ScopeFilter
     eids: frozenset[str]
     moment: int
     key: bytes | None
@@ -133,14 +133,14 @@ def erase_episodes(
         The number of erased rows, by table.
     """
     with overwriting(connection), transaction(connection):
-        found = find_scope(connection, erasure.reach, mismatch)
+        found = find_scope(connection, erasure.scope, mismatch)
         rowids = {"rowids": orjson.dumps(found.rowids).decode()}
         names = sorted({*found.eids, *erasure.eids})
-        asked = {"eids": orjson.dumps(names).decode()}
+        parameters = {"eids": orjson.dumps(names).decode()}
         connection.execute(_SQL["drop_episodes"], rowids)
-        blanked = connection.execute(_SQL["blank_log"], asked).rowcount
+        blanked = connection.execute(_SQL["blank_log"], parameters).rowcount
         read = access_tracking.erase(connection, names)
-        record_erased_scope(connection, erasure.reach, erasure.moment, erasure.key)
+        record_erased_scope(connection, erasure.scope, erasure.moment, erasure.key)
     return {
         "episodes": len(found.rowids),
         "slumberd_episode_log": blanked,

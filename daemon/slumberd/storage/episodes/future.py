@@ -52,9 +52,13 @@ class FutureReporter:
     def report_versions(self, versions: Iterable[EpisodeVersion]) -> None:
         """Report those of the versions that a rule selects and that are dated too late."""
         latest = microseconds(self._latest())
-        ahead = [one for one in versions if one.at > latest and one.matched and not one.fault]
+        ahead = [
+            version
+            for version in versions
+            if version.at > latest and version.matched and not version.fault
+        ]
         if ahead:
-            self._report([(one.id, one.at) for one in ahead])
+            self._report([(version.id, version.at) for version in ahead])
 
     def _latest(self) -> datetime:
         try:
@@ -64,7 +68,7 @@ class FutureReporter:
 
     def _report(self, found: Sequence[_Dated]) -> None:
         with self._lock:
-            new = [one for one in dict.fromkeys(found) if one not in self._reported]
+            new = [dated for dated in dict.fromkeys(found) if dated not in self._reported]
             if len(self._reported) > _MOST_REMEMBERED:
                 self._reported.clear()
             self._reported.update(new)

@@ -45,7 +45,8 @@ _OURS = {
 _ERASED_SCOPES_OF_0_1_0 = "slumberd_forgotten"
 _OF_0_1_0 = "keeps the erased scopes of slumberd 0.1.0, which this version does not read"
 _REMEDY = (
-    "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting', and erase these scopes again"
+    "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting'; erased data stays erased, and "
+    "`slumberd forget` is needed only if a program writes episodes of these scopes again"
 )
 
 Found = dict[str, tuple[str, str]]

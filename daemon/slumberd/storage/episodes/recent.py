@@ -1,18 +1,18 @@
 """Find the latest episodes of a scope, by instant, however their timestamps are written.
 
 Among timestamps as we write them (UTC, ``isoformat``) text order is instant order, so an index
-gives the newest first. Other programs' rows may carry any offset. Their text lies within a day
-of their instant in UTC, so they are looked through from a little below what was found; an index
-of them alone says whether a user has any.
+gives the newest first. Other programs' rows may have any offset. Their text lies within a day of
+their instant in UTC, so their search begins a little below the oldest result. A separate index
+shows whether a user has such rows.
 
 The indexes know whole scopes, and users with one agent. All agents of a user, and of a session,
-are stepped through, and read side by side from their newest on: this takes longer with each
-agent, and not with what the agents were told.
+are read side by side from their newest on. This takes longer with each agent, and not with the
+number of their episodes.
 
 Two more indexes hold the rows whose scope key does not name their owner: Stargraph's placeholder,
 and keys with a slash in a part. They go by the user and the session that the content names, in the
-spelling of Stargraph and slumberd. A row of another spelling has an empty value there, and every
-such read looks at these, too.
+spelling of Stargraph and slumberd. A row of another spelling has an empty value there; every
+such read also reads these rows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Range(NamedTuple):
         return self.axis in ("user", "session")
 
     @property
-    def is_one(self) -> bool:
+    def has_single_value(self) -> bool:
         """Whether the range has one value of the axis; else it has all of a user or session."""
         return self.axis in self.values
 
@@ -75,11 +75,11 @@ class _Range(NamedTuple):
         return _SQL[f"owned_{self.axis}" if self.is_by_content else f"{self.axis}_{form}"]
 
 
-def _ranges(connection: sqlite3.Connection, reach: ScopeFilter) -> list[_Range]:
+def _ranges(connection: sqlite3.Connection, scope: ScopeFilter) -> list[_Range]:
     """Return the ranges to read: by scope key, and by content where only that names the owner."""
-    user = f',"user":{_quoted(reach.user)}'
-    found = [one for one in (user, "") if _has_owned_rows(connection, one)]
-    return [*_ranges_of_key(reach), *(_by_content(reach, one) for one in found)]
+    user = f',"user":{_quoted(scope.user)}'
+    owners = [owner for owner in (user, "") if _has_owned_rows(connection, owner)]
+    return [*_ranges_of_key(scope), *(_by_content(scope, owner) for owner in owners)]
 
 
 def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
@@ -87,11 +87,11 @@ def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
     return bool(found[0])
 
 
-def _by_content(reach: ScopeFilter, user: str) -> _Range:
-    agent = f',"agent":{_quoted(reach.agent)},' if user and reach.agent is not None else ""
-    if reach.session is None:
+def _by_content(scope: ScopeFilter, user: str) -> _Range:
+    agent = f',"agent":{_quoted(scope.agent)},' if user and scope.agent is not None else ""
+    if scope.session is None:
         return _Range("user", {"user": user, "agent": agent})
-    session = f'{user},"session":{_quoted(reach.session)}}}' if user else ""
+    session = f'{user},"session":{_quoted(scope.session)}}}' if user else ""
     return _Range("session", {"session": session, "agent": agent})
 
 
@@ -99,23 +99,23 @@ def _quoted(part: str) -> str:
     return orjson.dumps(part).decode()
 
 
-def _ranges_of_key(reach: ScopeFilter) -> list[_Range]:
-    """Return one range for each spelling of the reach, but none for the placeholder."""
-    raw = Scope(reach.user, reach.session or "", reach.agent or "")
+def _ranges_of_key(scope: ScopeFilter) -> list[_Range]:
+    """Return one range for each spelling of the scope, but none for the placeholder."""
+    raw = Scope(scope.user, scope.session or "", scope.agent or "")
     escaped = Scope(*(escape(part) for part in raw))
-    # Stargraph does not escape: a % of its rows stands in the key as it is.
+    # Stargraph does not escape: its keys may contain a plain %.
     spellings = [escaped, raw] if raw != escaped and "/" not in "".join(raw) else [escaped]
-    ranges = [_range(reach, *spelling) for spelling in spellings]
-    return [one for one in ranges if one.values.get("key") != PLACEHOLDER_KEY]
+    ranges = [_range(scope, *spelling) for spelling in spellings]
+    return [span for span in ranges if span.values.get("key") != PLACEHOLDER_KEY]
 
 
-def _range(reach: ScopeFilter, user: str, session: str, agent: str) -> _Range:
+def _range(scope: ScopeFilter, user: str, session: str, agent: str) -> _Range:
     within = f"/user/{user}/"
-    if reach.session is None:
-        one = {"last": ""} if reach.agent is None else {"agent": f"{agent}/"}
-        return _Range("agent", {"user": within, **one})
+    if scope.session is None:
+        bound = {"last": ""} if scope.agent is None else {"agent": f"{agent}/"}
+        return _Range("agent", {"user": within, **bound})
     start = f"{within}session/{session}/agent/"
-    if reach.agent is None:
+    if scope.agent is None:
         return _Range("key", {"user": within, "last": start, "end": f"{start[:-1]}0"})
     return _Range("key", {"user": within, "key": f"{start}{agent}/"})
 
@@ -137,30 +137,30 @@ class _Rows:
         """Return the rows of a range, none of another form with a text below `floor`."""
         if self._form == "other" and not wanted.is_by_content and not self._any(wanted):
             return ()
-        if wanted.is_one:
-            return self._of_one(wanted, floor)
-        return heapq.merge(*self._side_by_side(wanted, floor), key=_TIMESTAMP, reverse=True)
+        if wanted.has_single_value:
+            return self._read_value(wanted, floor)
+        return heapq.merge(*self._read_each_value(wanted, floor), key=_TIMESTAMP, reverse=True)
 
     def _any(self, wanted: _Range) -> bool:
         found: tuple[int] = self._connection.execute(_SQL["any_other"], wanted.values).fetchone()
         return bool(found[0])
 
-    def _of_one(self, wanted: _Range, floor: str) -> sqlite3.Cursor:
+    def _read_value(self, wanted: _Range, floor: str) -> sqlite3.Cursor:
         values = {**wanted.values, "floor": floor, "utc": self._form == "utc"}
         cursor = self._connection.execute(wanted.sql(self._form), values)
         self._open.append(cursor)
         return cursor
 
-    def _side_by_side(self, wanted: _Range, floor: str) -> Iterator[Iterator[Row]]:
+    def _read_each_value(self, wanted: _Range, floor: str) -> Iterator[Iterator[Row]]:
         sql, last = _SQL[f"next_{wanted.axis}_{self._form}"], wanted.values["last"]
         while found := self._connection.execute(sql, {**wanted.values, "last": last}).fetchone():
-            # As bytes: what is no UTF-8 does not come as it is stored, and would be found again.
+            # As bytes: text that is not UTF-8 is decoded to other text, and would be found again.
             *newest, last = found
-            yield self._from(tuple(newest), wanted.at(last), floor)
+            yield self._read_from(tuple(newest), wanted.at(last), floor)
 
-    def _from(self, newest: Row, wanted: _Range, floor: str) -> Iterator[Row]:
+    def _read_from(self, newest: Row, wanted: _Range, floor: str) -> Iterator[Row]:
         yield newest
-        rows = self._of_one(wanted, floor)
+        rows = self._read_value(wanted, floor)
         next(rows, None)  # the newest again
         yield from rows
 
@@ -179,7 +179,7 @@ class _Newest:
             heapq.heappushpop(self._heap, entry)
             return
         self._heap.append(entry)
-        if len(self._heap) == self._most:  # not before: what comes in falling order is slow to push
+        if len(self._heap) == self._most:  # not before: pushing in falling order is slow
             heapq.heapify(self._heap)
 
     def floor(self, slack: timedelta) -> str:
@@ -199,37 +199,37 @@ class _Newest:
 
 def recall(
     connection: sqlite3.Connection,
-    reach: ScopeFilter,
+    scope: ScopeFilter,
     limit: int,
     *,
     mismatch: ScopeMismatch,
     naive: NaiveTimestamps,
 ) -> list[Episode]:
-    """Return the latest readable episodes within reach, newest first, then by id from the last."""
+    """Return the latest readable episodes of a scope, newest first, then by id from the last."""
     read = partial(decode, 0, mismatch=mismatch, naive=naive)
     try:
-        return _find(connection, reach, limit, read)
+        return _find(connection, scope, limit, read)
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
         # Some text of another program is not UTF-8. The lenient text factory reads it, but slowly.
         with decode_texts_with(connection, lenient_text):
-            return _find(connection, reach, limit, read)
+            return _find(connection, scope, limit, read)
 
 
 def _find(
     connection: sqlite3.Connection,
-    reach: ScopeFilter,
+    scope: ScopeFilter,
     limit: int,
     read: Callable[[Row], EpisodeVersion],
 ) -> list[Episode]:
-    newest, ranges = _Newest(limit), _ranges(connection, reach)
+    newest, ranges = _Newest(limit), _ranges(connection, scope)
     for wanted in ranges:
         with closing(_Rows(connection, "utc")) as rows:
-            _take(rows.of(wanted, ""), newest, timedelta(0), reach, read)
+            _take(rows.of(wanted, ""), newest, timedelta(0), scope, read)
     for wanted in ranges:
         with closing(_Rows(connection, "other")) as rows:
-            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, reach, read)
+            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, scope, read)
     return newest.ordered()
 
 
@@ -237,7 +237,7 @@ def _take(
     rows: Iterable[Row],
     newest: _Newest,
     slack: timedelta,
-    reach: ScopeFilter,
+    scope: ScopeFilter,
     read: Callable[[Row], EpisodeVersion],
 ) -> None:
     """Add rows, in descending text order, until no later row can be among the newest."""
@@ -245,5 +245,5 @@ def _take(
         if row[3] < newest.floor(slack):
             break
         version = read(row)
-        if not version.fault and reach.holds(version):
+        if not version.fault and scope.holds(version):
             newest.add(version, row[3])

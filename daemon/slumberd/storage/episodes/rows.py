@@ -232,15 +232,15 @@ def decode(
     key = None if type(written_key) is Mangled else written_key
     owner: tuple[str, str, str] = _NOWHERE
     try:
-        said = _object(content, CONTENT_UNREADABLE)
-        owner = _owner(key, said, mismatch)
+        document = _object(content, CONTENT_UNREADABLE)
+        owner = _owner(key, document, mismatch)
         return EpisodeVersion(
             seq,
             _check_usable(id),
             *owner,
             _instant(timestamp, naive),
-            _text(said, "content"),
-            _text(said, "source_node"),
+            _text(document, "content"),
+            _text(document, "source_node"),
             _object(metadata, METADATA_UNREADABLE),
             matched,
         )
@@ -264,10 +264,10 @@ def scope_in(row: Sequence[Any], *, mismatch: ScopeMismatch) -> tuple[Scope | No
 
 def _scope_in_content(content: object) -> Scope | None:
     try:
-        said = _object(content, CONTENT_UNREADABLE)
+        document = _object(content, CONTENT_UNREADABLE)
     except _UnreadableError:
         return None
-    parts = [part for axis in Scope._fields if type(part := said.get(axis)) is str]
+    parts = [part for axis in Scope._fields if type(part := document.get(axis)) is str]
     return Scope(*parts) if len(parts) == len(Scope._fields) else None
 
 
@@ -315,8 +315,8 @@ def _object(encoded: object, reason: str) -> dict[str, Any]:
         raise _UnreadableError(reason, str(error)) from error
 
 
-def _text(said: dict[str, Any], name: str) -> str:
-    value = said.get(name)
+def _text(document: dict[str, Any], name: str) -> str:
+    value = document.get(name)
     if type(value) is str:
         return value
     raise _UnreadableError(CONTENT_UNREADABLE, f"{name} is no string")
@@ -369,8 +369,8 @@ def instant_or_none(text: object, naive: NaiveTimestamps) -> datetime | None:
         return None
 
 
-def _owner(key: object, said: dict[str, Any], mismatch: ScopeMismatch) -> tuple[str, str, str]:
-    user, session, agent = said.get("user"), said.get("session"), said.get("agent")
+def _owner(key: object, document: dict[str, Any], mismatch: ScopeMismatch) -> tuple[str, str, str]:
+    user, session, agent = document.get("user"), document.get("session"), document.get("agent")
     if not (type(user) is str and type(session) is str and type(agent) is str):
         return _owner_in_doubt(key, None, mismatch)
     if _is_plain(key, user, session, agent):
@@ -390,22 +390,22 @@ def _is_plain(key: object, user: str, session: str, agent: str) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def _owner_in_doubt(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
+def _owner_in_doubt(key: object, named: Scope | None, mismatch: ScopeMismatch) -> Scope:
     if mismatch == "trust_episode" or key == PLACEHOLDER_KEY:
-        return _check_scope(told)
-    if told is not None and is_key_of(key, told):
-        return _check_scope(told)
+        return _check_scope(named)
+    if named is not None and is_key_of(key, named):
+        return _check_scope(named)
     claimed = _check_scope(scope_of(key) if isinstance(key, str) else None)
-    if claimed == told or mismatch == "trust_scope":
+    if claimed == named or mismatch == "trust_scope":
         return claimed
-    raise _UnreadableError(SCOPE_MISMATCH, f"content names another {_difference(claimed, told)}")
+    raise _UnreadableError(SCOPE_MISMATCH, f"content names another {_difference(claimed, named)}")
 
 
-def _difference(claimed: Scope, told: Scope | None) -> str:
-    if told is None:
+def _difference(claimed: Scope, named: Scope | None) -> str:
+    if named is None:
         return "owner, or none"
-    axes = zip(Scope._fields, claimed, told, strict=True)
-    return ", ".join(axis for axis, one, other in axes if one != other)
+    axes = zip(Scope._fields, claimed, named, strict=True)
+    return ", ".join(axis for axis, ours, theirs in axes if ours != theirs)
 
 
 def _check_scope(scope: Scope | None) -> Scope:

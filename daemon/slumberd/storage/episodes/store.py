@@ -30,7 +30,7 @@ from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
-from slumberd.storage.episodes.access_tracking import AccessLimits
+from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
 from slumberd.storage.episodes.batch_deltas import classify_all, log_left_out
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
 from slumberd.storage.episodes.erasure import (
@@ -99,6 +99,9 @@ class SQLiteMemoryStore:
         access_limits: How many reads are recorded before they are written, and for how long.
     """
 
+    _seen: int | None = None
+    _hardened: Place | None = None
+
     def __init__(  # noqa: PLR0913 # one for each setting
         self,
         path: Path,
@@ -115,9 +118,7 @@ class SQLiteMemoryStore:
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
     ) -> None:
         self._path = Path(path)
-        database = TracelessDatabase if traceless else Database
-        pragmas = Pragmas(synchronous, log_pages=LOG_PAGES, busy_seconds=busy_seconds)
-        self._database = database(self._path, pragmas)
+        self._database = _database_of(self._path, synchronous, busy_seconds, traceless=traceless)
         self._mismatch = scope_mismatch
         self._naive = naive_timestamps
         self._filter_seconds = filter_seconds
@@ -125,20 +126,12 @@ class SQLiteMemoryStore:
         tolerance = math.inf if traceless else future_tolerance_seconds
         self._future = FutureReporter(self._clock, tolerance)
         self._installation = Installation(self._path)
-        self._puts = GroupCommit(
-            self._installation.complete, partial(notify_watches, self._path), naive=naive_timestamps
-        )
-        self._reads = access_tracking.AccessRecorder(
-            lambda work: self._database.write(work),
-            self._installation.complete,
-            partial(notify_watches, self._path),
-            access_limits,
-        )
-        self._notes = not traceless
+        prepare, notify = self._installation.complete, partial(notify_watches, self._path)
+        self._puts = GroupCommit(prepare, notify, naive=naive_timestamps)
+        self._reads = AccessRecorder(self._database.write, prepare, notify, access_limits)
+        self._records_reads = not traceless
         self._spelling = SpellingReporter(misspelled)
         self._stop = Event()
-        self._seen: int | None = None
-        self._hardened: Place | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -252,7 +245,10 @@ class SQLiteMemoryStore:
         self, episodes: Sequence[Episode], encode: Encode, connection: sqlite3.Connection
     ) -> PutCounts:
         encoded = partial(encode, operation="put", naive=self._naive)
-        rows = [encoded(one, Scope(one.user, one.session, one.agent)) for one in episodes]
+        rows = [
+            encoded(episode, Scope(episode.user, episode.session, episode.agent))
+            for episode in episodes
+        ]
         with transaction(connection):
             self._installation.complete(connection)
             counts = write(connection, rows, self._naive)
@@ -278,11 +274,13 @@ class SQLiteMemoryStore:
         """
         if limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1")
-        reach = ScopeFilter.of(user, session, agent)
-        look = partial(recall, reach=reach, limit=limit, mismatch=self._mismatch, naive=self._naive)
-        found = await self._read(look)
-        if self._notes:
-            self._reads.note([one.id for one in found], microseconds(self._clock.now()))
+        scope = ScopeFilter.of(user, session, agent)
+        search = partial(
+            recall, scope=scope, limit=limit, mismatch=self._mismatch, naive=self._naive
+        )
+        found = await self._read(search)
+        if self._records_reads:
+            self._reads.note([episode.id for episode in found], microseconds(self._clock.now()))
         return found
 
     async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
@@ -393,25 +391,25 @@ class SQLiteMemoryStore:
         before, self._seen = self._seen, seen
         return seen != before
 
-    def watch(self, tell: Callable[[], object], *, poll_seconds: float) -> Watch:
+    def watch(self, notify: Callable[[], object], *, poll_seconds: float) -> Watch:
         """Return a watch that, once entered, calls back soon after any connection commits.
 
         Args:
-            tell: The callback; called from a thread of the watch.
+            notify: The callback; called from a thread of the watch.
             poll_seconds: How long a commit may go unnoticed.
         """
-        return Watch(self._path, tell, poll_seconds=poll_seconds)
+        return Watch(self._path, notify, poll_seconds=poll_seconds)
 
-    async def episodes_in(self, reach: ScopeFilter) -> Found:
+    async def episodes_in(self, scope: ScopeFilter) -> Found:
         """Return the episodes of a scope."""
         return await self._database.read(
-            partial(find_scope, reach=reach, mismatch=self._mismatch, naive=self._naive)
+            partial(find_scope, scope=scope, mismatch=self._mismatch, naive=self._naive)
         )
 
-    async def ids_kept(self, reach: ScopeFilter, eids: Iterable[str]) -> set[str]:
+    async def ids_kept(self, scope: ScopeFilter, eids: Iterable[str]) -> set[str]:
         """Return those of the ids that belong to an episode outside of a scope."""
         return await self._database.read(
-            partial(ids_kept, reach=reach, eids=eids, mismatch=self._mismatch)
+            partial(ids_kept, scope=scope, eids=eids, mismatch=self._mismatch)
         )
 
     async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
@@ -419,12 +417,12 @@ class SQLiteMemoryStore:
         return await self._database.read(remembered)
 
     async def forget(
-        self, reach: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
+        self, scope: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
     ) -> dict[str, int]:
         """Erase a scope; episodes of it up to the moment are refused from now on.
 
         Args:
-            reach: The scope.
+            scope: The scope.
             eids: Ids of its episodes that their host has deleted before.
             moment: Microseconds since 1970 UTC.
             key: The key of the hashes of scopes, if this database has none yet.
@@ -434,7 +432,7 @@ class SQLiteMemoryStore:
         """
         erase = partial(
             erase_episodes,
-            erasure=EpisodeErasure(reach, frozenset(eids), moment, key),
+            erasure=EpisodeErasure(scope, frozenset(eids), moment, key),
             mismatch=self._mismatch,
         )
         erased = await self._database.write(erase)
@@ -488,6 +486,13 @@ class SQLiteMemoryStore:
         except _NotInstalledError:
             await self.bootstrap()
             return await self._database.read(read)
+
+
+def _database_of(
+    path: Path, synchronous: Synchronous, busy_seconds: float, *, traceless: bool
+) -> Database:
+    pragmas = Pragmas(synchronous, log_pages=LOG_PAGES, busy_seconds=busy_seconds)
+    return TracelessDatabase(path, pragmas) if traceless else Database(path, pragmas)
 
 
 def _scope_of(episode: Episode, given: Scope) -> Scope:

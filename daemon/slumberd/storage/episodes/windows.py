@@ -136,8 +136,8 @@ class Reader:
         self, connection: sqlite3.Connection, eids: Sequence[str], upto: int
     ) -> list[EpisodeVersion]:
         """Return some episodes by id, but none whose newest log row is after `upto`."""
-        asked = {"ids": orjson.dumps(eids).decode()}
-        rows = [row for row in _fetch(connection, _LOG["moved"], asked) if row[0] is not None]
+        parameters = {"ids": orjson.dumps(eids).decode()}
+        rows = [row for row in _fetch(connection, _LOG["moved"], parameters) if row[0] is not None]
         found = [(row[0], row[1], row[2:]) for row in rows if row[0] <= upto]
         return self._versions(connection, sorted(found, key=itemgetter(0)))
 
@@ -148,8 +148,8 @@ class Reader:
             connection, _EPISODES["page"], {"after": after, "limit": self._page_rows}
         ):
             after = rows[-1][0]
-            verdict = self._judge(connection, [row[0] for row in rows])
-            chosen = rows if verdict is None else [one for one in rows if one[0] in verdict.matched]
+            verdict = self._run_filter(connection, [row[0] for row in rows])
+            chosen = rows if verdict is None else [row for row in rows if row[0] in verdict.matched]
             for first in range(0, len(chosen), self._decoded_rows):
                 self._check_stopped()
                 found = self._decode_page(verdict, chosen[first : first + self._decoded_rows])
@@ -162,7 +162,7 @@ class Reader:
             if verdict is None:
                 yield self._decode(0, row)
             else:
-                yield self._decode_judged(verdict, 0, rid, row)
+                yield self._decode_selected(verdict, 0, rid, row)
 
     def matching(self, connection: sqlite3.Connection) -> Matching:
         """Count the episodes that the filter selects, without decoding them."""
@@ -171,13 +171,13 @@ class Reader:
             self._check_stopped()
             page = [rid for (rid,) in rows]
             after = page[-1]
-            found = found.plus(page, self._judge(connection, page))
+            found = found.plus(page, self._run_filter(connection, page))
         return found
 
     def _versions(
         self, connection: sqlite3.Connection, found: Sequence[Found]
     ) -> list[EpisodeVersion]:
-        verdict = self._judge(connection, [rid for _, rid, _ in found])
+        verdict = self._run_filter(connection, [rid for _, rid, _ in found])
         versions: list[EpisodeVersion] = []
         for first in range(0, len(found), self._decoded_rows):
             self._check_stopped()
@@ -185,17 +185,17 @@ class Reader:
             if verdict is None:
                 versions += [self._decode(seq, row) for seq, _, row in some]
             else:
-                versions += [self._decode_judged(verdict, *one) for one in some]
+                versions += [self._decode_selected(verdict, *entry) for entry in some]
         return versions
 
     def _check_stopped(self) -> None:
         if self._stop.is_set():
             raise StoppedError("the store was stopped")
 
-    def _judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict | None:
+    def _run_filter(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict | None:
         return None if self._filter is None else self._filter.select(connection, rids)
 
-    def _decode_judged(
+    def _decode_selected(
         self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]
     ) -> EpisodeVersion:
         matched = rid in verdict.matched
@@ -263,14 +263,14 @@ def _find_newest(
     found: dict[int, Found] = {}
     reread: dict[int, Found] = {}
     for seq, eid, is_reread, *stored in rows:
-        newest, rowid, *told = stored if stored[1] is not None else moved.get(eid, stored)
+        newest, rowid, *columns = stored if stored[1] is not None else moved.get(eid, stored)
         if rowid is None or (newest is not None and newest > seq):
             continue
         if is_reread:
-            reread[rowid] = (newest or seq, rowid, told)
+            reread[rowid] = (newest or seq, rowid, columns)
         else:
-            found[rowid] = (seq, rowid, told)
-    again = [one for rowid, one in reread.items() if rowid not in found]
+            found[rowid] = (seq, rowid, columns)
+    again = [row for rowid, row in reread.items() if rowid not in found]
     return sorted(found.values(), key=itemgetter(0)), sorted(again, key=itemgetter(0))
 
 

@@ -99,8 +99,8 @@ def _write_new(
     ids = {row.id for row in rows}
     if past is not None or len(ids) != len(rows) or len(rows) == 1:
         return False
-    told = orjson.dumps([*ids]).decode()
-    if connection.execute(_SQL["any_of_ids"], {"ids": told}).fetchone():
+    parameter = orjson.dumps([*ids]).decode()
+    if connection.execute(_SQL["any_of_ids"], {"ids": parameter}).fetchone():
         return False
     connection.executemany(_INSERT, rows)
     return True
@@ -158,27 +158,27 @@ def _check_owner(row: Row, before: Row) -> None:
 
 
 class Waiting:
-    """One waiting put; once it is settled, its row is committed, or refused with `error`."""
+    """One waiting put; once it is finished, its row is committed or `error` is set."""
 
-    __slots__ = ("error", "loop", "row", "settled", "woken")
+    __slots__ = ("error", "finished", "loop", "row", "woken")
 
     def __init__(self, row: Row) -> None:
         self.row = row
-        self.settled = False
+        self.finished = False
         self.error: Exception | None = None
         self.loop = asyncio.get_running_loop()
         self.woken = self.loop.create_future()
 
     async def wake(self) -> None:
-        """Return when the put is settled, or must request a flush again."""
+        """Return when the put is finished, or must request a flush again."""
         await self.woken
-        if not self.settled:
+        if not self.finished:
             self.woken = self.loop.create_future()
 
-    def settle(self, error: Exception | None) -> None:
-        """Settle the put; the thread of its caller may read it at the same time."""
+    def finish(self, error: Exception | None) -> None:
+        """Store the result; the thread of the caller may read it at the same time."""
         self.error = error
-        self.settled = True
+        self.finished = True
 
 
 class GroupCommit:
@@ -190,20 +190,20 @@ class GroupCommit:
 
     Args:
         prepare: Called with the connection, in the transaction, before the first write.
-        tell: Called after the commit.
+        notify: Called after the commit.
         naive: The zone of a stored timestamp without an offset.
     """
 
     def __init__(
         self,
         prepare: Callable[[sqlite3.Connection], None],
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         *,
         naive: NaiveTimestamps = "local",
     ) -> None:
         self._prepare = prepare
         self._naive = naive
-        self._tell = tell
+        self._notify = notify
         self._queue: deque[Waiting] = deque()
         self._flush_requested = Lock()
 
@@ -217,7 +217,7 @@ class GroupCommit:
         waiting = Waiting(row)
         self._queue.append(waiting)
         try:
-            while not waiting.settled:
+            while not waiting.finished:
                 # A flush that another put requested has not run yet, and takes this put, too.
                 if self._flush_requested.acquire(blocking=False):
                     await self._request_flush(post)
@@ -244,9 +244,9 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 # every put gets the error
             outcomes = [error] * len(puts)
         for put, outcome in zip(puts, outcomes, strict=True):
-            put.settle(outcome)
+            put.finish(outcome)
         try:
-            self._tell()
+            self._notify()
         finally:
             _wake(puts)
 

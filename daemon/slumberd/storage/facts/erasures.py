@@ -26,7 +26,7 @@ class ErasureTable:
 
     async def forget(  # noqa: PLR0913 # the fields of one request
         self,
-        reach: ScopeFilter,
+        scope: ScopeFilter,
         eids: Iterable[str] = (),
         *,
         kept: Iterable[str] = (),
@@ -39,7 +39,7 @@ class ErasureTable:
         """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
 
         Args:
-            reach: The scope.
+            scope: The scope.
             eids: Ids of its episodes; the ledger need not know them.
             kept: Those of them that now belong to an episode of another scope.
             key: The key of the hashes of scopes, if this database has none yet.
@@ -56,17 +56,17 @@ class ErasureTable:
                 file.append_transaction(connection, keep=not dry_run),
             ):
                 ids = frozenset(eids), frozenset(kept)
-                request = ErasureRequest(reach, *ids, moment, at, by, key)
+                request = ErasureRequest(scope, *ids, moment, at, by, key)
                 return erase(connection, request, depth=file.lineage_depth)
 
         return await file.database.write(work)
 
-    async def end(self, reaches: Collection[ScopeFilter]) -> None:
+    async def end(self, scopes: Collection[ScopeFilter]) -> None:
         """Record that some erasures are complete in memory.db, too."""
 
         def work(connection: sqlite3.Connection) -> None:
             with overwriting(connection), self._file.transaction(connection):
-                erasure.end(connection, reaches)
+                erasure.end(connection, scopes)
 
         await self._file.database.write(work)
 
@@ -78,7 +78,7 @@ class ErasureTable:
         """Rewrite the file without the erased bytes; return whether its log could be emptied."""
         return await self._file.database.write(scrub)
 
-    async def episodes_in(self, reach: ScopeFilter) -> tuple[set[str], int]:
+    async def episodes_in(self, scope: ScopeFilter) -> tuple[set[str], int]:
         """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
 
         The instant is in microseconds, and 0 without episodes.
@@ -86,7 +86,7 @@ class ErasureTable:
 
         def work(connection: sqlite3.Connection) -> tuple[set[str], int]:
             with snapshot(connection):
-                found = find_scope(connection, reach)
+                found = find_scope(connection, scope)
             return found.eids, found.newest
 
         return await self._file.read(work)
@@ -99,12 +99,12 @@ class ErasureTable:
         """Return the key of the hashes of erased scopes, and the last erased instant of each."""
         return await self._file.read(remembered)
 
-    async def covers(self, reach: ScopeFilter) -> bool:
+    async def covers(self, scope: ScopeFilter) -> bool:
         """Return whether the scope, or a wider one, was erased before."""
-        scope = reach.user, reach.session or "", reach.agent or ""
+        names = scope.user, scope.session or "", scope.agent or ""
 
         def work(connection: sqlite3.Connection) -> bool:
             past = erased_scope_lookup(connection)
-            return past is not None and past.covers(*scope, _EARLIEST)
+            return past is not None and past.covers(*names, _EARLIEST)
 
         return await self._file.read(work)

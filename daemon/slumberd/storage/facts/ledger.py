@@ -95,16 +95,12 @@ class SQLiteLedger:
                 written.
             StoppedError: `cancelled` returned True; nothing is written.
         """
-        self.skips_checkpoint = False
-        backlog = sum(map(len, candidates.values())) >= self._checkpoints.backlog_rows
-        self._catching_up |= backlog
+        backlog = self._begin_commit(candidates)
         database, written = self._file.database, Event()
 
         def work(connection: sqlite3.Connection) -> Outcome:
             if backlog:
-                connection.execute(
-                    f"PRAGMA wal_autocheckpoint = {self._checkpoints.backlog_pages:d}"
-                )
+                self._delay_checkpoints(connection)
             try:
                 with (
                     self._file.append_transaction(connection) as noticed,
@@ -126,6 +122,16 @@ class SQLiteLedger:
             every_seconds=self._checkpoints.check_seconds,
         ):
             return await database.write(work)
+
+    def _begin_commit(self, candidates: Mapping[str, Sequence[Candidate]]) -> bool:
+        """Return whether the candidates of a batch are a backlog, and remember it."""
+        self.skips_checkpoint = False
+        backlog = sum(map(len, candidates.values())) >= self._checkpoints.backlog_rows
+        self._catching_up |= backlog
+        return backlog
+
+    def _delay_checkpoints(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoints.backlog_pages:d}")
 
     async def preview(
         self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]]

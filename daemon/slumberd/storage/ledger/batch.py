@@ -368,30 +368,34 @@ def _remove_erased(
     return [_without_erased(candidate, erased) for candidate in candidates]
 
 
-def _without_erased(met: Candidate, erased: ErasedScopes) -> Candidate:
+def _without_erased(candidate: Candidate, erased: ErasedScopes) -> Candidate:
     """Return a candidate, without content when its scope was erased."""
-    if isinstance(met, Erased):
-        return met
-    user, agent = user_and_agent(met.owner)
-    if not met.version or not erased.covers(user, met.session, agent, met.at):
-        return met
-    return Erased(reread=met.reread)
+    if isinstance(candidate, Erased):
+        return candidate
+    user, agent = user_and_agent(candidate.owner)
+    if not candidate.version or not erased.covers(user, candidate.session, agent, candidate.at):
+        return candidate
+    return Erased(reread=candidate.reread)
 
 
 def _sources_of(entry: ResolvedEffect) -> tuple[str, ...]:
-    met = entry.candidate
-    if met is not None and met.claim is not None and met.claim.precedence.rank == MANUAL:
-        return sources_of(entry.fact_id, document_of(met.claim))
-    if met is not None:
-        return (met.eid,)
+    candidate = entry.candidate
+    if (
+        candidate is not None
+        and candidate.claim is not None
+        and candidate.claim.precedence.rank == MANUAL
+    ):
+        return sources_of(entry.fact_id, document_of(candidate.claim))
+    if candidate is not None:
+        return (candidate.eid,)
     return sources_of(entry.fact_id, {})
 
 
 def _owner_of(entry: ResolvedEffect) -> tuple[str, str]:
     """Return the user and agent of a row; empty when they are unknown."""
-    met = entry.candidate
-    if met is not None and met.owner and has_known_owner(entry.fact_id, entry.reason):
-        return user_and_agent(met.owner)
+    candidate = entry.candidate
+    if candidate is not None and candidate.owner and has_known_owner(entry.fact_id, entry.reason):
+        return user_and_agent(candidate.owner)
     return user_and_agent(entry.key) if entry.key else ("", "")
 
 
@@ -400,13 +404,19 @@ def _channel_of(entry: ResolvedEffect) -> str:
 
 
 def _quarantine_row(entry: ResolvedEffect) -> tuple[object, ...]:
-    met = entry.candidate
-    if not isinstance(met, Unreadable | Contested):
+    candidate = entry.candidate
+    if not isinstance(candidate, Unreadable | Contested):
         raise TypeError(f"quarantine row {entry.seq} has no reason in its candidate")
     return (
-        met.rule_id, _channel_of(entry), met.eid, met.version, met.owner, met.reason, met.detail,
+        candidate.rule_id,
+        _channel_of(entry),
+        candidate.eid,
+        candidate.version,
+        candidate.owner,
+        candidate.reason,
+        candidate.detail,
         entry.seq,
-    )  # fmt: skip
+    )
 
 
 def counts_of(read: int, filtered: int, entries: Sequence[ResolvedEffect]) -> Counts:

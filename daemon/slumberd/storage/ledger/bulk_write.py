@@ -46,7 +46,7 @@ MANY = 500
 
 _SQL = statements("external_changes")
 _SCHEMA = statements("ledger_schema")
-_LOOKING = statements("looking")
+_INSPECTION = statements("inspection")
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def _without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
 
 def has_change_triggers(connection: sqlite3.Connection) -> bool:
     """Return whether the triggers that record writes of other programs are in place."""
-    found = dict(connection.execute(_LOOKING["triggers"], {"table": "facts"}).fetchall())
+    found = dict(connection.execute(_INSPECTION["triggers"], {"table": "facts"}).fetchall())
     wanted = {
         "slumberd_facts_inserted": _SCHEMA["insert_trigger"],
         "slumberd_facts_updated": _SCHEMA["update_trigger"],

@@ -1,7 +1,7 @@
 """Erase a scope from facts.db, and keep the erasure on record until memory.db has done it too.
 
 An erased ledger row keeps its number, its commitment and its chain hash. Its content and its salt
-are removed, so nobody can guess the content. The record of an unfinished erasure names the scope
+are removed, so its hash reveals no content. The record of an unfinished erasure names the scope
 and its episodes; it is overwritten once memory.db has erased them.
 """
 
@@ -60,9 +60,9 @@ def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
     )
 
 
-def end(connection: sqlite3.Connection, reaches: Collection[ScopeFilter]) -> None:
+def end(connection: sqlite3.Connection, scopes: Collection[ScopeFilter]) -> None:
     """Delete the records of finished erasures; the transaction overwrites deleted rows."""
-    connection.executemany(_UNFINISHED["end"], [(_scope_json(reach),) for reach in reaches])
+    connection.executemany(_UNFINISHED["end"], [(_scope_json(scope),) for scope in scopes])
 
 
 def read_unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
@@ -73,8 +73,8 @@ def read_unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
     ]
 
 
-def _scope_json(reach: ScopeFilter) -> str:
-    return orjson.dumps([reach.user, reach.session, reach.agent]).decode()
+def _scope_json(scope: ScopeFilter) -> str:
+    return orjson.dumps([scope.user, scope.session, scope.agent]).decode()
 
 
 FORGET = "@erasure"
@@ -122,18 +122,18 @@ class Erasure:
 
 
 def find_scope(
-    connection: sqlite3.Connection, reach: ScopeFilter, eids: Set[str] = frozenset()
+    connection: sqlite3.Connection, scope: ScopeFilter, eids: Set[str] = frozenset()
 ) -> ScopeContent:
     """Return the content of the ledger that belongs to a scope.
 
     Args:
         connection: Of facts.db.
-        reach: The scope.
+        scope: The scope.
         eids: Ids of its episodes; quarantined rows of them without an owner are found too.
     """
     found = ScopeContent()
-    for seq, fact_id, at, document, owner in _rows(connection, reach, eids):
-        if reach.session is not None and document.get("session") != reach.session:
+    for seq, fact_id, at, document, owner in _rows(connection, scope, eids):
+        if scope.session is not None and document.get("session") != scope.session:
             continue
         if fact_id is None:
             found.rows.append(seq)
@@ -148,10 +148,10 @@ def find_scope(
 
 
 def _rows(
-    connection: sqlite3.Connection, reach: ScopeFilter, eids: Set[str]
+    connection: sqlite3.Connection, scope: ScopeFilter, eids: Set[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows whose key or owner is in the scope, of any session."""
-    keys = _key_range(reach)
+    keys = _key_range(scope)
     for seq, fact_id, at, payload, key in connection.execute(_SQL["rows_of_keys"], keys):
         yield seq, fact_id, at, orjson.loads(payload), _owner_in(key)
     for seq, fact_id, at, payload in connection.execute(_SQL["rows_without_key"]):
@@ -159,20 +159,20 @@ def _rows(
         if document["owner"].startswith(keys["low"]):
             yield seq, fact_id, at, document, document["owner"]
         elif fact_id is None and document["eid"] in eids and _has_no_owner(document["owner"]):
-            yield seq, None, at, document | {"session": reach.session}, document["owner"]
+            yield seq, None, at, document | {"session": scope.session}, document["owner"]
 
 
 def _has_no_owner(owner: str) -> bool:
     return owner.startswith(WITHOUT_OWNER)
 
 
-def _prefix(reach: ScopeFilter) -> str:
-    user = f"{escape(reach.user)}/"
-    return user if reach.agent is None else f"{user}{escape(reach.agent)}/"
+def _prefix(scope: ScopeFilter) -> str:
+    user = f"{escape(scope.user)}/"
+    return user if scope.agent is None else f"{user}{escape(scope.agent)}/"
 
 
-def _key_range(reach: ScopeFilter) -> dict[str, str]:
-    low = _prefix(reach)
+def _key_range(scope: ScopeFilter) -> dict[str, str]:
+    low = _prefix(scope)
     return {"low": low, "high": f"{low[:-1]}0"}
 
 
@@ -206,7 +206,7 @@ class ErasureRequest(NamedTuple):
     """The request of an erasure.
 
     Attributes:
-        reach: The scope.
+        scope: The scope.
         eids: Ids of its episodes; the ledger may not know all of them.
         kept: Ids among them that an episode of another scope has now.
         moment: Claims up to this instant are erased, microseconds.
@@ -215,7 +215,7 @@ class ErasureRequest(NamedTuple):
         key: The key of the scope hashes, for a database without one.
     """
 
-    reach: ScopeFilter
+    scope: ScopeFilter
     eids: frozenset[str]
     kept: frozenset[str]
     moment: int
@@ -232,17 +232,17 @@ def erase(connection: sqlite3.Connection, request: ErasureRequest, *, depth: int
         request: The erasure.
         depth: Links of lineage.
     """
-    reach, moment = request.reach, request.moment
-    found = find_scope(connection, reach, request.eids - request.kept)
+    scope, moment = request.scope, request.moment
+    found = find_scope(connection, scope, request.eids - request.kept)
     firing = Firing(FORGET, "", "manual", request.at, by=request.by)
     batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
-    digest = record_erased_scope(connection, reach, moment, request.key)
-    begin(connection, Unfinished(reach, request.eids | found.eids, moment, request.by))
+    digest = record_erased_scope(connection, scope, moment, request.key)
+    begin(connection, Unfinished(scope, request.eids | found.eids, moment, request.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
     resolution = batch.resolution()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
-    rows = {*found.rows, *_rows_of(connection, reach, found.claims)}
+    rows = {*found.rows, *_rows_of(connection, scope, found.claims)}
     histories = batch.loaded.load_histories(fact_ids)
     keys = sorted(batch.loaded.known_state.complete_keys)
     resolution.erase(
@@ -258,12 +258,12 @@ def erase(connection: sqlite3.Connection, request: ErasureRequest, *, depth: int
 
 
 def _rows_of(
-    connection: sqlite3.Connection, reach: ScopeFilter, claims: set[tuple[str, str]]
+    connection: sqlite3.Connection, scope: ScopeFilter, claims: set[tuple[str, str]]
 ) -> Iterator[int]:
     """Yield the numbers of the rows of some claims, without rows of other owners."""
     owners = {
         number: _owner_in(key)
-        for number, key in connection.execute(_SQL["numbers_of_keys"], _key_range(reach))
+        for number, key in connection.execute(_SQL["numbers_of_keys"], _key_range(scope))
     }
     parameters = {"ids": _json({fact_id for fact_id, _ in claims})}
     for seq, fact_id, key_id, payload in connection.execute(_SQL["rows_of_facts"], parameters):
@@ -297,11 +297,11 @@ def _delete_beside(
     keys: list[str],
 ) -> dict[str, int]:
     """Delete the rows of a scope from the other tables; return their numbers, by table."""
-    reach, eids = request.reach, found.eids | request.eids
+    scope, eids = request.scope, found.eids | request.eids
     ids = {"ids": _json({fact_id for fact_id, _ in found.claims})}
-    scope = {"user": reach.user, "agent": reach.agent, "whole": reach.session is None}
+    columns = {"user": scope.user, "agent": scope.agent, "whole": scope.session is None}
     deletions: dict[str, tuple[str, dict[str, Any]]] = {
-        "facts": ("drop_facts_of_scope", scope | ids),
+        "facts": ("drop_facts_of_scope", columns | ids),
         "slumberd_references": ("drop_references", ids),
         "slumberd_keys": ("drop_keys", {"keys": _json(keys)}),
         "slumberd_quarantine": ("drop_quarantine_of_rows", {"rows": _numbers(rows)}),

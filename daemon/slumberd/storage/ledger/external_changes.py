@@ -321,7 +321,7 @@ def _quarantined_candidate(
 
 def _instant(edits: ManualEdits, asserted: ManualAssertion, fact: CurrentFact | None) -> int | None:
     """Return the instant of a change: that of its row, if it is new, and now at the latest."""
-    kept = None if fact is None else fact.effective.pinned_at
-    if asserted.pinned_at is None or asserted.pinned_at == kept:
+    stored = None if fact is None else fact.effective.pinned_at
+    if asserted.pinned_at is None or asserted.pinned_at == stored:
         return None
     return min(asserted.pinned_at, edits.batch.at)

@@ -2,8 +2,8 @@
 
 Each row has a commitment: the salted SHA-256 of all its content that can be erased. Its chain hash
 covers the previous chain hash, the commitment and the rest of the row. An erasure removes content
-and salt and keeps both hashes, so the chain still verifies and nobody can guess the content. With
-a key the chain hash is an HMAC: without the key nobody can write the chain again. A ledger has a
+and salt and keeps both hashes, so the chain still verifies and a hash reveals no content. With
+a key the chain hash is an HMAC: without the key, no program can rewrite the chain. A ledger has a
 key from its first row on, or never.
 """
 

@@ -166,13 +166,13 @@ def _is_new(candidate: Candidate, known_state: KnownState) -> bool:
     return all(evaluation.version != candidate.version for evaluation in known)
 
 
-def _link(one: Candidate, near: list[tuple[Statement, float]]) -> Candidate:
+def _link(candidate: Candidate, near: list[tuple[Statement, float]]) -> Candidate:
     """Return a candidate whose claim is linked with the nearest facts."""
-    if not isinstance(one, ClaimCandidate | HeldBack) or one.claim is None or not near:
-        return one
+    if not isinstance(candidate, ClaimCandidate | HeldBack) or candidate.claim is None or not near:
+        return candidate
     nearest = sorted(near, key=lambda found: (-found[1], found[0].fact_id))[:MOST_LINKED]
     links = tuple((other.fact_id, cosine) for other, cosine in nearest)
-    return one._replace(claim=one.claim._replace(near=links))
+    return candidate._replace(claim=candidate.claim._replace(near=links))
 
 
 def _slot_of(statement: Statement, multi: MultiValued) -> tuple[str, str]:

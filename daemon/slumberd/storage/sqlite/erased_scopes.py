@@ -46,19 +46,19 @@ def key_of(connection: sqlite3.Connection) -> bytes | None:
 
 
 def record_erased_scope(
-    connection: sqlite3.Connection, reach: ScopeFilter, moment: int, key: bytes | None = None
+    connection: sqlite3.Connection, scope: ScopeFilter, moment: int, key: bytes | None = None
 ) -> bytes:
     """Record that a scope is erased up to a moment; return its hash.
 
     Args:
         connection: In a transaction.
-        reach: The scope.
+        scope: The scope.
         moment: The last erased instant, microseconds.
         key: The key of the hashes if this database has none yet; None draws one. All databases of
             a state directory share it, so that each can take over the hashes of another.
     """
     key = _begin(connection, key or secrets.token_bytes(32))
-    digest = digest_of(key, reach.user, reach.session, reach.agent)
+    digest = digest_of(key, scope.user, scope.session, scope.agent)
     connection.execute(_SQL["add_moment"], (digest, moment))
     return digest
 
@@ -75,8 +75,8 @@ def _begin(connection: sqlite3.Connection, key: bytes) -> bytes:
     connection.execute(_SQL["create_erasure_key"])
     connection.execute(_SQL["create_erased_scopes"])
     connection.execute(_SQL["add_key"], (key,))
-    kept: bytes = connection.execute(_SQL["key"]).fetchone()[0]
-    return kept
+    stored: bytes = connection.execute(_SQL["key"]).fetchone()[0]
+    return stored
 
 
 @contextmanager

@@ -108,8 +108,8 @@ def _finish(directory: Path, changes: Mapping[Path, bool], journal: _Journal) ->
         sync_directory(folder)
     (directory / JOURNAL).unlink()
     sync_directory(directory)
-    kept = (replaced_path(target, journal.stamp) for target in changes)
-    return [path for path in kept if path.exists()]
+    old_files = (replaced_path(target, journal.stamp) for target in changes)
+    return [path for path in old_files if path.exists()]
 
 
 def _read(journal: Path, targets: Mapping[str, Path]) -> _Journal:

@@ -18,7 +18,7 @@ from slumberd.storage.sqlite.health import has_table
 
 T = TypeVar("T")
 
-_SQL = statements("looking")
+_SQL = statements("inspection")
 
 _PRAGMAS = Pragmas()
 

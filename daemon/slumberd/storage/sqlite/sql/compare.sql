@@ -10,8 +10,8 @@ PRAGMA journal_mode = MEMORY
 -- name: no_sync
 PRAGMA synchronous = OFF
 
--- name: create_kept
-CREATE TABLE kept (
+-- name: create_facts_before
+CREATE TABLE facts_before (
   fact_id TEXT PRIMARY KEY,
   user TEXT,
   agent TEXT,
@@ -20,8 +20,8 @@ CREATE TABLE kept (
   lineage BLOB
 )
 
--- name: keep
-INSERT INTO kept (fact_id, user, agent, payload, confidence, lineage)
+-- name: copy_facts
+INSERT INTO facts_before (fact_id, user, agent, payload, confidence, lineage)
 SELECT fact_id, user, agent, payload, confidence, lineage
 FROM live.facts
 WHERE fact_id IS NOT NULL
@@ -41,25 +41,25 @@ CREATE TABLE sides (
   confidence REAL
 )
 
--- name: put_gone
+-- name: put_removed
 INSERT INTO sides (side, fact_id, user, agent, payload, confidence)
-SELECT '-', kept.fact_id, kept.user, kept.agent, kept.payload, kept.confidence
-FROM kept
+SELECT '-', old.fact_id, old.user, old.agent, old.payload, old.confidence
+FROM facts_before AS old
 WHERE NOT EXISTS (
     SELECT 1
-    FROM live.facts AS now
-    WHERE now.fact_id = kept.fact_id
+    FROM live.facts AS new
+    WHERE new.fact_id = old.fact_id
   )
 
--- name: put_come
+-- name: put_added
 INSERT INTO sides (side, fact_id, user, agent, payload, confidence)
-SELECT '+', now.fact_id, now.user, now.agent, now.payload, now.confidence
-FROM live.facts AS now
-WHERE now.fact_id IS NOT NULL
+SELECT '+', new.fact_id, new.user, new.agent, new.payload, new.confidence
+FROM live.facts AS new
+WHERE new.fact_id IS NOT NULL
   AND NOT EXISTS (
     SELECT 1
-    FROM kept
-    WHERE kept.fact_id = now.fact_id
+    FROM facts_before AS old
+    WHERE old.fact_id = new.fact_id
   )
 
 -- name: name_channels
@@ -81,12 +81,12 @@ WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
 
 -- name: create_pairs
 CREATE TABLE pairs (
-  gone INTEGER PRIMARY KEY,
-  come INTEGER NOT NULL UNIQUE
+  removed INTEGER PRIMARY KEY,
+  added INTEGER NOT NULL UNIQUE
 )
 
 -- name: put_pairs
-INSERT INTO pairs (gone, come)
+INSERT INTO pairs (removed, added)
 SELECT
   max(CASE side WHEN '-' THEN id END),
   max(CASE side WHEN '+' THEN id END)
@@ -122,18 +122,19 @@ FROM (
     confidence AS old_confidence, NULL AS new_id, NULL AS new_payload, NULL AS new_confidence
   FROM sides
   WHERE side = '-'
-    AND id NOT IN (SELECT gone FROM pairs)
+    AND id NOT IN (SELECT removed FROM pairs)
   UNION ALL
   SELECT '+', user, agent, subject, predicate, NULL, NULL, NULL, fact_id, payload, confidence
   FROM sides
   WHERE side = '+'
-    AND id NOT IN (SELECT come FROM pairs)
+    AND id NOT IN (SELECT added FROM pairs)
   UNION ALL
-  SELECT '~', come.user, come.agent, come.subject, come.predicate,
-    gone.fact_id, gone.payload, gone.confidence, come.fact_id, come.payload, come.confidence
+  SELECT '~', added.user, added.agent, added.subject, added.predicate,
+    removed.fact_id, removed.payload, removed.confidence,
+    added.fact_id, added.payload, added.confidence
   FROM pairs
-  CROSS JOIN sides AS gone ON gone.id = pairs.gone
-  CROSS JOIN sides AS come ON come.id = pairs.come
+  CROSS JOIN sides AS removed ON removed.id = pairs.removed
+  CROSS JOIN sides AS added ON added.id = pairs.added
 )
 WHERE :user IS NULL
   OR user = :user
@@ -142,45 +143,45 @@ ORDER BY user, agent, subject, predicate, sign, coalesce(new_id, old_id)
 -- name: put_other_contents
 INSERT INTO differences
   (sign, user, agent, old_id, old_payload, old_confidence, new_id, new_payload, new_confidence)
-SELECT '~', now.user, now.agent, kept.fact_id, kept.payload, kept.confidence,
-  now.fact_id, now.payload, now.confidence
-FROM kept
-CROSS JOIN live.facts AS now ON now.fact_id = kept.fact_id
+SELECT '~', new.user, new.agent, old.fact_id, old.payload, old.confidence,
+  new.fact_id, new.payload, new.confidence
+FROM facts_before AS old
+CROSS JOIN live.facts AS new ON new.fact_id = old.fact_id
 WHERE (
-    now.payload IS NOT kept.payload
-    OR now.confidence IS NOT kept.confidence
-    OR now.user IS NOT kept.user
-    OR now.agent IS NOT kept.agent
+    new.payload IS NOT old.payload
+    OR new.confidence IS NOT old.confidence
+    OR new.user IS NOT old.user
+    OR new.agent IS NOT old.agent
   )
-  AND (:user IS NULL OR now.user = :user OR kept.user = :user)
+  AND (:user IS NULL OR new.user = :user OR old.user = :user)
 
 -- name: put_other_support
 INSERT INTO differences (sign, user, agent, old_id, old_rules, new_id, new_rules)
 SELECT '=', user, agent, fact_id, old_rules, fact_id, new_rules
 FROM (
-  SELECT now.user, now.agent, now.fact_id,
+  SELECT new.user, new.agent, new.fact_id,
     (
       SELECT json_group_array(json_extract(value, '$.rule_id'))
       FROM json_each(
-        CASE WHEN json_valid(CAST(kept.lineage AS TEXT)) THEN CAST(kept.lineage AS TEXT) END
+        CASE WHEN json_valid(CAST(old.lineage AS TEXT)) THEN CAST(old.lineage AS TEXT) END
       )
       WHERE CASE type WHEN 'object' THEN json_type(value, '$.rule_id') END = 'text'
     ) AS old_rules,
     (
       SELECT json_group_array(json_extract(value, '$.rule_id'))
       FROM json_each(
-        CASE WHEN json_valid(CAST(now.lineage AS TEXT)) THEN CAST(now.lineage AS TEXT) END
+        CASE WHEN json_valid(CAST(new.lineage AS TEXT)) THEN CAST(new.lineage AS TEXT) END
       )
       WHERE CASE type WHEN 'object' THEN json_type(value, '$.rule_id') END = 'text'
     ) AS new_rules
-  FROM kept
-  CROSS JOIN live.facts AS now ON now.fact_id = kept.fact_id
-  WHERE now.lineage IS NOT kept.lineage
-    AND now.payload IS kept.payload
-    AND now.confidence IS kept.confidence
-    AND now.user IS kept.user
-    AND now.agent IS kept.agent
-    AND (:user IS NULL OR now.user = :user)
+  FROM facts_before AS old
+  CROSS JOIN live.facts AS new ON new.fact_id = old.fact_id
+  WHERE new.lineage IS NOT old.lineage
+    AND new.payload IS old.payload
+    AND new.confidence IS old.confidence
+    AND new.user IS old.user
+    AND new.agent IS old.agent
+    AND (:user IS NULL OR new.user = :user)
 )
 WHERE old_rules != new_rules
 
@@ -204,7 +205,7 @@ WHERE n > :after
 ORDER BY n
 LIMIT :limit
 
--- name: count_resting
+-- name: count_facts_by_rule
 SELECT json_extract(rules, '$[0]'), count(*)
 FROM (
   SELECT (

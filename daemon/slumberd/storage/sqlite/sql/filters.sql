@@ -21,25 +21,25 @@ SELECT
   CASE WHEN rid IS NOT NULL THEN id END AS id,
   CASE WHEN rid IS NOT NULL THEN scope_key END AS scope_key,
   CASE WHEN is_owned THEN
-    substr(json_extract(told, '$.user'), 1, 65536)
+    substr(json_extract(document, '$.user'), 1, 65536)
   ELSE
     replace(replace(substr(user_on, 1, instr(user_on, '/') - 1), '%2F', '/'), '%25', '%')
   END AS user,
   CASE WHEN is_owned THEN
-    substr(json_extract(told, '$.session'), 1, 65536)
+    substr(json_extract(document, '$.session'), 1, 65536)
   ELSE
     replace(replace(substr(session_on, 1, instr(session_on, '/') - 1), '%2F', '/'), '%25', '%')
   END AS session,
   CASE WHEN is_owned THEN
-    substr(json_extract(told, '$.agent'), 1, 65536)
+    substr(json_extract(document, '$.agent'), 1, 65536)
   ELSE
     replace(replace(substr(agent_on, 1, instr(agent_on, '/') - 1), '%2F', '/'), '%25', '%')
   END AS agent,
   CASE WHEN rid IS NOT NULL THEN
-    substr(json_extract(told, '$.content'), 1, 65536)
+    substr(json_extract(document, '$.content'), 1, 65536)
   END AS content,
   CASE WHEN rid IS NOT NULL THEN
-    substr(json_extract(told, '$.source_node'), 1, 65536)
+    substr(json_extract(document, '$.source_node'), 1, 65536)
   END AS source_node,
   CASE WHEN substr(timestamp, -6) = '+00:00' THEN timestamp
     ELSE slumberd_with_offset(timestamp)
@@ -72,9 +72,9 @@ FROM (
         OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
       THEN 1
       WHEN instr(scope_key, '%')
-      THEN scope_key = '/user/' || json_extract(told, '$.user')
-        || '/session/' || json_extract(told, '$.session')
-        || '/agent/' || json_extract(told, '$.agent') || '/'
+      THEN scope_key = '/user/' || json_extract(document, '$.user')
+        || '/session/' || json_extract(document, '$.session')
+        || '/agent/' || json_extract(document, '$.agent') || '/'
     END AS is_owned
   FROM (
     SELECT *, substr(user_on, instr(user_on, '/') + 9) AS session_on
@@ -85,7 +85,7 @@ FROM (
         substr(CAST(e.scope_key AS TEXT), 1, 65536) AS scope_key,
         substr(CAST(e.scope_key AS TEXT), 7, 4096) AS user_on,
         substr(CAST(e.timestamp AS TEXT), 1, 65536) AS timestamp,
-        CASE WHEN json_valid(CAST(e.content AS TEXT)) THEN CAST(e.content AS TEXT) END AS told,
+        CASE WHEN json_valid(CAST(e.content AS TEXT)) THEN CAST(e.content AS TEXT) END AS document,
         CASE WHEN json_valid(CAST(e.metadata AS TEXT)) THEN CAST(e.metadata AS TEXT) END AS meta
       FROM temp.slumberd_batch AS b
       CROSS JOIN main.episodes AS e ON e.rowid = b.rid

@@ -431,8 +431,8 @@ SELECT own.payload,
 -- include: rows_of_facts
 WHERE EXISTS (
     SELECT 1
-    FROM json_each(ledger.replaces) AS gone
-    WHERE gone.value = :fact_id
+    FROM json_each(ledger.replaces) AS replaced
+    WHERE replaced.value = :fact_id
   )
 ORDER BY ledger.seq
 

@@ -54,11 +54,11 @@ FROM pragma_database_list
 WHERE name = 'main'
 
 -- name: count_episodes
--- With a filter it can be ended: a bare count asks nobody on its way.
+-- The filter makes the count interruptible: a plain count does not check for an interrupt.
 SELECT count(*) FILTER (WHERE 1)
 FROM episodes
 
 -- name: count_facts
--- With a filter it can be ended: a bare count asks nobody on its way.
+-- The filter makes the count interruptible: a plain count does not check for an interrupt.
 SELECT count(*) FILTER (WHERE 1)
 FROM facts

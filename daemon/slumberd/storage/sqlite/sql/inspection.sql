@@ -13,38 +13,38 @@ GROUP BY rule, reason
 SELECT max(0, ifnull(max(seq), 0) - (SELECT value FROM slumberd_numbers WHERE name = 'logged'))
 FROM slumberd_ledger
 
--- name: disagreeing
-SELECT declared.winner_fact, held.winner_fact
+-- name: disagreements
+SELECT declared.winner_fact, other.winner_fact
 FROM slumberd_keys AS declared
-CROSS JOIN slumberd_keys AS held ON held.key = declared.key AND held.slot = ''
+CROSS JOIN slumberd_keys AS other ON other.key = declared.key AND other.slot = ''
 WHERE declared.slot > '@'
   AND declared.slot < 'A'
-  AND held.winner_object IS NOT declared.winner_object
+  AND other.winner_object IS NOT declared.winner_object
   AND EXISTS (SELECT 1 FROM facts WHERE fact_id = declared.winner_fact)
-  AND EXISTS (SELECT 1 FROM facts WHERE fact_id = held.winner_fact)
+  AND EXISTS (SELECT 1 FROM facts WHERE fact_id = other.winner_fact)
 ORDER BY declared.key, declared.slot
 LIMIT :limit
 
--- name: unreached
-SELECT acts.fact_id
-FROM slumberd_ledger AS acts
-WHERE acts.reason = 'unresolved'
-  AND acts.what = 1
-  AND acts.fact_id IS NOT NULL
+-- name: unresolved
+SELECT claims.fact_id
+FROM slumberd_ledger AS claims
+WHERE claims.reason = 'unresolved'
+  AND claims.what = 1
+  AND claims.fact_id IS NOT NULL
   AND NOT EXISTS (
     SELECT 1
     FROM slumberd_ledger AS later
-    WHERE later.fact_id = acts.fact_id
-      AND later.seq > acts.seq
+    WHERE later.fact_id = claims.fact_id
+      AND later.seq > claims.seq
   )
   AND NOT EXISTS (
     SELECT 1
-    FROM json_each(CAST(acts.payload AS TEXT), '$.names') AS named
+    FROM json_each(CAST(claims.payload AS TEXT), '$.names') AS named
     CROSS JOIN slumberd_ledger AS later ON later.fact_id = named.value
-    WHERE later.seq > acts.seq
+    WHERE later.seq > claims.seq
       AND later.reason = 'retracted'
   )
-ORDER BY acts.seq
+ORDER BY claims.seq
 LIMIT :limit
 
 -- name: last_firings

@@ -1,0 +1,15 @@
+-- name: facts
+SELECT facts.user, facts.agent, max(claims.at), json_extract(CAST(claims.payload AS TEXT), '$.session')
+FROM facts
+CROSS JOIN slumberd_ledger AS claims ON claims.fact_id = facts.fact_id
+WHERE claims.what = 1
+GROUP BY facts.fact_id
+
+-- name: scope_keys
+SELECT DISTINCT scope_key
+FROM episodes
+
+-- name: timestamps
+SELECT timestamp
+FROM episodes
+WHERE scope_key = ?
