@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support.catalogue import complaints_in, watched
-from tests.support.samples import try_everything
+from tests.support.catalogue import problems_of_log_files, watched
+from tests.support.samples import use_full_samples
 
 pytest_plugins = ["tests.support.ledgers"]
 
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Let tests try all of their samples with ``--all``, in each worker."""
     if config.getoption("--all"):
-        try_everything()
+        use_full_samples()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -70,5 +70,5 @@ def lines_of_the_catalogue(
     with watched(monkeypatch) as wrong:
         yield
     if folder is not None:
-        wrong += complaints_in(folder)
+        wrong += problems_of_log_files(folder)
     assert not wrong, wrong[:3]

@@ -20,7 +20,7 @@ from slumberd.errors import StoreError
 from slumberd.service.state_lock import StateLock
 from slumberd.storage.sqlite.file_exchange import JOURNAL, begin, finish
 from tests.support.builders import at, triple
-from tests.support.commands import furnished
+from tests.support.commands import installation_with_data
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
@@ -38,7 +38,7 @@ sys.stdin.read()
 @pytest.fixture
 def site(tmp_path: Path) -> Installation:
     """Return a site with facts in two channels, and a backup of it."""
-    site = furnished(tmp_path)
+    site = installation_with_data(tmp_path)
     assert site.call("pause", "quiet").returncode == 0
     assert site.call("backup", str(backup_of(site))).returncode == 0
     return site

@@ -16,7 +16,7 @@ from slumberd.cli import call
 from slumberd.cli.commands.next import outlooks
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Answer, Peer, listen
-from slumberd.service.pause import keep_paused
+from slumberd.service.pause import write_paused
 from slumberd.service.responses import list_cadences
 from tests.support.calling import called
 
@@ -77,7 +77,7 @@ def test_next_shows_a_disabled_rule_that_is_named(run_next: Next) -> None:
 
 def test_next_shows_who_paused_a_rule_and_how_to_resume_it(run_next: Next, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    keep_paused(tmp_path / "state", {"nightly": "uid 7"})
+    write_paused(tmp_path / "state", {"nightly": "uid 7"})
 
     lines = run_next("nightly", "profile", "-n", "1")
     nightly, profile = _documents(run_next("nightly", "profile", "--json"))

@@ -19,9 +19,9 @@ from typer.core import TyperGroup
 from slumberd.cli.registry import NAME, program
 from slumberd.service.state_lock import StateLock
 from tests.support.calling import called
-from tests.support.commands import every_command, furnished, moved, words_of
+from tests.support.commands import every_command, installation_with_data, moved, words_of
 from tests.support.installation import Installation, environment
-from tests.support.terminals import shown_on_terminal
+from tests.support.terminals import output_on_terminal
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +63,7 @@ def test_shell_completes_the_names_of_commands(shell: str) -> None:
 
 @pytest.fixture(scope="module")
 def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    return furnished(tmp_path_factory.mktemp("site"))
+    return installation_with_data(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ def test_terminal_with_no_color_gets_no_escape_codes(
     monkeypatch.setenv("TERM", "xterm-256color")
 
     with run_refused(command, site):
-        shown = shown_on_terminal(words_of(command, site))
-    help_text = shown_on_terminal([*command.split(), "--help"])
+        shown = output_on_terminal(words_of(command, site))
+    help_text = output_on_terminal([*command.split(), "--help"])
 
     assert shown
     assert help_text
@@ -105,7 +105,7 @@ def test_terminal_without_no_color_gets_colours(
     monkeypatch.setenv("TERM", "xterm-256color")
     site.call("import", str(site.config.with_name("more.jsonl")))
 
-    assert ESCAPE in shown_on_terminal([*words, "--config", str(site.config)])
+    assert ESCAPE in output_on_terminal([*words, "--config", str(site.config)])
 
 
 @pytest.mark.parametrize("command", ALL)

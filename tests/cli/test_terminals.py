@@ -13,9 +13,9 @@ from rich.cells import cell_len
 import slumberd
 from tests.support.builders import at, triple
 from tests.support.calling import called
-from tests.support.commands import every_command, furnished, moved
+from tests.support.commands import every_command, installation_with_data, moved
 from tests.support.installation import Installation
-from tests.support.terminals import lines_on_terminal, shown_on_terminal
+from tests.support.terminals import lines_on_terminal, output_on_terminal
 
 pytestmark = pytest.mark.integration
 
@@ -187,7 +187,7 @@ def test_every_command_has_short_help_and_the_version(command: str) -> None:
 @pytest.fixture
 def logging_site(tmp_path: Path) -> Installation:
     """Return a site whose log goes to standard error, with episodes to read."""
-    site = furnished(tmp_path)
+    site = installation_with_data(tmp_path)
     site.config.write_text(site.config.read_text().replace("logging: {file: slumberd.log}\n", ""))
     assert called("import", str(tmp_path / "more.jsonl"), "--config", str(site.config)).stdout
     return site
@@ -198,7 +198,7 @@ def on_colourful_terminal(
 ) -> bytes:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    return shown_on_terminal([*words, "--config", str(site.config)])
+    return output_on_terminal([*words, "--config", str(site.config)])
 
 
 def test_fire_on_a_terminal_shows_a_bar_and_no_log_lines(

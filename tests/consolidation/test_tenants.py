@@ -172,7 +172,7 @@ def examples(count: int) -> settings:
 @pytest.mark.sampled
 @examples(EXAMPLES)
 @given(stories())
-def test_a_tenant_sees_the_same_beside_a_hostile_other(story: Story) -> None:
+def test_a_tenant_reads_the_same_beside_a_hostile_tenant(story: Story) -> None:
     check(story, everything)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from slumberd.errors import FilterError, StoppedError
 from slumberd.filters.checks import COLUMNS, FUNCTIONS
-from slumberd.filters.sandbox import LARGEST, Filter, Verdict, check_filter, prepare
+from slumberd.filters.sandbox import LARGEST, Filter, FilterResult, check_filter, prepare
 from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.sql_statements import statements
@@ -46,16 +46,16 @@ def store(*episodes: Episode, afterwards: str = "") -> Iterator[sqlite3.Connecti
 
 def run_filter(
     fragment: str, *episodes: Episode, mismatch: ScopeMismatch = "quarantine", seconds: float = 5
-) -> Verdict:
+) -> FilterResult:
     with store(*episodes) as connection:
         row_filter = Filter("r1", fragment, mismatch=mismatch, seconds=seconds)
         return row_filter.select(connection, range(1, len(episodes) + 1))
 
 
 def select_ids(fragment: str) -> str:
-    verdict = run_filter(fragment, *ROWS)
-    assert verdict.failed == {}
-    return " ".join(ROWS[rid - 1].id for rid in sorted(verdict.matched))
+    result = run_filter(fragment, *ROWS)
+    assert result.failed == {}
+    return " ".join(ROWS[rid - 1].id for rid in sorted(result.matched))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_filter_selects_the_same_episodes_under_trust_episode() -> None:
 
     found = [run_filter(case.fragment, *ROWS, mismatch="trust_episode") for case in LEGITIMATE]
 
-    assert [{ROWS[rid - 1].id for rid in verdict.matched} for verdict in found] == expected
+    assert [{ROWS[rid - 1].id for rid in result.matched} for result in found] == expected
 
 
 def test_page_on_filters_lists_every_column_and_function() -> None:
@@ -106,7 +106,7 @@ def test_page_on_filters_lists_every_column_and_function() -> None:
 def test_no_row_makes_a_filter_read_the_clock(fragment: str) -> None:
     row = episode("e1", content="NOW", metadata={"x": "now"})
 
-    assert run_filter(fragment, row) == Verdict()
+    assert run_filter(fragment, row) == FilterResult()
 
 
 def test_date_functions_return_what_sqlite_returns() -> None:
@@ -142,7 +142,7 @@ def test_episode_that_is_too_large_fails_only_when_the_filter_reads_it(
 
     assert read.matched == {2}
     assert read.failed == {1: "reads or makes a text of more than 1048576 bytes"}
-    assert unread == Verdict(matched={1})
+    assert unread == FilterResult(matched={1})
 
 
 def test_slow_filter_stops_at_its_budget() -> None:
@@ -236,10 +236,10 @@ def test_filter_error_on_a_row_does_not_affect_other_rows() -> None:
     broken = episode("broken", source_node="{")
     rows = [episode(f"e{n}", source_node='{"kind": "json"}') for n in range(20)]
 
-    verdict = run_filter("json_extract(source_node, '$.kind') = 'json'", *rows, broken, TEA)
+    result = run_filter("json_extract(source_node, '$.kind') = 'json'", *rows, broken, TEA)
 
-    assert verdict.matched == set(range(1, 21))
-    assert verdict.failed == {21: "malformed JSON", 22: "malformed JSON"}
+    assert result.matched == set(range(1, 21))
+    assert result.failed == {21: "malformed JSON", 22: "malformed JSON"}
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,9 @@ def test_row_with_an_unreadable_error_does_not_affect_other_rows() -> None:
     mangled = "UPDATE episodes SET id = CAST(x'24ff' AS TEXT) WHERE id = 'tea'"
     with store(TEA, AGE, afterwards=mangled) as connection:
         fragment = "json_extract('{}', CASE WHEN user = 'alice' THEN id ELSE '$' END) = '{}'"
-        verdict = Filter("r1", fragment).select(connection, [1, 2])
+        result = Filter("r1", fragment).select(connection, [1, 2])
 
-    assert verdict == Verdict({2}, {1: "fails on a text that is not UTF-8"})
+    assert result == FilterResult({2}, {1: "fails on a text that is not UTF-8"})
 
 
 def test_columns_of_an_unparsable_row_are_null() -> None:
@@ -285,11 +285,11 @@ def test_columns_of_an_unparsable_row_are_null() -> None:
     with store(TEA, afterwards=garbage) as connection:
         no_columns = "intent IS NULL AND subject IS NULL AND object IS NULL AND metadata IS NULL"
 
-        verdict = Filter("r1", f"{no_columns} AND content IS NULL AND confidence = 1").select(
+        result = Filter("r1", f"{no_columns} AND content IS NULL AND confidence = 1").select(
             connection, [1]
         )
 
-    assert verdict == Verdict(matched={1})
+    assert result == FilterResult(matched={1})
 
 
 def test_filter_sees_cut_content_but_all_parts_of_long_metadata() -> None:
@@ -306,9 +306,9 @@ def test_filter_sees_cut_content_but_all_parts_of_long_metadata() -> None:
 def test_filter_sees_the_user_that_the_store_trusts(mismatch: ScopeMismatch, user: str) -> None:
     moved = "UPDATE episodes SET scope_key = replace(scope_key, 'bob', 'alice')"
     with store(episode("e1", user="bob"), afterwards=moved) as connection:
-        verdict = Filter("r1", f"user = '{user}'", mismatch=mismatch).select(connection, [1])
+        result = Filter("r1", f"user = '{user}'", mismatch=mismatch).select(connection, [1])
 
-    assert verdict.matched == {1}
+    assert result.matched == {1}
 
 
 def test_filter_leaves_the_connection_unchanged() -> None:

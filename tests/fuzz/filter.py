@@ -16,7 +16,7 @@ import orjson
 
 from slumberd.errors import FilterError
 from slumberd.filters import sandbox as filter_sandbox
-from slumberd.filters.sandbox import STEPS, Filter, Verdict, prepare
+from slumberd.filters.sandbox import STEPS, Filter, FilterResult, prepare
 from slumberd.sql_statements import statements
 from tests.fuzz.grammar import examples, spelled
 from tests.fuzz.targets import Finding
@@ -140,7 +140,7 @@ class FilterTarget:
             return
         self._check_that_it_is_one_expression(fragment)
 
-    def judge(self, fragment: str) -> Verdict:
+    def judge(self, fragment: str) -> FilterResult:
         """Run a filter on the requested rows, and check all promises but one.
 
         Raises:
@@ -152,7 +152,7 @@ class FilterTarget:
                 return self._judge(fragment)
         return self._judge(fragment)
 
-    def _judge(self, fragment: str) -> Verdict:
+    def _judge(self, fragment: str) -> FilterResult:
         with _watched() as granted:
             began = time.thread_time()
             try:

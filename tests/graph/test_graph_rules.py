@@ -23,7 +23,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule, triple
-from tests.support.catalogue import complaints
+from tests.support.catalogue import problems_of_lines
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.graphs import QUERY, FakeGraphStore, row
@@ -80,7 +80,7 @@ def test_commands_fire_explain_and_undo_a_graph_rule(home: Home) -> None:
 
     assert objects(home) == {"tea", "Acme"}
     lines = events(fired.stderr)
-    assert complaints(fired.stderr.encode().splitlines()) == []
+    assert problems_of_lines(fired.stderr.encode().splitlines()) == []
     (promoted,) = (line for line in lines if line["event"] == "graph.promoted")
     assert (promoted["rows"], promoted["added"], promoted["withheld"]) == (2, 2, {})
     assert [line["event"] for line in lines].count("delta.applied") == 2

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at
-from tests.support.catalogue import complaints_on
+from tests.support.catalogue import problems_of_line
 from tests.support.logql import Entry
-from tests.support.monitoring import MINUTE, alerts, told
+from tests.support.monitoring import MINUTE, alerts, event_entry
 
 pytestmark = pytest.mark.unit
 
@@ -20,17 +20,17 @@ DAY = 24 * 60
 
 
 def beats(minutes: Iterable[int], **fields: Any) -> list[Entry]:
-    return [told(minute, "daemon.heartbeat", **fields) for minute in minutes]
+    return [event_entry(minute, "daemon.heartbeat", **fields) for minute in minutes]
 
 
 def deltas(count: int, rule_id: str, kind: str) -> list[Entry]:
     level = "warning" if kind == "quarantine" else "info"
     fields = {"rule_id": rule_id, "kind": kind, "level": level}
-    return [told(n, "delta.applied", **fields, seq=n) for n in range(count)]
+    return [event_entry(n, "delta.applied", **fields, seq=n) for n in range(count)]
 
 
 def checkpoints(*rows: int) -> list[Entry]:
-    return [told(5 * n, "ledger.checkpoint", rows=r) for n, r in enumerate(rows)]
+    return [event_entry(5 * n, "ledger.checkpoint", rows=r) for n, r in enumerate(rows)]
 
 
 @dataclass(frozen=True)
@@ -60,24 +60,35 @@ CASES = {
         minutes=19,
     ),
     "SlumberdDaemonFailed": Case(
-        trips=[told(0, "daemon.failed", error="StoreError")],
-        quiet=[told(0, "daemon.stopping"), told(0, "daemon.stopped"), told(1, "daemon.ready")],
+        trips=[event_entry(0, "daemon.failed", error="StoreError")],
+        quiet=[
+            event_entry(0, "daemon.stopping"),
+            event_entry(0, "daemon.stopped"),
+            event_entry(1, "daemon.ready"),
+        ],
     ),
     "SlumberdWatchdogWithheld": Case(
-        trips=[told(0, "watchdog.withheld", reason="the loop is late")],
+        trips=[event_entry(0, "watchdog.withheld", reason="the loop is late")],
         quiet=beats(range(40), loop_lag_seconds=2.0),
     ),
     "SlumberdReloadFailed": Case(
-        trips=[told(0, "config.reload_failed", mistakes=1, errors=["rules.yaml:1:1: what"])],
-        quiet=[told(0, "config.restart_needed", keys=["facts.batch"]), told(0, "config.reloaded")],
+        trips=[event_entry(0, "config.reload_failed", mistakes=1, errors=["rules.yaml:1:1: what"])],
+        quiet=[
+            event_entry(0, "config.restart_needed", keys=["facts.batch"]),
+            event_entry(0, "config.reloaded"),
+        ],
     ),
     "SlumberdStoreInTrouble": Case(
-        trips=[told(0, "heartbeat.failed"), told(1, "heartbeat.failed")],
-        quiet=[told(0, "look.failed"), told(1, "external.failed"), told(20, "look.failed")],
+        trips=[event_entry(0, "heartbeat.failed"), event_entry(1, "heartbeat.failed")],
+        quiet=[
+            event_entry(0, "look.failed"),
+            event_entry(1, "external.failed"),
+            event_entry(20, "look.failed"),
+        ],
     ),
     "SlumberdLogsDropped": Case(
-        trips=[told(0, "logs.dropped", lines=3)],
-        quiet=[told(0, "logs.repeated", rows=3)],
+        trips=[event_entry(0, "logs.dropped", lines=3)],
+        quiet=[event_entry(0, "logs.repeated", rows=3)],
     ),
     "SlumberdWalGrowing": Case(
         trips=beats(range(40), wal_bytes=2 * 10**9),
@@ -86,23 +97,32 @@ CASES = {
         ],
     ),
     "SlumberdMetricsUnwritten": Case(
-        trips=[told(0, "metrics.failed", error="OSError")], quiet=beats(range(40))
+        trips=[event_entry(0, "metrics.failed", error="OSError")], quiet=beats(range(40))
     ),
     "SlumberdProvenanceFailing": Case(
-        trips=[told(0, "provenance.failed", error="OSError")],
-        quiet=[told(0, "provenance.refused", slot="object"), told(1, "provenance.resumed")],
+        trips=[event_entry(0, "provenance.failed", error="OSError")],
+        quiet=[
+            event_entry(0, "provenance.refused", slot="object"),
+            event_entry(1, "provenance.resumed"),
+        ],
     ),
     "SlumberdRuleFailing": Case(
-        trips=[told(n, "firing.failed", rule_id="tea", error="StoreError") for n in range(2)],
+        trips=[
+            event_entry(n, "firing.failed", rule_id="tea", error="StoreError") for n in range(2)
+        ],
         quiet=[
-            told(0, "firing.failed", rule_id="tea", error="StoreError"),
-            told(1, "firing.failed", rule_id="cake", error="StoreError"),
-            told(35, "firing.failed", rule_id="tea", error="StoreError"),
+            event_entry(0, "firing.failed", rule_id="tea", error="StoreError"),
+            event_entry(1, "firing.failed", rule_id="cake", error="StoreError"),
+            event_entry(35, "firing.failed", rule_id="tea", error="StoreError"),
         ],
     ),
     "SlumberdRuleDegraded": Case(
         trips=beats(range(3), failing=1, degraded=1),
-        quiet=[told(0, "rule.degraded"), told(0.5, "rule.recovered"), *beats([1], failing=1)],
+        quiet=[
+            event_entry(0, "rule.degraded"),
+            event_entry(0.5, "rule.recovered"),
+            *beats([1], failing=1),
+        ],
     ),
     "SlumberdLagging": Case(
         trips=[beat for n in range(12) for beat in beats([n], late_seconds=901.0 + 60 * n)],
@@ -121,24 +141,26 @@ CASES = {
         ],
     ),
     "SlumberdRuleIneffective": Case(
-        trips=[told(0, "rule.ineffective", rule_id="tea", firings=3, read=9)],
-        quiet=[told(n, "firing.completed", rule_id="tea") for n in range(2)],
+        trips=[event_entry(0, "rule.ineffective", rule_id="tea", firings=3, read=9)],
+        quiet=[event_entry(n, "firing.completed", rule_id="tea") for n in range(2)],
     ),
     "SlumberdAlarmBroken": Case(
-        trips=[told(0, "alarm.failed", rule_id="tea")],
-        quiet=[told(0, "firing.skipped", rule_id="tea"), told(0, "clock.jumped")],
+        trips=[event_entry(0, "alarm.failed", rule_id="tea")],
+        quiet=[event_entry(0, "firing.skipped", rule_id="tea"), event_entry(0, "clock.jumped")],
     ),
     "SlumberdChainBroken": Case(
-        trips=[told(0, "ledger.broken", seq=7, problem="it was changed")],
-        quiet=[told(0, "ledger.verified")],
+        trips=[event_entry(0, "ledger.broken", seq=7, problem="it was changed")],
+        quiet=[event_entry(0, "ledger.verified")],
     ),
     "SlumberdLedgerShrank": Case(
         trips=checkpoints(100, 90),
         quiet=checkpoints(90, 90, 100),
     ),
     "SlumberdVerificationStopped": Case(
-        trips=[told(0, "ledger.verified")],
-        quiet=[told(n * DAY, "ledger.verified" if n != 1 else "ledger.broken") for n in range(4)],
+        trips=[event_entry(0, "ledger.verified")],
+        quiet=[
+            event_entry(n * DAY, "ledger.verified" if n != 1 else "ledger.broken") for n in range(4)
+        ],
         minutes=4 * DAY - 1,
     ),
 }
@@ -167,7 +189,7 @@ def test_logs_of_an_alert_conform_to_the_catalogue(name: str) -> None:
     case = CASES[name]
 
     assert [
-        c for entry in [*case.trips, *case.quiet] for c in complaints_on(entry.line.encode())
+        c for entry in [*case.trips, *case.quiet] for c in problems_of_line(entry.line.encode())
     ] == []
 
 
@@ -180,7 +202,7 @@ def test_annotations_of_an_alert_use_its_own_labels(name: str) -> None:
 
 
 def test_heartbeat_alert_names_only_the_dead_host() -> None:
-    alive = [told(minute, "daemon.heartbeat", host="bob") for minute in range(40)]
+    alive = [event_entry(minute, "daemon.heartbeat", host="bob") for minute in range(40)]
 
     assert firing_labels("SlumberdHeartbeatDead", [*beats(range(30)), *alive], 40) == [
         {"host": "ada"}

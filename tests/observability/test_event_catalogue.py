@@ -15,7 +15,7 @@ import slumberd
 from slumberd.cli import call
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.observability.line_format import json_line
-from tests.support.catalogue import complaints_on
+from tests.support.catalogue import problems_of_line
 
 pytestmark = pytest.mark.unit
 
@@ -106,7 +106,7 @@ BEGUN = {"ts": TS, "level": "info", "event": "rule.begun", "rule_id": "tea", "af
 
 
 def test_line_with_the_documented_fields_is_valid() -> None:
-    assert complaints_on(json_line(BEGUN)) == []
+    assert problems_of_line(json_line(BEGUN)) == []
 
 
 @pytest.mark.parametrize(
@@ -119,26 +119,26 @@ def test_line_with_the_documented_fields_is_valid() -> None:
     ],
 )
 def test_line_that_differs_from_the_catalogue_is_reported(change: dict[str, Any]) -> None:
-    assert complaints_on(json_line(BEGUN | change))
+    assert problems_of_line(json_line(BEGUN | change))
 
 
 def test_line_without_a_field_is_reported() -> None:
     lacking = {key: value for key, value in BEGUN.items() if key != "after"}
 
-    assert complaints_on(json_line(lacking))
+    assert problems_of_line(json_line(lacking))
 
 
 def test_truncated_line_is_valid() -> None:
     cut = json_line(BEGUN | {"rule_id": "x" * 20_000})
 
     assert b'"truncated":true' in cut
-    assert complaints_on(cut) == []
+    assert problems_of_line(cut) == []
 
 
 def test_id_that_is_invalid_in_json_leaves_the_other_fields_unchanged() -> None:
     line = json_line(BEGUN | {"rule_id": "\ud800"})
 
-    assert complaints_on(line) == []
+    assert problems_of_line(line) == []
     assert orjson.loads(line)["after"] == 5
 
 

@@ -31,7 +31,7 @@ from slumberd.observability.logs import (
     send,
 )
 from tests.observability.test_logs import TS, _now, _outcome, _record
-from tests.support.calling import logging_as_before
+from tests.support.calling import restored_logging
 from tests.support.fakes import FakeClock
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -229,7 +229,7 @@ def test_events_and_firings_do_not_wait_for_a_pipe_without_a_reader() -> None:
     source, target = os.pipe()
     stream = os.fdopen(target, "wb", buffering=0)
     sink = LineStream(cast("Any", stream))
-    with logging_as_before(), queued_writer(sink, json_line, _now) as line_writer:
+    with restored_logging(), queued_writer(sink, json_line, _now) as line_writer:
         deltas, log = send(line_writer, json_line, "info", _now), structlog.get_logger()
         for _ in range(20_000):
             log.info("external.noticed", rows=1)
@@ -249,7 +249,7 @@ def _log_into(folder: Path, *steps: Callable[[Path], None]) -> Path:
     """Log a line before each step, reopen the file after it, and log a last line."""
     settings = Settings(state_dir=folder, rules_dir=folder, logging=LoggingSettings(file="log"))
     file, log = folder / "log", structlog.get_logger()
-    with logging_as_before(), daemon_logs(settings, FakeClock()) as logs:
+    with restored_logging(), daemon_logs(settings, FakeClock()) as logs:
         for row, step in enumerate(steps):
             log.info("external.noticed", rows=row)
             logs.line_writer.run_between_writes(partial(step, file))

@@ -24,7 +24,7 @@ from slumberd.model.record import Outcome, Record
 from slumberd.observability.line_format import MOST_BYTES, console_line, json_line, timestamp
 from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, Level, ScopeForm, configure, send
-from tests.support.calling import logging_as_before
+from tests.support.calling import restored_logging
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
@@ -39,7 +39,7 @@ def _now() -> datetime:
 
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
-    with logging_as_before():
+    with restored_logging():
         yield
 
 

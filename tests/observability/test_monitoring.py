@@ -18,7 +18,7 @@ from slumberd.scheduling.due import FailureTracker
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from tests.support.builders import rule, triple
-from tests.support.calling import logging_as_before
+from tests.support.calling import restored_logging
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
 from tests.support.logql import Entry
@@ -119,7 +119,7 @@ class HeartbeatRun:
 @asynccontextmanager
 async def heartbeat_run(folder: Path, watched: ConsolidationRule) -> AsyncIterator[HeartbeatRun]:
     stream = io.BytesIO()
-    with logging_as_before():
+    with restored_logging():
         async with state_directory(folder, [watched]) as state:
             clock: FakeClock = state.clock
             configure("json", "info", stream, terminal=False, now=clock.now)

@@ -21,12 +21,12 @@ from tests.support.monitoring import (
     KIT,
     VECTOR,
     alerts,
+    event_entry,
     events_in,
     labels_of_alloy,
     labels_of_vector,
     panels,
     queries,
-    told,
 )
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.queries import lines, metric
@@ -173,11 +173,11 @@ def test_panels_of_the_dashboard_use_its_variables() -> None:
 def test_panel_shows_data_of_a_sample_log(title: str, query: str) -> None:
     behind = [{"rule_id": f"r{n}", "pending": n, "oldest_seconds": 1.0} for n in range(5)]
     entries = [
-        told(0, "daemon.heartbeat", behind=behind, rss_bytes=1),
-        told(1, "firing.completed"),
-        told(2, "firing.failed"),
-        told(3, "firing.served"),
-        told(4, "delta.applied"),
+        event_entry(0, "daemon.heartbeat", behind=behind, rss_bytes=1),
+        event_entry(1, "firing.completed"),
+        event_entry(2, "firing.failed"),
+        event_entry(3, "firing.served"),
+        event_entry(4, "delta.applied"),
     ]
 
     if query.startswith("{"):

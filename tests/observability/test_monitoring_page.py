@@ -16,7 +16,7 @@ from slumberd.cli.registry import program
 from slumberd.observability.event_catalogue import CATALOGUE
 from tests.support.builders import at, triple
 from tests.support.installation import Installation, environment
-from tests.support.monitoring import KIT, PAGE, alerts, told
+from tests.support.monitoring import KIT, PAGE, alerts, event_entry
 
 pytestmark = pytest.mark.unit
 
@@ -115,7 +115,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     for episodes in ([triple("e1", "alice", "likes", "tea"), odd], [taken]):
         site.put(*episodes)
         site.call("fire", "profile")
-    later = [told(1, "daemon.heartbeat"), told(2, "firing.failed", rule_id="profile")]
+    later = [event_entry(1, "daemon.heartbeat"), event_entry(2, "firing.failed", rule_id="profile")]
     with (site.state / "slumberd.log").open("a") as log:
         log.write("".join(f"{entry.line.strip()}\n" for entry in later) + "Traceback (no JSON)\n")
     return site

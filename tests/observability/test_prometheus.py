@@ -22,7 +22,7 @@ from slumberd.observability.prometheus import (
     OF_DAEMON,
     OF_RULE,
     escape,
-    exposition,
+    render_metrics,
     write_textfile,
 )
 from tests.support.builders import at
@@ -64,7 +64,7 @@ def read_metrics(vitals: DaemonHealth) -> dict[str, float]:
     """Return the value of each metric by its name and rule."""
     return {
         "/".join([sample.name, *sample.labels.values()]).removeprefix("slumberd_"): sample.value
-        for family in text_string_to_metric_families(exposition(vitals).decode())
+        for family in text_string_to_metric_families(render_metrics(vitals).decode())
         for sample in family.samples
     }
 
@@ -103,7 +103,7 @@ def test_unknown_metric_is_omitted() -> None:
 
 
 def test_every_metric_has_help_and_type() -> None:
-    found = list(text_string_to_metric_families(exposition(VITALS).decode()))
+    found = list(text_string_to_metric_families(render_metrics(VITALS).decode()))
 
     assert len(found) == len({family.name for family in found}) == len(OF_DAEMON) + len(OF_RULE)
     assert all(family.documentation and family.type in ("gauge", "counter") for family in found)

@@ -54,7 +54,7 @@ class InspectedFake:
         self.sink = FakeSink()
 
     def stored(self) -> StoredSlots:
-        return [slots for template, slots in self.sink.told if template == TEMPLATE]
+        return [slots for template, slots in self.sink.assertions if template == TEMPLATE]
 
 
 class InspectedFile:

@@ -48,7 +48,7 @@ class Delivery:
     @property
     def position(self) -> tuple[int, int]:
         """The saved position, and the number of refused rows."""
-        return self.ledger.places.get(self.policy.reader, (0, 0))
+        return self.ledger.positions.get(self.policy.reader, (0, 0))
 
     def recover(self) -> None:
         """End all failures."""
@@ -77,7 +77,7 @@ async def test_assertion_of_a_promotion_has_its_slots_and_its_provenance() -> No
         promotion(1, rule_id="9.lives", firing_id="9.lives@1", confidence=0.1, replaces=("e0",))
     ]
     await setup.publisher.publish_page()
-    [(template, slots)] = setup.sink.told
+    [(template, slots)] = setup.sink.assertions
     assert template == "evidence"
     assert slots == {
         "seq": 1, "kind": "add", "fact_id": "e1", "user": "alice",
@@ -218,9 +218,9 @@ async def test_row_that_is_erased_during_its_page_is_not_published() -> None:
 async def test_sink_that_starts_empty_gets_current_facts_and_then_every_promotion() -> None:
     setup = Delivery(*[True] * 5, policy=DeliveryPolicy("fathom", starts_empty=True))
     await setup.publish_all()
-    setup.ledger.standing = {2, 5}
+    setup.ledger.current = {2, 5}
     setup.begin()
-    setup.sink.told.clear()
+    setup.sink.assertions.clear()
     await setup.publisher.publish_page()
     setup.ledger.promote(True, True)
     await setup.publish_all()
@@ -231,7 +231,7 @@ async def test_sink_that_starts_empty_gets_current_facts_and_then_every_promotio
 async def test_sink_that_starts_empty_gets_later_promotions_even_of_removed_facts() -> None:
     setup = Delivery(policy=DeliveryPolicy("fathom", starts_empty=True))
     setup.ledger.promote(True, True)
-    setup.ledger.standing = {1}
+    setup.ledger.current = {1}
     setup.sink.fault = OSError("not yet")
     await setup.publisher.publish_page()
     setup.ledger.promote(True)  # row 3 is no longer current when it is read
@@ -265,7 +265,7 @@ async def test_stop_abandons_a_sink_at_once() -> None:
     setup.sink.hangs = True
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         running = group.create_task(setup.publisher.run(stop))
-        await setup.sink.asked.wait()
+        await setup.sink.called.wait()
         stop.set()
     assert running.result() is None
     assert setup.position == (0, 0)
@@ -275,7 +275,7 @@ async def test_run_publishes_until_it_is_stopped() -> None:
     setup, stop = Delivery(True), asyncio.Event()
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         group.create_task(setup.publisher.run(stop))
-        await setup.sink.asked.wait()
+        await setup.sink.called.wait()
         stop.set()
     assert setup.sink.seqs == [1]
     assert setup.position[0] in (0, 1)
@@ -323,7 +323,7 @@ def change(setup: Delivery, action: str, argument: Any) -> None:
 
 async def kill(setup: Delivery, awaits: int) -> None:
     """End a turn after some steps without saving its position, and start a new publisher."""
-    before = {**setup.ledger.places}
+    before = {**setup.ledger.positions}
     turn = asyncio.ensure_future(setup.publisher.publish_page())
     for _ in range(awaits):
         await asyncio.sleep(0)
@@ -332,7 +332,7 @@ async def kill(setup: Delivery, awaits: int) -> None:
     with suppress(asyncio.CancelledError):
         await turn
     if not done:
-        setup.ledger.places = before  # a kill prevents saving
+        setup.ledger.positions = before  # a kill prevents saving
     setup.begin()
 
 

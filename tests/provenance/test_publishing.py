@@ -212,15 +212,17 @@ async def test_facts_and_ledger_are_byte_for_byte_the_same_with_a_sink(
     without = await run_daemon_on_episodes(tmp_path / "without", monkeypatch, ProvenanceSettings())
     if kind in sinks:
         monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: yield_sink(sinks[kind]))
-    asked = sinks[kind].asked if kind in sinks else None
-    assert await run_daemon_on_episodes(tmp_path / "with", monkeypatch, TO_A_FILE, asked) == without
+    called = sinks[kind].called if kind in sinks else None
+    assert (
+        await run_daemon_on_episodes(tmp_path / "with", monkeypatch, TO_A_FILE, called) == without
+    )
 
 
 async def run_daemon_on_episodes(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     provenance: ProvenanceSettings,
-    asked: asyncio.Event | None = None,
+    called: asyncio.Event | None = None,
 ) -> list[str]:
     """Run a daemon on all episodes, and return the content of its fact store.
 
@@ -235,8 +237,8 @@ async def run_daemon_on_episodes(
     with capture_logs():
         async with life.running():
             await eventually(lambda: _is_logged(folder, life))
-            if asked is not None:
-                await asked.wait()
+            if called is not None:
+                await called.wait()
             await put(life, LATER)
             await eventually(lambda: _is_logged(folder, life))
     return content_without_positions(folder / "facts.db")
@@ -284,7 +286,7 @@ async def test_heartbeat_reports_how_far_the_sink_is_behind(
     await put(life, [triple("e1", "alice", "likes", "tea")])
     with capture_logs() as logs:
         async with life.running():
-            await sink.asked.wait()
+            await sink.called.wait()
             seen = len(logs)
             await eventually(lambda: any(map(_is_beat, logs[seen:])))
     figures = [line["provenance"] for line in logs if _is_beat(line)]

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.rule_testing.loader import load_trials
-from slumberd.rule_testing.runner import Verdict, run_trial
+from slumberd.rule_testing.runner import TrialResult, run_trial
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
@@ -232,9 +232,9 @@ def test_rules_of_a_test_fire_in_order_of_their_ids(
 
     call(["test", "rules", "--json"])
 
-    verdict = json.loads(capsys.readouterr().out)
-    assert verdict["rules"] == fired
-    assert [difference["got"]["rule"] for difference in verdict["differences"]] == fired
+    result = json.loads(capsys.readouterr().out)
+    assert result["rules"] == fired
+    assert [difference["got"]["rule"] for difference in result["differences"]] == fired
 
 
 def test_channels_of_all_rule_files_apply_to_a_test(rules: Path) -> None:
@@ -399,7 +399,7 @@ def test_one_directory_may_contain_rules_and_tests(rules: Path) -> None:
     assert call(["check", "rules"]) == 0
 
 
-def run_trials_of(file: Path, text: str, in_memory: Path) -> list[Verdict]:
+def run_trials_of(file: Path, text: str, in_memory: Path) -> list[TrialResult]:
     file.write_text(text)
     trials = load_trials([file], timezone="UTC")
     return [asyncio.run(run_trial(trial, in_memory)) for trial in trials]
@@ -410,9 +410,9 @@ def test_test_run_uses_files_in_memory_and_deletes_them(rules: Path, tmp_path: P
     in_memory.mkdir()
     os.utime(in_memory, (0, 0))
 
-    verdicts = run_trials_of(rules / "tea.test.yaml", BAD, in_memory)
+    results = run_trials_of(rules / "tea.test.yaml", BAD, in_memory)
 
-    assert [verdict.ok for verdict in verdicts] == [False]
+    assert [result.ok for result in results] == [False]
     assert in_memory.stat().st_mtime > 0
     assert list(in_memory.iterdir()) == []
     assert sorted(path.name for path in rules.iterdir()) == ["tea.test.yaml", "tea.yaml"]
@@ -423,9 +423,9 @@ def test_test_run_uses_files_on_disk_without_a_directory_in_memory(
 ) -> None:
     case = _case("{facts: [{id: e1}]}")
 
-    verdicts = run_trials_of(rules / "tea.test.yaml", case, tmp_path / "none")
+    results = run_trials_of(rules / "tea.test.yaml", case, tmp_path / "none")
 
-    assert [verdict.ok for verdict in verdicts] == [True]
+    assert [result.ok for result in results] == [True]
 
 
 def test_check_skips_test_files_among_rule_files(

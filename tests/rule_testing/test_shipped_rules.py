@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.runner import Verdict, run_trial
+from slumberd.rule_testing.runner import TrialResult, run_trial
 
 pytestmark = pytest.mark.integration
 
 RULES = Path(__file__).parents[2] / "rules"
 
 
-async def _failed(trials: list[Trial]) -> list[Verdict]:
-    verdicts = [await run_trial(trial) for trial in trials]
-    return [verdict for verdict in verdicts if not verdict.ok]
+async def _failed(trials: list[Trial]) -> list[TrialResult]:
+    results = [await run_trial(trial) for trial in trials]
+    return [result for result in results if not result.ok]
 
 
 def test_shipped_rules_pass_their_tests() -> None:

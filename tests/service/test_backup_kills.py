@@ -22,7 +22,7 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import FORKS, Home
-from tests.support.faults import met_more_than_once
+from tests.support.faults import evaluated_more_than_once
 from tests.support.installation import jsonl
 from tests.support.lives import FIRST, LATER, MEANWHILE, State
 from tests.support.oracle import OracleClaim, claim_of, current_claims
@@ -139,7 +139,7 @@ def test_backup_during_writes_restores_to_the_facts_of_the_oracle(
 
         facts = {fact["id"]: fact["payload"]["object"] for fact in home.facts()}
         assert facts == expected(home.state / "memory.db")
-        assert met_more_than_once(home.state / "facts.db") == []
+        assert evaluated_more_than_once(home.state / "facts.db") == []
         home.call("audit", "verify")
 
 

@@ -45,7 +45,7 @@ async def forget(home: OpenStores, user: str = f"{CANARY}-user", **request: Any)
     return await operations(home).forget(ForgetForm(user=user, **request), Peer(7, 7, 7))
 
 
-def singing(folder: Path) -> list[str]:
+def files_with_canary(folder: Path) -> list[str]:
     """Return the names of the files of a directory that contain the canary."""
     return sorted(
         file.name
@@ -82,11 +82,11 @@ async def leave_traces(home: OpenStores) -> None:
 async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await leave_traces(home)
-        assert singing(tmp_path)
+        assert files_with_canary(tmp_path)
 
         certificate = await forget(home)
 
-        assert singing(tmp_path) == []
+        assert files_with_canary(tmp_path) == []
         assert certificate["rows"]["memory.db"]["episodes"] == 4
         assert certificate["rows"]["facts.db"]["slumberd_ledger"] > 8
         assert certificate["write_ahead_log_emptied"] == {"facts.db": True, "memory.db": True}
@@ -94,7 +94,7 @@ async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> No
         _, head, broken = await home.facts.verify()
         assert broken is None
         assert head == certificate["head_after"] != certificate["head_before"]
-    assert singing(tmp_path) == []
+    assert files_with_canary(tmp_path) == []
 
 
 async def test_erasure_removes_an_unselected_episode_from_the_watermarks(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ async def test_erasure_removes_an_unselected_episode_from_the_watermarks(tmp_pat
 
         await forget(home)
 
-        assert singing(tmp_path) == []
+        assert files_with_canary(tmp_path) == []
         await home.fire(picky)
         assert generations(tmp_path) == 0
 
@@ -127,11 +127,11 @@ async def test_erasure_removes_content_from_free_space_of_pages(tmp_path: Path) 
             host.execute("PRAGMA secure_delete = OFF")
             host.execute("DELETE FROM episodes WHERE id LIKE 'canary%'")
             host.commit()
-        assert "memory.db" in " ".join(singing(tmp_path))
+        assert "memory.db" in " ".join(files_with_canary(tmp_path))
 
         await forget(home)
 
-        assert singing(tmp_path) == []
+        assert files_with_canary(tmp_path) == []
 
 
 async def test_erasure_changes_nothing_of_other_users(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ async def test_erasure_removes_facts_of_other_programs(tmp_path: Path) -> None:
 
         await forget(home)
 
-        assert singing(tmp_path) == []
+        assert files_with_canary(tmp_path) == []
         assert list(await home.objects()) == ["other"]
         assert (await home.facts.verify())[2] is None
 
@@ -242,7 +242,7 @@ async def test_replay_of_the_ledger_restores_no_erased_fact(tmp_path: Path) -> N
         replayed = await home.facts.reads.replay(tmp_path / "again.db")
 
         assert replayed.differing == 0
-        assert singing(tmp_path) == []
+        assert files_with_canary(tmp_path) == []
 
 
 async def test_erasure_of_an_agent_keeps_other_agents_of_the_user(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_forget_command_prints_a_certificate(tmp_path: Path, *, running: bool) -
     certificate = json.loads(done.stdout)
     assert certificate["rows"]["facts.db"]["facts"] == 1
     assert certificate["scope"] == {"user": f"{CANARY}-user", "session": None, "agent": None}
-    assert singing(site.state) == []
+    assert files_with_canary(site.state) == []
     again = site.look("import", str(site.config.with_name("put.jsonl")))
     assert again.returncode == 65
     assert "erasure of its scope" in again.stderr

@@ -25,7 +25,7 @@ from tests.support.killing import SCENARIOS, Killing, Scenario
 from tests.support.lives import FIRST
 from tests.support.oracle import claim_of, current_claims
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.plants import Plant, facts_first, watermark_first
+from tests.support.plants import Plant, commit_facts_before_watermark, commit_watermark_before_facts
 from tests.support.samples import amount
 
 pytestmark = pytest.mark.acceptance
@@ -122,7 +122,7 @@ def episodes_file(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", [facts_first, watermark_first])
+@pytest.mark.parametrize("plant", [commit_facts_before_watermark, commit_watermark_before_facts])
 def test_search_finds_a_watermark_with_its_own_transaction(tmp_path: Path, plant: Plant) -> None:
     killing = Killing(tmp_path, SCENARIOS["a later firing"], plant)
     points = [point for point in killing.points if "after COMMIT" in point]

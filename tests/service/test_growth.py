@@ -226,7 +226,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         pytest.param(lambda home: home.facts.reads.last_firings(), id="the last firings"),
     ],
 )
-async def test_a_read_takes_as_many_steps_of_much_as_of_little(
+async def test_read_takes_the_same_steps_in_a_large_store(
     homes: tuple[Path, Path], work: Work
 ) -> None:
     counts = []

@@ -54,7 +54,7 @@ def check_ended_well(*writers: ForkServerProcess) -> None:
 
 @needs_corpora
 @pytest.mark.slow
-def test_kills_while_another_process_writes_leave_the_gold(tmp_path: Path) -> None:
+def test_kills_lose_nothing_while_another_process_writes(tmp_path: Path) -> None:
     log = tmp_path / "deltas.log"
     home = Home(tmp_path, {"logging": {"format": "json", "file": str(log)}, "facts": {"batch": 97}})
     home.rule("all", cadence={"every": 5})

@@ -29,7 +29,7 @@ from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.requests import PinForm
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version
-from tests.support.catalogue import complaints
+from tests.support.catalogue import problems_of_lines
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
 from tests.support.installation import jsonl
@@ -372,7 +372,7 @@ def run_for_pid(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         answer, log = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
-    assert not complaints(log.splitlines())
+    assert not problems_of_lines(log.splitlines())
     return process.pid, orjson.loads(answer)
 
 

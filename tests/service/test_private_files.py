@@ -16,7 +16,7 @@ from slumberd.cli import main
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import episode, triple
-from tests.support.calling import logging_as_before
+from tests.support.calling import restored_logging
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
@@ -59,7 +59,7 @@ def umask(request: pytest.FixtureRequest, site: Installation) -> Iterator[None]:
 def test_only_the_owner_or_a_writing_group_can_use_the_files(
     site: Installation, mode: int, directory: int
 ) -> None:
-    with pytest.raises(SystemExit), logging_as_before():
+    with pytest.raises(SystemExit), restored_logging():
         main(["fire", "--all", "--config", str(site.config)])
 
     found = modes(site.state)

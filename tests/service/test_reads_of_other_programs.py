@@ -19,7 +19,7 @@ from tests.support.builders import triple
 from tests.support.daemons import FORKS, Home
 from tests.support.failing import KILLED, begin, begin_reading
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.plants import Plant, held_last, reads_first
+from tests.support.plants import Plant, log_again_in_own_transaction, mark_held_back_after_commit
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -110,7 +110,7 @@ def test_killed_firing_loses_no_second_evaluation(tmp_path: Path) -> None:
 
 
 def test_kills_find_a_firing_that_records_held_episodes_too_late(tmp_path: Path) -> None:
-    home = GatedHome(tmp_path, held_last)
+    home = GatedHome(tmp_path, mark_held_back_after_commit)
 
     assert home.lost(home.firing)
 
@@ -130,6 +130,6 @@ def test_killed_host_loses_no_second_evaluation(tmp_path: Path) -> None:
 
 
 def test_kills_find_reads_that_are_written_in_two_transactions(tmp_path: Path) -> None:
-    home = HomeWithHeldEpisodes(tmp_path, reads_first)
+    home = HomeWithHeldEpisodes(tmp_path, log_again_in_own_transaction)
 
     assert home.lost(home.reading)

@@ -16,7 +16,7 @@ from slumberd.cli import call
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.service import composition
 from tests.support.builders import at, triple
-from tests.support.calling import logging_as_before
+from tests.support.calling import restored_logging
 from tests.support.installation import Installation, environment
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -132,7 +132,7 @@ def output_of(
     capfd.readouterr()
     for words in commands:
         place = str(site.config.with_name("replayed.db"))
-        with logging_as_before():
+        with restored_logging():
             call([*(place if word == "REPLAYED" else word for word in words), "--config",
                   str(site.config)])  # fmt: skip
     output = "".join(capfd.readouterr()).encode()

@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from tests.soak.checks import (
+    BrokenPromise,
     Expected,
-    Unsound,
     check_facts,
-    check_met,
+    check_newest_evaluated,
     check_once_each,
     check_rows,
     journals,
@@ -96,7 +96,7 @@ def home(tmp_path: Path) -> Home:
 def test_soak_reports_no_problem_when_nothing_is_lost(home: Home) -> None:
     check_rows(home, journals(home.folder), set())
     check_once_each(home.state / "facts.db")
-    check_met(home, journals(home.folder))
+    check_newest_evaluated(home, journals(home.folder))
 
     assert check_facts(home, journals(home.folder), Expected()) > 10
 
@@ -105,7 +105,7 @@ def test_soak_finds_a_deleted_episode(home: Home) -> None:
     with closing(sqlite3.connect(home.state / "memory.db")) as memory, memory:
         memory.execute("DELETE FROM episodes WHERE id = 'ann-7'")
 
-    with pytest.raises(Unsound, match="'ann-7' was committed and is lost"):
+    with pytest.raises(BrokenPromise, match="'ann-7' was committed and is lost"):
         check_rows(home, journals(home.folder), set())
 
 
@@ -113,7 +113,7 @@ def test_soak_finds_a_deleted_fact(home: Home) -> None:
     with closing(sqlite3.connect(home.state / "facts.db")) as facts, facts:
         facts.execute("DELETE FROM facts WHERE rowid = 1")
 
-    with pytest.raises(Unsound, match="1 facts differ"):
+    with pytest.raises(BrokenPromise, match="1 facts differ"):
         check_facts(home, journals(home.folder), Expected())
 
 
@@ -125,11 +125,11 @@ def test_soak_finds_an_episode_that_was_decided_twice(home: Home) -> None:
     with closing(sqlite3.connect(home.state / "facts.db")) as facts, facts:
         facts.execute("UPDATE slumberd_firings SET cause = 'every'")
 
-    with pytest.raises(Unsound, match="decided twice"):
+    with pytest.raises(BrokenPromise, match="decided twice"):
         check_once_each(home.state / "facts.db")
 
 
 @pytest.mark.timing
 def test_soak_finds_a_daemon_that_commits_the_watermark_apart(tmp_path: Path) -> None:
-    with pytest.raises(Unsound, match="episodes were never met"):
+    with pytest.raises(BrokenPromise, match="episodes were never met"):
         SoakOfTwoCommits(tmp_path).run(6)

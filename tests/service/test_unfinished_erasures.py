@@ -13,7 +13,7 @@ from slumberd.errors import StoreBusyError
 from slumberd.service.control_socket import Peer
 from slumberd.service.operations import Operations
 from slumberd.service.requests import ForgetForm
-from tests.service.test_erasure import CANARY, OTHER, canary, singing
+from tests.service.test_erasure import CANARY, OTHER, canary, files_with_canary
 from tests.support.builders import at, rule
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
@@ -43,7 +43,7 @@ async def begin(home: OpenStores, folder: Path) -> None:
 async def test_unfinished_erasure_is_finished(tmp_path: Path) -> None:
     async with open_stores(tmp_path, busy_seconds=0.1) as home:
         await begin(home, tmp_path)
-        assert "memory.db" in " ".join(singing(tmp_path))
+        assert "memory.db" in " ".join(files_with_canary(tmp_path))
         assert [erasure.reach.user for erasure in await home.facts.erasures.find_unfinished()] == [
             f"{CANARY}-user"
         ]
@@ -51,7 +51,7 @@ async def test_unfinished_erasure_is_finished(tmp_path: Path) -> None:
         finished = await operations(home).finish_erasures()
 
         assert finished == 1
-        assert singing(tmp_path) == []
+        assert files_with_canary(tmp_path) == []
         assert await home.facts.erasures.find_unfinished() == []
         assert await operations(home).finish_erasures() == 0
         assert [episode.id for episode in await home.memory.recent("bob", limit=9)] == ["other"]
@@ -64,7 +64,7 @@ async def test_repeated_forget_finishes_an_erasure(tmp_path: Path) -> None:
 
         await operations(home).forget(ForgetForm(**SCOPE), ME)
 
-        assert singing(tmp_path) == []
+        assert files_with_canary(tmp_path) == []
         assert await home.facts.erasures.find_unfinished() == []
 
 
@@ -96,6 +96,6 @@ def test_doctor_finds_an_unfinished_erasure_and_the_daemon_finishes_it(tmp_path:
     with site.daemon():
         pass
 
-    assert singing(site.state) == []
+    assert files_with_canary(site.state) == []
     found = json.loads(site.run("doctor", "--json").stdout)["findings"]
     assert [finding for finding in found if finding["id"] == "erasure.unfinished"] == []

@@ -23,7 +23,7 @@ TAGS = {"every tag": ("", {0, 1, 2}), "some tags": ("source_node <> 'tag 0'", {1
 """Filters of the rule that is edited, and the tags that they select."""
 
 
-class Unsound(Exception):  # noqa: N818 # a proof of one, not an error of ours
+class BrokenPromise(Exception):  # noqa: N818 # a proof of one, not an error of ours
     """A promise is broken."""
 
 
@@ -80,9 +80,9 @@ def check_process(pid: int, figures: Figures) -> None:
     figures.most_mebibytes = max(figures.most_mebibytes, int(resident.split()[1]) / 1024)
     figures.most_files = max(figures.most_files, files)
     if figures.most_mebibytes > MOST_MEBIBYTES:
-        raise Unsound(f"the daemon takes {figures.most_mebibytes:.0f} MiB")
+        raise BrokenPromise(f"the daemon takes {figures.most_mebibytes:.0f} MiB")
     if figures.most_files > MOST_FILES:
-        raise Unsound(f"the daemon has {figures.most_files} files open")
+        raise BrokenPromise(f"the daemon has {figures.most_files} files open")
 
 
 def check_files(home: Home, figures: Figures) -> None:
@@ -90,14 +90,14 @@ def check_files(home: Home, figures: Figures) -> None:
     sizes = [file.stat().st_size for file in home.state.glob("*-wal")]
     figures.most_wal_mebibytes = max(figures.most_wal_mebibytes, max(sizes, default=0) / 1024**2)
     if figures.most_wal_mebibytes > MOST_WAL_MEBIBYTES:
-        raise Unsound(f"a write-ahead log has {figures.most_wal_mebibytes:.0f} MiB")
+        raise BrokenPromise(f"a write-ahead log has {figures.most_wal_mebibytes:.0f} MiB")
 
 
 def check_ledger(home: Home) -> None:
     """Check that the ledger verifies, and that nothing was decided twice."""
     verified = home.call("audit", "verify", check=False)
     if verified.returncode:
-        raise Unsound(f"the ledger does not verify: {verified.stderr or verified.stdout}")
+        raise BrokenPromise(f"the ledger does not verify: {verified.stderr or verified.stdout}")
     check_once_each(home.state / "facts.db")
 
 
@@ -112,10 +112,10 @@ def check_once_each(path: Path) -> None:
             " GROUP BY rule, fact_id, version HAVING count(*) > 1 LIMIT 3"
         ).fetchall()
     if twice:
-        raise Unsound(f"decided twice: {twice}")
+        raise BrokenPromise(f"decided twice: {twice}")
 
 
-def check_met(home: Home, eids: Iterable[str]) -> None:
+def check_newest_evaluated(home: Home, eids: Iterable[str]) -> None:
     """Check that the rule `all` evaluated the newest version of each of these episodes.
 
     Raises:
@@ -130,7 +130,7 @@ def check_met(home: Home, eids: Iterable[str]) -> None:
         ))  # fmt: skip
     missed = [eid for eid in eids if (eid, newest[eid]) not in evaluated]
     if missed:
-        raise Unsound(f"{len(missed)} episodes were never met: {sorted(missed)[:5]}")
+        raise BrokenPromise(f"{len(missed)} episodes were never met: {sorted(missed)[:5]}")
 
 
 def count_firings(path: Path) -> int:
@@ -157,7 +157,7 @@ def check_rows(home: Home, written: Mapping[str, ManualAssertion], erased: set[s
         )}  # fmt: skip
     for eid, episode in written.items():
         if episode["user"] not in erased and rows.get(eid) != episode["metadata"]:
-            raise Unsound(f"episode {eid!r} was committed and is lost: {rows.get(eid)}")
+            raise BrokenPromise(f"episode {eid!r} was committed and is lost: {rows.get(eid)}")
 
 
 def check_facts(home: Home, written: Mapping[str, ManualAssertion], expected: Expected) -> int:
@@ -179,7 +179,7 @@ def check_facts(home: Home, written: Mapping[str, ManualAssertion], expected: Ex
             for fact_id in sorted(found.keys() | wanted)
             if found.get(fact_id) != wanted.get(fact_id)
         ]
-        raise Unsound(f"{len(differing)} facts differ: {differing[:5]}")
+        raise BrokenPromise(f"{len(differing)} facts differ: {differing[:5]}")
     return len(found)
 
 

@@ -17,13 +17,13 @@ import orjson
 from slumberd.errors import NothingKeptError
 from tests.soak.checks import (
     TAGS,
+    BrokenPromise,
     Expected,
     Figures,
-    Unsound,
     check_facts,
     check_files,
     check_ledger,
-    check_met,
+    check_newest_evaluated,
     check_once_each,
     check_process,
     check_rows,
@@ -116,7 +116,7 @@ class Soak:
             yield
             (self.folder / "stop").touch()
             if any(writer.wait(_PATIENCE_SECONDS) for writer in writers):
-                raise Unsound("a writer failed")
+                raise BrokenPromise("a writer failed")
         finally:
             for writer in writers:
                 writer.kill()
@@ -144,7 +144,7 @@ class Soak:
         """The daemon that runs."""
         assert self._daemon is not None
         if self._daemon.process.poll() is not None:
-            raise Unsound(f"the daemon ended by itself: {self._daemon.seen[-3:]}")
+            raise BrokenPromise(f"the daemon ended by itself: {self._daemon.seen[-3:]}")
         return self._daemon
 
     def kill(self) -> None:
@@ -248,7 +248,7 @@ class Soak:
         eids = [
             eid for eid, episode in written.items() if episode["user"] not in self.expected.erased
         ]
-        check_met(self.home, eids)
+        check_newest_evaluated(self.home, eids)
         for rule in ("all", "tagged"):
             self.until(lambda rule=rule: self.command("backfill", rule), f"{rule} is filled")  # type: ignore[misc]
         self.check()
@@ -278,5 +278,5 @@ class Soak:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not true():
             if time.monotonic() > deadline:
-                raise Unsound(f"this did not become true: {what}")
+                raise BrokenPromise(f"this did not become true: {what}")
             time.sleep(_LOOK_SECONDS)

@@ -87,11 +87,11 @@ def test_deltas_and_stores_of_stargraph_work_with_slumberds_functions(tmp_path: 
 
     assert found["applied"] == ["tea", "tea", "mate", ""]
     assert found["promoted"]["objects"] == ["bob", "carol"]
-    assert len(found["promoted"]["told"]) == 4
+    assert len(found["promoted"]["asserted"]) == 4
     assert all(
         [name for name in slots if not name.startswith("_")]
         == ["object", "predicate", "source", "subject"]
-        for slots in found["promoted"]["told"]
+        for slots in found["promoted"]["asserted"]
     )
 
 

@@ -16,7 +16,7 @@ from slumberd.cli import call
 def called(*arguments: str) -> CompletedProcess[str]:
     """Run a command to its end; a traceback fails the test."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    with logging_as_before(), redirect_stdout(out), redirect_stderr(err):
+    with restored_logging(), redirect_stdout(out), redirect_stderr(err):
         code = call(arguments)
     output, errors = (stream.buffer.getvalue().decode() for stream in (out, err))
     assert "Traceback" not in errors, errors
@@ -24,7 +24,7 @@ def called(*arguments: str) -> CompletedProcess[str]:
 
 
 @contextmanager
-def logging_as_before() -> Iterator[None]:
+def restored_logging() -> Iterator[None]:
     """Restore the configuration of logging at the end of the block."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level

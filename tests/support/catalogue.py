@@ -24,17 +24,17 @@ _seen: set[object] = set()
 _TS = "2026-01-01T00:00:00.000000Z"
 
 
-def complaints(lines: Iterable[bytes]) -> list[str]:
+def problems_of_lines(lines: Iterable[bytes]) -> list[str]:
     """Return what is wrong with lines of JSON; other lines are for people."""
     return [
-        complaint for line in lines if line.startswith(b"{") for complaint in complaints_on(line)
+        complaint for line in lines if line.startswith(b"{") for complaint in problems_of_line(line)
     ]
 
 
-def complaints_in(folder: Path) -> list[str]:
+def problems_of_log_files(folder: Path) -> list[str]:
     """Return what is wrong with the log files below a folder, whichever process wrote them."""
     logs = [path for path in folder.rglob(LOGS) if path.is_file()]
-    return complaints(
+    return problems_of_lines(
         line for path in logs for line in path.read_bytes().splitlines() if _is_whole(line)
     )
 
@@ -48,7 +48,7 @@ def _is_whole(line: bytes) -> bool:
     return True
 
 
-def complaints_on(line: bytes) -> list[str]:
+def problems_of_line(line: bytes) -> list[str]:
     """Return what is wrong with one line of JSON."""
     event = orjson.loads(line)
     if event.get("event") not in CATALOGUE:
@@ -88,7 +88,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     write = LineStream.write
 
     def watch(sink: LineStream, lines: bytes, *, must: bool = False) -> bool:
-        wrong.extend(complaints(lines.splitlines()))
+        wrong.extend(problems_of_lines(lines.splitlines()))
         return write(sink, lines, must=must)
 
     monkeypatch.setattr(LineStream, "write", watch)
@@ -113,7 +113,9 @@ def _checking(wrong: list[str]) -> Callable[[Any, str, MutableMapping[str, Any]]
     def check(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         fields = {key: value for key, value in event.items() if key != "exc_info"}
         trace = {"exception": ""} if event.get("exc_info") else {}
-        wrong.extend(complaints([json_line({"ts": _TS, "level": method, **fields, **trace})]))
+        wrong.extend(
+            problems_of_lines([json_line({"ts": _TS, "level": method, **fields, **trace})])
+        )
         return event
 
     return check

@@ -98,7 +98,7 @@ def words_of(command: str, site: Installation) -> list[str]:
     return words if command in WITHOUT_CONFIG else [*words, "--config", str(site.config)]
 
 
-def furnished(folder: Path) -> Installation:
+def installation_with_data(folder: Path) -> Installation:
     """Return a site with facts in two channels, a row in quarantine, and an episode to read."""
     site = Installation(folder)
     site.rules.write_text(RULES + NOTING)

@@ -20,7 +20,7 @@ import orjson
 
 from slumberd.cli import main
 from tests.support.calling import called
-from tests.support.catalogue import complaints
+from tests.support.catalogue import problems_of_lines
 from tests.support.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
 
 Event = dict[str, Any]
@@ -84,7 +84,7 @@ class Home:
         """Run a command to its end in a process of its own."""
         ended = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=300)
         assert "Traceback" not in ended.stderr, ended.stderr
-        assert not complaints(ended.stderr.encode().splitlines())
+        assert not problems_of_lines(ended.stderr.encode().splitlines())
         assert not check or ended.returncode == 0, ended.stderr
         return ended
 
@@ -144,7 +144,7 @@ class Daemon:
         for line in self.process.stderr:
             try:
                 self._events.put(orjson.loads(line))
-                self._wrong += complaints([line])
+                self._wrong += problems_of_lines([line])
             except orjson.JSONDecodeError:
                 self._events.put({"event": "not json", "line": line.decode(errors="replace")})
         self._events.put(None)

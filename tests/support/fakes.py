@@ -485,8 +485,8 @@ class FakePromotions:
     Attributes:
         rows: The promotion of each row; None for a row without one.
         erased: The numbers of the erased rows.
-        standing: The numbers of the rows whose fact is current; None for all rows.
-        places: The last saved position of each reader.
+        current: The numbers of the rows whose fact is current; None for all rows.
+        positions: The last saved position of each reader.
         longest: The number of promotions of the longest page.
         fault: Every call raises it while it is set.
     """
@@ -494,8 +494,8 @@ class FakePromotions:
     def __init__(self, *rows: Promotion | None) -> None:
         self.rows = [*rows]
         self.erased: set[int] = set()
-        self.standing: set[int] | None = None
-        self.places: dict[str, tuple[int, int]] = {}
+        self.current: set[int] | None = None
+        self.positions: dict[str, tuple[int, int]] = {}
         self.longest = 0
         self.fault: Exception | None = None
 
@@ -511,7 +511,7 @@ class FakePromotions:
             row
             for row in self.rows[after : after + limit]
             if row and row.seq not in self.erased
-            if not (current_only and self.standing is not None and row.seq not in self.standing)
+            if not (current_only and self.current is not None and row.seq not in self.current)
         ]
         self.longest = max(self.longest, len(found))
         return Page(found, min(after + limit, max(after, len(self.rows))))
@@ -522,11 +522,11 @@ class FakePromotions:
 
     async def published_position(self, reader: str) -> tuple[int, int]:
         self._raise()
-        return self.places.get(reader, (0, 0))
+        return self.positions.get(reader, (0, 0))
 
     async def save_published_position(self, reader: str, seq: int, refused: int) -> None:
         self._raise()
-        self.places[reader] = seq, refused
+        self.positions[reader] = seq, refused
 
     async def ledger_rows(self) -> int:
         self._raise()
@@ -534,7 +534,7 @@ class FakePromotions:
 
     async def lag(self, reader: str) -> Lag:
         self._raise()
-        rows = len(self.rows) - self.places.get(reader, (0, 0))[0]
+        rows = len(self.rows) - self.positions.get(reader, (0, 0))[0]
         return Lag(rows, builders.START if rows else None)
 
     def _raise(self) -> None:
@@ -546,28 +546,28 @@ class FakeSink:
     """A provenance sink that records its assertions.
 
     Attributes:
-        told: The template and the slots of each assertion, in order.
+        assertions: The template and the slots of each assertion, in order.
         fault: Every call raises it while it is set.
         hangs: Whether a call never returns.
         deaf: Whether a failing call records nothing.
-        asked: Is set when a call begins.
+        called: Is set when a call begins.
     """
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, dict[str, str | int]]] = []
+        self.assertions: list[tuple[str, dict[str, str | int]]] = []
         self.fault: BaseException | None = None
         self.hangs = False
         self.deaf = True
-        self.asked = asyncio.Event()
+        self.called = asyncio.Event()
 
     async def assert_with_provenance(
         self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
     ) -> None:
         document = assertion_document(slots, provenance)
-        self.asked.set()
+        self.called.set()
         fails = self.fault is not None or self.hangs
         if not (fails and self.deaf):
-            self.told.append((template, document))
+            self.assertions.append((template, document))
         if self.fault is not None:
             raise self.fault
         if self.hangs:
@@ -576,4 +576,4 @@ class FakeSink:
     @property
     def seqs(self) -> list[int]:
         """The numbers of the asserted rows."""
-        return [int(slots["seq"]) for _, slots in self.told]
+        return [int(slots["seq"]) for _, slots in self.assertions]

@@ -124,7 +124,7 @@ def content_of(path: Path) -> list[str]:
         return [*connection.iterdump()]
 
 
-def met_more_than_once(path: Path) -> list[tuple[str, int]]:
+def evaluated_more_than_once(path: Path) -> list[tuple[str, int]]:
     """Return the versions of episodes that more than one row of the ledger gives as evaluated."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
@@ -136,7 +136,7 @@ def met_more_than_once(path: Path) -> list[tuple[str, int]]:
 def check_consolidated_once(home: Home, ids: Sequence[str]) -> None:
     """Check that every episode is a fact of one ledger row, and that the ledger verifies."""
     assert sorted(fact["id"] for fact in home.facts()) == sorted(ids)
-    assert met_more_than_once(home.state / "facts.db") == []
+    assert evaluated_more_than_once(home.state / "facts.db") == []
     home.call("audit", "verify")
 
 

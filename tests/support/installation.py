@@ -13,7 +13,7 @@ from typing import Any
 
 from slumberd.model.episode import Episode
 from tests.support.calling import called
-from tests.support.catalogue import complaints
+from tests.support.catalogue import problems_of_lines
 from tests.support.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
 from tests.support.patience import wait_until as wait_until
 
@@ -60,7 +60,7 @@ class Installation:
         )
         err = done.stderr.decode()
         assert "Traceback" not in err
-        assert not complaints(done.stderr.splitlines())
+        assert not problems_of_lines(done.stderr.splitlines())
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), err)
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:

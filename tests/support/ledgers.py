@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stories import tell_everything, tell_much
+from tests.support.stories import write_large_ledger, write_ledger_of_every_kind
 
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("everything") / "facts.db"
-    asyncio.run(tell_everything(path))
+    asyncio.run(write_ledger_of_every_kind(path))
     return path
 
 
 @pytest.fixture(scope="session")
 def much(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("much") / "facts.db"
-    asyncio.run(tell_much(path, 600))
+    asyncio.run(write_large_ledger(path, 600))
     return path

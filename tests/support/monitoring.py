@@ -115,7 +115,7 @@ def collected(line: bytes, host: str = "ada") -> Entry:
     return Entry(datetime.fromisoformat(event["ts"]).timestamp(), labels, line.decode())
 
 
-def told(minute: float, event: str, *, host: str = "ada", **given: Any) -> Entry:
+def event_entry(minute: float, event: str, *, host: str = "ada", **given: Any) -> Entry:
     """Return a line of an event of the catalogue, with a sample for each missing field."""
     kind = CATALOGUE[event]
     assert given.keys() <= kind.fields.keys() | {"level"}, given

@@ -22,7 +22,7 @@ from slumberd.storage.sqlite.connection import Access, Pragmas
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def facts_first(patch: pytest.MonkeyPatch) -> None:
+def commit_facts_before_watermark(patch: pytest.MonkeyPatch) -> None:
     """Commit the facts, and the watermark in a transaction of its own."""
     move = WatermarkTable.advance
 
@@ -33,7 +33,7 @@ def facts_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WatermarkTable, "advance", later)
 
 
-def watermark_first(patch: pytest.MonkeyPatch) -> None:
+def commit_watermark_before_facts(patch: pytest.MonkeyPatch) -> None:
     """Commit the watermark, and the facts in a transaction of their own."""
     resolve = SQLiteLedger._resolve
 
@@ -47,7 +47,7 @@ def watermark_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SQLiteLedger, "_resolve", earlier)
 
 
-def held_last(patch: pytest.MonkeyPatch) -> None:
+def mark_held_back_after_commit(patch: pytest.MonkeyPatch) -> None:
     """Mark episodes as held back after the commit of the facts, not before."""
     hold, commit = SQLiteMemoryStore.log_again_after_read, Consolidator._commit
 
@@ -68,7 +68,7 @@ def held_last(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consolidator, "_commit", commit_first)
 
 
-def reads_first(patch: pytest.MonkeyPatch) -> None:
+def log_again_in_own_transaction(patch: pytest.MonkeyPatch) -> None:
     """Log episodes again after the commit that clears their mark of being held back."""
     log_again = access_tracking._log_again
 
@@ -90,7 +90,7 @@ WHERE held AND eid IN (SELECT value FROM json_each(:ids))
 """
 
 
-def unsynced(patch: pytest.MonkeyPatch) -> None:
+def disable_sync(patch: pytest.MonkeyPatch) -> None:
     """Let SQLite never wait for the disk."""
     configure = sqlite_connection._configure
 
@@ -101,7 +101,7 @@ def unsynced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sqlite_connection, "_configure", carelessly)
 
 
-def unhardened(patch: pytest.MonkeyPatch) -> None:
+def disable_fsync(patch: pytest.MonkeyPatch) -> None:
     """Commit facts before their episodes are synced to the disk."""
 
     async def nothing(self: SQLiteMemoryStore) -> None:

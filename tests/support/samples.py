@@ -7,7 +7,7 @@ class _Run:
     everything = False
 
 
-def try_everything() -> None:
+def use_full_samples() -> None:
     """Let `amount` return the full numbers; called before test modules are imported."""
     _Run.everything = True
 

@@ -70,7 +70,7 @@ async def promote_into_their_store(folder: Path) -> dict[str, Any]:
     found = await facts.query(FactPattern(agent="rag"))
     return {
         "objects": sorted(fact.payload["object"] for fact in found),
-        "told": [sorted(slots) for _, slots in engine.assertions],
+        "asserted": [sorted(slots) for _, slots in engine.assertions],
     }
 
 

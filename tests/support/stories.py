@@ -39,7 +39,7 @@ async def fire(
     return await store.ledger.commit(firing, evaluate(versions, fired))
 
 
-async def tell_everything(path: Path, key: bytes | None = None) -> None:
+async def write_ledger_of_every_kind(path: Path, key: bytes | None = None) -> None:
     """Write a ledger with a row of every kind."""
     clock = FakeClock(at(1000))
     async with SQLiteFactStore(path, synchronous="normal", clock=clock, key=key) as store:
@@ -104,7 +104,7 @@ async def _edit_manually(store: SQLiteFactStore, clock: FakeClock) -> None:
     await store.apply_delta(silent)
 
 
-async def tell_much(path: Path, rows: int, batch: int = 1_000) -> None:
+async def write_large_ledger(path: Path, rows: int, batch: int = 1_000) -> None:
     """Write a ledger of at least so many rows, seeded: a quarter of the keys repeated."""
     chance = random.Random(7)
     async with SQLiteFactStore(path, synchronous="normal") as store:

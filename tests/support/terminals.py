@@ -14,7 +14,7 @@ from functools import partial
 from threading import Thread
 
 from slumberd.cli import call
-from tests.support.calling import logging_as_before
+from tests.support.calling import restored_logging
 
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -47,13 +47,13 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def shown_on_terminal(words: Sequence[str], columns: int = 80) -> bytes:
+def output_on_terminal(words: Sequence[str], columns: int = 80) -> bytes:
     """Return all that a command shows on a terminal, escape codes included."""
-    with terminal(columns) as output, logging_as_before():
+    with terminal(columns) as output, restored_logging():
         call(words)
     return output()
 
 
 def lines_on_terminal(words: Sequence[str], columns: int = 80) -> list[str]:
     """Return the lines that a command shows on a terminal, without escape codes."""
-    return _ESCAPES.sub(b"", shown_on_terminal(words, columns)).decode().splitlines()
+    return _ESCAPES.sub(b"", output_on_terminal(words, columns)).decode().splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 from slumberd.cli.context import settings_of
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.service.daemon import perform
+from slumberd.service.daemon import run_operation
 from tests.support.fakes import FakeLogs
 from tests.support.installation import Installation
 
@@ -32,7 +32,9 @@ class TrialInstallation(Installation):
 
     def do(self, operation: str, **request: Any) -> dict[str, Any]:
         """Run an operation as a command does."""
-        done = perform(self.settings, operation, request, clock=SystemClock(), logs=FakeLogs())
+        done = run_operation(
+            self.settings, operation, request, clock=SystemClock(), logs=FakeLogs()
+        )
         return dict(asyncio.run(done))
 
     def fire(self) -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from tests.support.catalogue import complaints
+from tests.support.catalogue import problems_of_lines
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 HERE = Path(__file__).parent
@@ -102,7 +102,7 @@ class Box:
         """Kill the machine; the kernel ends its processes and removes its layer."""
         log = self.run(f"cat {LOG} || true").stdout
         self._end()
-        wrong = complaints(log.encode().splitlines())
+        wrong = problems_of_lines(log.encode().splitlines())
         assert not wrong, wrong[:3]
 
     def _end(self) -> None:

@@ -20,7 +20,7 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.service.control_socket import Answer, ask
-from slumberd.service.daemon import perform
+from slumberd.service.daemon import run_operation
 from slumberd.storage.audit import offline_status
 from slumberd.storage.sqlite import recovery
 
@@ -73,7 +73,7 @@ def _perform_here(
         if shown is not None:
             to_the_end = operation in OPERATIONS_TO_THE_END
             log = LogsWithBar(lines, shown, _last_row(settings) if to_the_end else None)
-        return asyncio.run(perform(settings, operation, request, clock=clock, logs=log))
+        return asyncio.run(run_operation(settings, operation, request, clock=clock, logs=log))
 
 
 def _last_row(settings: Settings) -> int | None:

@@ -123,7 +123,7 @@ _PLAIN = '{"content":"a text","source_node":"","agent":"a","user":"u","session":
 
 
 @dataclass(slots=True)
-class Verdict:
+class FilterResult:
     """The result of a filter on a batch.
 
     Attributes:
@@ -177,7 +177,7 @@ class Filter:
         self._start = _SQL[f"select_by_{source}"]
         self._sql = f"{self._start}\n{fragment}\n)"
 
-    def select(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
+    def select(self, connection: sqlite3.Connection, rids: Sequence[int]) -> FilterResult:
         """Return which rows the filter selects; the connection must have gone through `prepare`.
 
         Raises:
@@ -193,12 +193,14 @@ class Filter:
         with _restrict(connection, rids, cancelled, self._steps):
             return self.select_restricted(connection, rids)
 
-    def select_restricted(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
+    def select_restricted(
+        self, connection: sqlite3.Connection, rids: Sequence[int]
+    ) -> FilterResult:
         """Do the same as `select`, on a connection that already is restricted and has the rows."""
-        verdict = Verdict()
+        result = FilterResult()
         self._compile(connection)
-        self._select_by_bisection(connection, sorted(rids), verdict)
-        return verdict
+        self._select_by_bisection(connection, sorted(rids), result)
+        return result
 
     def _compile(self, connection: sqlite3.Connection) -> None:
         try:
@@ -207,20 +209,20 @@ class Filter:
             raise self._compile_error(connection, error) from error
 
     def _select_by_bisection(
-        self, connection: sqlite3.Connection, rids: Sequence[int], verdict: Verdict
+        self, connection: sqlite3.Connection, rids: Sequence[int], result: FilterResult
     ) -> None:
         # A row on which the filter fails must not affect other rows: bisect to find it.
         ranges = [rids] if rids else []
         while ranges:
             some = ranges.pop()
             try:
-                verdict.matched.update(self._run(connection, some[0], some[-1]))
+                result.matched.update(self._run(connection, some[0], some[-1]))
             except sqlite3.Error as error:
                 if len(some) > 1:
                     middle = len(some) // 2
                     ranges += [some[:middle], some[middle:]]
                 else:
-                    verdict.failed[some[0]] = _reason(error)
+                    result.failed[some[0]] = _reason(error)
 
     def _run(self, connection: sqlite3.Connection, first: int, last: int) -> list[int]:
         try:
@@ -395,8 +397,8 @@ def _check(connection: sqlite3.Connection, timer: _Timer, rule_id: str, fragment
     if not fragment.strip():
         return
     timer.deadline = time.monotonic() + SECONDS
-    verdict = Filter(rule_id, fragment).select_restricted(connection, [1])
-    for problem in verdict.failed.values():
+    result = Filter(rule_id, fragment).select_restricted(connection, [1])
+    for problem in result.failed.values():
         raise FilterError(rule_id, problem)
 
 

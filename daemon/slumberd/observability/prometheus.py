@@ -176,7 +176,7 @@ OF_RULE: Sequence[Family[RuleHealth]] = (
 """The metrics of each enabled rule, with a label ``rule``."""
 
 
-def exposition(vitals: DaemonHealth) -> bytes:
+def render_metrics(vitals: DaemonHealth) -> bytes:
     """Return the metrics in the text format of Prometheus, version 0.0.4."""
     lines = [
         *_lines(OF_DAEMON, [("", vitals)]),

@@ -34,7 +34,7 @@ IN_MEMORY = Path("/dev/shm")  # noqa: S108 # each trial creates a directory in i
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StepDifferences:
     """The differences after one step.
 
     Attributes:
@@ -51,7 +51,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrialResult:
     """The result of a trial.
 
     Attributes:
@@ -61,7 +61,7 @@ class Verdict:
     """
 
     trial: Trial
-    findings: list[Finding]
+    findings: list[StepDifferences]
     refused: str = ""
 
     @property
@@ -70,22 +70,22 @@ class Verdict:
         return not (self.findings or self.refused)
 
 
-async def run_trial(trial: Trial, in_memory: Path = IN_MEMORY) -> Verdict:
+async def run_trial(trial: Trial, in_memory: Path = IN_MEMORY) -> TrialResult:
     """Run one trial, on stores of its own.
 
     Args:
         trial: The trial.
         in_memory: A directory in memory. When it is not writable, the stores are on disk.
     """
-    findings: list[Finding] = []
+    findings: list[StepDifferences] = []
     try:
         async with _open_trial(trial, in_memory) as run:
             for number, step in enumerate(trial.case.steps, 1):
                 finding = await run.run_step(number, step)
                 findings += [finding] if finding else []
     except (ConsolidationRuleError, InputError, MemoryScopeError) as error:
-        return Verdict(trial, findings, str(error))
-    return Verdict(trial, findings)
+        return TrialResult(trial, findings, str(error))
+    return TrialResult(trial, findings)
 
 
 class _StoppedClock:
@@ -169,7 +169,7 @@ class _TrialRun:
         for rule in self._rules:
             await self._consolidator.fire(FireRequest(rule, "manual", _CLOCK.now()))
 
-    async def run_step(self, number: int, step: Step) -> Finding | None:
+    async def run_step(self, number: int, step: Step) -> StepDifferences | None:
         """Put the episodes of a step and fire; return the differences, if there are any."""
         self._log.records.clear()
         await self._memory.put_many(step.episodes)
@@ -199,14 +199,14 @@ class _TrialRun:
             if version.matched
         }
 
-    async def _finding(self, number: int, comparisons: dict[Part, list[Line]]) -> Finding:
+    async def _finding(self, number: int, comparisons: dict[Part, list[Line]]) -> StepDifferences:
         decisions = [
             decision
             for id in _differing_episodes(comparisons)
             for decision in await self._decisions(id)
         ]
         held = {rule: held.problem for rule, held in (await self._facts.ledger.held()).items()}
-        return Finding(number, comparisons, decisions, held)
+        return StepDifferences(number, comparisons, decisions, held)
 
     async def _decisions(self, episode_id: str) -> list[Decision]:
         versions = {

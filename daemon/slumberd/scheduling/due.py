@@ -270,7 +270,7 @@ class ClockWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FailureStreak:
     """The failures of one rule since its last success.
 
     Attributes:
@@ -293,11 +293,11 @@ class FailureTracker:
     """Counts the failures of all rules."""
 
     def __init__(self) -> None:
-        self._by_rule: dict[str, Trouble] = {}
+        self._by_rule: dict[str, FailureStreak] = {}
         self._failed: Counter[str] = Counter()
 
     @property
-    def by_rule(self) -> Mapping[str, Trouble]:
+    def by_rule(self) -> Mapping[str, FailureStreak]:
         """The rules whose last firing failed, by id."""
         return dict(sorted(self._by_rule.items()))
 
@@ -306,15 +306,15 @@ class FailureTracker:
         """The number of failures of each rule since the daemon started."""
         return self._failed
 
-    def record_failure(self, rule_id: str, at: datetime, error: str) -> Trouble:
+    def record_failure(self, rule_id: str, at: datetime, error: str) -> FailureStreak:
         """Record a failure, and return the failures of its rule."""
         self._failed[rule_id] += 1
         before = self._by_rule.get(rule_id)
         since, failures = (before.since, before.failures) if before else (at, 0)
-        self._by_rule[rule_id] = trouble = Trouble(since, failures + 1, error)
+        self._by_rule[rule_id] = trouble = FailureStreak(since, failures + 1, error)
         return trouble
 
-    def record_success(self, rule_id: str) -> Trouble | None:
+    def record_success(self, rule_id: str) -> FailureStreak | None:
         """Record a success, and return the failures before it; None when there were none."""
         return self._by_rule.pop(rule_id, None)
 

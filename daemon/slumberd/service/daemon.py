@@ -402,7 +402,7 @@ def _follow_awake(pausing: Pausing, follow: Follow) -> Follow:
     return lambda rules, timezone: follow(pausing.awake(rules), timezone)
 
 
-async def perform(
+async def run_operation(
     settings: Settings,
     operation: str,
     request: dict[str, Any],

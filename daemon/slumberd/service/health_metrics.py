@@ -25,7 +25,7 @@ from slumberd.model.health import (
     RuleStatus,
 )
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduling.due import Trouble
+from slumberd.scheduling.due import FailureStreak
 from slumberd.scheduling.due_finder import Mark
 from slumberd.scheduling.rule_status import RuleProgress, is_full, rule_statuses, start_of
 from slumberd.service.composition import Stores
@@ -86,7 +86,7 @@ class HealthSources:
     stores: Stores
     rules: Callable[[], tuple[Sequence[ConsolidationRule], str]]
     awake: Callable[[Sequence[ConsolidationRule]], list[ConsolidationRule]]
-    troubles: Callable[[], Mapping[str, Trouble]]
+    troubles: Callable[[], Mapping[str, FailureStreak]]
     files: Sequence[Path]
     dropped: Callable[[], int]
     reader: str | None = None

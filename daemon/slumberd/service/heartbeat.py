@@ -14,7 +14,7 @@ from slumberd.clock import Clock, set_within
 from slumberd.errors import SlumberdError
 from slumberd.model.health import DaemonHealth
 from slumberd.observability.line_format import timestamp
-from slumberd.observability.prometheus import exposition
+from slumberd.observability.prometheus import render_metrics
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 
 EVERY_SECONDS = 60
@@ -69,7 +69,7 @@ class Heartbeat:
         self._lag = 0.0
         _log.info("daemon.heartbeat", **_fields(health))
         if self._textfile is not None:
-            await self._write(self._textfile, exposition(health))
+            await self._write(self._textfile, render_metrics(health))
 
     async def _write(self, textfile: Callable[[bytes], None], text: bytes) -> None:
         try:

@@ -262,7 +262,7 @@ class Operations:
 
     async def _erase_facts(self, unfinished: Unfinished, *, dry_run: bool) -> Erasure:
         scope, eids, moment, by = unfinished
-        kept, key = await self._memory.ids_kept(scope, eids), await self._erasure_key()
+        kept, key = await self._memory.ids_outside(scope, eids), await self._erasure_key()
         now = self._clock.now()
         return await self._facts.erasures.forget(
             scope, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run

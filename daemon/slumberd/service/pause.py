@@ -57,7 +57,7 @@ def _unreadable(file: Path) -> StoreError:
     return StoreError(f"{str(file)!r} cannot be read: delete it to resume every rule")
 
 
-def keep_paused(directory: Path, paused: dict[str, str]) -> None:
+def write_paused(directory: Path, paused: dict[str, str]) -> None:
     """Write which rules are paused, atomically.
 
     Raises:
@@ -132,7 +132,7 @@ class Pausing:
 
     async def _keep(self, paused: dict[str, str]) -> None:
         # Before the change takes effect: a pause that cannot be written does not happen.
-        await asyncio.to_thread(keep_paused, self._directory, paused)
+        await asyncio.to_thread(write_paused, self._directory, paused)
         self.paused = paused
         self.changed()
 

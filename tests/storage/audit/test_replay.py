@@ -23,8 +23,8 @@ from tests.support.stories import (
     forge,
     rows_of,
     said,
-    tell_everything,
-    tell_much,
+    write_large_ledger,
+    write_ledger_of_every_kind,
 )
 
 pytestmark = pytest.mark.integration
@@ -36,7 +36,7 @@ FACTS = "facts"
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("live") / "facts.db"
-    asyncio.run(tell_everything(path))
+    asyncio.run(write_ledger_of_every_kind(path))
     return path
 
 
@@ -100,7 +100,7 @@ async def test_the_new_file_can_replace_the_original(live: Path, tmp_path: Path)
 
 
 async def test_a_keyed_ledger_is_replayed_with_its_key(tmp_path: Path) -> None:
-    await tell_everything(tmp_path / "facts.db", KEY)
+    await write_ledger_of_every_kind(tmp_path / "facts.db", KEY)
 
     replayed = await replay(tmp_path / "facts.db", tmp_path / "again.db", key=KEY)
 
@@ -273,7 +273,7 @@ async def test_the_first_difference_names_the_recorded_and_the_recomputed_delta(
 @pytest.mark.slow
 async def test_a_large_ledger_is_replayed_byte_by_byte(tmp_path: Path) -> None:
     live, again = tmp_path / "facts.db", tmp_path / "again.db"
-    await tell_much(live, 20_000)
+    await write_large_ledger(live, 20_000)
 
     replayed = await replay(live, again)
 

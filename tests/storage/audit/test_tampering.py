@@ -38,8 +38,8 @@ from tests.support.stories import (
     fire,
     forge,
     rows_of,
-    tell_everything,
-    tell_much,
+    write_large_ledger,
+    write_ledger_of_every_kind,
 )
 
 pytestmark = pytest.mark.integration
@@ -61,7 +61,7 @@ ERASABLE = ("key_id", "at", "fact_id", "replaces", "salt", "payload")
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("small") / "facts.db"
-    asyncio.run(tell_everything(path))
+    asyncio.run(write_ledger_of_every_kind(path))
     return path
 
 
@@ -355,7 +355,7 @@ def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("erased") / "facts.db"
 
     async def write_story() -> None:
-        await tell_everything(path, KEY)
+        await write_ledger_of_every_kind(path, KEY)
         async with SQLiteFactStore(path, key=KEY, clock=FakeClock(at(3000))) as store:
             mallory = ScopeFilter("mallory", None, None)
             await store.erasures.forget(mallory, moment=10**15, at=at(2000), by="", dry_run=False)
@@ -534,7 +534,7 @@ async def test_an_older_copy_of_a_ledger_differs_only_from_a_checkpoint(
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("keyed") / "facts.db"
-    asyncio.run(tell_everything(path, KEY))
+    asyncio.run(write_ledger_of_every_kind(path, KEY))
     return path
 
 
@@ -621,7 +621,7 @@ async def test_removal_of_the_key_is_found(keyed: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "facts.db"
-    asyncio.run(tell_much(path, 20_000))
+    asyncio.run(write_large_ledger(path, 20_000))
     return path
 
 

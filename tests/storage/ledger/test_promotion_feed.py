@@ -23,7 +23,7 @@ from tests.support.builders import START, at, rule
 from tests.support.fakes import FakeClock
 from tests.support.histories import EVERYTHING, Shown, Step, Story, play
 from tests.support.samples import amount
-from tests.support.stories import ALL, fire, said, tell_everything
+from tests.support.stories import ALL, fire, said, write_ledger_of_every_kind
 
 pytestmark = pytest.mark.integration
 
@@ -115,7 +115,7 @@ def test_promotions_of_current_facts_end_with_the_state_of_every_fact(steps: lis
 
 
 async def test_every_promotion_of_a_ledger_can_be_published(tmp_path: Path) -> None:
-    await tell_everything(tmp_path / "facts.db")
+    await write_ledger_of_every_kind(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         promotions = await promotions_of(store)
         records = {record.seq: record for record in await store.reads.records()}
@@ -222,7 +222,7 @@ async def test_a_position_above_the_last_row_shows_that_the_ledger_was_cut(tmp_p
 
 
 async def test_replayed_file_keeps_the_position_of_each_sink(tmp_path: Path) -> None:
-    await tell_everything(tmp_path / "facts.db")
+    await write_ledger_of_every_kind(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         await store.promotion_feed.save_published_position("file", 4, 2)
         replay = await store.reads.replay(tmp_path / "again.db")

@@ -37,7 +37,13 @@ from tests.support.outages import (
     remembered,
     states,
 )
-from tests.support.plants import Plant, facts_first, unhardened, unsynced, watermark_first
+from tests.support.plants import (
+    Plant,
+    commit_facts_before_watermark,
+    commit_watermark_before_facts,
+    disable_fsync,
+    disable_sync,
+)
 from tests.support.samples import amount
 
 pytestmark = pytest.mark.acceptance
@@ -81,10 +87,10 @@ def test_second_power_cut_during_recovery_loses_nothing(tmp_path: Path, which: i
 @pytest.mark.parametrize(
     ("synchronous", "plant"),
     [
-        pytest.param("full", facts_first, id="facts before the watermark"),
-        pytest.param("full", watermark_first, id="watermark before the facts"),
-        pytest.param("full", unsynced, id="synchronous off"),
-        pytest.param("normal", unhardened, id="facts ahead of memory"),
+        pytest.param("full", commit_facts_before_watermark, id="facts before the watermark"),
+        pytest.param("full", commit_watermark_before_facts, id="watermark before the facts"),
+        pytest.param("full", disable_sync, id="synchronous off"),
+        pytest.param("normal", disable_fsync, id="facts ahead of memory"),
     ],
 )
 def test_power_test_finds_a_planted_fault(

@@ -20,7 +20,14 @@ from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, TracelessDatabase, traceless
 from tests.support.calling import called
-from tests.support.commands import READING, WRITING, every_command, furnished, moved, words_of
+from tests.support.commands import (
+    READING,
+    WRITING,
+    every_command,
+    installation_with_data,
+    moved,
+    words_of,
+)
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
@@ -31,7 +38,7 @@ NOBODY = 65534
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Return a site that all tests share; a test that changes its state fails."""
-    return furnished(tmp_path_factory.mktemp("site"))
+    return installation_with_data(tmp_path_factory.mktemp("site"))
 
 
 def footprint(folder: Path) -> dict[str, str]:
@@ -81,7 +88,7 @@ def test_dry_run_leaves_a_quiet_state_as_it_was(site: Installation, command: str
 def test_command_reads_what_is_only_in_the_write_ahead_log(
     tmp_path: Path, words: list[str]
 ) -> None:
-    site = furnished(tmp_path)
+    site = installation_with_data(tmp_path)
 
     with writing(site.state / "memory.db"), writing(site.state / "facts.db"):
         assert site.call("import", str(tmp_path / "more.jsonl")).returncode == 0

@@ -26,7 +26,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Break, Record
 from slumberd.observability.logs import DeltaLines
 from slumberd.service.composition import facts_of, memory_of
-from slumberd.service.daemon import perform
+from slumberd.service.daemon import run_operation
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)
@@ -104,7 +104,7 @@ async def _put_day(settings: Settings, name: str) -> None:
 
 
 async def _fire(settings: Settings, log: DeltaLines) -> dict[str, Any]:
-    answer = await perform(settings, "fire", {}, clock=CLOCK, logs=log)
+    answer = await run_operation(settings, "fire", {}, clock=CLOCK, logs=log)
     report: dict[str, Any] = answer["reports"][0]
     return report
 

@@ -22,7 +22,7 @@ from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.comparison import Entry, Line, Part
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
-from slumberd.rule_testing.runner import Finding, Verdict, run_trial
+from slumberd.rule_testing.runner import StepDifferences, TrialResult, run_trial
 
 FAILED = 1
 """The exit code when a test fails."""
@@ -45,28 +45,28 @@ _MARKS = ",:?#{}[]&*!|>'\"%@`"
 """Characters with a meaning in YAML."""
 
 
-def title(verdict: Verdict) -> str:
+def title(result: TrialResult) -> str:
     """Return the file, the line and the name of a test."""
-    case = verdict.trial.case
+    case = result.trial.case
     return f"{case.file}:{case.line}: {printable(case.name)}"
 
 
-def print_findings(verdict: Verdict) -> None:
+def print_findings(result: TrialResult) -> None:
     """Print what differs from the expectation, for people."""
-    print(f"\n{title(verdict)}")
-    for finding in verdict.findings:
+    print(f"\n{title(result)}")
+    for finding in result.findings:
         for part, lines in finding.comparisons.items():
-            print(f"  {_heading(verdict, finding)}{part}")
+            print(f"  {_heading(result, finding)}{part}")
             for line in lines:
                 _print_line(part, line)
-        for reason in _reasons(verdict, finding):
+        for reason in _reasons(result, finding):
             print(f"  why: {reason}")
-    if verdict.refused:
-        print(f"  ended early: {printable(verdict.refused)}")
+    if result.refused:
+        print(f"  ended early: {printable(result.refused)}")
 
 
-def _heading(verdict: Verdict, finding: Finding) -> str:
-    return f"step {finding.step}, " if len(verdict.trial.case.steps) > 1 else ""
+def _heading(result: TrialResult, finding: StepDifferences) -> str:
+    return f"step {finding.step}, " if len(result.trial.case.steps) > 1 else ""
 
 
 def _print_line(part: Part, line: Line) -> None:
@@ -133,16 +133,16 @@ def _is_plain(text: str) -> bool:
     return bool(text) and reads_as_itself and text.isprintable() and not has_marks
 
 
-def _reasons(verdict: Verdict, finding: Finding) -> Iterator[str]:
+def _reasons(result: TrialResult, finding: StepDifferences) -> Iterator[str]:
     """Yield why the outcome differs from the expectation, in the words of `slumberd why-not`."""
     for rule_id, problem in finding.held.items():
         yield f"{rule_id} awaits approval: {problem}"
     for decision in finding.decisions:
         if not (decision.is_current and decision.outcome in ("add", "update")):
-            yield _reason(verdict, decision)
+            yield _reason(result, decision)
 
 
-def _reason(verdict: Verdict, decision: Decision) -> str:
+def _reason(result: TrialResult, decision: Decision) -> str:
     why = ": ".join(filter(None, (decision.reason, decision.detail)))
     outcome = decision.outcome + (f" ({printable(why)})" if why else "")
     where = "" if decision.channel == FACTS else f" in {decision.channel}"
@@ -150,36 +150,36 @@ def _reason(verdict: Verdict, decision: Decision) -> str:
     sentence = f"{episode_id} under {decision.rule_id}{where}: {outcome}"
     if decision.outcome == "quarantined":  # the remedy needs a real store
         return sentence
-    return f"{sentence}; {_remedy(verdict, decision)}"
+    return f"{sentence}; {_remedy(result, decision)}"
 
 
-def _remedy(verdict: Verdict, decision: Decision) -> str:
-    rules = {rule.id: rule for rule in verdict.trial.rules}
+def _remedy(result: TrialResult, decision: Decision) -> str:
+    rules = {rule.id: rule for rule in result.trial.rules}
     return would_change(decision, rules.get(decision.rule_id))
 
 
-def document(verdict: Verdict) -> dict[str, Any]:
-    """Return the JSON form of a verdict."""
-    case = verdict.trial.case
+def document(result: TrialResult) -> dict[str, Any]:
+    """Return the JSON form of a result."""
+    case = result.trial.case
     return {
         "name": case.name,
         "file": case.file,
         "line": case.line,
-        "rules": [rule.id for rule in verdict.trial.rules],
-        "ok": verdict.ok,
-        "refused": verdict.refused or None,
+        "rules": [rule.id for rule in result.trial.rules],
+        "ok": result.ok,
+        "refused": result.refused or None,
         "differences": [
-            difference for finding in verdict.findings for difference in _differences(finding)
+            difference for finding in result.findings for difference in _differences(finding)
         ],
         "why": [
             {"step": finding.step, "reason": reason}
-            for finding in verdict.findings
-            for reason in _reasons(verdict, finding)
+            for finding in result.findings
+            for reason in _reasons(result, finding)
         ],
     }
 
 
-def _differences(finding: Finding) -> Iterator[dict[str, Any]]:
+def _differences(finding: StepDifferences) -> Iterator[dict[str, Any]]:
     for part, lines in finding.comparisons.items():
         for line in lines:
             if not line.same:
@@ -205,12 +205,12 @@ def test(
 
     With --json, each test is printed on a line.
     """
-    verdicts = asyncio.run(_run_all(_find_trials(paths, config, state_dir)))
+    results = asyncio.run(_run_all(_find_trials(paths, config, state_dir)))
     if json:
-        print_json_lines(map(document, verdicts))
+        print_json_lines(map(document, results))
     else:
-        _print_verdicts(verdicts)
-    if not all(verdict.ok for verdict in verdicts):
+        _print_verdicts(results)
+    if not all(result.ok for result in results):
         raise typer.Exit(FAILED)
 
 
@@ -223,15 +223,15 @@ def _find_trials(
     return load_trials(case_files([settings.rules_dir]), timezone=settings.timezone)
 
 
-async def _run_all(trials: Sequence[Trial]) -> list[Verdict]:
+async def _run_all(trials: Sequence[Trial]) -> list[TrialResult]:
     return [await run_trial(trial) for trial in trials]
 
 
-def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    failed = [verdict for verdict in verdicts if not verdict.ok]
-    for verdict in verdicts:
-        print(f"{'ok' if verdict.ok else 'FAILED':<8}{title(verdict)}")
-    for verdict in failed:
-        print_findings(verdict)
-    passed = len(verdicts) - len(failed)
-    print(f"\n{plural(len(verdicts), 'test')}: {passed} passed, {len(failed)} failed")
+def _print_verdicts(results: Sequence[TrialResult]) -> None:
+    failed = [result for result in results if not result.ok]
+    for result in results:
+        print(f"{'ok' if result.ok else 'FAILED':<8}{title(result)}")
+    for result in failed:
+        print_findings(result)
+    passed = len(results) - len(failed)
+    print(f"\n{plural(len(results), 'test')}: {passed} passed, {len(failed)} failed")

@@ -81,7 +81,7 @@ def _scope_in_key(key: object) -> Scope | None:
     return scope_of(key) if isinstance(key, str) and key != PLACEHOLDER_KEY else None
 
 
-def ids_kept(
+def ids_outside(
     connection: sqlite3.Connection, scope: ScopeFilter, eids: Iterable[str], mismatch: ScopeMismatch
 ) -> set[str]:
     """Return those of the ids that belong to an episode outside of a scope."""

@@ -38,7 +38,7 @@ from slumberd.storage.episodes.erasure import (
     Found,
     erase_episodes,
     find_scope,
-    ids_kept,
+    ids_outside,
     scrub_memory,
 )
 from slumberd.storage.episodes.future import TOLERANCE_SECONDS, FutureReporter
@@ -406,10 +406,10 @@ class SQLiteMemoryStore:
             partial(find_scope, scope=scope, mismatch=self._mismatch, naive=self._naive)
         )
 
-    async def ids_kept(self, scope: ScopeFilter, eids: Iterable[str]) -> set[str]:
+    async def ids_outside(self, scope: ScopeFilter, eids: Iterable[str]) -> set[str]:
         """Return those of the ids that belong to an episode outside of a scope."""
         return await self._database.read(
-            partial(ids_kept, scope=scope, eids=eids, mismatch=self._mismatch)
+            partial(ids_outside, scope=scope, eids=eids, mismatch=self._mismatch)
         )
 
     async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:

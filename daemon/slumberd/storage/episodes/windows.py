@@ -14,7 +14,7 @@ import orjson
 
 from slumberd.errors import StoppedError
 from slumberd.filters import sandbox
-from slumberd.filters.sandbox import Filter, Verdict
+from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
 from slumberd.model.firing import Position, Window
 from slumberd.model.rule import ConsolidationRule
@@ -40,17 +40,17 @@ class Matching:
     failed: int = 0
     problem: str = ""
 
-    def plus(self, page: Sequence[int], verdict: Verdict | None) -> Matching:
-        """Return the counts with a page of rowids added; without a verdict, all of them match."""
-        if verdict is None:
+    def plus(self, page: Sequence[int], result: FilterResult | None) -> Matching:
+        """Return the counts with a page of rowids added; without a result, all of them match."""
+        if result is None:
             return replace(
                 self, episodes=self.episodes + len(page), matched=self.matched + len(page)
             )
         return Matching(
             self.episodes + len(page),
-            self.matched + len(verdict.matched),
-            self.failed + len(verdict.failed),
-            self.problem or next(iter(verdict.failed.values()), ""),
+            self.matched + len(result.matched),
+            self.failed + len(result.failed),
+            self.problem or next(iter(result.failed.values()), ""),
         )
 
 
@@ -148,21 +148,21 @@ class Reader:
             connection, _EPISODES["page"], {"after": after, "limit": self._page_rows}
         ):
             after = rows[-1][0]
-            verdict = self._run_filter(connection, [row[0] for row in rows])
-            chosen = rows if verdict is None else [row for row in rows if row[0] in verdict.matched]
+            result = self._run_filter(connection, [row[0] for row in rows])
+            chosen = rows if result is None else [row for row in rows if row[0] in result.matched]
             for first in range(0, len(chosen), self._decoded_rows):
                 self._check_stopped()
-                found = self._decode_page(verdict, chosen[first : first + self._decoded_rows])
+                found = self._decode_page(result, chosen[first : first + self._decoded_rows])
                 yield from (version for version in found if not version.fault)
 
     def _decode_page(
-        self, verdict: Verdict | None, rows: Sequence[tuple[Any, ...]]
+        self, result: FilterResult | None, rows: Sequence[tuple[Any, ...]]
     ) -> Iterator[EpisodeVersion]:
         for rid, *row in rows:
-            if verdict is None:
+            if result is None:
                 yield self._decode(0, row)
             else:
-                yield self._decode_selected(verdict, 0, rid, row)
+                yield self._decode_selected(result, 0, rid, row)
 
     def matching(self, connection: sqlite3.Connection) -> Matching:
         """Count the episodes that the filter selects, without decoding them."""
@@ -177,32 +177,34 @@ class Reader:
     def _versions(
         self, connection: sqlite3.Connection, found: Sequence[Found]
     ) -> list[EpisodeVersion]:
-        verdict = self._run_filter(connection, [rid for _, rid, _ in found])
+        result = self._run_filter(connection, [rid for _, rid, _ in found])
         versions: list[EpisodeVersion] = []
         for first in range(0, len(found), self._decoded_rows):
             self._check_stopped()
             some = found[first : first + self._decoded_rows]
-            if verdict is None:
+            if result is None:
                 versions += [self._decode(seq, row) for seq, _, row in some]
             else:
-                versions += [self._decode_selected(verdict, *entry) for entry in some]
+                versions += [self._decode_selected(result, *entry) for entry in some]
         return versions
 
     def _check_stopped(self) -> None:
         if self._stop.is_set():
             raise StoppedError("the store was stopped")
 
-    def _run_filter(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict | None:
+    def _run_filter(
+        self, connection: sqlite3.Connection, rids: Sequence[int]
+    ) -> FilterResult | None:
         return None if self._filter is None else self._filter.select(connection, rids)
 
     def _decode_selected(
-        self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]
+        self, result: FilterResult, seq: int, rid: int, row: Sequence[Any]
     ) -> EpisodeVersion:
-        matched = rid in verdict.matched
+        matched = rid in result.matched
         version = self._decode(seq, row, matched=matched)
         if version.fault:
             return version
-        problem = verdict.failed.get(rid) or self._find_cut_text(version, row)
+        problem = result.failed.get(rid) or self._find_cut_text(version, row)
         if problem:
             return version._replace(matched=True, fault=f"{FILTER_FAILED}: {problem}")
         return version
