@@ -92,4 +92,4 @@ def sbom(session: nox.Session) -> None:
 def audit(session: nox.Session) -> None:
     """Look for known vulnerabilities of the versions that are pinned to run."""
     session.install("--require-hashes", "-r", "requirements/release.txt")
-    session.run("python", "-m", "tests.support.supply", "audit", "pip-audit")
+    session.run("python", "-m", "tests.support.supply_chain", "audit", "pip-audit")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support.catalogue import problems_of_log_files, watched
-from tests.support.samples import use_full_samples
+from tests.support.catalogue_check import problems_of_log_files, watched
+from tests.support.sample_sizes import use_full_samples
 
-pytest_plugins = ["tests.support.ledgers"]
+pytest_plugins = ["tests.support.ledger_fixtures"]
 
 # A busy machine must not fail an example; the tests that measure time have their own limits.
 settings.register_profile("slumberd", deadline=None)

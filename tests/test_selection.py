@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 MARKED = """
 import pytest
 
-from tests.support.samples import amount
+from tests.support.sample_sizes import amount
 
 @pytest.mark.slow
 def test_slow(): pass

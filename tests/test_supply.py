@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.supply import LOCKS, ROOT, missing, pinned, verdict, version_of
+from tests.support.supply_chain import LOCKS, ROOT, missing, pinned, verdict, version_of
 
 EXTRAS = {"run": (), "test": ("test", "lint"), "docs": ("docs",), "release": ("release",)}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

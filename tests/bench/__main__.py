@@ -31,8 +31,8 @@ from tests.bench import (
     serving,
     start,
 )
+from tests.bench.databases import Workshop
 from tests.bench.measuring import Table
-from tests.bench.worlds import Workshop
 
 SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     consolidating.SECTION: consolidating.measure,

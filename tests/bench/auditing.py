@@ -14,8 +14,8 @@ import orjson
 
 from slumberd.model.fact import FactPattern
 from slumberd.storage.facts.store import SQLiteFactStore
+from tests.bench.databases import Workshop, episodes
 from tests.bench.measuring import Bound, Cost, Line, Table, at_least, at_most, run
-from tests.bench.worlds import Workshop, episodes
 from tests.support.daemons import Home
 
 SECTION = "audit"

@@ -7,8 +7,8 @@ import shutil
 import sys
 from statistics import median
 
+from tests.bench.databases import Workshop
 from tests.bench.measuring import Cost, Line, Table, at_most, run
-from tests.bench.worlds import Workshop
 
 SECTION = "consolidate"
 MOST_MEBIBYTES = 300 * 10**6 / 2**20

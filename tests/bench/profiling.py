@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from tests.bench.worlds import Workshop
+from tests.bench.databases import Workshop
 
 SHOWN = 40
 """Functions that are listed."""

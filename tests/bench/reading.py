@@ -20,8 +20,8 @@ from slumberd.sql_statements import statement
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
+from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Line, Table, at_most
-from tests.bench.worlds import USERS, Workshop
 from tests.support.builders import START
 
 SECTION = "read"

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from tests.bench.databases import Workshop
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed
-from tests.bench.worlds import Workshop
 from tests.support.builders import rule
 from tests.support.daemons import Home
 from tests.support.stargraph import VERSION, NoStargraphError, Stargraph, stargraph

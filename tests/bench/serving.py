@@ -22,9 +22,9 @@ from slumberd.model.scope import Scope
 from slumberd.service.control_socket import ask
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from tests.bench.databases import Workshop
 from tests.bench.hosting import POLL_SECONDS
 from tests.bench.measuring import Line, Table, at_most, percentile
-from tests.bench.worlds import Workshop
 from tests.support.builders import triple
 from tests.support.daemons import Home, resident_mebibytes
 

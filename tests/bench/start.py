@@ -8,8 +8,8 @@ import time
 import venv
 from pathlib import Path
 
+from tests.bench.databases import Workshop
 from tests.bench.measuring import Cost, Table, at_most, run
-from tests.bench.worlds import Workshop
 from tests.support.daemons import Home, processor_seconds
 
 SECTION = "start"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from slumberd.errors import StoreError
 from slumberd.service.state_lock import StateLock
 from slumberd.storage.sqlite.file_exchange import JOURNAL, begin, finish
 from tests.support.builders import at, triple
-from tests.support.commands import installation_with_data
+from tests.support.command_arguments import installation_with_data
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from slumberd.cli import jsonl
 from slumberd.cli.commands.verify import Verification
 from slumberd.model.record import Break
 from tests.support.builders import episode
-from tests.support.calling import called
+from tests.support.cli_runner import called
 
 pytestmark = pytest.mark.unit
 

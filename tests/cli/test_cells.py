@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at, triple
-from tests.support.calling import called
-from tests.support.tables import labels, table
+from tests.support.cli_runner import called
+from tests.support.printed_tables import labels, table
 from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
-from tests.support.patience import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -19,7 +19,7 @@ import pytest
 from slumberd.cli.commands.facts import COLUMNS
 from tests.support.builders import at, triple
 from tests.support.installation import CONFIG, RULES, Installation, environment, jsonl
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.integration
 

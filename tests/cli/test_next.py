@@ -18,7 +18,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Answer, Peer, listen
 from slumberd.service.pause import write_paused
 from slumberd.service.responses import list_cadences
-from tests.support.calling import called
+from tests.support.cli_runner import called
 
 pytestmark = pytest.mark.unit
 

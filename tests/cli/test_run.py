@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slumberd.cli.commands.run import clean_up_on_sigterm
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

@@ -18,8 +18,8 @@ from typer.core import TyperGroup
 
 from slumberd.cli.registry import NAME, program
 from slumberd.service.state_lock import StateLock
-from tests.support.calling import called
-from tests.support.commands import every_command, installation_with_data, moved, words_of
+from tests.support.cli_runner import called
+from tests.support.command_arguments import every_command, installation_with_data, moved, words_of
 from tests.support.installation import Installation, environment
 from tests.support.terminals import output_on_terminal
 

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.cli.commands import status
 from tests.support.builders import at, triple
-from tests.support.tables import labels, table
+from tests.support.printed_tables import labels, table
 from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration

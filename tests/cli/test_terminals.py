@@ -12,8 +12,8 @@ from rich.cells import cell_len
 
 import slumberd
 from tests.support.builders import at, triple
-from tests.support.calling import called
-from tests.support.commands import every_command, installation_with_data, moved
+from tests.support.cli_runner import called
+from tests.support.command_arguments import every_command, installation_with_data, moved
 from tests.support.installation import Installation
 from tests.support.terminals import lines_on_terminal, output_on_terminal
 

@@ -141,7 +141,14 @@ def test_failed_undo_of_a_run_changes_nothing_and_can_be_repeated(site: Installa
 
 def run_until_killed(site: Installation, point: str, *words: str) -> int:
     """Run a command that is killed at a statement; return its exit code."""
-    command = [sys.executable, "-m", "tests.support.failing", *words, "--config", str(site.config)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.failpoints",
+        *words,
+        "--config",
+        str(site.config),
+    ]
     env = environment({"SLUMBERD_FAILPOINT": point})
     return subprocess.run(command, env=env, capture_output=True, cwd=ROOT).returncode
 

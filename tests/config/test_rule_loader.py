@@ -18,7 +18,7 @@ from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

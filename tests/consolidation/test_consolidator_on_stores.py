@@ -29,8 +29,8 @@ from slumberd.storage.sqlite.database import Database
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
 from tests.support.open_stores import open_stores, stream
-from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stop_events import StopAfter
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

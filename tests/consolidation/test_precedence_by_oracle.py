@@ -33,7 +33,7 @@ from tests.support.oracle import (
     fact_id,
     replaced_ids,
 )
-from tests.support.samples import amount
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 

@@ -26,7 +26,7 @@ from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.open_stores import OpenStores, open_stores
-from tests.support.samples import amount
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 

@@ -26,7 +26,7 @@ from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule, version
 from tests.support.fakes import FakeClock, FakeComparer
-from tests.support.samples import amount
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 

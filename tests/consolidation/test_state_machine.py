@@ -18,8 +18,8 @@ from slumberd.sql_statements import statements
 from slumberd.storage.facts.ledger import SQLiteLedger
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.consolidation.test_precedence_by_oracle import DEPTH, AdvancingClock
-from tests.support.machine import Machine
-from tests.support.samples import amount
+from tests.support.sample_sizes import amount
+from tests.support.state_machine import Machine
 
 pytestmark = pytest.mark.integration
 

@@ -23,9 +23,9 @@ from slumberd.model.scope import escape
 from slumberd.storage.episodes.rows import decode, episode_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.ledger import fact_rows
-from tests.support.samples import amount
-from tests.support.tenants import MINE, Look, Owner, Step, Story, play
-from tests.support.views import current_view, everything, printed
+from tests.support.hostile_tenant import MINE, Look, Owner, Step, Story, play
+from tests.support.sample_sizes import amount
+from tests.support.tenant_views import current_view, everything, printed
 
 pytestmark = [
     pytest.mark.acceptance,

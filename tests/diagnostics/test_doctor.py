@@ -36,7 +36,7 @@ from slumberd.model.health import KINDS, Finding
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer, Peer, listen
 from tests.support.builders import at, triple
-from tests.support.calling import called
+from tests.support.cli_runner import called
 from tests.support.installation import CONFIG, Installation
 
 pytestmark = pytest.mark.integration

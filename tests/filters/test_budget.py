@@ -25,7 +25,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
-from tests.support.fragments import BOMBS, LONG
+from tests.support.filter_fragments import BOMBS, LONG
 
 pytestmark = pytest.mark.integration
 

@@ -21,7 +21,7 @@ from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import encode
 from tests.support.builders import episode
-from tests.support.fragments import AGE, BARE, LEGITIMATE, ROWS, TEA
+from tests.support.filter_fragments import AGE, BARE, LEGITIMATE, ROWS, TEA
 
 pytestmark = pytest.mark.unit
 

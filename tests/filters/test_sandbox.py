@@ -14,7 +14,7 @@ from slumberd.filters.checks import tokens_of
 from slumberd.filters.sandbox import check_filter
 from tests.fuzz.filter import FilterTarget
 from tests.fuzz.targets import Finding, check_finds_nothing
-from tests.support.fragments import BOMBS, LEGITIMATE, LONG, NOT_COMPILED, REFUSED
+from tests.support.filter_fragments import BOMBS, LEGITIMATE, LONG, NOT_COMPILED, REFUSED
 
 pytestmark = pytest.mark.unit
 

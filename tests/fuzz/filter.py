@@ -20,7 +20,7 @@ from slumberd.filters.sandbox import STEPS, Filter, FilterResult, prepare
 from slumberd.sql_statements import statements
 from tests.fuzz.grammar import examples, spelled
 from tests.fuzz.targets import Finding
-from tests.support import fragments
+from tests.support import filter_fragments as fragments
 
 SECONDS = 0.1
 OVERRUN = 0.1

@@ -23,10 +23,10 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule, triple
-from tests.support.catalogue import problems_of_lines
+from tests.support.catalogue_check import problems_of_lines
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog
-from tests.support.graphs import QUERY, FakeGraphStore, row
+from tests.support.graph_stores import QUERY, FakeGraphStore, row
 from tests.support.installation import jsonl
 
 pytestmark = pytest.mark.integration

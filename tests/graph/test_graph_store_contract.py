@@ -23,7 +23,7 @@ from slumberd.graph import cypher_parser, ladybug_store
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.protocols import GraphStore
 from slumberd.model.graph import NodeRef
-from tests.support.graphs import QUERY, FakeGraphStore, result
+from tests.support.graph_stores import QUERY, FakeGraphStore, result
 from tests.support.seccomp import without_network
 
 pytestmark = pytest.mark.integration

@@ -28,8 +28,8 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
-from tests.support.graphs import BARE, QUERY, FakeGraphStore, graph_in_memory, row
-from tests.support.samples import amount
+from tests.support.graph_stores import BARE, QUERY, FakeGraphStore, graph_in_memory, row
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 

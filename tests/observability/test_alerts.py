@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import at
-from tests.support.catalogue import problems_of_line
+from tests.support.catalogue_check import problems_of_line
 from tests.support.logql import Entry
 from tests.support.monitoring import MINUTE, alerts, event_entry
 

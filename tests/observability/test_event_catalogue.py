@@ -15,7 +15,7 @@ import slumberd
 from slumberd.cli import call
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.observability.line_format import json_line
-from tests.support.catalogue import problems_of_line
+from tests.support.catalogue_check import problems_of_line
 
 pytestmark = pytest.mark.unit
 

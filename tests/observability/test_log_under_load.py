@@ -14,7 +14,7 @@ from slumberd.model.episode import Episode
 from tests.support.builders import triple
 from tests.support.daemons import Daemon, Home
 from tests.support.installation import jsonl
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.acceptance
 

@@ -31,9 +31,9 @@ from slumberd.observability.logs import (
     send,
 )
 from tests.observability.test_logs import TS, _now, _outcome, _record
-from tests.support.calling import restored_logging
+from tests.support.cli_runner import restored_logging
 from tests.support.fakes import FakeClock
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

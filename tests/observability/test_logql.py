@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from tests.support.logql import Entry, LogQLError, Vector
-from tests.support.queries import lines, metric
+from tests.support.logql_parser import lines, metric
 
 pytestmark = pytest.mark.unit
 

@@ -24,8 +24,8 @@ from slumberd.model.record import Outcome, Record
 from slumberd.observability.line_format import MOST_BYTES, console_line, json_line, timestamp
 from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, Level, ScopeForm, configure, send
-from tests.support.calling import restored_logging
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.cli_runner import restored_logging
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

@@ -18,13 +18,13 @@ from slumberd.scheduling.due import FailureTracker
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from tests.support.builders import rule, triple
-from tests.support.calling import restored_logging
+from tests.support.cli_runner import restored_logging
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
 from tests.support.logql import Entry
 from tests.support.monitoring import MINUTE, alerts, collected
-from tests.support.patience import wait_until
 from tests.support.state_directory import StateDirectory, state_directory
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -15,6 +15,7 @@ import yaml
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.service.heartbeat import EVERY_SECONDS
 from tests.support.logql import Aggregate, Expr, Json, Log, Range
+from tests.support.logql_parser import lines, metric
 from tests.support.monitoring import (
     ALLOY,
     DASHBOARD,
@@ -28,8 +29,7 @@ from tests.support.monitoring import (
     panels,
     queries,
 )
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.queries import lines, metric
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

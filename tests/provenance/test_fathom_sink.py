@@ -19,7 +19,7 @@ from slumberd.graph.promotion import EVIDENCE
 from slumberd.model.provenance import SLOTS, bundle_of, slots_of
 from slumberd.provenance.fathom_sink import FathomSink, open_engine, template_of
 from tests.support.builders import promotion
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

@@ -15,7 +15,7 @@ import pytest
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.provenance.file_sink import FileSink
 from tests.support.builders import START
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

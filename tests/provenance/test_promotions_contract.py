@@ -13,8 +13,8 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.provenance.protocols import Promotions
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at
+from tests.support.example_ledgers import ALL, fire, said
 from tests.support.fakes import FakePromotions
-from tests.support.stories import ALL, fire, said
 
 pytestmark = pytest.mark.integration
 

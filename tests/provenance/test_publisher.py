@@ -23,7 +23,7 @@ from slumberd.provenance.publisher import (
 )
 from tests.support.builders import promotion
 from tests.support.fakes import FakeClock, FakePromotions, FakeSink
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

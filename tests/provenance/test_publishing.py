@@ -32,8 +32,8 @@ from tests.service.test_daemon import Life
 from tests.support.builders import rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeSink
-from tests.support.lives import FIRST, LATER
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.scripted_histories import FIRST, LATER
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -25,9 +25,9 @@ from slumberd.rule_testing.data_copy import copy_data
 from slumberd.rule_testing.diff import find_differences
 from tests.support.builders import START, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.histories import MULTI, episodes
 from tests.support.open_stores import OpenStores, open_stores
-from tests.support.samples import amount
+from tests.support.random_histories import MULTI, episodes
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 

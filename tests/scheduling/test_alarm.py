@@ -13,7 +13,7 @@ from freezegun import freeze_time
 from slumberd.scheduling.scheduler import Alarm, CronTrigger
 from tests.support.builders import START, at, rule
 from tests.support.fakes import FakeClock
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

@@ -28,7 +28,7 @@ from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLedger
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

@@ -20,12 +20,12 @@ import pytest
 from slumberd.cli import main
 from slumberd.model.episode import Episode, microseconds
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from tests.support.broken_disks import evaluated_more_than_once
 from tests.support.builders import at, triple
 from tests.support.daemons import FORKS, Home
-from tests.support.faults import evaluated_more_than_once
 from tests.support.installation import jsonl
-from tests.support.lives import FIRST, LATER, MEANWHILE, State
 from tests.support.oracle import OracleClaim, claim_of, current_claims
+from tests.support.scripted_histories import FIRST, LATER, MEANWHILE, State
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 

@@ -30,7 +30,7 @@ from slumberd.service.systemd import Notifier
 from tests.support.builders import at, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

@@ -21,12 +21,16 @@ import pytest
 from slumberd.model.episode import microseconds
 from tests.support.daemons import Home
 from tests.support.installation import jsonl
-from tests.support.killing import SCENARIOS, Killing, Scenario
-from tests.support.lives import FIRST
+from tests.support.kill_scenarios import SCENARIOS, Killing, Scenario
 from tests.support.oracle import claim_of, current_claims
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.plants import Plant, commit_facts_before_watermark, commit_watermark_before_facts
-from tests.support.samples import amount
+from tests.support.planted_faults import (
+    Plant,
+    commit_facts_before_watermark,
+    commit_watermark_before_facts,
+)
+from tests.support.sample_sizes import amount
+from tests.support.scripted_histories import FIRST
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 
@@ -105,7 +109,7 @@ def test_failpoint_of_the_environment_ends_the_process(tmp_path: Path) -> None:
     home.call("import", str(episodes_file(tmp_path)))
 
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.support.failing", *home.words(["fire", "--all"])],
+        [sys.executable, "-m", "tests.support.failpoints", *home.words(["fire", "--all"])],
         env={**os.environ, "SLUMBERD_FAILPOINT": point},
         cwd=Path(__file__).parents[2],
         timeout=PATIENCE_SECONDS,

@@ -30,7 +30,7 @@ from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

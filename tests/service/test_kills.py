@@ -17,8 +17,8 @@ import pytest
 
 from tests.support.corpora import differences, gold, lines, needs_corpora, slots_of
 from tests.support.daemons import Home
-from tests.support.lives import unlogged
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.scripted_histories import unlogged
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 

@@ -29,13 +29,13 @@ from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.requests import PinForm
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version
-from tests.support.catalogue import problems_of_lines
+from tests.support.catalogue_check import problems_of_lines
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
 from tests.support.installation import jsonl
 from tests.support.open_stores import open_stores
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.samples import amount
+from tests.support.sample_sizes import amount
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

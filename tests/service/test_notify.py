@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from slumberd.service.systemd import Notifier
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ from slumberd.cli import main
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import episode, triple
-from tests.support.calling import restored_logging
+from tests.support.cli_runner import restored_logging
 from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration

@@ -17,9 +17,13 @@ import pytest
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.daemons import FORKS, Home
-from tests.support.failing import KILLED, begin, begin_reading
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.plants import Plant, log_again_in_own_transaction, mark_held_back_after_commit
+from tests.support.failpoints import KILLED, begin, begin_reading
+from tests.support.planted_faults import (
+    Plant,
+    log_again_in_own_transaction,
+    mark_held_back_after_commit,
+)
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 

@@ -16,9 +16,9 @@ from slumberd.cli import call
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.service import composition
 from tests.support.builders import at, triple
-from tests.support.calling import restored_logging
+from tests.support.cli_runner import restored_logging
 from tests.support.installation import Installation, environment
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

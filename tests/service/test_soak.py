@@ -20,7 +20,7 @@ from tests.soak.checks import (
     check_rows,
     journals,
 )
-from tests.soak.life import Soak
+from tests.soak.soak_run import Soak
 from tests.soak.writers import ManualAssertion, episode_of, sayings
 from tests.support.daemons import Home
 

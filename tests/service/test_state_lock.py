@@ -15,8 +15,8 @@ import pytest
 from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
 from slumberd.service import state_lock
 from slumberd.service.state_lock import PID_FILE, StateLock, file_system_of
-from tests.support.faults import ordinary_user
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.broken_disks import ordinary_user
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

@@ -19,7 +19,7 @@ from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
 from tests.support.fakes import FakeClock
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from slumberd.service.state_lock import holder_of
-from tests.support.daemons import Daemon, Home
-from tests.support.faults import (
+from tests.support.broken_disks import (
     Variant,
     backup,
     check_consolidated_once,
@@ -25,7 +24,8 @@ from tests.support.faults import (
     stopped,
     wait_until_stopped,
 )
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.daemons import Daemon, Home
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 

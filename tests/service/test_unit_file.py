@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHIPPED = Path(__file__).parents[2]
 UNIT = SHIPPED / "systemd" / "slumberd.service"

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.soak.life import Soak, libfaketime
+from tests.soak.soak_run import Soak, libfaketime
 
 
 def main() -> None:

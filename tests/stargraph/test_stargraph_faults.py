@@ -47,7 +47,7 @@ NOT_OURS = {
 SHOWN_BY = {
     "A01": "storage/episodes/test_memory_store_contract.py::"
     "test_other_spelling_of_a_user_reads_no_episode",
-    "A02": "consolidation/test_tenants.py::test_a_tenant_sees_the_same_beside_a_hostile_other",
+    "A02": "consolidation/test_tenants.py::test_a_tenant_reads_the_same_beside_a_hostile_tenant",
     "A03": "storage/episodes/test_memory_store_contract.py::"
     "test_a_slash_in_an_id_injects_nothing_into_another_scope",
     "A04": "storage/episodes/test_memory_store_contract.py::test_invalid_scope_is_refused",
@@ -55,12 +55,12 @@ SHOWN_BY = {
     "test_a_scope_that_contradicts_the_episode_is_refused",
     "A06": "storage/episodes/test_memory_store_contract.py::"
     "test_an_id_of_another_scope_is_refused_and_nothing_is_written",
-    "A07": "service/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
-    "C01": "filters/test_sandbox.py::test_a_hostile_filter_is_refused_before_sqlite_sees_it",
+    "A07": "service/test_growth.py::test_read_takes_the_same_steps_in_a_large_store",
+    "C01": "filters/test_sandbox.py::test_hostile_filter_is_refused_before_sqlite_reads_it",
     "C02": "filters/test_sandbox.py::"
     "test_fragment_that_the_tokenizer_accepts_by_mistake_reads_only_its_rows",
     "D01": "service/test_kills.py::"
-    "test_kills_while_another_process_writes_leave_the_gold",
+    "test_kills_lose_nothing_while_another_process_writes",
     "D05": "storage/facts/test_fact_store_contract.py::"
     "test_reader_never_misses_the_fact",
     "D07": "storage/facts/test_fact_store_contract.py::"
@@ -69,7 +69,7 @@ SHOWN_BY = {
     "test_noop_delta_is_recorded_and_changes_no_fact",
     "D11": "storage/facts/test_fact_store_contract.py::"
     "test_payload_without_an_id_always_gets_the_same_id",
-    "D14": "service/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
+    "D14": "service/test_growth.py::test_read_takes_the_same_steps_in_a_large_store",
     "E01": "storage/episodes/test_log.py::test_health_reports_a_missing_file_and_creates_nothing",
     "E02": "storage/facts/test_fact_store_contract.py::"
     "test_health_reports_that_another_program_holds_the_lock",

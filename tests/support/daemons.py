@@ -19,15 +19,15 @@ from typing import Any
 import orjson
 
 from slumberd.cli import main
-from tests.support.calling import called
-from tests.support.catalogue import problems_of_lines
-from tests.support.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
+from tests.support.catalogue_check import problems_of_lines
+from tests.support.cli_runner import called
+from tests.support.waiting import PATIENCE_SECONDS as PATIENCE_SECONDS
 
 Event = dict[str, Any]
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["__main__", "slumberd.service.daemon", "slumberd.cli.commands.run", "tests.support.failing"]
+    ["__main__", "slumberd.service.daemon", "slumberd.cli.commands.run", "tests.support.failpoints"]
 )
 
 

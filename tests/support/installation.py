@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from slumberd.model.episode import Episode
-from tests.support.calling import called
-from tests.support.catalogue import problems_of_lines
-from tests.support.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
-from tests.support.patience import wait_until as wait_until
+from tests.support.catalogue_check import problems_of_lines
+from tests.support.cli_runner import called
+from tests.support.waiting import PATIENCE_SECONDS as PATIENCE_SECONDS
+from tests.support.waiting import wait_until as wait_until
 
 RULES = """\
 channels:

@@ -18,7 +18,7 @@ from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.observability.line_format import json_line, timestamp
 from tests.support.builders import at
 from tests.support.logql import Entry, Expr, Matcher
-from tests.support.queries import metric, seconds
+from tests.support.logql_parser import metric, seconds
 
 KIT = Path(__file__).parents[2] / "config" / "monitoring"
 ALLOY = KIT / "alloy" / "slumberd.alloy"

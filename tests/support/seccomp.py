@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 _SOCKET_CALL = {"x86_64": 41, "aarch64": 198}.get(platform.machine())
 

@@ -18,7 +18,7 @@ from stargraph.stores.fact import FactPattern
 from stargraph.stores.sqlite_fact import SQLiteFactStore as TheirFactStore
 
 import slumberd
-from tests.support.graphs import BARE, FakeGraphStore, result, row
+from tests.support.graph_stores import BARE, FakeGraphStore, result, row
 
 
 class Engine:

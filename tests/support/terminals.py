@@ -14,7 +14,7 @@ from functools import partial
 from threading import Thread
 
 from slumberd.cli import call
-from tests.support.calling import restored_logging
+from tests.support.cli_runner import restored_logging
 
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from tests.support.catalogue import problems_of_lines
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.catalogue_check import problems_of_lines
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.builders import triple
 from tests.support.installation import jsonl
-from tests.support.patience import wait_until
+from tests.support.waiting import wait_until
 from tests.systemd.box import SHIPPED, Box, missing_requirement
 
 LACKS = missing_requirement()

@@ -31,8 +31,8 @@ from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog
-from tests.support.histories import EVERYTHING, Step, Story, play
-from tests.support.samples import amount
+from tests.support.random_histories import EVERYTHING, Step, Story, play
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 

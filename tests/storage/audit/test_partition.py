@@ -17,7 +17,7 @@ from slumberd.storage.audit.replay import rebuild
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import EVENTS
 from tests.support.builders import at
-from tests.support.stories import ALL, copied, fire, forge, rows_of, said
+from tests.support.example_ledgers import ALL, copied, fire, forge, rows_of, said
 
 pytestmark = pytest.mark.integration
 

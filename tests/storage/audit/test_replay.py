@@ -16,7 +16,7 @@ from slumberd.model.record import Break
 from slumberd.storage.audit.replay import Replay
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import EVENTS, GENESIS, KINDS, chain_of, commitment_of, fixed_part
-from tests.support.stories import (
+from tests.support.example_ledgers import (
     ALL,
     copied,
     fire,

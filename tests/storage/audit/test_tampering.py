@@ -30,8 +30,7 @@ from slumberd.storage.ledger.rows import (
     fixed_part,
 )
 from tests.support.builders import at
-from tests.support.fakes import FakeClock
-from tests.support.stories import (
+from tests.support.example_ledgers import (
     ALL,
     LATER,
     copied,
@@ -41,6 +40,7 @@ from tests.support.stories import (
     write_large_ledger,
     write_ledger_of_every_kind,
 )
+from tests.support.fakes import FakeClock
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.history import facts_at
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
-from tests.support.stories import (
+from tests.support.example_ledgers import (
     ALL,
     NOTES,
     copied,

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from tests.support.daemons import Home
-from tests.support.other_programs import SqlWriter
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.sql_writer import SqlWriter
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 

@@ -21,7 +21,7 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.stargraph.test_stargraph_rows import INSERT, row
 from tests.support.builders import START, at, episode, rule, triple
-from tests.support.calling import called
+from tests.support.cli_runner import called
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
 

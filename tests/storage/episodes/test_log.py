@@ -25,7 +25,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
 from tests.support.builders import at, episode, rule
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

@@ -30,7 +30,7 @@ from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.protocols import MemoryStore
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

@@ -29,7 +29,7 @@ from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.installation import jsonl
 from tests.support.open_stores import open_stores
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

@@ -20,10 +20,10 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.promotion_feed import sink_names
 from tests.support.builders import START, at, rule
+from tests.support.example_ledgers import ALL, fire, said, write_ledger_of_every_kind
 from tests.support.fakes import FakeClock
-from tests.support.histories import EVERYTHING, Shown, Step, Story, play
-from tests.support.samples import amount
-from tests.support.stories import ALL, fire, said, write_ledger_of_every_kind
+from tests.support.random_histories import EVERYTHING, Shown, Step, Story, play
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,8 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule, triple, version
-from tests.support.histories import (
+from tests.support.oracle import OracleClaim, asserted_at, current_claims, replaced_ids
+from tests.support.random_histories import (
     ACTS,
     DEPTH,
     EVERYTHING,
@@ -31,8 +32,7 @@ from tests.support.histories import (
     facts_of,
     play,
 )
-from tests.support.oracle import OracleClaim, asserted_at, current_claims, replaced_ids
-from tests.support.samples import amount
+from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 

@@ -24,7 +24,7 @@ from slumberd.storage.sqlite.backup import (
     size_of,
 )
 from slumberd.storage.sqlite.connection import Pragmas, connect, translate_errors
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from slumberd.storage.sqlite.connection_thread import ConnectionThread
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

@@ -29,11 +29,11 @@ from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
+from tests.support.broken_disks import content_of, ordinary_user
 from tests.support.builders import episode
 from tests.support.daemons import Home
-from tests.support.faults import content_of, ordinary_user
 from tests.support.open_stores import open_stores, stream
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

@@ -16,8 +16,7 @@ import pytest
 
 from slumberd.cli.commands import status
 from slumberd.diagnostics.host_checks import Machine
-from tests.support.daemons import Daemon, Home
-from tests.support.faults import (
+from tests.support.broken_disks import (
     Disk,
     Variant,
     backup,
@@ -27,8 +26,9 @@ from tests.support.faults import (
     put,
     stopped,
 )
-from tests.support.lives import unlogged
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.daemons import Daemon, Home
+from tests.support.scripted_histories import unlogged
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -45,10 +45,11 @@ Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 
 
 SMALL_LOGS = """
-from slumberd.storage.facts import ledger
+from slumberd.storage.facts.ledger import CheckpointPolicy
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import connection as sqlite
 
-ledger.EVERYDAY_PAGES = 10
+SQLiteFactStore.__init__.__kwdefaults__["checkpoints"] = CheckpointPolicy(usual_pages=10)
 sqlite._LOG_SIZE_LIMIT = 50_000
 configure = sqlite._configure
 

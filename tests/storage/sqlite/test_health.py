@@ -21,10 +21,10 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite.database import Database
+from tests.support.broken_disks import ordinary_user
 from tests.support.builders import episode
 from tests.support.fakes import FakeClock
-from tests.support.faults import ordinary_user
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

@@ -24,9 +24,14 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection
 from slumberd.storage.sqlite.connection import Pragmas
 from tests.support.builders import at, triple
-from tests.support.disk import Acknowledged, Disk, Fate
-from tests.support.lives import FIRST
-from tests.support.outages import (
+from tests.support.planted_faults import (
+    Plant,
+    commit_facts_before_watermark,
+    commit_watermark_before_facts,
+    disable_fsync,
+    disable_sync,
+)
+from tests.support.power_cuts import (
     EVERY,
     SEED,
     Synchronous,
@@ -37,14 +42,9 @@ from tests.support.outages import (
     remembered,
     states,
 )
-from tests.support.plants import (
-    Plant,
-    commit_facts_before_watermark,
-    commit_watermark_before_facts,
-    disable_fsync,
-    disable_sync,
-)
-from tests.support.samples import amount
+from tests.support.recorded_disk import Acknowledged, Disk, Fate
+from tests.support.sample_sizes import amount
+from tests.support.scripted_histories import FIRST
 
 pytestmark = pytest.mark.acceptance
 

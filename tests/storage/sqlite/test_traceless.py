@@ -19,8 +19,8 @@ from slumberd.model.record import Checkpoint
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, TracelessDatabase, traceless
-from tests.support.calling import called
-from tests.support.commands import (
+from tests.support.cli_runner import called
+from tests.support.command_arguments import (
     READING,
     WRITING,
     every_command,

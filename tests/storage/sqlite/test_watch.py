@@ -17,7 +17,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import watch as watching
 from slumberd.storage.sqlite.watch import Watch
 from tests.support.builders import triple
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 

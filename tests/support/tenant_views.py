@@ -20,8 +20,8 @@ from slumberd.model.pattern import Glob, Matches, OneOf, Prefix
 from slumberd.model.record import Record
 from slumberd.observability.line_format import timestamp
 from tests.support.builders import at
-from tests.support.calling import called
-from tests.support.tenants import MINE, MUCH, RULES, TenantHistory
+from tests.support.cli_runner import called
+from tests.support.hostile_tenant import MINE, MUCH, RULES, TenantHistory
 
 View = dict[str, Any]
 

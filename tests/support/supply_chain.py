@@ -1,7 +1,7 @@
 """Check the packages of a release.
 
-``python -m tests.support.supply bill FILE`` checks a bill of materials;
-``python -m tests.support.supply audit PIP-AUDIT`` looks for known vulnerabilities.
+``python -m tests.support.supply_chain bill FILE`` checks a bill of materials;
+``python -m tests.support.supply_chain audit PIP-AUDIT`` looks for known vulnerabilities.
 """
 
 from __future__ import annotations

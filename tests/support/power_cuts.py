@@ -22,11 +22,11 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.ledger import CheckpointPolicy
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule
-from tests.support.disk import Disk, Fate
 from tests.support.fakes import FakeClock, FakeDeltaLog
-from tests.support.lives import EDIT, FIRST, LATER, MEANWHILE, State
-from tests.support.plants import Plant
-from tests.support.power import record_operations
+from tests.support.planted_faults import Plant
+from tests.support.recorded_disk import Disk, Fate
+from tests.support.recording_vfs import record_operations
+from tests.support.scripted_histories import EDIT, FIRST, LATER, MEANWHILE, State
 
 Synchronous = Literal["normal", "full"]
 

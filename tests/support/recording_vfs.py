@@ -18,7 +18,7 @@ import pytest
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
 from slumberd.storage.sqlite.connection import Access, Pragmas
-from tests.support.disk import Disk, Truncate, Write
+from tests.support.recorded_disk import Disk, Truncate, Write
 
 BUSY_MILLISECONDS = 50
 _VFS = "recording"

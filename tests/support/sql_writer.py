@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 _PROGRAM = """
 import json, sqlite3, sys

@@ -16,9 +16,10 @@ from typing import Any
 from slumberd.model.episode import Episode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.daemons import FORKS, Home
-from tests.support.failing import KILLED, begin
+from tests.support.failpoints import KILLED, begin
 from tests.support.installation import jsonl
-from tests.support.lives import (
+from tests.support.planted_faults import Plant
+from tests.support.scripted_histories import (
     EDIT,
     FIRST,
     LATER,
@@ -29,8 +30,7 @@ from tests.support.lives import (
     newest_in,
     unlogged,
 )
-from tests.support.patience import PATIENCE_SECONDS
-from tests.support.plants import Plant
+from tests.support.waiting import PATIENCE_SECONDS
 
 SETTINGS = {
     "logging": {"format": "json", "file": "slumberd.log"},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stories import write_large_ledger, write_ledger_of_every_kind
+from tests.support.example_ledgers import write_large_ledger, write_ledger_of_every_kind
 
 
 @pytest.fixture(scope="session")

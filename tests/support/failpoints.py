@@ -1,6 +1,6 @@
 """slumberd with failpoints: the process ends at a named boundary, as by ``kill -9``.
 
-``SLUMBERD_FAILPOINT='facts.db COMMIT#2' python -m tests.support.failing fire all --config FILE``
+``SLUMBERD_FAILPOINT='facts.db COMMIT#2' python -m tests.support.failpoints fire all --config FILE``
 exits with 137 before the second COMMIT on facts.db. A boundary lies before every statement of a
 connection that writes, before the second row of one that takes many, after each COMMIT, and
 before, within and after each write to the log. A run without a failpoint finds them.
@@ -26,7 +26,7 @@ from slumberd.sql_statements import statements
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import KeyedConnection
-from tests.support.plants import Plant
+from tests.support.planted_faults import Plant
 
 KILLED = 137
 FAILPOINT, PASSED = "SLUMBERD_FAILPOINT", "SLUMBERD_FAILPOINTS_PASSED"
