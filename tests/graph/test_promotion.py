@@ -540,7 +540,7 @@ async def test_correction_of_a_promoted_fact_stays_current(
     store: SQLiteFactStore, same_lineage: bool
 ) -> None:
     (fact,) = await promote(store, TEA)
-    own = fact.lineage if same_lineage else [{"kind": "hand"}]
+    own = fact.lineage if same_lineage else [{"kind": "manual"}]
     corrected = fact.model_copy(
         update={"payload": fact.payload | {"object": "water"}, "lineage": own}
     )
@@ -754,7 +754,7 @@ async def _run_step(
             await store.pin(
                 Fact(
                     id=f"mine{number}", user="alice", agent="rag", payload=payload,
-                    lineage=[{"kind": "hand"}], confidence=1.0, pinned_at=START,
+                    lineage=[{"kind": "manual"}], confidence=1.0, pinned_at=START,
                 )
             )  # fmt: skip
         case "undo":

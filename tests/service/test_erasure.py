@@ -70,7 +70,7 @@ async def leave_traces(home: OpenStores) -> None:
     pinned = Fact(
         id=f"{CANARY}-pin", user=f"{CANARY}-user", agent=f"{CANARY}-agent", pinned_at=START,
         payload={"subject": CANARY, "predicate": "is", "object": CANARY},
-        lineage=[{"kind": "hand", "source_id": CANARY}], confidence=1.0,
+        lineage=[{"kind": "manual", "source_id": CANARY}], confidence=1.0,
     )  # fmt: skip
     await home.facts.pin(pinned)
     await home.facts.unpin(f"{CANARY}-pin")
@@ -182,9 +182,7 @@ async def test_erased_row_that_another_program_restores_is_a_noop(tmp_path: Path
 
         assert report.channels["facts"].noop == 1
         assert list(await home.objects()) == ["other"]
-        noops = [
-            record for record in await home.facts.reads.records() if record.reason == "forgotten"
-        ]
+        noops = [record for record in await home.facts.reads.records() if record.reason == "erased"]
         assert [(record.kind, record.fact_id) for record in noops] == [("noop", "")] * 2
         assert (await home.facts.verify())[2] is None
 

@@ -82,7 +82,7 @@ class Story:
 
     async def pin(self, id: str, what: str) -> None:
         payload = {"subject": "s", "predicate": "is", "object": what}
-        lineage = [{"kind": "hand", "source_id": "me"}]
+        lineage = [{"kind": "manual", "source_id": "me"}]
         fact = Fact(
             id=id, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
             pinned_at=START,
@@ -397,7 +397,7 @@ def check_author_and_reason_are_recorded(home: Home) -> None:
     assert (fact["id"], fact["payload"]["object"]) == (pinned["fact_id"], "Lisbon")
     (entry,) = fact["lineage"]
     recorded = (entry["kind"], entry["by"], entry["pid"], entry["reason"])
-    assert recorded == ("hand", me, pin_pid, REASON)
+    assert recorded == ("manual", me, pin_pid, REASON)
     assert (unpinned["counts"], unpinned["not_current"]) == ({"delete": 1}, [])
     assert home.facts() == []
     first, pin, second, unpin = ledger(home)

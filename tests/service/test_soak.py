@@ -131,5 +131,5 @@ def test_soak_finds_an_episode_that_was_decided_twice(home: Home) -> None:
 
 @pytest.mark.timing
 def test_soak_finds_a_daemon_that_commits_the_watermark_apart(tmp_path: Path) -> None:
-    with pytest.raises(BrokenPromise, match="episodes were never met"):
+    with pytest.raises(BrokenPromise, match="episodes were never evaluated"):
         SoakOfTwoCommits(tmp_path).run(6)

@@ -130,7 +130,7 @@ def check_newest_evaluated(home: Home, eids: Iterable[str]) -> None:
         ))  # fmt: skip
     missed = [eid for eid in eids if (eid, newest[eid]) not in evaluated]
     if missed:
-        raise BrokenPromise(f"{len(missed)} episodes were never met: {sorted(missed)[:5]}")
+        raise BrokenPromise(f"{len(missed)} episodes were never evaluated: {sorted(missed)[:5]}")
 
 
 def count_firings(path: Path) -> int:

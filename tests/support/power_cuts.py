@@ -60,7 +60,7 @@ class AcknowledgingLog(FakeDeltaLog):
     def applied(self, records: Sequence[Record]) -> None:
         super().applied(records)
         if self._disk is not None:
-            self._disk.tell(Promised(ledger=records[-1].seq))
+            self._disk.acknowledge(Promised(ledger=records[-1].seq))
 
 
 @dataclass
@@ -84,7 +84,7 @@ class FiringStores:
             if (await self.memory.newest()).seq < total:
                 await self.memory.put_many(episodes)
                 if disk is not None:
-                    disk.tell(Promised(episodes=total))
+                    disk.acknowledge(Promised(episodes=total))
                 await self.fire()
 
 
@@ -143,7 +143,7 @@ def recorded(
     lay_out(folder, files)
     with remembered(plant) as disk:
         disk.hold(files)
-        disk.tell(promised)
+        disk.acknowledge(promised)
         begun = len(disk.steps)
         asyncio.run(live(disk))
     return Recorded(disk, State.of(folder / "facts.db"), synchronous, begun)

@@ -105,7 +105,7 @@ class Disk:
         """Return a disk that reported its syncs and made none."""
         return Disk([step for step in self.steps if not isinstance(step, Sync | SyncEntries)])
 
-    def tell(self, what: Any) -> None:
+    def acknowledge(self, what: Any) -> None:
         """Record that a caller may rely on something from here on."""
         self.steps.append(Acknowledged(what))
 

@@ -105,7 +105,7 @@ def would_change(
             return _remedy_if_pending(decision.rule_id, rule, held)
         case "filtered":
             return _remedy_if_filtered(decision.rule_id, rule)
-        case "forgotten":
+        case "erased":
             return "its scope was erased; only episodes that are newer than the erasure count"
         case "skipped":
             return _remedy_if_skipped(decision.rule_id, in_memory=in_memory)

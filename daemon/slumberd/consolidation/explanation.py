@@ -15,7 +15,7 @@ from slumberd.model.rule import ConsolidationRule
 EpisodeOutcome = Literal[
     "pending",
     "filtered",
-    "forgotten",
+    "erased",
     "skipped",
     "undone",
     "quarantined",
@@ -25,7 +25,7 @@ EpisodeOutcome = Literal[
     "noop",
 ]
 """The outcome of an episode. Filtered: the rule passed it, and its filter does not select it.
-Forgotten: the rule passed it, and its scope was erased. Skipped: the rule passes it without an
+Erased: the rule passed it, and its scope was erased. Skipped: the rule passes it without an
 evaluation, even if its filter selects it."""
 
 
@@ -221,13 +221,13 @@ class Read(NamedTuple):
         watermark: The number of the last log row that it has passed; None when it never ran.
         version: The episode's newest version, with the number of its log row; None when memory.db
             has the episode no longer.
-        forgotten: Whether the version belongs to an erased scope, so it does not count.
+        erased: Whether the version belongs to an erased scope, so it does not count.
     """
 
     rule: ConsolidationRule
     watermark: int | None
     version: EpisodeVersion | None
-    forgotten: bool = False
+    erased: bool = False
 
     @property
     def ahead(self) -> EpisodeOutcome | None:
@@ -239,8 +239,8 @@ class Read(NamedTuple):
     @property
     def passed(self) -> EpisodeOutcome:
         """The outcome of a version that the rule has passed without a row."""
-        if self.forgotten:
-            return "forgotten"
+        if self.erased:
+            return "erased"
         return "filtered" if self.version and not self.version.matched else "skipped"
 
 

@@ -18,7 +18,7 @@ from slumberd.consolidation.state import KnownState
 from slumberd.model.fact import Fact
 from slumberd.model.record import Outcome
 
-Withheld = Literal["forgotten", "id_taken", "pinned_over", "unpinned"]
+Withheld = Literal["erased", "id_taken", "pinned_over", "unpinned"]
 """Why a triple is not promoted: its scope was erased; another user, agent or channel holds its id;
 a person corrected the fact of its id; a person retracted the fact."""
 

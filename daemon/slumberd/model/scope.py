@@ -152,7 +152,7 @@ class ScopeFilter:
         )
 
 
-ERASED_SCOPE = "forgotten"
+ERASED_SCOPE = "erased"
 """The reason of a noop: the claim belongs to an erased scope."""
 
 

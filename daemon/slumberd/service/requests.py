@@ -165,7 +165,7 @@ def lineage_entry(reason: str, peer: Peer, at: datetime) -> dict[str, Any]:
         UsageError: The reason is blank.
     """
     return {
-        "kind": "hand",
+        "kind": "manual",
         "rule_id": MANUAL_RULE_ID,
         "source_episode_ids": [],
         "promotion_ts": at.isoformat(),

@@ -552,7 +552,7 @@ async def test_erased_scope_needs_newer_episodes(home: ExplainedStores) -> None:
 
     outcome, remedy = await home.outcome_of("e1")
 
-    assert outcome == "forgotten"
+    assert outcome == "erased"
     assert remedy == "its scope was erased; only episodes that are newer than the erasure count"
     with pytest.raises(NoInputError):
         await home.facts.why("e1")

@@ -41,7 +41,7 @@ def fact(id: str = "f1", **overrides: Any) -> Fact:
         "user": "alice",
         "agent": "rag",
         "payload": {"subject": "alice", "predicate": "drinks", "object": "tea"},
-        "lineage": [{"kind": "hand", "source_id": "me"}],
+        "lineage": [{"kind": "manual", "source_id": "me"}],
         "confidence": 0.9,
         "pinned_at": START,
     }

@@ -147,7 +147,7 @@ def test_erased_scope_stays_erased_after_a_power_cut(tmp_path: Path, fate: Fate)
                 held.execute("SELECT count(*) FROM episodes")
                 await place.memory.forget(reach, (), moment=microseconds(at(100)))
                 await place.memory.scrub()
-                disk.tell("the scope is erased")
+                disk.acknowledge("the scope is erased")
 
     async def left() -> int:
         async with SQLiteMemoryStore(tmp_path / "left" / "memory.db") as memory:

@@ -74,7 +74,7 @@ def why_not(
     """Show the outcome of an episode under every rule, and what would change it.
 
     pending: the rule has not read its newest version. filtered: the rule's filter does not select
-    it. forgotten: its scope was erased. skipped: the rule has no row about it, whatever its filter
+    it. erased: its scope was erased. skipped: the rule has no row about it, whatever its filter
     says. quarantined: the rule could not read it. undone: the firing that evaluated it was undone.
     Otherwise the command shows the delta that the episode made.
 

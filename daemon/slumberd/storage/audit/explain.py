@@ -185,7 +185,7 @@ class _Inquiry:
             return None
         version = self._versions.get(rule_id)
         erased = version is not None and self._is_erased(version)
-        return Read(rule, self._marks.get(rule_id), version, forgotten=erased)
+        return Read(rule, self._marks.get(rule_id), version, erased=erased)
 
     def _is_erased(self, version: EpisodeVersion) -> bool:
         scope = (version.user, version.session, version.agent)

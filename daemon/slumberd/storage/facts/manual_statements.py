@@ -36,7 +36,7 @@ def lineage_entry(by: str, reason: str, at: datetime) -> dict[str, Any]:
     if not by.strip() or not reason.strip():
         raise ValueError("'by' and 'reason' must be non-empty: name the author and the reason")
     return {
-        "kind": "hand",
+        "kind": "manual",
         "rule_id": MANUAL_RULE_ID,
         "source_episode_ids": [],
         "promotion_ts": at.isoformat(),

@@ -90,7 +90,7 @@ class _GraphPromotion:
         verdicts: dict[str, Verdict] = {}
         for claim in claims:
             if self._is_erased(self._assertions[claim.fact_id]):
-                verdicts[claim.fact_id] = "forgotten"
+                verdicts[claim.fact_id] = "erased"
             elif self._edits.is_taken(claim.fact_id, claim.owner):
                 verdicts[claim.fact_id] = "id_taken"
             else:
