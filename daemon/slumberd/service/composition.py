@@ -34,7 +34,7 @@ from slumberd.scheduling import cron
 from slumberd.service.pause import FILE
 from slumberd.service.state_lock import StateLock, refuse_network
 from slumberd.storage.audit.offline_status import logs_episodes
-from slumberd.storage.episodes.spelling import log_misspelling
+from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger import schema

@@ -41,11 +41,15 @@ from slumberd.storage.episodes.erasure import (
     ids_outside,
     scrub_memory,
 )
-from slumberd.storage.episodes.future import TOLERANCE_SECONDS, FutureReporter
-from slumberd.storage.episodes.installation import Installation, warnings_of
+from slumberd.storage.episodes.log import Installation, warnings_of
 from slumberd.storage.episodes.recent import recall
+from slumberd.storage.episodes.reporters import (
+    TOLERANCE_SECONDS,
+    FutureReporter,
+    SpellingReporter,
+    log_misspelling,
+)
 from slumberd.storage.episodes.rows import encode, instant_or_none
-from slumberd.storage.episodes.spelling import SpellingReporter, log_misspelling
 from slumberd.storage.episodes.windows import Matching, Reader
 from slumberd.storage.episodes.writes import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.storage.sqlite import health as sqlite_health

@@ -1,16 +1,26 @@
-"""Report episodes that are dated in the future, which keep newer claims from becoming current."""
+"""Report misspelled metadata keys, and episodes that are dated in the future, each once.
+
+An episode of the future keeps newer claims from becoming current.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
 import structlog
 
 from slumberd.clock import Clock
-from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.episode import (
+    Episode,
+    EpisodeVersion,
+    Misspelling,
+    instant,
+    microseconds,
+    misspelled_keys,
+)
 from slumberd.storage.episodes.rows import Row
 
 TOLERANCE_SECONDS = 300.0
@@ -20,6 +30,8 @@ _log = structlog.get_logger("slumberd")
 
 _MOST_NAMED = 10
 _MOST_REMEMBERED = 10_000
+_MOST_KEYS = 100
+"""Misspelled keys that one store reports."""
 
 _Dated = tuple[str, int]
 """An episode's id, and its instant in microseconds."""
@@ -90,3 +102,27 @@ class FutureReporter:
             latest=latest,
             tolerance_seconds=self._tolerance_seconds,
         )
+
+
+def log_misspelling(found: Misspelling) -> None:
+    """Log that metadata has a key that is probably misspelled."""
+    _log.warning("metadata.misspelled", **found._asdict())
+
+
+class SpellingReporter:
+    """Reports a misspelled key at the first episode that has it.
+
+    Args:
+        report: Called for each such key.
+    """
+
+    def __init__(self, report: Callable[[Misspelling], None]) -> None:
+        self._report = report
+        self._reported: set[str] = set()
+
+    def check(self, episode: Episode) -> None:
+        """Report the misspelled keys of one episode."""
+        for key, meant in misspelled_keys(episode.metadata):
+            if key not in self._reported and len(self._reported) < _MOST_KEYS:
+                self._reported.add(key)
+                self._report(Misspelling(key, meant, episode.id))
