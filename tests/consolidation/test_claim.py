@@ -53,7 +53,7 @@ def test_episode_without_intent_or_with_add_asserts_its_triple(intent: dict[str,
         asserts=True,
         object='"tea"',
         names=(),
-        clears=False,
+        clears_key=False,
         confidence=0.5,
         payload={
             "id": "e1",
@@ -70,7 +70,7 @@ def test_episode_without_intent_or_with_add_asserts_its_triple(intent: dict[str,
 def test_update_asserts_and_names_each_id_once_in_order() -> None:
     claim = claim_from(intent="update", replaces=["e0", "x", "e0"])
 
-    assert (claim.asserts, claim.names, claim.clears) == (True, ("e0", "x"), False)
+    assert (claim.asserts, claim.names, claim.clears_key) == (True, ("e0", "x"), False)
     assert claim.precedence.rank == REFERRING
 
 
@@ -84,7 +84,7 @@ def test_update_that_names_no_id_has_the_rank_of_an_episode(replaces: Any) -> No
 def test_delete_that_names_ids_retracts_only_those() -> None:
     claim = claim_from(intent="delete", replaces="e0")
 
-    assert (claim.asserts, claim.names, claim.clears) == (False, ("e0",), False)
+    assert (claim.asserts, claim.names, claim.clears_key) == (False, ("e0",), False)
     assert claim.precedence == (microseconds(START), REFERRING, "e1")
     assert claim.payload == {"id": "e1", "user": "alice", "agent": "rag", **TRIPLE}
 
@@ -92,7 +92,7 @@ def test_delete_that_names_ids_retracts_only_those() -> None:
 def test_delete_that_names_no_id_clears_the_object_of_its_key() -> None:
     claim = claim_from(intent="delete")
 
-    assert (claim.asserts, claim.names, claim.clears) == (False, (), True)
+    assert (claim.asserts, claim.names, claim.clears_key) == (False, (), True)
     assert (claim.key, claim.object, claim.precedence.rank) == (
         f"{OWNER}alice/drinks",
         '"tea"',
@@ -106,13 +106,13 @@ def test_delete_without_an_object_clears_its_whole_key(metadata: dict[str, Any])
     claim = claim_of(version("e1", metadata=key | {"intent": "delete"} | metadata), "facts")
 
     assert isinstance(claim, Claim)
-    assert (claim.clears, claim.object) == (True, ALL)
+    assert (claim.clears_key, claim.object) == (True, ALL)
 
 
 def test_noop_with_names_asserts_and_retracts_nothing() -> None:
     claim = claim_from(intent="noop", replaces=["e0"])
 
-    assert (claim.asserts, claim.names, claim.clears) == (False, (), False)
+    assert (claim.asserts, claim.names, claim.clears_key) == (False, (), False)
 
 
 @pytest.mark.parametrize(

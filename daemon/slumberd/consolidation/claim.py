@@ -50,7 +50,7 @@ class Claim(NamedTuple):
         asserts: Whether it asserts `object` for `key`.
         object: Canonical JSON; `ALL` when a retraction gives none.
         names: Fact ids; the claim retracts the key and object of each.
-        clears: Whether it retracts `object` of its own key, or all of its objects.
+        clears_key: Whether it retracts `object` of its own key, or all of its objects.
         confidence: 0 to 1.
         payload: The fact's body; of a retraction only the subject, predicate and object.
         lineage: Of a manual edit, its own lineage entries.
@@ -71,7 +71,7 @@ class Claim(NamedTuple):
     asserts: bool
     object: str
     names: tuple[str, ...]
-    clears: bool
+    clears_key: bool
     confidence: float
     payload: dict[str, Any]
     lineage: tuple[dict[str, Any], ...] = ()
@@ -114,7 +114,7 @@ def has_subject(claim: Claim) -> bool:
 
 def deletes_by_key(claim: Claim) -> bool:
     """Return whether a claim is a delete that names no id, so it covers its key."""
-    return claim.clears and claim.precedence.rank == EPISODE
+    return claim.clears_key and claim.precedence.rank == EPISODE
 
 
 def confidence_of(metadata: Mapping[str, Any]) -> float:
@@ -136,7 +136,7 @@ def claim_of(version: EpisodeVersion, channel: str) -> Claim | Fault:
     if intent not in INTENTS:
         return intent_fault(intent)
     if intent == "noop":
-        return _retraction(version, channel, (), clears=False)
+        return _retraction(version, channel, (), clears_key=False)
     names = names_in(metadata.get("replaces"))
     if isinstance(names, Fault):
         return names
@@ -181,7 +181,7 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
         asserts=True,
         object=canonical(metadata.get("object")),
         names=names,
-        clears=False,
+        clears_key=False,
         confidence=confidence_of(metadata),
         payload=payload,
     )
@@ -205,7 +205,7 @@ def add_triple(payload: dict[str, Any], metadata: Mapping[str, Any]) -> None:
 
 
 def _retraction(
-    version: EpisodeVersion, channel: str, names: tuple[str, ...], *, clears: bool
+    version: EpisodeVersion, channel: str, names: tuple[str, ...], *, clears_key: bool
 ) -> Claim:
     fact_id = fact_id_of(channel, version.id)
     owner = owner_of(version.user, version.agent, channel)
@@ -219,12 +219,12 @@ def _retraction(
         asserts=False,
         object=canonical(payload["object"]) if "object" in payload else ALL,
         names=names,
-        clears=clears,
+        clears_key=clears_key,
         confidence=confidence_of(version.metadata),
         payload=payload,
     )
 
 
 def _delete(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Claim | Fault:
-    claim = _retraction(version, channel, names, clears=not names)
-    return EMPTY_DELETE if claim.clears and not has_subject(claim) else claim
+    claim = _retraction(version, channel, names, clears_key=not names)
+    return EMPTY_DELETE if claim.clears_key and not has_subject(claim) else claim

@@ -282,12 +282,12 @@ class Resolution:
             self._apply_assertion(candidate, claim)
             return
         targets = self._state.targets(claim) if claim.names else []
-        if claim.clears and claim.object == ALL and claim.key in self._state.multi_valued:
+        if claim.clears_key and claim.object == ALL and claim.key in self._state.multi_valued:
             self._state.index(claim)
             self._resolve_keys(candidate, [claim.key], was_current=False)
             return
         # A claim that only names others leaves its own slot alone, as `KnownState.fold` does.
-        touched_claims = [claim, *targets] if claim.asserts or claim.clears else targets
+        touched_claims = [claim, *targets] if claim.asserts or claim.clears_key else targets
         key_slots = [self._state.key_slot_of(touched) for touched in touched_claims]
         if deletes_by_key(claim):
             key_slots += [(claim.key, slot) for slot in self._state.declared_slots(claim.key)]

@@ -148,7 +148,7 @@ class KnownState:
 
     def fold_in(self, claim: Claim) -> None:
         """Fold a claim on its own key, and the retractions that cover it, into the heads."""
-        if claim.clears:
+        if claim.clears_key:
             self._clear(claim)
         if claim.asserts:
             head = self.head(claim.key, self.multi_valued.slot_of(claim))
@@ -263,7 +263,7 @@ class KnownState:
                 target for target in self.targets(claim) if target.precedence < claim.precedence
             ]
             return "stale" if reached else "unresolved"
-        if claim.clears:
+        if claim.clears_key:
             heads = self.heads.get(claim.key, {})
             # Not the key's other objects: which of them are loaded varies.
             heads_in_question = (
@@ -338,7 +338,7 @@ def _latest_of_each_rule(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
 
 def _order_of_folding(claim: Claim) -> tuple[bool, Precedence]:
     # A retraction of a whole multi-valued key must be folded before its slots get heads.
-    return not (claim.clears and claim.object == ALL), claim.precedence
+    return not (claim.clears_key and claim.object == ALL), claim.precedence
 
 
 def reaches_precedence_rule(candidate: Candidate, known_state: KnownState) -> bool:
@@ -393,7 +393,7 @@ def _keys_of_change(
 
 
 def _clears_whole_key(claim: Claim, known_state: KnownState) -> bool:
-    return claim.clears and claim.object == ALL and claim.key in known_state.multi_valued
+    return claim.clears_key and claim.object == ALL and claim.key in known_state.multi_valued
 
 
 def _needs_every_claim(claim: Claim, known_state: KnownState) -> bool:

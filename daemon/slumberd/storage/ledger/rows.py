@@ -272,7 +272,7 @@ def document_of(claim: Claim) -> dict[str, Any]:
     document: dict[str, Any] = {"asserts": claim.asserts, "payload": claim.payload}
     if claim.names:
         document["names"] = claim.names
-    if claim.clears:
+    if claim.clears_key:
         document["clears"] = True
     if claim.confidence != 1.0:
         document["confidence"] = claim.confidence
