@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
@@ -29,6 +27,7 @@ from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.installation import jsonl
 from tests.support.open_stores import open_stores
+from tests.support.sql_writer import SqlWriter
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
@@ -665,41 +664,8 @@ async def test_no_trigger_makes_a_write_of_another_program_fail(
     assert sorted(stored(store.path)) == ["a!", "b!"]
 
 
-WRITER = """
-import json, sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], timeout=30)
-for line in sys.stdin:
-    sql, values = json.loads(line)
-    with connection:
-        connection.execute(sql, [v.encode() if i in (3, 4, 6) else v for i, v in enumerate(values)])
-    print("written", flush=True)
-"""
-
-
-class Program:
-    """A separate process that knows only the table of facts."""
-
-    def __init__(self, path: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    def write(self, sql: str, values: Row = ()) -> None:
-        """Execute one statement; it is committed when this returns."""
-        assert self._process.stdin and self._process.stdout
-        plain = [value.decode() if isinstance(value, bytes) else value for value in values]
-        self._process.stdin.write(orjson.dumps([sql, plain]) + b"\n")
-        self._process.stdin.flush()
-        assert self._process.stdout.readline() == b"written\n"
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        self._process.wait(timeout=PATIENCE_SECONDS)
-        self._process.stdout.close()
+FACT_BLOBS = (3, 4, 6)
+"""The places of the columns of ``facts`` that are blobs."""
 
 
 @pytest.fixture
@@ -735,7 +701,7 @@ def rows_of_others(home: Home) -> int:
 def test_a_running_daemon_records_a_change_of_another_process_within_a_second(home: Home) -> None:
     waits = []
     with home.daemon() as daemon:
-        program = Program(home.state / "facts.db")
+        program = SqlWriter(home.state / "facts.db", blobs=FACT_BLOBS)
         for number in range(1, 6):
             program.write(PIN, row(f"f{number}", number, agent=f"a{number}"))
             waits.append(seconds_until(lambda: rows_of_others(home) == number))  # noqa: B023
@@ -768,7 +734,7 @@ def test_a_daemon_and_another_program_change_the_same_fact_in_turns(home: Home) 
     put(home, triple("e1", "alice", "drinks", "tea"))
     with home.daemon() as daemon:
         daemon.wait_until_read(1)
-        program = Program(home.state / "facts.db")
+        program = SqlWriter(home.state / "facts.db", blobs=FACT_BLOBS)
         program.write(PIN, row("e1", "rum"))
         put(home, triple("e1", "alice", "drinks", "milk", content="edited"))
         daemon.wait_until_read(2)
