@@ -125,10 +125,13 @@ def content_of(path: Path) -> list[str]:
 
 
 def evaluated_more_than_once(path: Path) -> list[tuple[str, int]]:
-    """Return the versions of episodes that more than one row of the ledger gives as evaluated."""
+    """Return the versions of episodes that more than one row of the ledger gives as evaluated.
+
+    A row of a restored fact has the version 0: it evaluates none, and a fact may return often.
+    """
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
-            "SELECT fact_id, version FROM slumberd_ledger WHERE what <> 0"
+            "SELECT fact_id, version FROM slumberd_ledger WHERE version > 0"
         ).fetchall()
     return [version for version, times in Counter(rows).items() if times > 1]
 
