@@ -29,7 +29,7 @@ from slumberd.model.scope import (
     validate_scope,
 )
 from slumberd.storage.sqlite.connection import Mangled
-from slumberd.storage.sqlite.strict_json import (
+from slumberd.storage.strict_json import (
     MOST_DEPTH,
     lossy_values,
     read_object,

@@ -53,7 +53,7 @@ from slumberd.storage.ledger.rows import (
 from slumberd.storage.ledger.similarity import BatchSimilarity
 from slumberd.storage.ledger.state_loader import LoadedState
 from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
-from slumberd.storage.sqlite.strict_json import written
+from slumberd.storage.strict_json import written
 
 T = TypeVar("T")
 

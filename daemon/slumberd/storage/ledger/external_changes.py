@@ -30,7 +30,7 @@ from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.manual_edits import ManualEdits
 from slumberd.storage.sqlite.connection import decode_texts_with, escaped
-from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep, written
+from slumberd.storage.strict_json import MOST_DEPTH, too_deep, written
 
 UNREADABLE = "external_unreadable"
 """The quarantine reason of a row that cannot be read."""

@@ -34,7 +34,7 @@ from slumberd.model.record import Outcome
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import Batch, counts_of
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep
+from slumberd.storage.strict_json import MOST_DEPTH, too_deep
 
 _FACTS = statements("facts")
 

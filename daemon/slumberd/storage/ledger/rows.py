@@ -40,7 +40,7 @@ from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of
 from slumberd.model.record import Kind, Record
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import KeyedConnection
-from slumberd.storage.sqlite.strict_json import written
+from slumberd.storage.strict_json import written
 
 GENESIS = bytes(32)
 """The chain hash before the first row."""

@@ -24,7 +24,7 @@ from slumberd.consolidation.state import KnownState, keys_to_load
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import insert
 from slumberd.storage.ledger.rows import EVENTS, evaluations_from, histories_from
-from slumberd.storage.sqlite.strict_json import written
+from slumberd.storage.strict_json import written
 
 _SQL = statements("ledger")
 _GATED = EVENTS.index("gated")
