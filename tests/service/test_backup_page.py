@@ -12,7 +12,7 @@ import pytest
 from slumberd import errors
 from slumberd.cli.registry import program
 from slumberd.service.backup import KEY, MANIFEST
-from slumberd.storage.sqlite.file_exchange import JOURNAL
+from slumberd.service.file_exchange import JOURNAL
 
 pytestmark = pytest.mark.unit
 

@@ -19,10 +19,9 @@ from slumberd.errors import NotRunningError, SlumberdError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.service.composition import inspections_of
 from slumberd.service.control_socket import Answer, ask
 from slumberd.service.daemon import run_operation
-from slumberd.storage.audit import offline_status
-from slumberd.storage.sqlite import recovery
 
 LONG_OPERATIONS = {"backfill", "decide", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""
@@ -79,7 +78,7 @@ def _perform_here(
 def _last_row(settings: Settings) -> int | None:
     """Return the number of the episode log's last row; None when it cannot be read."""
     try:
-        return recovery.look(settings.memory_path, offline_status.last_log_row)
+        return inspections_of(settings).episodes.last_log_row()
     except StoreError:  # the command itself reports the error
         return None
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from slumberd.cli.output import MOST_NAMES, join_names, plural
 from slumberd.config.settings import Settings
-from slumberd.storage.audit.offline_status import (
-    has_facts_of,
-    users_with_episodes,
-    users_with_facts,
-)
-from slumberd.storage.sqlite.recovery import look
+from slumberd.service.composition import inspections_of
 
 FIRE = "`slumberd fire --all` fires the rules, `slumberd status` shows what is pending"
 
@@ -42,7 +36,7 @@ def no_episodes(settings: Settings, user: str, *, narrowed: bool) -> str:
         user: The user that the command names.
         narrowed: Whether the command also names a session or an agent.
     """
-    known = look(settings.memory_path, partial(users_with_episodes, limit=MOST_NAMES + 1))
+    known = inspections_of(settings).episodes.users(MOST_NAMES + 1)
     if not known:
         return "there are no episodes: `slumberd import` puts some"
     if narrowed and user in known:
@@ -64,14 +58,13 @@ def no_rules(settings: Settings) -> str:
 
 
 def _users_with_facts(settings: Settings) -> list[str]:
-    if not settings.facts_path.exists():
-        return []
-    return sorted(look(settings.facts_path, partial(users_with_facts, limit=MOST_NAMES + 1)))
+    facts = inspections_of(settings).facts
+    return sorted(facts.users(MOST_NAMES + 1)) if facts.exists() else []
 
 
 def _has_facts(settings: Settings, user: str) -> bool:
-    path = settings.facts_path
-    return path.exists() and look(path, partial(has_facts_of, user=user))
+    facts = inspections_of(settings).facts
+    return facts.exists() and facts.has_facts_of(user)
 
 
 def _first(names: Sequence[str]) -> str:

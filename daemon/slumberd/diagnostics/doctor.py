@@ -36,13 +36,8 @@ from slumberd.errors import ConfigurationError, SchemaError, StoreError
 from slumberd.model.cadence import Cron
 from slumberd.model.health import Finding
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
-from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import Open
-from slumberd.storage.sqlite import recovery
-from slumberd.storage.sqlite.backup import size_of
-from slumberd.storage.sqlite.file_exchange import is_unfinished
-from slumberd.storage.sqlite.health import fs_type
-from slumberd.storage.sqlite.recovery import look
+from slumberd.service.file_exchange import is_unfinished
+from slumberd.storage.closed_stores import StoreInspection
 
 URGENT = frozenset(
     {
@@ -101,7 +96,7 @@ def _check_host(context: DoctorContext) -> Iterator[Finding]:
         yield from _run_check(
             directory, lambda: check_state_files(directory, _state_files(settings))
         )
-        databases = sum(map(_size_of, _database_paths(settings)))
+        databases = sum(map(_size_of, context.stores))
         yield from _run_check(
             directory, lambda: check_disk_space(directory, databases, context.machine)
         )
@@ -150,9 +145,9 @@ def _check_unit_user(context: DoctorContext) -> Iterator[Finding]:
     return check_unit_user(context.machine, settings.state_dir, files)
 
 
-def _size_of(path: Path) -> int:
+def _size_of(store: StoreInspection) -> int:
     try:
-        return size_of(path)
+        return store.size()
     except StoreError:
         return 0
 
@@ -183,132 +178,112 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
         remedy = "start the daemon, which finishes it; or run `slumberd restore DIR` again"
         problem = "a restore was begun, and not finished"
         yield Finding("restore.unfinished", str(settings.state_dir), problem, remedy)
-    yield from _check_database(
-        settings.memory_path, context, unfinished, partial(_check_episodes, context, unfinished)
-    )
-    facts = settings.facts_path
-    yield from _check_database(
-        facts, context, unfinished, partial(_check_facts, context, facts, unfinished)
-    )
+    episodes, facts = context.stores
+    for store, inspect in ((episodes, _check_episodes), (facts, _check_facts)):
+        yield from _check_store(store, context, unfinished, partial(inspect, context, unfinished))
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
-    yield from find_resurfaced(settings, seconds)
+    yield from find_resurfaced(context.stores, seconds)
     yield from _check_daemon(context)
     yield from check_paused_rules(settings.state_dir)
     yield from check_due_rules(context)
 
 
-Inspection = Callable[[Open], list[Finding]]
-"""Finds the problems in the content of an open database."""
-
-
-def _check_database(
-    path: Path, context: DoctorContext, unfinished: list[str], inspect: Inspection
+def _check_store(
+    store: StoreInspection,
+    context: DoctorContext,
+    unfinished: list[str],
+    inspect: Callable[[], Iterable[Finding]],
 ) -> Iterator[Finding]:
-    """Find the problems of one database: of the file, then of its content."""
-    if not path.exists() and not path.is_symlink():
+    """Find the problems of one store: of its files, then of its content."""
+    if store.is_missing():
         problem, remedy = "does not exist", "`slumberd run` creates it; was it moved or deleted?"
-        yield Finding("state.missing", str(path), problem, remedy)
+        yield Finding("state.missing", store.where, problem, remedy)
         return
-    yield from _check_location(path, context.machine)
+    yield from _check_location(store, context.machine)
     try:
-        damage = look(path, partial(recovery.damage_in, seconds=context.seconds))
+        damage = store.damage(context.seconds)
         if damage is None and not context.hurried:
-            unfinished.append(f"quick_check of {str(path)!r}")
-        elif damage or look(path, partial(recovery.has_foreign_log, path=path)):
-            yield _damaged_finding(
-                path, damage or "its write-ahead log seems to belong to another database"
-            )
+            unfinished.append(f"quick_check of {store.where!r}")
+        elif damage or store.has_foreign_log():
+            problem = damage or "its write-ahead log seems to belong to another database"
+            yield _damaged_finding(store.where, problem)
             return
-        yield from _check_journal(path)
-        yield from look(path, inspect)
+        yield from _check_journal(store)
+        yield from inspect()
     except StoreError as error:
-        yield _unreadable_finding(path, error)
+        yield _unreadable_finding(store.where, error)
 
 
-def _unreadable_finding(path: Path, error: StoreError) -> Finding:
+def _unreadable_finding(where: str, error: StoreError) -> Finding:
     if isinstance(error, SchemaError) and error.problem.startswith("is damaged"):
-        return _damaged_finding(path, "cannot be read to its end")
+        return _damaged_finding(where, "cannot be read to its end")
     if isinstance(error, SchemaError) and error.remedy:
-        return Finding("store.unreadable", str(path), error.problem, error.remedy)
-    problem = str(error).removeprefix(f"{str(path)!r} ").removeprefix(f"{str(path)!r}: ")
+        return Finding("store.unreadable", where, error.problem, error.remedy)
+    problem = str(error).removeprefix(f"{where!r} ").removeprefix(f"{where!r}: ")
     remedy = "check its owner and mode; `slumberd restore DIR` restores a backup of it"
-    return Finding("store.unreadable", str(path), problem, remedy)
+    return Finding("store.unreadable", where, problem, remedy)
 
 
-def _damaged_finding(path: Path, damage: str) -> Finding:
+def _damaged_finding(where: str, damage: str) -> Finding:
     remedy = (
-        f"stop the daemon; move {path.name}-wal away if it may belong to another file; else "
+        f"stop the daemon; move {Path(where).name}-wal away if it may belong to another file; else "
         "`slumberd restore DIR` restores a backup; `slumberd audit replay` rebuilds facts too"
     )
-    return Finding("store.damaged", str(path), " ".join(damage.split()), remedy)
+    return Finding("store.damaged", where, " ".join(damage.split()), remedy)
 
 
-def _check_location(path: Path, machine: Machine) -> Iterator[Finding]:
-    kind = fs_type(path)
+def _check_location(store: StoreInspection, machine: Machine) -> Iterator[Finding]:
+    kind, log, log_bytes = store.location()
     if kind.startswith(_NETWORK_TYPES):
         problem = f"is on {kind}, where file locks are not reliable"
-        yield Finding("store.network", str(path), problem, "move it to a local disk")
-    log = path.with_name(path.name + "-wal")
-    if log.exists() and log.stat().st_size > machine.large_log_bytes:
-        size = megabytes(log.stat().st_size)
-        problem = f"has grown to {size}: a program has a long read transaction open"
-        yield Finding(
-            "store.log", str(log), problem, f"end the program that reads: `fuser -v {path}`"
-        )
+        yield Finding("store.network", store.where, problem, "move it to a local disk")
+    if log_bytes > machine.large_log_bytes:
+        problem = f"has grown to {megabytes(log_bytes)}: a program has a long read transaction open"
+        remedy = f"end the program that reads: `fuser -v {store.where}`"
+        yield Finding("store.log", log, problem, remedy)
 
 
-def _check_journal(path: Path) -> Iterator[Finding]:
-    if not recovery.writes_ahead(path):
+def _check_journal(store: StoreInspection) -> Iterator[Finding]:
+    if not store.writes_ahead():
         problem = "has no write-ahead log: readers and writers wait for each other"
-        yield Finding("store.journal", str(path), problem, "start the daemon: it creates the log")
+        yield Finding("store.journal", store.where, problem, "start the daemon: it creates the log")
 
 
-def _check_episodes(
-    context: DoctorContext, unfinished: list[str], connection: Open
-) -> list[Finding]:
-    path = context.settings.memory_path
-    if offline_status.logs_episodes(connection):
-        return _check_future(context, unfinished, connection)
+def _check_episodes(context: DoctorContext, unfinished: list[str]) -> list[Finding]:
+    episodes = context.stores.episodes
+    if episodes.has_log():
+        return _check_future(context, unfinished)
     problem = "episode log, indexes or triggers are missing: was the table rebuilt?"
     remedy = "start the daemon, or `slumberd fire --all`: rules evaluate every episode again"
-    return [Finding("store.triggers", str(path), problem, remedy)]
+    return [Finding("store.triggers", episodes.where, problem, remedy)]
 
 
-def _check_future(context: DoctorContext, unfinished: list[str], connection: Open) -> list[Finding]:
-    memory = context.settings.memory
-    found = offline_status.find_future_episodes(
-        connection,
-        context.now + timedelta(seconds=memory.future_tolerance),
-        naive=memory.naive_timestamps,
-        seconds=HURRIED_SECONDS if context.hurried else context.seconds,
-    )
+def _check_future(context: DoctorContext, unfinished: list[str]) -> list[Finding]:
+    latest = context.now + timedelta(seconds=context.settings.memory.future_tolerance)
+    seconds = HURRIED_SECONDS if context.hurried else context.seconds
+    episodes = context.stores.episodes
+    found = episodes.future_episodes(latest, seconds)
     if found is None:
-        unfinished.append(f"timestamps in {str(context.settings.memory_path)!r}")
+        unfinished.append(f"timestamps in {episodes.where!r}")
     return list(check_future_episodes(found or []))
 
 
-def _check_facts(
-    context: DoctorContext, path: Path, unfinished: list[str], connection: Open
-) -> list[Finding]:
-    seen = offline_status.read_fact_store(connection)
+def _check_facts(context: DoctorContext, unfinished: list[str]) -> list[Finding]:
+    facts = context.stores.facts
+    seen = facts.status()
     if seen is None:
         problem = "has no ledger: slumberd has not created it"
-        return [Finding("store.unreadable", str(path), problem, "start the daemon")]
-    unreached = offline_status.find_unreached_retractions(connection, context.seconds)
+        return [Finding("store.unreadable", facts.where, problem, "start the daemon")]
+    unreached = facts.unreached_retractions(context.seconds)
     if unreached is None and not context.hurried:
-        unfinished.append(f"retractions without effect in {str(path)!r}")
-    pairs = _find_disagreements(context, path, unfinished, connection)
-    return [*check_fact_store(path, seen, unreached or [], context), *check_disagreements(pairs)]
-
-
-def _find_disagreements(
-    context: DoctorContext, path: Path, unfinished: list[str], connection: Open
-) -> list[tuple[str, str]]:
-    """Return the pairs of facts that disagree; none when the search reaches its time limit."""
-    pairs = offline_status.find_disagreeing_facts(connection, context.seconds)
+        unfinished.append(f"retractions without effect in {facts.where!r}")
+    pairs = facts.disagreeing_facts(context.seconds)
     if pairs is None and not context.hurried:
-        unfinished.append(f"facts that disagree in {str(path)!r}")
-    return pairs or []
+        unfinished.append(f"facts that disagree in {facts.where!r}")
+    return [
+        *check_fact_store(facts.where, seen, unreached or [], context),
+        *check_disagreements(pairs or []),
+    ]
 
 
 def _check_daemon(context: DoctorContext) -> Iterator[Finding]:

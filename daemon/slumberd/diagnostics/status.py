@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cache, partial
 from typing import Any, NamedTuple
 
 from slumberd.config.rule_loader import RuleSet
@@ -16,14 +15,15 @@ from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
 from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
-from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import FactStoreStatus, Open
+from slumberd.service.composition import inspections_of
+from slumberd.storage.closed_stores import EpisodeInspection
 from slumberd.storage.episodes.rows import instant_or_none
-from slumberd.storage.sqlite.recovery import look
 
 _MOST_PENDING = 10**9
+_NO_BACKLOG = Backlog(0, None)
 _EMPTY = FactStoreStatus(facts=0, rows=0, unlogged=0, triggered=False)
 """The status of a `facts.db` that does not exist yet."""
 
@@ -145,27 +145,15 @@ def read_status(
     Raises:
         StoreError: A database cannot be read.
     """
-    path = settings.facts_path
-    seen = look(path, offline_status.read_fact_store) if path.exists() else None
+    episodes, facts = inspections_of(settings)
+    seen = facts.status() if facts.exists() else None
     known = seen or _EMPTY
-    read = partial(read_backlogs, rules=rules, seen=known, most=lambda _: _MOST_PENDING)
-    episodes = settings.memory_path
-    backlogs = look(episodes, read) if episodes.exists() else None
+    backlogs = None
+    if episodes.exists():
+        backlogs = read_backlogs(episodes, rules, known, lambda _: _MOST_PENDING)
     context = StatusContext(settings, known, backlogs, paused, now)
     count = backlogs.episodes if backlogs else None
     return StatusReport(count, seen, rule_states(rules, context), _removed_rules(rules, known))
-
-
-class _Backlog(NamedTuple):
-    """The versions above one position of the episode log.
-
-    Attributes:
-        pending: How many there are; counting may have ended early.
-        oldest: The timestamp of the first episode, as its host wrote it; None without one.
-    """
-
-    pending: int
-    oldest: str | None
 
 
 class Backlogs(NamedTuple):
@@ -177,39 +165,39 @@ class Backlogs(NamedTuple):
     """
 
     episodes: int
-    by_rule: Mapping[str, _Backlog]
+    by_rule: Mapping[str, Backlog]
 
 
 def read_backlogs(
-    connection: Open,
+    episodes: EpisodeInspection,
     rules: RuleSet,
     seen: FactStoreStatus,
     most: Callable[[ConsolidationRule], int],
 ) -> Backlogs | None:
-    """Read what is pending for each rule; None when slumberd never opened the database.
+    """Read what is pending for each rule; None when slumberd never opened the store.
 
     Args:
-        connection: To a database of episodes.
+        episodes: Looks at the episodes.
         rules: The loaded rules.
-        seen: The status of `facts.db`.
+        seen: The status of the facts.
         most: Returns how many versions are counted for a rule at most.
     """
-    if not offline_status.logs_episodes(connection):
-        return None
-    read = cache(partial(_read_backlog, connection))  # most rules share a few positions
-    by_rule = {
-        rule.id: read(start_of(rule, seen.watermarks.get(rule.id)), most(rule))
-        for rule in rules.rules
-        if rule.reads_episodes
+    unread = {
+        rule.id: _unread_by(rule, seen, most(rule)) for rule in rules.rules if rule.reads_episodes
     }
-    return Backlogs(offline_status.count_episodes(connection), by_rule)
+    status = episodes.status([log_range for log_range in unread.values() if log_range])
+    if status is None:
+        return None
+    by_rule = {
+        rule_id: status.backlogs[log_range] if log_range else _NO_BACKLOG
+        for rule_id, log_range in unread.items()
+    }
+    return Backlogs(status.episodes, by_rule)
 
 
-def _read_backlog(connection: Open, start: int | None, most: int) -> _Backlog:
-    if start is None:
-        return _Backlog(0, None)
-    pending = offline_status.count_pending(connection, start, most)
-    return _Backlog(pending, offline_status.oldest_timestamp(connection, start))
+def _unread_by(rule: ConsolidationRule, seen: FactStoreStatus, most: int) -> LogRange | None:
+    start = start_of(rule, seen.watermarks.get(rule.id))
+    return None if start is None else LogRange(start, most)
 
 
 class StatusContext(NamedTuple):
@@ -266,7 +254,7 @@ def _progress(rule: ConsolidationRule, context: StatusContext) -> RuleProgress:
     )
 
 
-def _backlog_of(rule: ConsolidationRule, context: StatusContext) -> _Backlog | None:
+def _backlog_of(rule: ConsolidationRule, context: StatusContext) -> Backlog | None:
     return context.backlogs.by_rule.get(rule.id) if context.backlogs else None
 
 

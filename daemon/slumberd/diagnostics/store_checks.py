@@ -19,12 +19,13 @@ from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import FactStoreStatus
 from slumberd.scheduling.due import LATE
+from slumberd.service.composition import inspections_of
 from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import FILE as PAUSED_FILE
 from slumberd.service.pause import paused_in
-from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import FactStoreStatus
+from slumberd.storage.closed_stores import StoreInspections
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 
 QUICK_SECONDS = 10.0
@@ -60,57 +61,62 @@ class DoctorContext:
     outdated: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
+    def stores(self) -> StoreInspections:
+        """What looks at the stores of the installation."""
+        return inspections_of(self.settings)
+
+    @property
     def hurried(self) -> bool:
         """Whether the time limit allows no passes over whole databases."""
         return self.seconds == 0
 
 
 def check_fact_store(
-    path: Path, seen: FactStoreStatus, unreached: Sequence[str], context: DoctorContext
+    where: str, seen: FactStoreStatus, unreached: Sequence[str], context: DoctorContext
 ) -> Iterator[Finding]:
-    """Find problems in the content of `facts.db`.
+    """Find problems in the content of the facts.
 
     Args:
-        path: The database.
+        where: Where the facts are.
         seen: Its status.
         unreached: The ids of episodes whose retractions cover nothing.
         context: The installation.
     """
-    yield from _check_triggers(path, seen)
-    yield from _check_clock(path, seen, context.now)
-    yield from _check_erasures(path, seen)
+    yield from _check_triggers(where, seen)
+    yield from _check_clock(where, seen, context.now)
+    yield from _check_erasures(where, seen)
     yield from _check_quarantine(seen)
     yield from _check_held(seen)
     yield from _check_retractions(unreached)
-    yield from _check_log(path, seen, context)
-    yield from _check_provenance(path, seen, context)
+    yield from _check_log(where, seen, context)
+    yield from _check_provenance(where, seen, context)
 
 
-def _check_triggers(path: Path, seen: FactStoreStatus) -> Iterator[Finding]:
+def _check_triggers(where: str, seen: FactStoreStatus) -> Iterator[Finding]:
     if not seen.triggered:
         problem = "the triggers on 'facts' were changed: writes of other programs are not recorded"
         remedy = "restore a backup, or `slumberd audit replay` into a new file"
-        yield Finding("store.triggers", str(path), problem, remedy)
+        yield Finding("store.triggers", where, problem, remedy)
 
 
-def _check_clock(path: Path, seen: FactStoreStatus, now: datetime) -> Iterator[Finding]:
+def _check_clock(where: str, seen: FactStoreStatus, now: datetime) -> Iterator[Finding]:
     last = max(seen.fired.values(), default=0)
     if last > microseconds(now + LATE):
         problem = f"its last firing is at {instant(last):%Y-%m-%d %H:%M:%S}Z, in the future"
         yield Finding(
             "clock.behind",
-            str(path),
+            where,
             problem,
             "set the clock; until that time new firings get the same instant",
         )
 
 
-def _check_erasures(path: Path, seen: FactStoreStatus) -> Iterator[Finding]:
+def _check_erasures(where: str, seen: FactStoreStatus) -> Iterator[Finding]:
     if seen.unfinished:
         some = "1 erasure is" if seen.unfinished == 1 else f"{seen.unfinished} erasures are"
         problem = f"{some} incomplete: the episodes may still be in the episode database"
         remedy = "`systemctl restart slumberd` finishes it; or run `slumberd forget` again"
-        yield Finding("erasure.unfinished", str(path), problem, remedy)
+        yield Finding("erasure.unfinished", where, problem, remedy)
 
 
 def _check_quarantine(seen: FactStoreStatus) -> Iterator[Finding]:
@@ -179,14 +185,14 @@ def check_future_episodes(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
         yield Finding("episodes.future", "episodes", problem, remedy)
 
 
-def _check_log(path: Path, seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:
+def _check_log(where: str, seen: FactStoreStatus, context: DoctorContext) -> Iterator[Finding]:
     if seen.unlogged and context.daemon is None:
         problem = f"{seen.unlogged} rows of the ledger have no log line yet"
-        yield Finding("log.unwritten", str(path), problem, "start the daemon: it writes them first")
+        yield Finding("log.unwritten", where, problem, "start the daemon: it writes them first")
 
 
 def _check_provenance(
-    path: Path, seen: FactStoreStatus, context: DoctorContext
+    where: str, seen: FactStoreStatus, context: DoctorContext
 ) -> Iterator[Finding]:
     sink = context.settings.provenance.sink
     if sink is None or sink not in seen.sinks or _started_recently(context):
@@ -198,7 +204,7 @@ def _check_provenance(
         problem = f"the provenance sink is {rows} behind, since {since}"
         down = "start the daemon: it publishes them"
         remedy = "see `provenance.failed` in the daemon's log" if context.daemon else down
-        yield Finding("provenance.behind", str(path), problem, remedy)
+        yield Finding("provenance.behind", where, problem, remedy)
 
 
 def _started_recently(context: DoctorContext) -> bool:
@@ -237,12 +243,12 @@ def _paused_or_none(directory: Path) -> Mapping[str, str] | None:
 def check_due_rules(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for too long."""
     settings, rules = context.settings, context.rules
-    seen = read_or_none(settings.facts_path, offline_status.read_fact_store)
+    seen = read_or_none(context.stores.facts.status)
     paused = _paused_or_none(settings.state_dir)
     if rules is None or seen is None or paused is None or _started_recently(context):
         return
-    read = partial(read_backlogs, rules=rules, seen=seen, most=_most_counted)
-    backlogs = read_or_none(settings.memory_path, read)
+    episodes = context.stores.episodes
+    backlogs = read_or_none(partial(read_backlogs, episodes, rules, seen, _most_counted))
     status = StatusContext(settings, seen, backlogs, paused, context.now)
     for state in rule_states(rules, status):
         yield from _check_lateness(state, context)

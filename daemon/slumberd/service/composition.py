@@ -31,15 +31,15 @@ from slumberd.provenance.protocols import ProvenanceSink
 from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
+from slumberd.service.file_exchange import finish
 from slumberd.service.pause import FILE
 from slumberd.service.state_lock import StateLock, refuse_network
-from slumberd.storage.audit.offline_status import logs_episodes
+from slumberd.storage.audit.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
+from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger import schema
-from slumberd.storage.sqlite.file_exchange import finish
-from slumberd.storage.sqlite.recovery import look
+from slumberd.storage.sqlite.store_copies import SQLiteCopies
 
 _log = structlog.get_logger("slumberd")
 
@@ -146,6 +146,20 @@ def facts_of(
         traceless=traceless,
         comparer=WordEmbedder,
     )
+
+
+def inspections_of(settings: Settings) -> StoreInspections:
+    """Return what looks at the stores of a configuration while they are closed."""
+    naive = settings.memory.naive_timestamps
+    return StoreInspections(
+        SQLiteEpisodeInspection(settings.memory_path, naive),
+        SQLiteFactInspection(settings.facts_path),
+    )
+
+
+def copies_of(settings: Settings) -> StoreCopies:
+    """Return what copies the stores of a configuration."""
+    return SQLiteCopies({"memory": settings.memory_path, "facts": settings.facts_path})
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +292,11 @@ async def open_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
 async def _open_existing_facts(
     settings: Settings, *, key: bytes | None = None
 ) -> AsyncIterator[SQLiteFactStore]:
-    path = settings.facts_path
-    if not path.exists():
+    path, found = settings.facts_path, inspections_of(settings).facts
+    if not found.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
         raise NoInputError(path, remedy)
-    look(path, schema.check_version)
+    found.check_version()
     async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
         yield facts
 
@@ -290,11 +304,11 @@ async def _open_existing_facts(
 @asynccontextmanager
 async def open_facts_if_present(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
     """Open the facts for reading; yield None when slumberd has not made the database yet."""
-    path = settings.facts_path
-    if not _has_ledger(path):
+    found = inspections_of(settings).facts
+    if not (found.exists() and found.has_ledger()):
         yield None
         return
-    async with facts_of(settings, SystemClock(), path, traceless=True) as facts:
+    async with facts_of(settings, SystemClock(), settings.facts_path, traceless=True) as facts:
         yield facts
 
 
@@ -306,10 +320,11 @@ async def open_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
         NoInputError: The database does not exist yet.
         SchemaError: The database has no episode log yet.
     """
-    if not settings.memory_path.exists():
+    found = inspections_of(settings).episodes
+    if not found.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
         raise NoInputError(settings.memory_path, remedy)
-    if not _has_episode_log(settings.memory_path):
+    if not found.has_log():
         problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
         raise SchemaError(settings.memory_path, problem)
     memory = memory_of(settings, SystemClock(), traceless=True)
@@ -317,16 +332,6 @@ async def open_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
         yield memory
     finally:
         await memory.close()
-
-
-def _has_episode_log(path: Path) -> bool:
-    """Return whether a database of episodes exists and has the episode log."""
-    return path.exists() and look(path, logs_episodes)
-
-
-def _has_ledger(path: Path) -> bool:
-    """Return whether a database of facts exists and has a ledger."""
-    return path.exists() and look(path, schema.has_ledger)
 
 
 def graph_of(settings: Settings) -> GraphStore:

@@ -30,6 +30,7 @@ from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.background import EffectTracker, record_external_changes
 from slumberd.service.composition import (
     Stores,
+    inspections_of,
     open_for_dry_run,
     open_for_writing,
     provenance_sink,
@@ -146,9 +147,12 @@ class Daemon:
         """
         self._stop = stop
         settings, clock = self._settings, self._clock
+        inspections = inspections_of(settings)
         # Before the stores are open: closing another connection to the same file would drop the
         # locks of this process, and the next program would remove its write-ahead log.
-        resurfaced = await asyncio.to_thread(lambda: [*find_resurfaced(settings, HURRIED_SECONDS)])
+        resurfaced = await asyncio.to_thread(
+            lambda: [*find_resurfaced(inspections, HURRIED_SECONDS)]
+        )
         async with provenance_sink(settings) as sink, open_for_writing(settings, clock) as stores:
             runner = rule_runner_of(settings, stores, self._logs, clock)
             await self._recover(runner)

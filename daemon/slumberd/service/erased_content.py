@@ -1,18 +1,14 @@
-"""Find databases that hold content of erased scopes."""
+"""Find stores that hold content of erased scopes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
-from slumberd.config.settings import Settings
 from slumberd.errors import StoreError
 from slumberd.model.health import Finding
-from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import Open
-from slumberd.storage.sqlite.recovery import look
+from slumberd.storage.closed_stores import StoreInspections
 
 HURRIED_SECONDS = 1.0
 """The time limit of the search in each database while a daemon starts."""
@@ -23,32 +19,26 @@ NAMED = 3
 T = TypeVar("T")
 
 
-def find_resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
-    """Find databases that hold content of a scope that a database records as erased.
+def find_resurfaced(stores: StoreInspections, seconds: float | None) -> Iterator[Finding]:
+    """Find stores that hold content of a scope that a store records as erased.
 
     Args:
-        settings: The configuration.
-        seconds: The time limit for each database; None sets none.
+        stores: Looks at the stores.
+        seconds: The time limit for each store; None sets none.
     """
-    paths = [settings.memory_path, settings.facts_path]
-    pasts = [
-        past
-        for path in paths
-        if (past := read_or_none(path, offline_status.read_erased_scopes)) is not None
-    ]
-    for path in paths if pasts else ():
-        look_for = partial(offline_status.count_erased_content, pasts=pasts, seconds=seconds)
-        if users := read_or_none(path, look_for):
+    found = [read_or_none(store.erased_scopes) for store in stores]
+    pasts = [past for past in found if past is not None]
+    for what, store in stores._asdict().items() if pasts else ():
+        if users := read_or_none(partial(store.count_erased_content, pasts, seconds)):
             named = ", ".join(repr(user) for user in sorted(users)[:NAMED])
-            what = "episodes" if path == settings.memory_path else "facts"
             problem = f"holds {sum(users.values())} {what} of erased scopes, of {named}"
             remedy = "if it is an older copy, repeat `slumberd forget` or restore a newer copy"
-            yield Finding("erasure.contradicted", str(path), problem, remedy)
+            yield Finding("erasure.contradicted", store.where, problem, remedy)
 
 
-def read_or_none(path: Path, work: Callable[[Open], T]) -> T | None:
-    """Return what `work` finds in a database; None when it cannot be read."""
+def read_or_none(read: Callable[[], T]) -> T | None:
+    """Return what `read` finds in a store; None when the store cannot be read."""
     try:
-        return look(path, work)
-    except StoreError:  # another check reports the unreadable database
+        return read()
+    except StoreError:  # another check reports the unreadable store
         return None

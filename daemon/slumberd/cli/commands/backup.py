@@ -18,7 +18,7 @@ from slumberd.diagnostics.host_checks import megabytes
 from slumberd.observability.line_format import printable
 from slumberd.service.backup import Restored, back_up, check_backup
 from slumberd.service.backup import restore as put_back
-from slumberd.storage.sqlite.file_copies import Manifest
+from slumberd.service.file_copies import Manifest
 
 
 def backup(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial, reduce
 
@@ -13,8 +12,15 @@ import orjson
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.firing import Counts
-from slumberd.model.provenance import Lag
 from slumberd.model.scope import ErasedScopes, escape, scope_of
+from slumberd.model.store_status import (
+    Backlog,
+    EpisodeStoreStatus,
+    FactStoreStatus,
+    HeldFiring,
+    LogRange,
+    SinkProgress,
+)
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
@@ -28,10 +34,6 @@ from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
 from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import run_within
 
-Open = sqlite3.Connection
-"""A database that is open for a report."""
-
-
 _LISTED = 100
 
 _LEDGER = statements("ledger")
@@ -39,67 +41,6 @@ _EPISODE_LOG = statements("episode_log")
 _SQL = statements("inspection")
 _COUNTS = statements("migrations")
 _UNFINISHED = statements("unfinished_erasures")
-
-
-@dataclass(frozen=True, slots=True)
-class HeldFiring:
-    """A batch that awaits approval.
-
-    Attributes:
-        firing_id: The id of its firing.
-        problem: The deletion limit that it exceeds.
-    """
-
-    firing_id: str
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class SinkProgress:
-    """How far the publisher is with a provenance sink.
-
-    Attributes:
-        lag: The promotions that it has not published yet.
-        refused: Rows that the sink refused, and that it will not publish again.
-    """
-
-    lag: Lag
-    refused: int
-
-
-@dataclass(frozen=True, slots=True)
-class FactStoreStatus:
-    """The state of a database of facts; instants are microseconds since 1970 UTC.
-
-    Attributes:
-        facts: How many facts are current.
-        rows: How many rows the ledger has.
-        unlogged: Rows of the ledger without a log line.
-        triggered: Whether the triggers that notice other programs' writes are in place.
-        watermarks: By rule the number of the last version that it has read.
-        served: By rule the last instant of its cron expression that was served.
-        fired: By rule the instant of its last batch.
-        succeeded: By rule the instant of its last successful firing.
-        outcomes: By rule the counts of its last batch, over all channels.
-        quarantined: How many episodes are quarantined, by rule and reason.
-        held: By rule the batch that awaits approval.
-        sinks: By name the progress of each provenance sink.
-        unfinished: Erasures that the database of episodes may not have finished.
-    """
-
-    facts: int
-    rows: int
-    unlogged: int
-    triggered: bool
-    watermarks: Mapping[str, int] = field(default_factory=dict)
-    served: Mapping[str, int] = field(default_factory=dict)
-    fired: Mapping[str, int] = field(default_factory=dict)
-    succeeded: Mapping[str, int] = field(default_factory=dict)
-    outcomes: Mapping[str, Counts] = field(default_factory=dict)
-    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    held: Mapping[str, HeldFiring] = field(default_factory=dict)
-    sinks: Mapping[str, SinkProgress] = field(default_factory=dict)
-    unfinished: int = 0
 
 
 def find_unreached_retractions(
@@ -266,14 +207,24 @@ def users_with_episodes(connection: sqlite3.Connection, limit: int) -> list[str]
     return found
 
 
-def count_pending(connection: sqlite3.Connection, after: int, at_most: int) -> int:
-    """Count the versions of episodes after a row of the log, up to `at_most`."""
-    return episode_log.pending(connection, after, at_most)
+def read_backlogs(
+    connection: sqlite3.Connection, wanted: Collection[LogRange]
+) -> EpisodeStoreStatus | None:
+    """Return what lies above some rows of the episode log; None without a log.
+
+    Args:
+        connection: To a database of episodes.
+        wanted: The rows, each with the most versions that are counted above it.
+    """
+    if not logs_episodes(connection):
+        return None
+    backlogs = {each: _read_backlog(connection, *each) for each in set(wanted)}
+    return EpisodeStoreStatus(count_episodes(connection), backlogs)
 
 
-def oldest_timestamp(connection: sqlite3.Connection, after: int) -> str | None:
-    """Return the stored timestamp of the first episode after a row of the log."""
-    return episode_log.oldest_timestamp(connection, after)
+def _read_backlog(connection: sqlite3.Connection, after: int, at_most: int) -> Backlog:
+    pending = episode_log.pending(connection, after, at_most)
+    return Backlog(pending, episode_log.oldest_timestamp(connection, after))
 
 
 def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:

@@ -1,0 +1,121 @@
+"""The state of stores as reports show it, read without opening them for writing. Reads no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from slumberd.model.firing import Counts
+from slumberd.model.provenance import Lag
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFiring:
+    """A batch that awaits approval.
+
+    Attributes:
+        firing_id: The id of its firing.
+        problem: The deletion limit that it exceeds.
+    """
+
+    firing_id: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkProgress:
+    """How far the publisher is with a provenance sink.
+
+    Attributes:
+        lag: The promotions that it has not published yet.
+        refused: Rows that the sink refused, and that it will not publish again.
+    """
+
+    lag: Lag
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class FactStoreStatus:
+    """The state of a database of facts; instants are microseconds since 1970 UTC.
+
+    Attributes:
+        facts: How many facts are current.
+        rows: How many rows the ledger has.
+        unlogged: Rows of the ledger without a log line.
+        triggered: Whether the triggers that notice other programs' writes are in place.
+        watermarks: By rule the number of the last version that it has read.
+        served: By rule the last instant of its cron expression that was served.
+        fired: By rule the instant of its last batch.
+        succeeded: By rule the instant of its last successful firing.
+        outcomes: By rule the counts of its last batch, over all channels.
+        quarantined: How many episodes are quarantined, by rule and reason.
+        held: By rule the batch that awaits approval.
+        sinks: By name the progress of each provenance sink.
+        unfinished: Erasures that the database of episodes may not have finished.
+    """
+
+    facts: int
+    rows: int
+    unlogged: int
+    triggered: bool
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    served: Mapping[str, int] = field(default_factory=dict)
+    fired: Mapping[str, int] = field(default_factory=dict)
+    succeeded: Mapping[str, int] = field(default_factory=dict)
+    outcomes: Mapping[str, Counts] = field(default_factory=dict)
+    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    held: Mapping[str, HeldFiring] = field(default_factory=dict)
+    sinks: Mapping[str, SinkProgress] = field(default_factory=dict)
+    unfinished: int = 0
+
+
+class LogRange(NamedTuple):
+    """The end of the episode log that a rule has not read.
+
+    Attributes:
+        after: The last row that the rule has read.
+        at_most: The most versions that are counted after it.
+    """
+
+    after: int
+    at_most: int
+
+
+class Backlog(NamedTuple):
+    """The versions of episodes after one row of the episode log.
+
+    Attributes:
+        pending: How many there are; counting may have ended early.
+        oldest: The timestamp of the first episode, as its host wrote it; None without one.
+    """
+
+    pending: int
+    oldest: str | None
+
+
+class EpisodeStoreStatus(NamedTuple):
+    """The state of a store of episodes.
+
+    Attributes:
+        episodes: How many episodes there are.
+        backlogs: What lies in each range of the log that was asked for.
+    """
+
+    episodes: int
+    backlogs: Mapping[LogRange, Backlog]
+
+
+class StoreLocation(NamedTuple):
+    """Where a store keeps its files; a store without files of its own has no values.
+
+    Attributes:
+        file_system: The type of the file system, as ``ext4``.
+        log: The write-ahead log.
+        log_bytes: The size of the log; 0 when it does not exist.
+    """
+
+    file_system: str = ""
+    log: str = ""
+    log_bytes: int = 0

@@ -1,0 +1,201 @@
+"""Look at databases that this process has not opened; implements ``closed_stores``' protocols."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
+from slumberd.model.scope import ErasedScopes
+from slumberd.model.store_status import (
+    EpisodeStoreStatus,
+    FactStoreStatus,
+    LogRange,
+    StoreLocation,
+)
+from slumberd.storage.audit import offline_status
+from slumberd.storage.ledger import schema
+from slumberd.storage.sqlite import recovery
+from slumberd.storage.sqlite.backup import size_of
+from slumberd.storage.sqlite.health import fs_type
+from slumberd.storage.sqlite.recovery import look
+
+T = TypeVar("T")
+
+
+class SQLiteInspection:
+    """Looks at one SQLite file; implements what both kinds of `StoreInspection` share.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def where(self) -> str:
+        """The path of the file."""
+        return str(self._path)
+
+    def exists(self) -> bool:
+        """Return whether the file exists."""
+        return self._path.exists()
+
+    def is_missing(self) -> bool:
+        """Return whether nothing is in its place, not even a link that leads nowhere."""
+        return not self._path.exists() and not self._path.is_symlink()
+
+    def size(self) -> int:
+        """Return the bytes of the file and its write-ahead log; 0 when they do not exist."""
+        return size_of(self._path)
+
+    def location(self) -> StoreLocation:
+        """Return the file system of the file, and the size of its write-ahead log."""
+        log = self._path.with_name(self._path.name + "-wal")
+        log_bytes = log.stat().st_size if log.exists() else 0
+        return StoreLocation(fs_type(self._path), str(log), log_bytes)
+
+    def writes_ahead(self) -> bool:
+        """Return whether the file is written with a write-ahead log."""
+        return recovery.writes_ahead(self._path)
+
+    def damage(self, seconds: float | None) -> str | None:
+        """Return the first problem that SQLite's ``quick_check`` finds.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            An empty text without a problem; None when the time was over.
+        """
+        return self._look(partial(recovery.damage_in, seconds=seconds))
+
+    def has_foreign_log(self) -> bool:
+        """Return whether the write-ahead log seems to belong to another file."""
+        return self._look(partial(recovery.has_foreign_log, path=self._path))
+
+    def erased_scopes(self) -> ErasedScopes | None:
+        """Return the erased scopes that the file records; None when it never had an erasure."""
+        return self._look(offline_status.read_erased_scopes)
+
+    def count_erased_content(
+        self, pasts: Sequence[ErasedScopes], seconds: float | None
+    ) -> Counter[str] | None:
+        """Count the episodes or facts of erased scopes, by user.
+
+        Args:
+            pasts: The erased scopes of all databases of the state directory.
+            seconds: The time limit; None sets none.
+
+        Returns:
+            The counts; None when the time was over.
+        """
+        count = partial(offline_status.count_erased_content, pasts=pasts, seconds=seconds)
+        return self._look(count)
+
+    def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return look(self._path, work)
+
+
+class SQLiteEpisodeInspection(SQLiteInspection):
+    """Looks at a database of episodes; implements `EpisodeInspection`.
+
+    Args:
+        path: The file.
+        naive: How to read a timestamp without an offset.
+    """
+
+    def __init__(self, path: Path, naive: NaiveTimestamps) -> None:
+        super().__init__(path)
+        self._naive = naive
+
+    def users(self, limit: int) -> list[str]:
+        """Return the first users with episodes, in order of their scope keys."""
+        return self._look(partial(offline_status.users_with_episodes, limit=limit))
+
+    def has_log(self) -> bool:
+        """Return whether the file has slumberd's episode log, indexes and triggers."""
+        return self._look(offline_status.logs_episodes)
+
+    def last_log_row(self) -> int | None:
+        """Return the number of the last row of the episode log; None when there is none."""
+        return self._look(offline_status.last_log_row)
+
+    def status(self, wanted: Collection[LogRange]) -> EpisodeStoreStatus | None:
+        """Return how many episodes there are, and what lies in some ranges of the log."""
+        return self._look(partial(offline_status.read_backlogs, wanted=wanted))
+
+    def future_episodes(
+        self, latest: datetime, seconds: float | None
+    ) -> list[EpisodeVersion] | None:
+        """Return episodes with an instant later than a given one, the latest first.
+
+        Args:
+            latest: The given instant, in UTC.
+            seconds: The time limit; None sets none.
+
+        Returns:
+            The episodes; None when the time was over.
+        """
+        find = partial(offline_status.find_future_episodes, naive=self._naive, seconds=seconds)
+        return self._look(partial(find, latest=latest))
+
+
+class SQLiteFactInspection(SQLiteInspection):
+    """Looks at a database of facts; implements `FactInspection`."""
+
+    def users(self, limit: int) -> list[str]:
+        """Return the first users with facts, in order."""
+        return self._look(partial(offline_status.users_with_facts, limit=limit))
+
+    def has_ledger(self) -> bool:
+        """Return whether slumberd has written to the file."""
+        return self._look(schema.has_ledger)
+
+    def check_version(self) -> None:
+        """Check that this slumberd can read the ledger.
+
+        Raises:
+            SchemaError: A newer slumberd wrote it.
+        """
+        self._look(schema.check_version)
+
+    def status(self) -> FactStoreStatus | None:
+        """Return the state of the file; None when slumberd has never written to it."""
+        return self._look(offline_status.read_fact_store)
+
+    def unreached_retractions(self, seconds: float | None) -> list[str] | None:
+        """Return episodes whose retraction has covered nothing so far, oldest first.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            At most 100 ids; None when the time was over.
+        """
+        return self._look(partial(offline_status.find_unreached_retractions, seconds=seconds))
+
+    def disagreeing_facts(self, seconds: float | None) -> list[tuple[str, str]] | None:
+        """Return pairs of current facts that have different objects for a single-valued key.
+
+        Args:
+            seconds: The time limit; None sets none.
+
+        Returns:
+            At most 100 pairs, by key; None when the time was over.
+        """
+        return self._look(partial(offline_status.find_disagreeing_facts, seconds=seconds))
+
+    def count_erasures(self, after: int) -> int:
+        """Count the erasures after a row of the ledger."""
+        return self._look(partial(offline_status.count_erasures, after=after))
+
+    def has_facts_of(self, user: str) -> bool:
+        """Return whether a user has facts."""
+        return self._look(partial(offline_status.has_facts_of, user=user))
