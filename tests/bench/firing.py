@@ -21,8 +21,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.composition import open_for_writing
+from slumberd.service.protocols import Episodes
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.support.builders import START, rule
@@ -54,7 +54,7 @@ def measure(table: Table, shop: Workshop) -> None:
 class BenchStores:
     """A state directory that is open, and the rules that fire there."""
 
-    memory: SQLiteMemoryStore
+    memory: Episodes
     runner: RuleRunner
     rules: Sequence[ConsolidationRule]
     ids: Iterator[str]

@@ -17,6 +17,7 @@ from slumberd.observability.logs import configure
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
+from slumberd.storage.audit.inspection import SQLiteEpisodeInspection
 from tests.support.builders import rule, triple
 from tests.support.cli_runner import restored_logging
 from tests.support.fakes import FakeClock
@@ -103,7 +104,7 @@ class HeartbeatRun:
             rules=lambda: (state_directory.rules, "UTC"),
             awake=list,
             troubles=lambda: self.troubles.by_rule,
-            files=[folder / "memory.db"],
+            files=[SQLiteEpisodeInspection(folder / "memory.db", "utc")],
             dropped=lambda: 0,
         )
         self._heart = Heartbeat(sources, state_directory.clock)

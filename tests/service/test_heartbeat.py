@@ -23,11 +23,11 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import FailureTracker
-from slumberd.service.composition import Stores, open_stores
+from slumberd.service.composition import Stores, inspections_of, open_stores
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
+from slumberd.service.protocols import Episodes
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
 from tests.support.waiting import PATIENCE_SECONDS
@@ -41,14 +41,14 @@ class MonitoredStores:
     """Stores, rules on them, and a heartbeat; `finished` is set after two beats."""
 
     def __init__(
-        self, memory: SQLiteMemoryStore, runner: RuleRunner, rules: RuleSet, settings: Settings
+        self, memory: Episodes, runner: RuleRunner, rules: RuleSet, settings: Settings
     ) -> None:
         self.clock = FakeClock(at(0))
         self.memory, self.runner = memory, runner
         self.dropped = 0
         self.beats = 0
         self.finished = asyncio.Event()
-        files = [settings.memory_path, settings.facts_path]
+        files = inspections_of(settings)
         self.paused: set[str] = set()
         self.troubles = FailureTracker()
         self.textfile: Callable[[bytes], None] | None = None

@@ -21,10 +21,10 @@ from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import open_stores, rules_of
 from slumberd.service.control_socket import Peer, RefusedError, ask
+from slumberd.service.protocols import Episodes
 from slumberd.service.reload import InForce, Reloading
 from slumberd.service.requests import RequestForm
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs
@@ -50,7 +50,7 @@ class ReloadedDaemon:
 
     folder: Path
     runner: RuleRunner
-    memory: SQLiteMemoryStore
+    memory: Episodes
     in_force: InForce
     followed: list[tuple[list[str], str]] = field(default_factory=list)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -198,7 +198,7 @@ async def test_reload_keeps_the_old_rules_when_the_store_cannot_resolve_channels
     async with reloadable(tmp_path) as home:
 
         async def busy(*_: object, **__: object) -> None:
-            raise StoreBusyError(home.runner.facts.path, 1.0)
+            raise StoreBusyError(tmp_path / "facts.db", 1.0)
 
         monkeypatch.setattr(home.runner.facts.ledger, "set_channels", busy)
         before = home.in_force.rules

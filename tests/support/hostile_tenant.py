@@ -83,7 +83,9 @@ class TenantHistory:
 
     @property
     def facts(self) -> SQLiteFactStore:
-        return self.state_directory.stores.facts
+        facts = self.state_directory.stores.facts
+        assert isinstance(facts, SQLiteFactStore)
+        return facts
 
     async def play(self, *, hostile: bool) -> None:
         """Take every step; keep the answers to the tenant."""

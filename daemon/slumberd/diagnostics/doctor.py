@@ -147,7 +147,7 @@ def _check_unit_user(context: DoctorContext) -> Iterator[Finding]:
 
 def _size_of(store: StoreInspection) -> int:
     try:
-        return store.size()
+        return store.sizes().total
     except StoreError:
         return 0
 
@@ -199,8 +199,8 @@ def _check_store(
         problem, remedy = "does not exist", "`slumberd run` creates it; was it moved or deleted?"
         yield Finding("state.missing", store.where, problem, remedy)
         return
-    yield from _check_location(store, context.machine)
     try:
+        yield from _check_location(store, context.machine)
         damage = store.damage(context.seconds)
         if damage is None and not context.hurried:
             unfinished.append(f"quick_check of {store.where!r}")
@@ -233,7 +233,7 @@ def _damaged_finding(where: str, damage: str) -> Finding:
 
 
 def _check_location(store: StoreInspection, machine: Machine) -> Iterator[Finding]:
-    kind, log, log_bytes = store.location()
+    (kind, log), log_bytes = store.location(), store.sizes().log
     if kind.startswith(_NETWORK_TYPES):
         problem = f"is on {kind}, where file locks are not reliable"
         yield Finding("store.network", store.where, problem, "move it to a local disk")

@@ -113,9 +113,24 @@ class StoreLocation(NamedTuple):
     Attributes:
         file_system: The type of the file system, as ``ext4``.
         log: The write-ahead log.
-        log_bytes: The size of the log; 0 when it does not exist.
     """
 
     file_system: str = ""
     log: str = ""
-    log_bytes: int = 0
+
+
+class StoreSizes(NamedTuple):
+    """The bytes that a store takes; 0 for what does not exist.
+
+    Attributes:
+        content: The store without its log.
+        log: The write-ahead log.
+    """
+
+    content: int
+    log: int
+
+    @property
+    def total(self) -> int:
+        """The bytes of both."""
+        return self.content + self.log

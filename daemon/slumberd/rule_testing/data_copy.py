@@ -15,8 +15,8 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, StoreError
-from slumberd.service.composition import Stores, open_stores
-from slumberd.storage.sqlite.backup import copy_database, is_full, size_of
+from slumberd.service.composition import Stores, copies_of, inspections_of, open_stores
+from slumberd.storage.closed_stores import StoreName
 
 WRITE_AHEAD = 300_000_000
 """The largest size of the write-ahead log of a long backfill, in bytes."""
@@ -55,7 +55,7 @@ async def copy_data(
         ConfigurationError: The key of the ledger cannot be read.
         LedgerKeyError: The key is not that of the ledger.
     """
-    if not settings.memory_path.exists():
+    if not inspections_of(settings).episodes.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
         raise NoInputError(settings.memory_path, remedy)
     gc.freeze()
@@ -67,24 +67,23 @@ async def copy_data(
                 await stores.facts.ledger.notice_external()
                 yield Copy(copied, stores, folder)
         except StoreError as error:
-            if is_full(error):
+            if copies_of(settings).is_full(error):
                 raise _space_error(folder.parent, "the copies need more") from error
             raise
 
 
 def _copy_databases(settings: Settings, folder: Path, show_step: ProgressCallback) -> Settings:
     copied = _settings_of_copy(settings, folder)
+    stores, copies = inspections_of(settings), copies_of(settings)
     # Facts first: their watermarks must not lie beyond the end of the log.
-    pairs = [
-        (settings.facts_path, copied.facts_path),
-        (settings.memory_path, copied.memory_path),
-    ]
-    needed = room_for(size_of(settings.memory_path), size_of(settings.facts_path))
+    targets: dict[StoreName, Path] = {"facts": copied.facts_path, "memory": copied.memory_path}
+    needed = room_for(stores.episodes.sizes().total, stores.facts.sizes().total)
     refuse_without_room(needed, shutil.disk_usage(folder).free, folder.parent)
-    for source, target in pairs:
-        if source.exists():
-            show_step(f"copying {source.name}")
-            copy_database(source, target)
+    for name, target in targets.items():
+        store = stores.of(name)
+        if store.exists():
+            show_step(f"copying {Path(store.where).name}")
+            copies.copy(name, target)
     return copied
 
 

@@ -24,6 +24,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial
+from slumberd.service.protocols import Episodes, Facts
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 
@@ -153,8 +154,8 @@ class _TrialRun:
     def __init__(
         self,
         rules: Sequence[ConsolidationRule],
-        memory: SQLiteMemoryStore,
-        facts: SQLiteFactStore,
+        memory: Episodes,
+        facts: Facts,
     ) -> None:
         self._rules = rules
         self._memory = memory

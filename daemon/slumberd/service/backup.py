@@ -12,9 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from importlib.metadata import version
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +30,15 @@ from slumberd.errors import (
 )
 from slumberd.file_modes import make_directory
 from slumberd.service import file_exchange
-from slumberd.service.composition import backed_up_files, facts_of, key_of
+from slumberd.service.composition import (
+    backed_up_files,
+    copies_of,
+    facts_of,
+    inspections_at,
+    inspections_of,
+    key_of,
+    tenure_of,
+)
 from slumberd.service.file_copies import (
     LedgerHead,
     Manifest,
@@ -42,11 +48,13 @@ from slumberd.service.file_copies import (
     describe_copy,
     digest,
 )
-from slumberd.service.state_lock import StateLock
-from slumberd.storage.audit.offline_status import count_erasures
-from slumberd.storage.ledger.schema import has_ledger
-from slumberd.storage.sqlite.backup import check_not_in_use, copy_together, is_full, size_of
-from slumberd.storage.sqlite.recovery import damage_in, look
+from slumberd.storage.closed_stores import (
+    STORES,
+    FactInspection,
+    StoreCopies,
+    StoreInspections,
+    StoreName,
+)
 
 MANIFEST = "backup.json"
 KEY = "ledger.key"
@@ -77,9 +85,9 @@ class Source(NamedTuple):
     path: Path
 
     @property
-    def is_database(self) -> bool:
-        """Whether it is a database; all databases are copied as of one moment."""
-        return self.role in ("memory", "facts")
+    def store(self) -> StoreName | None:
+        """The store that it holds, if it holds one; all stores are copied as of one moment."""
+        return self.role if self.role == "memory" or self.role == "facts" else None
 
 
 class Restored(NamedTuple):
@@ -122,11 +130,11 @@ async def back_up(
     sources = _sources(settings, key=key)
     _check_not_existing(folder)
     with _incomplete(folder) as staging:
-        _check_free_space(sources, staging)
+        _check_free_space(settings, sources, staging)
         on_step("copying the databases")
         at = clock.now()
         with _without_restore(settings.state_dir, sources):
-            _copy_all(sources, staging)
+            _copy_all(copies_of(settings), sources, staging)
         on_step("verifying the copies")
         ledger = await _verify_copies(settings, staging, sources, clock)
         files = tuple(_describe(source, staging / source.name) for source in sources)
@@ -149,7 +157,7 @@ def _without_restore(directory: Path, sources: Sequence[Source]) -> Iterator[Non
         problem = "holds a restore that is not finished: start the daemon, or restore again"
         raise BackupBusyError(directory, problem)
     for source, identity in zip(sources, before, strict=True):
-        if _identity(source.path) != identity and source.is_database:
+        if _identity(source.path) != identity and source.store:
             raise BackupBusyError(source.path, "was replaced while it was backed up: try again")
 
 
@@ -166,21 +174,21 @@ def _rename_to(staging: Path, folder: Path) -> None:
     file_exchange.sync_directory(folder.parent)
 
 
-def _copy_all(sources: Sequence[Source], staging: Path) -> None:
-    databases = [source for source in sources if source.is_database]
+def _copy_all(copies: StoreCopies, sources: Sequence[Source], staging: Path) -> None:
+    targets = {source.store: staging / source.name for source in sources if source.store}
     try:
-        copy_together([(source.path, staging / source.name) for source in databases])
+        copies.copy_together(targets)
     except StoreError as error:
-        if is_full(error):
+        if copies.is_full(error):
             raise StoreError(f"{str(staging)!r} has too little room: its disk is full") from error
         raise
     for source in sources:
-        if not source.is_database:
+        if source.store is None:
             copy_file(source.path, staging / source.name)
 
 
 def _sources(settings: Settings, *, key: bool) -> list[Source]:
-    if not settings.memory_path.exists():
+    if not inspections_of(settings).episodes.exists():
         remedy = "there is nothing to back up yet; `slumberd import` puts some episodes"
         raise NoInputError(settings.memory_path, remedy)
     files = backed_up_files(settings)
@@ -234,8 +242,9 @@ def _incomplete(folder: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _check_free_space(sources: Sequence[Source], folder: Path) -> None:
-    needed = sum(size_of(source.path) for source in sources)
+def _check_free_space(settings: Settings, sources: Sequence[Source], folder: Path) -> None:
+    others = [source.path.stat().st_size for source in sources if source.store is None]
+    needed = sum(store.sizes().total for store in inspections_of(settings)) + sum(others)
     free = shutil.disk_usage(folder).free
     if needed > free:
         problem = f"{needed / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free"
@@ -255,22 +264,28 @@ async def _verify_copies(
         StoreError: A copy is damaged, or its ledger is broken.
     """
     ledger = None
-    for source in filter(attrgetter("is_database"), sources):
-        copy, problem = folder / source.name, ""
-        if damage := look(copy, partial(damage_in, seconds=None)):
+    copies = _copies_in(folder, settings)
+    for source in sources:
+        problem = ""
+        if source.store is not None and (damage := copies.of(source.store).damage(None)):
             problem = f"is damaged: {damage}"
-        elif source.role == "facts":
-            ledger, problem = await _verify_ledger(settings, copy, clock)
+        elif source.store == "facts":
+            ledger, problem = await _verify_ledger(settings, folder / source.name, clock)
         if problem:
             raise StoreError(f"{str(source.path)!r} {problem}; it was not backed up")
     return ledger
+
+
+def _copies_in(folder: Path, settings: Settings) -> StoreInspections:
+    """Return what looks at the copies of a backup."""
+    return inspections_at(settings, folder / _NAMES["memory"], folder / _NAMES["facts"])
 
 
 async def _verify_ledger(
     settings: Settings, path: Path, clock: Clock
 ) -> tuple[LedgerHead | None, str]:
     """Verify the ledger of a copy; return its head, None without a ledger, and the problem."""
-    if not look(path, has_ledger):
+    if not _copies_in(path.parent, settings).facts.has_ledger():
         return None, ""
     async with facts_of(settings, clock, path, key=key_of(settings), traceless=True) as facts:
         rows, head, broken = await facts.verify(())
@@ -349,10 +364,8 @@ async def restore(settings: Settings, folder: Path, clock: Clock, on_step: OnSte
     manifest = await check_backup(settings, folder, clock, on_step)
     directory, targets = settings.state_dir, backed_up_files(settings)
     _make_directories(targets)
-    with StateLock(directory):
-        file_exchange.finish(directory, targets)
-        for path in targets.values():
-            _check_replaceable(path)
+    async with tenure_of(settings):
+        _check_replaceable(targets, copies_of(settings))
         file_exchange.discard(targets.values())
         on_step("copying the backup")
         owned = _stage(folder, manifest, targets)
@@ -360,7 +373,7 @@ async def restore(settings: Settings, folder: Path, clock: Clock, on_step: OnSte
         changes = {
             name: name in saved for name in targets if name in saved or targets[name].exists()
         }
-        newer_erasures = _count_newer_erasures(settings.facts_path, manifest.ledger)
+        newer_erasures = _count_newer_erasures(inspections_of(settings).facts, manifest.ledger)
         file_exchange.begin(directory, _new_stamp(clock, targets), changes)
         replaced = file_exchange.finish(directory, targets)
     return Restored(manifest, replaced, owned, newer_erasures)
@@ -371,12 +384,13 @@ def _make_directories(targets: Mapping[str, Path]) -> None:
         make_directory(path.parent)
 
 
-def _check_replaceable(path: Path) -> None:
-    if path.is_symlink():
-        problem = "is a link; name the file itself in the configuration, and restore again"
-        raise StoreError(f"{str(path)!r} {problem}")
-    if path.suffix != ".json" and path.exists():
-        check_not_in_use(path)
+def _check_replaceable(targets: Mapping[str, Path], copies: StoreCopies) -> None:
+    for path in targets.values():
+        if path.is_symlink():
+            problem = "is a link; name the file itself in the configuration, and restore again"
+            raise StoreError(f"{str(path)!r} {problem}")
+    for store in STORES:
+        copies.check_not_in_use(store)
 
 
 def _stage(folder: Path, manifest: Manifest, targets: Mapping[str, Path]) -> list[Path]:
@@ -406,9 +420,9 @@ def _new_stamp(clock: Clock, targets: Mapping[str, Path]) -> str:
         at += timedelta(seconds=1)
 
 
-def _count_newer_erasures(facts: Path, saved: LedgerHead | None) -> int:
+def _count_newer_erasures(facts: FactInspection, saved: LedgerHead | None) -> int:
     """Count the erasures that the current ledger has and the ledger of the backup lacks."""
     with suppress(StoreError):  # a damaged ledger cannot be counted
         if facts.exists():
-            return look(facts, partial(count_erasures, after=saved.rows if saved else 0))
+            return facts.count_erasures(saved.rows if saved else 0)
     return 0

@@ -31,14 +31,16 @@ from slumberd.provenance.protocols import ProvenanceSink
 from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
-from slumberd.service.file_exchange import finish
 from slumberd.service.pause import FILE
-from slumberd.service.state_lock import StateLock, refuse_network
+from slumberd.service.protocols import Episodes, Facts
+from slumberd.service.state_lock import refuse_network
+from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.audit.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.episodes.reporters import log_misspelling
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.protocols import Tenure
 from slumberd.storage.sqlite.store_copies import SQLiteCopies
 
 _log = structlog.get_logger("slumberd")
@@ -106,7 +108,7 @@ def memory_of(
     *,
     traceless: bool = False,
     misspelled: Callable[[Misspelling], None] = log_misspelling,
-) -> SQLiteMemoryStore:
+) -> Episodes:
     """Return the memory store of a configuration, not yet opened."""
     return SQLiteMemoryStore(
         settings.memory_path,
@@ -127,7 +129,7 @@ def facts_of(
     *,
     key: bytes | None = None,
     traceless: bool = False,
-) -> SQLiteFactStore:
+) -> Facts:
     """Return the fact store of a configuration, not yet opened.
 
     Args:
@@ -150,11 +152,13 @@ def facts_of(
 
 def inspections_of(settings: Settings) -> StoreInspections:
     """Return what looks at the stores of a configuration while they are closed."""
+    return inspections_at(settings, settings.memory_path, settings.facts_path)
+
+
+def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspections:
+    """Return what looks at stores in two files, such as the copies of a backup."""
     naive = settings.memory.naive_timestamps
-    return StoreInspections(
-        SQLiteEpisodeInspection(settings.memory_path, naive),
-        SQLiteFactInspection(settings.facts_path),
-    )
+    return StoreInspections(SQLiteEpisodeInspection(memory, naive), SQLiteFactInspection(facts))
 
 
 def copies_of(settings: Settings) -> StoreCopies:
@@ -172,8 +176,8 @@ class Stores:
         scope_key: The key that hashes users and agents in log lines; empty without hashing.
     """
 
-    memory: SQLiteMemoryStore
-    facts: SQLiteFactStore
+    memory: Episodes
+    facts: Facts
     scope_key: bytes = b""
 
 
@@ -206,6 +210,11 @@ def backed_up_files(settings: Settings) -> dict[str, Path]:
     }
 
 
+def tenure_of(settings: Settings) -> Tenure:
+    """Return the right to write the state of a configuration, not yet taken."""
+    return DirectoryTenure(settings.state_dir, backed_up_files(settings))
+
+
 @asynccontextmanager
 async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     """Lock the state directory, open the stores, and begin a new epoch.
@@ -218,17 +227,18 @@ async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[St
     sys.setswitchinterval(SWITCH_SECONDS)
     for path in (settings.memory_path, settings.facts_path):
         refuse_network(path.parent)
-    with StateLock(settings.state_dir):
-        finish(settings.state_dir, backed_up_files(settings))
-        async with open_stores(settings, clock, settings.facts_path) as stores:
-            await stores.facts.file.take_over()
-            await adopt(stores.facts)
-            if settings.logging.scope == "hashed":
-                stores = replace(stores, scope_key=await stores.facts.file.scope_key())
-            yield stores
+    async with (
+        tenure_of(settings) as tenure,
+        open_stores(settings, clock, settings.facts_path) as stores,
+    ):
+        await tenure.fence(stores.facts.file)
+        await adopt(stores.facts)
+        if settings.logging.scope == "hashed":
+            stores = replace(stores, scope_key=await stores.facts.file.scope_key())
+        yield stores
 
 
-async def adopt(facts: SQLiteFactStore) -> None:
+async def adopt(facts: Facts) -> None:
     """Record external changes of the facts; a first start logs how many facts it finds."""
     is_first = not await facts.reads.ledger_rows()
     kinds = [record.kind for record in await facts.ledger.notice_external()]
@@ -249,17 +259,17 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
     if not settings.memory_path.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
         raise NoInputError(settings.memory_path, remedy)
-    with StateLock(settings.state_dir), TemporaryDirectory(prefix="slumberd-") as spare:
-        finish(settings.state_dir, backed_up_files(settings))
-        path = settings.facts_path
-        async with open_stores(
-            settings, clock, path if path.exists() else Path(spare, "facts.db")
-        ) as stores:
-            yield stores
+    async with tenure_of(settings):
+        with TemporaryDirectory(prefix="slumberd-") as spare:
+            path = settings.facts_path
+            async with open_stores(
+                settings, clock, path if path.exists() else Path(spare, "facts.db")
+            ) as stores:
+                yield stores
 
 
 @asynccontextmanager
-async def open_facts_for_audit(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+async def open_facts_for_audit(settings: Settings) -> AsyncIterator[Facts]:
     """Open the facts with the key of their ledger, for passes over the whole ledger.
 
     Raises:
@@ -278,7 +288,7 @@ async def open_facts_for_audit(settings: Settings) -> AsyncIterator[SQLiteFactSt
 
 
 @asynccontextmanager
-async def open_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+async def open_facts(settings: Settings) -> AsyncIterator[Facts]:
     """Open the facts for reading, without a trace in the directory.
 
     Raises:
@@ -291,7 +301,7 @@ async def open_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
 @asynccontextmanager
 async def _open_existing_facts(
     settings: Settings, *, key: bytes | None = None
-) -> AsyncIterator[SQLiteFactStore]:
+) -> AsyncIterator[Facts]:
     path, found = settings.facts_path, inspections_of(settings).facts
     if not found.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
@@ -302,7 +312,7 @@ async def _open_existing_facts(
 
 
 @asynccontextmanager
-async def open_facts_if_present(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
+async def open_facts_if_present(settings: Settings) -> AsyncIterator[Facts | None]:
     """Open the facts for reading; yield None when slumberd has not made the database yet."""
     found = inspections_of(settings).facts
     if not (found.exists() and found.has_ledger()):
@@ -313,7 +323,7 @@ async def open_facts_if_present(settings: Settings) -> AsyncIterator[SQLiteFactS
 
 
 @asynccontextmanager
-async def open_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
+async def open_memory(settings: Settings) -> AsyncIterator[Episodes]:
     """Open the episodes for reading, without a trace in the directory.
 
     Raises:

@@ -49,7 +49,7 @@ from slumberd.service.requests import RequestForm, typed_operation
 from slumberd.service.responses import list_cadences
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.service.systemd import Notifier, Watchdog
-from slumberd.storage.sqlite.watch import Watch
+from slumberd.storage.protocols import Watch
 
 
 class Intervals(NamedTuple):
@@ -217,12 +217,12 @@ class Daemon:
 
     async def _serve_with(self, components: Components) -> None:
         answers, runtime = self._answers(components), self._settings.runtime_dir
-        async with listen(self._settings.state_dir, answers, runtime=runtime):
-            with self._watch_episodes(components):
-                self._report_ready()
-                await self._run_tasks(
-                    self._background_tasks(components), components.stores.memory.stop
-                )
+        async with (
+            listen(self._settings.state_dir, answers, runtime=runtime),
+            self._watch_episodes(components),
+        ):
+            self._report_ready()
+            await self._run_tasks(self._background_tasks(components), components.stores.memory.stop)
 
     def _answers(self, components: Components) -> dict[str, Operation]:
         """Return the operations of the control socket, by name."""
@@ -273,7 +273,7 @@ class Daemon:
             rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
             awake=components.pausing.awake,
             troubles=lambda: troubles.by_rule,
-            files=[settings.memory_path, settings.facts_path],
+            files=inspections_of(settings),
             dropped=lambda: self._logs.dropped,
             reader=settings.provenance.sink,
             failed=lambda: troubles.totals,

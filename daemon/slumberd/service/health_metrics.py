@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
+from slumberd.errors import StoreError
 from slumberd.model.cadence import Every
 from slumberd.model.health import (
     BatchTotals,
@@ -29,6 +30,7 @@ from slumberd.scheduling.due import FailureStreak
 from slumberd.scheduling.due_finder import Mark
 from slumberd.scheduling.rule_status import RuleProgress, is_full, rule_statuses, start_of
 from slumberd.service.composition import Stores
+from slumberd.storage.closed_stores import StoreInspection
 
 BATCHES_AT_ONCE = 2_000
 """Batches of the ledger that are read at a time, by default; the event loop runs in between."""
@@ -74,7 +76,7 @@ class HealthSources:
         rules: Returns the rules in force, and the time zone of rules without one.
         awake: Returns which of some rules are not paused.
         troubles: Returns which rules fail.
-        files: The databases.
+        files: Look at the stores, for the sizes of their logs.
         dropped: Returns how many log lines were dropped.
         reader: The name of the provenance sink; None without a sink.
         failed: Returns how often each rule has failed.
@@ -87,7 +89,7 @@ class HealthSources:
     rules: Callable[[], tuple[Sequence[ConsolidationRule], str]]
     awake: Callable[[Sequence[ConsolidationRule]], list[ConsolidationRule]]
     troubles: Callable[[], Mapping[str, FailureStreak]]
-    files: Sequence[Path]
+    files: Sequence[StoreInspection]
     dropped: Callable[[], int]
     reader: str | None = None
     failed: Callable[[], Mapping[str, int]] = dict
@@ -159,7 +161,7 @@ class HealthCollector:
             at=now,
             uptime_seconds=round(self._clock.monotonic() - self._began, 3),
             loop_lag_seconds=round(loop_lag, 3),
-            wal_bytes=sum(map(_wal_bytes, self._sources.files)),
+            wal_bytes=sum(map(_log_bytes, self._sources.files)),
             rss_bytes=_rss_bytes(),
             dropped=self._sources.dropped(),
             loaded=len(rules),
@@ -290,10 +292,10 @@ def _oldest_seconds(
     return min(starts, key=itemgetter(0))[1] if starts else None
 
 
-def _wal_bytes(database: Path) -> int:
+def _log_bytes(store: StoreInspection) -> int:
     try:
-        return database.with_name(database.name + "-wal").stat().st_size
-    except OSError:
+        return store.sizes().log
+    except StoreError:
         return 0
 
 

@@ -19,10 +19,14 @@ from slumberd.model.store_status import (
     FactStoreStatus,
     LogRange,
     StoreLocation,
+    StoreSizes,
 )
 
 StoreName = Literal["memory", "facts"]
 """Names a store of a state directory: that of the episodes, or that of the facts."""
+
+STORES: tuple[StoreName, ...] = ("memory", "facts")
+"""All stores of a state directory."""
 
 
 class StoreInspection(Protocol):
@@ -45,8 +49,8 @@ class StoreInspection(Protocol):
         """Return whether nothing is in its place, not even a link that leads nowhere."""
         ...
 
-    def size(self) -> int:
-        """Return how many bytes the store takes; 0 when it does not exist."""
+    def sizes(self) -> StoreSizes:
+        """Return how many bytes the store takes; none when it does not exist."""
         ...
 
     def location(self) -> StoreLocation:
@@ -185,6 +189,10 @@ class StoreInspections(NamedTuple):
 
     episodes: EpisodeInspection
     facts: FactInspection
+
+    def of(self, store: StoreName) -> StoreInspection:
+        """Return what looks at one of them."""
+        return self.episodes if store == "memory" else self.facts
 
 
 class StoreCopies(Protocol):

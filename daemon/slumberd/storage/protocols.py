@@ -1,8 +1,8 @@
-"""The protocols of memory stores and fact stores, as the specification defines them."""
+"""The protocols of memory stores and fact stores: those of the specification, and small ones."""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode
@@ -100,4 +100,52 @@ class FactStore(Protocol):
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a fact; nothing happens when it is not current."""
+        ...
+
+
+class Watch(Protocol):
+    """Calls back once at the start, and soon after any process has committed episodes.
+
+    It does so while its ``async with`` block runs. The callback may come from another thread.
+    """
+
+    async def __aenter__(self) -> Self:
+        """Start to watch."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop to watch; no call follows."""
+        ...
+
+
+class Epoch(Protocol):
+    """Numbers the writers of a store, so that only the latest can commit."""
+
+    async def take_over(self) -> int:
+        """Become the only writer: earlier writers can commit no more. Return the new epoch."""
+        ...
+
+
+class Tenure(Protocol):
+    """The right to write a state: while it is entered, no other slumberd may enter it."""
+
+    async def __aenter__(self) -> Self:
+        """Take the right, and finish what its last holder left half done.
+
+        Raises:
+            StateDirectoryLockedError: Another slumberd has the right.
+            StoreError: The state cannot be used.
+        """
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give the right back."""
+        ...
+
+    async def fence(self, epoch: Epoch) -> None:
+        """Shut out every earlier writer of an open store, even one that is only suspended.
+
+        Raises:
+            StoreError: The store cannot be written.
+        """
         ...

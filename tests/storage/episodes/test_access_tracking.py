@@ -287,7 +287,7 @@ async def test_watch_is_notified_when_an_episode_is_logged_again(
 ) -> None:
     looked = Event()
     await memory.log_again_after_read({"e3": 0})
-    with Watch(path, looked.set, poll_seconds=600) as watch:
+    async with Watch(path, looked.set, poll_seconds=600) as watch:
         assert await asyncio.to_thread(looked.wait, 60)
         before = watch.calls
         await memory.recent("alice", limit=1)

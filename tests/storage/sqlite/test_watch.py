@@ -32,34 +32,32 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "some.db"
 
 
-def test_commit_of_another_connection_is_noticed(path: Path) -> None:
+async def test_commit_of_another_connection_is_noticed(path: Path) -> None:
     called = Event()
 
-    with (
-        closing(sqlite3.connect(path)) as writer,
-        Watch(path, called.set, poll_seconds=0.001) as watch,
-    ):
-        for _ in range(3):
-            called.clear()
-            with writer:
-                writer.execute("INSERT INTO numbers VALUES (1)")
-            assert called.wait(PATIENCE_SECONDS)
+    with closing(sqlite3.connect(path)) as writer:
+        async with Watch(path, called.set, poll_seconds=0.001) as watch:
+            for _ in range(3):
+                called.clear()
+                with writer:
+                    writer.execute("INSERT INTO numbers VALUES (1)")
+                assert await asyncio.to_thread(called.wait, PATIENCE_SECONDS)
 
     assert watch.calls >= 3
 
 
-def test_commit_before_the_first_poll_is_noticed(path: Path) -> None:
+async def test_commit_before_the_first_poll_is_noticed(path: Path) -> None:
     called = Event()
 
-    with Watch(path, called.set, poll_seconds=0.001):
-        assert called.wait(PATIENCE_SECONDS)
+    async with Watch(path, called.set, poll_seconds=0.001):
+        assert await asyncio.to_thread(called.wait, PATIENCE_SECONDS)
 
 
-def test_file_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None:
+async def test_file_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None:
     called = Event()
 
-    with Watch(tmp_path / "missing.db", called.set, poll_seconds=0.001):
-        assert called.wait(PATIENCE_SECONDS)
+    async with Watch(tmp_path / "missing.db", called.set, poll_seconds=0.001):
+        assert await asyncio.to_thread(called.wait, PATIENCE_SECONDS)
 
 
 async def test_put_in_this_process_is_noticed_without_a_poll(tmp_path: Path) -> None:
@@ -67,7 +65,7 @@ async def test_put_in_this_process_is_noticed_without_a_poll(tmp_path: Path) -> 
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
         await memory.put_many([tea])
         first = Event()
-        with Watch(tmp_path / "memory.db", first.set, poll_seconds=NEVER) as watch:
+        async with Watch(tmp_path / "memory.db", first.set, poll_seconds=NEVER) as watch:
             assert await asyncio.to_thread(first.wait, PATIENCE_SECONDS)
 
             await memory.put_many([tea])
@@ -81,7 +79,7 @@ async def test_put_in_this_process_is_noticed_without_a_poll(tmp_path: Path) -> 
 async def test_put_into_another_file_is_not_noticed(tmp_path: Path, path: Path) -> None:
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
         first = Event()
-        with Watch(path, first.set, poll_seconds=NEVER) as watch:
+        async with Watch(path, first.set, poll_seconds=NEVER) as watch:
             assert await asyncio.to_thread(first.wait, PATIENCE_SECONDS)
 
             await memory.put_many([triple("e1", "alice", "likes", "tea")])
@@ -115,14 +113,14 @@ class CountingLock:
         return len(self.waits) < self._count
 
 
-def test_polls_are_rarer_after_many_without_a_commit(
+async def test_polls_are_rarer_after_many_without_a_commit(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as writer:
         lock = CountingLock(7, partial(writer.execute, "INSERT INTO numbers VALUES (1)"))
         monkeypatch.setattr(watching, "Lock", lambda: lock)
 
-        with Watch(path, lambda: None, poll_seconds=1, polls_before_slowing=2):
+        async with Watch(path, lambda: None, poll_seconds=1, polls_before_slowing=2):
             pass
 
     assert lock.waits[:7] == [1, 1, 1.6, 1.6, 1, 1, 1.6]

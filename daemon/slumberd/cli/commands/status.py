@@ -30,8 +30,9 @@ from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.firing import Counts
 from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
+from slumberd.model.store_status import StoreSizes
 from slumberd.observability.line_format import printable
-from slumberd.service.composition import rules_of
+from slumberd.service.composition import inspections_of, rules_of
 from slumberd.service.pause import paused_in
 
 STATUS_COLUMNS = (
@@ -247,8 +248,8 @@ def _status_document(
         "facts": report.facts,
         "ledger_rows": report.ledger_rows,
         "databases": [
-            {"path": printable(str(path)), "bytes": size, "log_bytes": log}
-            for path, size, log in _database_sizes(settings)
+            {"path": printable(where), "bytes": sizes.content, "log_bytes": sizes.log}
+            for where, sizes in _store_sizes(settings)
         ],
         "disk_free_bytes": _free_bytes(settings),
         "provenance": _provenance_lag(settings, report),
@@ -271,20 +272,10 @@ def _provenance_lag(settings: Settings, report: StatusReport) -> dict[str, Any] 
     }
 
 
-def _database_sizes(settings: Settings) -> list[tuple[Path, int, int]]:
-    """Return the path of each database, its bytes, and the bytes of its write-ahead log."""
-    paths = (settings.memory_path, settings.facts_path)
-    return [
-        (path, path.stat().st_size, _size_of(path.with_name(path.name + "-wal")))
-        for path in paths
-        if path.exists()
-    ]
-
-
-def _size_of(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0
+def _store_sizes(settings: Settings) -> list[tuple[str, StoreSizes]]:
+    """Return where each store is, and how many bytes it takes."""
+    stores = inspections_of(settings)
+    return [(store.where, store.sizes()) for store in stores if store.exists()]
 
 
 def _free_bytes(settings: Settings) -> int | None:
@@ -300,8 +291,9 @@ def _print_status(
     space = f", {megabytes(free)} free" if free is not None else ""
     print(f"daemon     {_describe_daemon(daemon) if daemon else 'does not run'}")
     print(f"state      {cell(str(settings.state_dir))}{space}")
-    for path, size, log in _database_sizes(settings):
-        print(f"  {cell(path.name)}: {megabytes(size)}, write-ahead log {megabytes(log)}")
+    for where, sizes in _store_sizes(settings):
+        size, log = megabytes(sizes.content), megabytes(sizes.log)
+        print(f"  {cell(Path(where).name)}: {size}, write-ahead log {log}")
     print(f"episodes   {_number(report.episodes)}")
     print(f"facts      {_number(report.facts)}")
     print(f"ledger     {plural(report.ledger_rows, 'row')}")

@@ -30,6 +30,7 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.service.composition import (
+    inspections_of,
     open_facts,
     open_facts_if_present,
     open_memory,
@@ -110,7 +111,7 @@ async def _read_newest(
     settings: Settings, rules: Sequence[ConsolidationRule], ids: Sequence[str]
 ) -> dict[str, Versions]:
     """Return the newest versions of episodes that each rule selects, by the rule's id."""
-    if not settings.memory_path.exists():
+    if not inspections_of(settings).episodes.exists():
         return {rule.id: {} for rule in rules}
     async with open_memory(settings) as memory:
         return {

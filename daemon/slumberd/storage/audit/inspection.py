@@ -17,11 +17,12 @@ from slumberd.model.store_status import (
     FactStoreStatus,
     LogRange,
     StoreLocation,
+    StoreSizes,
 )
 from slumberd.storage.audit import offline_status
 from slumberd.storage.ledger import schema
 from slumberd.storage.sqlite import recovery
-from slumberd.storage.sqlite.backup import size_of
+from slumberd.storage.sqlite.connection import Pragmas, translate_errors
 from slumberd.storage.sqlite.health import fs_type
 from slumberd.storage.sqlite.recovery import look
 
@@ -37,6 +38,7 @@ class SQLiteInspection:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._log = path.with_name(path.name + "-wal")
 
     @property
     def where(self) -> str:
@@ -51,15 +53,17 @@ class SQLiteInspection:
         """Return whether nothing is in its place, not even a link that leads nowhere."""
         return not self._path.exists() and not self._path.is_symlink()
 
-    def size(self) -> int:
-        """Return the bytes of the file and its write-ahead log; 0 when they do not exist."""
-        return size_of(self._path)
+    def sizes(self) -> StoreSizes:
+        """Return the bytes of the file and of its write-ahead log; 0 for one that is missing."""
+        with translate_errors(self._path, Pragmas()):
+            found = [
+                file.stat().st_size if file.exists() else 0 for file in (self._path, self._log)
+            ]
+        return StoreSizes(*found)
 
     def location(self) -> StoreLocation:
-        """Return the file system of the file, and the size of its write-ahead log."""
-        log = self._path.with_name(self._path.name + "-wal")
-        log_bytes = log.stat().st_size if log.exists() else 0
-        return StoreLocation(fs_type(self._path), str(log), log_bytes)
+        """Return the file system of the file, and its write-ahead log."""
+        return StoreLocation(fs_type(self._path), str(self._log))
 
     def writes_ahead(self) -> bool:
         """Return whether the file is written with a write-ahead log."""

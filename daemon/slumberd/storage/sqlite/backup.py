@@ -50,17 +50,6 @@ class _KeepsChangingError(Exception):
     """The file changes faster than it can be copied; only used in this module."""
 
 
-def size_of(path: Path) -> int:
-    """Return the bytes of a database and its write-ahead log; 0 when they do not exist.
-
-    Raises:
-        StoreError: The files cannot be examined.
-    """
-    with translate_errors(path, _PRAGMAS):
-        files = (path, _sibling(path, "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
-
-
 def is_full(error: StoreError) -> bool:
     """Return whether an error of a store means that a disk is full."""
     return (getattr(error.__cause__, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_FULL
@@ -202,10 +191,6 @@ def check_not_in_use(path: Path) -> None:
             alone.execute("COMMIT")
     except SchemaError:  # a damaged file has no usable log, and no program reads it
         return
-
-
-def _sibling(path: Path, end: str) -> Path:
-    return path.with_name(path.name + end)
 
 
 def _copy(

@@ -20,7 +20,7 @@ _SLOWER_BY = 1.6
 
 
 class Watch:
-    """Calls back once at the start, and soon after any connection commits.
+    """Calls back once at the start, and soon after any connection commits; implements `Watch`.
 
     The watch polls SQLite's data version: a notification of the file system would come before the
     commit is visible. It polls in its own thread: a poll through the event loop takes 2.4 times the
@@ -55,14 +55,14 @@ class Watch:
         self._watching = Lock()
         self._thread = Thread(target=self._run, name="slumberd-watch", daemon=True)
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         """Start the watch."""
         self._watching.acquire()
         _WATCHES.append(self)
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End the watch; it calls back no more."""
         _WATCHES.remove(self)
         self._watching.release()

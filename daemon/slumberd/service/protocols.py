@@ -1,0 +1,462 @@
+"""Protocols of the open stores: what the service, the commands and rule tests use of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from slumberd.consolidation.explanation import Decision, Explanation
+from slumberd.consolidation.multi_valued_hints import MultiValuedHint
+from slumberd.consolidation.protocols import EpisodeLog, Ledger, Watermarks
+from slumberd.graph.protocols import GraphRuleTarget
+from slumberd.model.episode import Episode, EpisodeVersion
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Counts, HeldBatch
+from slumberd.model.record import Break, Checkpoint, Outcome, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import ScopeFilter
+from slumberd.provenance.protocols import Promotions
+from slumberd.storage.audit.replay import Replay
+from slumberd.storage.episodes.erasure import Found
+from slumberd.storage.episodes.windows import Matching
+from slumberd.storage.episodes.writes import PutCounts
+from slumberd.storage.ledger.erasure import Erasure, Unfinished
+from slumberd.storage.ledger.manual_edits import ManualEdits
+from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted
+from slumberd.storage.protocols import Epoch, FactStore, MemoryStore, Watch
+
+
+class Episodes(MemoryStore, EpisodeLog, Protocol):
+    """An open store of episodes, closed at the end of its ``async with`` block."""
+
+    async def put_many(self, episodes: Sequence[Episode], *, strict: bool = False) -> PutCounts:
+        """Write many episodes, each in its own scope, in one transaction.
+
+        Args:
+            episodes: The episodes.
+            strict: Refuse all of them when every rule would quarantine one of them.
+
+        Raises:
+            MemoryScopeError: A scope is malformed, or an id belongs to another; nothing is written.
+            InputError: A value of an episode would not come back equal; nothing is written.
+            UnreadableEpisodeError: With `strict`, every rule would quarantine an episode; nothing
+                is written.
+        """
+        ...
+
+    async def matching(self, rule: ConsolidationRule) -> Matching:
+        """Count what a rule's filter selects now of all episodes, in one snapshot.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+        """
+        ...
+
+    def watch(self, notify: Callable[[], object], *, poll_seconds: float) -> Watch:
+        """Return a watch that, once entered, calls back soon after any process commits.
+
+        Args:
+            notify: The callback; may be called from another thread.
+            poll_seconds: How long a commit may go unnoticed.
+        """
+        ...
+
+    async def pulse(self) -> int:
+        """Check that the store answers; return how many rows it has written."""
+        ...
+
+    def stop(self) -> None:
+        """End the reads that run, and those that begin later, with `StoppedError`."""
+        ...
+
+    async def episodes_in(self, scope: ScopeFilter) -> Found:
+        """Return the episodes of a scope."""
+        ...
+
+    async def ids_outside(self, scope: ScopeFilter, eids: Iterable[str]) -> set[str]:
+        """Return those of the ids that belong to an episode outside of a scope."""
+        ...
+
+    async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
+        """Return the key of the hashes of erased scopes, and the moment of each erasure."""
+        ...
+
+    async def forget(
+        self, scope: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
+    ) -> dict[str, int]:
+        """Erase a scope; episodes of it up to the moment are refused from now on.
+
+        Args:
+            scope: The scope.
+            eids: Ids of its episodes that their host has deleted before.
+            moment: Microseconds since 1970 UTC.
+            key: The key of the hashes of scopes, if this store has none yet.
+
+        Returns:
+            The number of erased rows, by table.
+        """
+        ...
+
+    async def learn_erased(self, key: bytes, moments: Iterable[Mapping[bytes, int]]) -> None:
+        """Record the erased scopes of other stores that have the same key."""
+        ...
+
+    async def scrub(self) -> bool:
+        """Remove the erased bytes; return whether the write-ahead log could be emptied."""
+        ...
+
+    async def close(self) -> None:
+        """Close the store; the next use opens it again."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Return the store."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the store."""
+        ...
+
+
+class LedgerReader(Protocol):
+    """Reads of the ledger and of what it says about rules and episodes."""
+
+    async def channels(self) -> dict[str, frozenset[str]]:
+        """Return which predicates are multi-valued now, by channel."""
+        ...
+
+    async def find_multi_valued_hints(self) -> list[MultiValuedHint]:
+        """Return the single-valued predicates on most of whose keys an object replaced another."""
+        ...
+
+    async def counts(self, after: int, *, limit: int) -> list[tuple[int, str, list[Counts]]]:
+        """Return number, rule, and counts by channel, of the batches after a number."""
+        ...
+
+    async def has_any(self, wanted: Wanted) -> bool:
+        """Return whether the ledger has a firing of a run, or any firing of a rule."""
+        ...
+
+    async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
+        """Return the ledger rows after a number, oldest first."""
+        ...
+
+    async def ledger_rows(self) -> int:
+        """Return how many rows the ledger has."""
+        ...
+
+    async def decisions_of(
+        self,
+        episode_id: str,
+        rules: Sequence[ConsolidationRule],
+        versions: Mapping[str, EpisodeVersion],
+    ) -> list[Decision]:
+        """Return the decisions about an episode, one for each rule and channel.
+
+        Args:
+            episode_id: The episode; it need not exist any more.
+            rules: The loaded rules. Other rules that evaluated the episode are included.
+            versions: By the id of a loaded rule, the newest version as that rule reads it; read
+                before this call.
+        """
+        ...
+
+    async def replay(self, path: Path) -> Replay:
+        """Rebuild the facts in a new file from the ledger alone, and compare.
+
+        Raises:
+            OutputExistsError: The new file exists already.
+            LedgerKeyError: The store does not have the key of the ledger's first row.
+        """
+        ...
+
+    async def export(self, *, after: int, limit: int) -> tuple[int, list[bytes]]:
+        """Return the ledger rows after a number as lines of JSON, and the number of the last one.
+
+        At the end of the ledger the list is empty, and the number is `after`.
+        """
+        ...
+
+    async def count_quarantined(self) -> dict[str, int]:
+        """Return how many episodes are quarantined, by rule."""
+        ...
+
+    async def quarantine(self) -> list[dict[str, Any]]:
+        """Return the quarantined episodes, by rule, channel and id."""
+        ...
+
+
+class RuleProgressTable(Watermarks, Protocol):
+    """How far each rule has read, and when it last succeeded."""
+
+    async def successes(self) -> dict[str, datetime]:
+        """Return the instant of each rule's last successful firing."""
+        ...
+
+
+class EditableLedger(Ledger, Protocol):
+    """A ledger that people and settings change, too."""
+
+    async def decide(self, held: HeldBatch, *, approve: bool, at: datetime, by: str) -> None:
+        """Approve or reject a batch that awaits approval; the ledger records the decision.
+
+        Args:
+            held: The batch.
+            approve: Whether the rule commits it at its next firing; else the rule skips it.
+            at: The moment.
+            by: The person who decides.
+        """
+        ...
+
+    async def drop_quarantined(
+        self,
+        rules: Sequence[str] | None,
+        episodes: Sequence[str] | None,
+        *,
+        at: datetime,
+        by: str,
+        dry_run: bool,
+    ) -> int:
+        """Remove entries from the quarantine; return how many.
+
+        Args:
+            rules: Only entries of these rules; None means all.
+            episodes: Only entries of these episodes; None means all.
+            at: The moment.
+            by: The person.
+            dry_run: Count, and write nothing.
+        """
+        ...
+
+    async def edit(
+        self, work: Callable[[ManualEdits], None], *, by: str = "", dry_run: bool = False
+    ) -> Outcome | None:
+        """Run a manual edit; return its outcome, or None when it changed nothing.
+
+        Args:
+            work: Makes the edit; may be called in another thread.
+            by: The person.
+            dry_run: Return the outcome, and write nothing.
+        """
+        ...
+
+    async def undo(
+        self, firing_id: str, *, at: datetime, by: str, dry_run: bool, run: str = ""
+    ) -> Outcome:
+        """Withdraw every version that a firing was the first to evaluate.
+
+        Args:
+            firing_id: The firing of a rule, a manual edit, or an undo.
+            at: The moment.
+            by: The person.
+            dry_run: Return the outcome, and write nothing.
+            run: The id of the command that it belongs to.
+
+        Raises:
+            UsageError: There is no such firing, or it is an erasure.
+        """
+        ...
+
+    async def undo_each(
+        self, wanted: Wanted, undoer: Undoer, *, dry_run: bool, limit: int
+    ) -> UndoneFirings:
+        """Undo those of some firings that are not undone yet, all in one transaction.
+
+        Args:
+            wanted: Which firings.
+            undoer: The person, the moment, and the run.
+            dry_run: Return the outcome, and write nothing.
+            limit: The most new ledger rows that are returned.
+
+        Raises:
+            UsageError: One of the firings is an erasure; nothing was undone.
+        """
+        ...
+
+    async def notice_external(self) -> list[Record]:
+        """Record what other programs changed in the facts; return the new ledger rows.
+
+        Raises:
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+        ...
+
+    async def rewrite_facts(self, *, at: datetime) -> int:
+        """Rewrite every fact when the configured depth of lineages has changed.
+
+        Returns:
+            The number of keys; 0 when the depth is unchanged.
+        """
+        ...
+
+    async def set_channels(
+        self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
+    ) -> Outcome | None:
+        """Store which predicates are multi-valued, and resolve the keys that this changes.
+
+        Returns:
+            The outcome; None when nothing changed.
+        """
+        ...
+
+
+class FactErasures(Protocol):
+    """Erases scopes from facts and ledger, and keeps the keyed hashes of erased scopes."""
+
+    async def forget(  # noqa: PLR0913 # the fields of one request
+        self,
+        scope: ScopeFilter,
+        eids: Iterable[str] = (),
+        *,
+        kept: Iterable[str] = (),
+        key: bytes | None = None,
+        moment: int,
+        at: datetime,
+        by: str,
+        dry_run: bool,
+    ) -> Erasure:
+        """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
+
+        Args:
+            scope: The scope.
+            eids: Ids of its episodes; the ledger need not know them.
+            kept: Those of them that now belong to an episode of another scope.
+            key: The key of the hashes of scopes, if this store has none yet.
+            moment: The last erased instant, microseconds; not before the scope's newest instant.
+            at: The moment of the request.
+            by: The person.
+            dry_run: Return the outcome, and write nothing.
+        """
+        ...
+
+    async def end(self, scopes: Collection[ScopeFilter]) -> None:
+        """Record that some erasures are complete in the store of episodes, too."""
+        ...
+
+    async def learn(self, key: bytes, moments: Iterable[Mapping[bytes, int]]) -> None:
+        """Record the erased scopes of other stores that have the same key."""
+        ...
+
+    async def scrub(self) -> bool:
+        """Remove the erased bytes; return whether the write-ahead log could be emptied."""
+        ...
+
+    async def episodes_in(self, scope: ScopeFilter) -> tuple[set[str], int]:
+        """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
+
+        The instant is in microseconds, and 0 without episodes.
+        """
+        ...
+
+    async def find_unfinished(self) -> list[Unfinished]:
+        """Return the erasures that may be incomplete in the store of episodes."""
+        ...
+
+    async def scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
+        """Return the key of the hashes of erased scopes, and the last erased instant of each."""
+        ...
+
+    async def covers(self, scope: ScopeFilter) -> bool:
+        """Return whether the scope, or a wider one, was erased before."""
+        ...
+
+
+class FactWriter(Epoch, Protocol):
+    """The state of the one process that writes the facts."""
+
+    async def scope_key(self) -> bytes:
+        """Return the key that hashes users and agents in log lines; the first call draws it."""
+        ...
+
+    async def pulse(self) -> int:
+        """Check that the store answers; return how many rows it has written."""
+        ...
+
+
+class Facts(FactStore, GraphRuleTarget, Protocol):
+    """An open store of facts, closed at the end of its ``async with`` block."""
+
+    @property
+    def file(self) -> FactWriter:
+        """Its writer."""
+        ...
+
+    @property
+    def reads(self) -> LedgerReader:
+        """Reads of the ledger."""
+        ...
+
+    @property
+    def watermarks(self) -> RuleProgressTable:
+        """How far each rule has read."""
+        ...
+
+    @property
+    def ledger(self) -> EditableLedger:
+        """Writes batches, edits and undos."""
+        ...
+
+    @property
+    def erasures(self) -> FactErasures:
+        """Erases scopes."""
+        ...
+
+    @property
+    def promotion_feed(self) -> Promotions:
+        """The promotions for provenance sinks."""
+        ...
+
+    async def query(
+        self,
+        pattern: FactPattern,
+        *,
+        valid_at: datetime | None = None,
+        believed_at: datetime | None = None,
+    ) -> list[Fact]:
+        """Return the facts that match a pattern, in its order; by id by default.
+
+        Args:
+            pattern: What every fact must match, the order, and the most facts to return.
+            valid_at: What was true then: only claims of up to that instant count.
+            believed_at: What was held then: only what was recorded by that instant counts.
+
+        Raises:
+            PatternError: Its cursor, a glob or a regular expression is invalid.
+        """
+        ...
+
+    async def why(self, fact_id: str) -> Explanation:
+        """Explain how a fact became current, or how it was removed.
+
+        Raises:
+            NoInputError: Neither the facts nor the ledger have the id.
+        """
+        ...
+
+    async def verify(
+        self, against: Iterable[Checkpoint] = (), *, chain_only: bool = False
+    ) -> tuple[int, str, Break | None]:
+        """Recompute the chain, and compare its replay with the facts.
+
+        Args:
+            against: Earlier checkpoints of the ledger to compare with.
+            chain_only: Whether to check neither the content of the rows nor the facts.
+
+        Returns:
+            The number of rows, the head of the chain in hexadecimal, and the first break.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the store; the next use opens it again."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Return the store."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the store."""
+        ...
