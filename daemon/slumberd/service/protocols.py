@@ -28,8 +28,24 @@ from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted
 from slumberd.storage.protocols import Epoch, FactStore, MemoryStore, Watch
 
 
-class Episodes(MemoryStore, EpisodeLog, Protocol):
-    """An open store of episodes, closed at the end of its ``async with`` block."""
+class OpenStore(Protocol):
+    """A store that is closed at the end of its ``async with`` block."""
+
+    async def close(self) -> None:
+        """Close the store; the next use opens it again."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Return the store."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the store."""
+        ...
+
+
+class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
+    """An open store of episodes."""
 
     async def put_many(self, episodes: Sequence[Episode], *, strict: bool = False) -> PutCounts:
         """Write many episodes, each in its own scope, in one transaction.
@@ -105,18 +121,6 @@ class Episodes(MemoryStore, EpisodeLog, Protocol):
 
     async def scrub(self) -> bool:
         """Remove the erased bytes; return whether the write-ahead log could be emptied."""
-        ...
-
-    async def close(self) -> None:
-        """Close the store; the next use opens it again."""
-        ...
-
-    async def __aenter__(self) -> Self:
-        """Return the store."""
-        ...
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close the store."""
         ...
 
 
@@ -375,8 +379,8 @@ class FactWriter(Epoch, Protocol):
         ...
 
 
-class Facts(FactStore, GraphRuleTarget, Protocol):
-    """An open store of facts, closed at the end of its ``async with`` block."""
+class Facts(FactStore, GraphRuleTarget, OpenStore, Protocol):
+    """An open store of facts."""
 
     @property
     def file(self) -> FactWriter:
@@ -421,9 +425,6 @@ class Facts(FactStore, GraphRuleTarget, Protocol):
             pattern: What every fact must match, the order, and the most facts to return.
             valid_at: What was true then: only claims of up to that instant count.
             believed_at: What was held then: only what was recorded by that instant counts.
-
-        Raises:
-            PatternError: Its cursor, a glob or a regular expression is invalid.
         """
         ...
 
@@ -447,16 +448,4 @@ class Facts(FactStore, GraphRuleTarget, Protocol):
         Returns:
             The number of rows, the head of the chain in hexadecimal, and the first break.
         """
-        ...
-
-    async def close(self) -> None:
-        """Close the store; the next use opens it again."""
-        ...
-
-    async def __aenter__(self) -> Self:
-        """Return the store."""
-        ...
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close the store."""
         ...
