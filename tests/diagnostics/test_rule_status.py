@@ -58,7 +58,7 @@ class ReportedRule:
             rules=lambda: ([rule], "UTC"),
             awake=lambda rules: [each for each in rules if each.id not in self.paused],
             troubles=dict,
-            files=[],
+            inspections=[],
             dropped=lambda: 0,
         )
         self._heartbeat = Heartbeat(sources, self.clock, self._metrics.append)

@@ -104,7 +104,7 @@ class HeartbeatRun:
             rules=lambda: (state_directory.rules, "UTC"),
             awake=list,
             troubles=lambda: self.troubles.by_rule,
-            files=[SQLiteEpisodeInspection(folder / "memory.db", "utc")],
+            inspections=[SQLiteEpisodeInspection(folder / "memory.db", "utc")],
             dropped=lambda: 0,
         )
         self._heart = Heartbeat(sources, state_directory.clock)

@@ -48,11 +48,11 @@ class MonitoredStores:
         self.dropped = 0
         self.beats = 0
         self.finished = asyncio.Event()
-        files = inspections_of(settings)
+        inspections = inspections_of(settings)
         self.paused: set[str] = set()
         self.troubles = FailureTracker()
         self.textfile: Callable[[bytes], None] | None = None
-        self._files = files
+        self._inspections = inspections
         self._rules = rules
         self.heartbeat = self.heartbeat_on(memory)
 
@@ -69,7 +69,7 @@ class MonitoredStores:
             rules=lambda: (self._rules.rules, "UTC"),
             awake=lambda rules: [rule for rule in rules if rule.id not in self.paused],
             troubles=lambda: self.troubles.by_rule,
-            files=self._files,
+            inspections=self._inspections,
             dropped=self._count_beat,
             failed=lambda: self.troubles.totals,
             counted=self.textfile is not None,

@@ -256,15 +256,14 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
         NoInputError: memory.db does not exist yet.
         StateDirectoryLockedError: A daemon runs on the state directory.
     """
-    if not settings.memory_path.exists():
+    episodes, facts = inspections_of(settings)
+    if not episodes.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
         raise NoInputError(settings.memory_path, remedy)
     async with tenure_of(settings):
         with TemporaryDirectory(prefix="slumberd-") as spare:
-            path = settings.facts_path
-            async with open_stores(
-                settings, clock, path if path.exists() else Path(spare, "facts.db")
-            ) as stores:
+            path = settings.facts_path if facts.exists() else Path(spare, "facts.db")
+            async with open_stores(settings, clock, path) as stores:
                 yield stores
 
 

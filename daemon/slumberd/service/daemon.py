@@ -273,7 +273,7 @@ class Daemon:
             rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
             awake=components.pausing.awake,
             troubles=lambda: troubles.by_rule,
-            files=inspections_of(settings),
+            inspections=inspections_of(settings),
             dropped=lambda: self._logs.dropped,
             reader=settings.provenance.sink,
             failed=lambda: troubles.totals,

@@ -76,7 +76,7 @@ class HealthSources:
         rules: Returns the rules in force, and the time zone of rules without one.
         awake: Returns which of some rules are not paused.
         troubles: Returns which rules fail.
-        files: Look at the stores, for the sizes of their logs.
+        inspections: Look at the stores, for the sizes of their logs.
         dropped: Returns how many log lines were dropped.
         reader: The name of the provenance sink; None without a sink.
         failed: Returns how often each rule has failed.
@@ -89,7 +89,7 @@ class HealthSources:
     rules: Callable[[], tuple[Sequence[ConsolidationRule], str]]
     awake: Callable[[Sequence[ConsolidationRule]], list[ConsolidationRule]]
     troubles: Callable[[], Mapping[str, FailureStreak]]
-    files: Sequence[StoreInspection]
+    inspections: Sequence[StoreInspection]
     dropped: Callable[[], int]
     reader: str | None = None
     failed: Callable[[], Mapping[str, int]] = dict
@@ -161,7 +161,7 @@ class HealthCollector:
             at=now,
             uptime_seconds=round(self._clock.monotonic() - self._began, 3),
             loop_lag_seconds=round(loop_lag, 3),
-            wal_bytes=sum(map(_log_bytes, self._sources.files)),
+            wal_bytes=sum(map(_log_bytes, self._sources.inspections)),
             rss_bytes=_rss_bytes(),
             dropped=self._sources.dropped(),
             loaded=len(rules),
