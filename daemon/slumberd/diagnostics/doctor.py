@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from slumberd.config.rule_loader import rule_files
-from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import (
     Machine,
     check_clock,
@@ -94,7 +93,7 @@ def _check_host(context: DoctorContext) -> Iterator[Finding]:
         yield from _run_check(settings.rules_dir, lambda: check_ignored_files(settings.rules_dir))
     if directory.is_dir():
         yield from _run_check(
-            directory, lambda: check_state_files(directory, _state_files(settings))
+            directory, lambda: check_state_files(directory, _state_files(context))
         )
         databases = sum(map(_size_of, context.stores))
         yield from _run_check(
@@ -118,13 +117,8 @@ def _run_check(path: Path, check: Callable[[], Iterable[Finding]]) -> list[Findi
         return [Finding("store.unreadable", subject, problem, "run as root, or as its owner")]
 
 
-def _database_paths(settings: Settings) -> list[Path]:
-    return [settings.memory_path, settings.facts_path]
-
-
-def _state_files(settings: Settings) -> list[Path]:
-    ends = ("", "-wal", "-shm")
-    files = [path.with_name(path.name + end) for path in _database_paths(settings) for end in ends]
+def _state_files(context: DoctorContext) -> list[Path]:
+    settings, files = context.settings, [file for store in context.stores for file in store.files()]
     sink = settings.provenance_path if settings.provenance.sink == "file" else None
     return [*files, *filter(None, [settings.log_path, sink])]
 

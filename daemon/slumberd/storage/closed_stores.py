@@ -53,6 +53,10 @@ class StoreInspection(Protocol):
         """Return how many bytes the store takes; none when it does not exist."""
         ...
 
+    def files(self) -> list[Path]:
+        """Return the paths of all files of the store, of which some may not exist."""
+        ...
+
     def location(self) -> StoreLocation:
         """Return where the store keeps its files."""
         ...

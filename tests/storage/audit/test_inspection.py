@@ -37,6 +37,7 @@ NOTHING: dict[str, Callable[[StoreInspections], object]] = {
     "facts: damage": lambda stores: stores.facts.damage(None),
     "facts: erased_scopes": lambda stores: stores.facts.erased_scopes(),
 }
+FILES = ["memory.db", "memory.db-wal", "memory.db-shm"]
 
 
 def inspect(folder: Path) -> StoreInspections:
@@ -159,9 +160,9 @@ async def test_sizes_count_the_write_ahead_log_apart(tmp_path: Path) -> None:
 
         content, log = store.sizes()
 
-        assert (content, log) == tuple(
-            (tmp_path / name).stat().st_size for name in ("memory.db", "memory.db-wal")
-        )
+        assert store.files() == [tmp_path / name for name in FILES]
+        assert {*store.files()} == {*tmp_path.glob("memory.db*")}
+        assert (content, log) == tuple(file.stat().st_size for file in store.files()[:2])
         assert store.sizes().total == content + log > content > 0
         assert store.location().log == str(tmp_path / "memory.db-wal")
     assert store.sizes().log == 0

@@ -61,6 +61,10 @@ class SQLiteInspection:
             ]
         return StoreSizes(*found)
 
+    def files(self) -> list[Path]:
+        """Return the paths of the file, its write-ahead log, and the index of the log."""
+        return [self._path, self._log, self._path.with_name(self._path.name + "-shm")]
+
     def location(self) -> StoreLocation:
         """Return the file system of the file, and its write-ahead log."""
         return StoreLocation(fs_type(self._path), str(self._log))
