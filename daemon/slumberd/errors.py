@@ -315,6 +315,10 @@ class StoreError(SlumberdError):
     exit_code = 74
 
 
+class RowRefusedError(StoreError):
+    """A constraint or a trigger, of the table or of another program, refused a row."""
+
+
 class MemoryScopeError(StoreError):
     """An episode, or a read, does not fit its scope.
 

@@ -22,7 +22,7 @@ from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.composition import open_for_writing
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.support.builders import START, rule

@@ -11,6 +11,7 @@ from threading import Event
 from time import monotonic
 
 import pytest
+from slumberd.storage.facts.lifecycle import head_of
 
 from slumberd.clock import SystemClock
 from slumberd.consolidation.consolidator import Consolidator
@@ -24,7 +25,6 @@ from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.facts import lifecycle
 from slumberd.storage.facts.ledger import CheckpointPolicy
-from slumberd.storage.facts.lifecycle import head_of
 from slumberd.storage.sqlite.database import Database
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
@@ -338,8 +338,8 @@ async def test_an_empty_memory_db_is_read_from_its_beginning(tmp_path: Path) -> 
 
 async def test_a_superseded_daemon_writes_nothing(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stale, open_stores(tmp_path) as home:
-        await stale.facts.file.take_over()
-        await home.facts.file.take_over()
+        await stale.facts.transactions.take_over()
+        await home.facts.transactions.take_over()
         await stale.put(*stream(2))
 
         with pytest.raises(StaleWriterError):

@@ -9,8 +9,8 @@ import pytest
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 
 pytestmark = pytest.mark.integration

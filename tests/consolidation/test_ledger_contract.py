@@ -17,9 +17,9 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
 from slumberd.model.record import Outcome
-from slumberd.storage.facts.ledger import SQLiteLedger
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.watermarks import WatermarkTable
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
 
@@ -97,7 +97,7 @@ async def fire(ledger: Ledger, *versions: EpisodeVersion, seconds: float = 0) ->
     ("implementation", "port"),
     [
         (FakeLedger, Ledger),
-        (SQLiteLedger, Ledger),
+        (FactLedger, Ledger),
         (FakeLedger, Watermarks),
         (WatermarkTable, Watermarks),
     ],

@@ -12,8 +12,8 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 

@@ -23,7 +23,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.oracle import (
     OracleClaim,
@@ -477,7 +477,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
         for name in RULES:
             await world.fire(name, 1_000)
         await check_equals_oracle(world)
-        replayed = await store.reads.replay(Path(folder) / "again.db")
+        replayed = await store.replay(Path(folder) / "again.db")
         assert replayed.differing == 0, replayed
 
 

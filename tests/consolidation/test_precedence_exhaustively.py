@@ -13,7 +13,7 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.oracle import claim_of, current_claims
 

@@ -20,7 +20,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.oracle import OracleClaim, claim_of, current_claims
@@ -335,7 +335,7 @@ async def play(steps: Sequence[Step], folder: Path) -> None:
             await getattr(world, name)(*arguments)
             if name != "put":
                 await check(world)
-        replayed = await store.reads.replay(folder / "again.db")
+        replayed = await store.replay(folder / "again.db")
         assert replayed.differing == 0, replayed.first
 
 

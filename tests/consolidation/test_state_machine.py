@@ -15,8 +15,8 @@ from slumberd.consolidation.precedence import Evaluation, History
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.sql_statements import statements
-from slumberd.storage.facts.ledger import SQLiteLedger
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.ledger import FactLedger
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.consolidation.test_precedence_by_oracle import DEPTH, AdvancingClock
 from tests.support.sample_sizes import amount
 from tests.support.state_machine import Machine
@@ -52,7 +52,7 @@ def test_facts_equal_the_oracle_after_every_event() -> None:
     run(Machine, EXAMPLES)
 
 
-class EarlyWatermarkLedger(SQLiteLedger):
+class EarlyWatermarkLedger(FactLedger):
     """A ledger that moves the watermark first, in a separate transaction."""
 
     async def commit(

@@ -21,8 +21,8 @@ from slumberd.model import fact_ids
 from slumberd.model.episode import Episode
 from slumberd.model.scope import escape
 from slumberd.storage.episodes.rows import decode, episode_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.ledger import fact_rows
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.hostile_tenant import MINE, Look, Owner, Step, Story, play
 from tests.support.sample_sizes import amount
 from tests.support.tenant_views import current_view, everything, printed

@@ -21,8 +21,8 @@ from slumberd.model.firing import Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.filter_fragments import BOMBS, LONG

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from slumberd.config import rule_loader
+from slumberd.storage import strict_json
 from slumberd.storage.episodes import rows as episode_rows
-from slumberd.storage.sqlite import strict_json
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak

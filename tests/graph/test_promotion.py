@@ -25,7 +25,7 @@ from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.provenance import ProvenanceBundle, encode_bundle
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
 from tests.support.graph_stores import BARE, QUERY, FakeGraphStore, graph_in_memory, row
@@ -97,7 +97,7 @@ async def verify_and_replay(store: SQLiteFactStore) -> None:
     _, _, broken = await store.verify()
     assert broken is None
     with tempfile.TemporaryDirectory() as name:
-        replay = await store.reads.replay(Path(name) / "replayed.db")
+        replay = await store.replay(Path(name) / "replayed.db")
     assert (replay.differing, replay.first) == (0, None)
 
 

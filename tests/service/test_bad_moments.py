@@ -18,7 +18,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores

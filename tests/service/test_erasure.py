@@ -237,7 +237,7 @@ async def test_replay_of_the_ledger_restores_no_erased_fact(tmp_path: Path) -> N
         await leave_traces(home)
         await forget(home)
 
-        replayed = await home.facts.reads.replay(tmp_path / "again.db")
+        replayed = await home.facts.replay(tmp_path / "again.db")
 
         assert replayed.differing == 0
         assert files_with_canary(tmp_path) == []

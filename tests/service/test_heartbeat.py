@@ -27,7 +27,7 @@ from slumberd.service.composition import Stores, open_stores
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
 from tests.support.waiting import PATIENCE_SECONDS

@@ -27,7 +27,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.requests import PinForm
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.daemons import Home
@@ -197,7 +197,7 @@ async def check_removed_fact_stays_out(
         assert (await story.triples())["new"] == TEA
         _, _, broken = await store.verify()
         assert broken is None
-        replay = await store.reads.replay(path / "replayed.db")
+        replay = await store.replay(path / "replayed.db")
         assert (replay.differing, replay.first) == (0, None)
 
 

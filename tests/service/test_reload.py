@@ -24,7 +24,7 @@ from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.reload import InForce, Reloading
 from slumberd.service.requests import RequestForm
 from slumberd.service.rule_runner import RuleRunner, rule_runner_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs

@@ -29,10 +29,10 @@ pytestmark = pytest.mark.acceptance
 TWO_COMMITS = """
 import sys, time
 from slumberd.cli import main
-from slumberd.storage.facts.ledger import SQLiteLedger
+from slumberd.storage.facts.ledger import FactLedger
 from slumberd.sql_statements import statements
 
-commit, move = SQLiteLedger.commit, statements("ledger")["set_watermark"]
+commit, move = FactLedger.commit, statements("ledger")["set_watermark"]
 
 async def commit_after_the_watermark(self, firing, evaluated, **more):
     end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
@@ -40,7 +40,7 @@ async def commit_after_the_watermark(self, firing, evaluated, **more):
     time.sleep(0.5)
     return await commit(self, firing, evaluated, **more)
 
-SQLiteLedger.commit = commit_after_the_watermark
+FactLedger.commit = commit_after_the_watermark
 main(sys.argv[1:])
 """
 

@@ -40,15 +40,15 @@ def stop():
     resumed.wait()  # the signal may reach other threads first
 """
 STOPS_BEFORE_ITS_COMMIT = f"""{STOPS}
-from slumberd.storage.facts.ledger import SQLiteLedger
+from slumberd.storage.facts.ledger import FactLedger
 
-commit = SQLiteLedger.commit
+commit = FactLedger.commit
 
 async def stopping(self, *given, **named):
     stop()
     return await commit(self, *given, **named)
 
-SQLiteLedger.commit = stopping
+FactLedger.commit = stopping
 """
 STOPS_IN_ITS_COMMIT = f"""{STOPS}
 from slumberd.storage.ledger.batch import Batch

@@ -19,7 +19,7 @@ from slumberd.errors import MemoryScopeError, NothingKeptError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY, ScopeMismatch
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.service.test_erasure import canary, files_with_canary, forget
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import open_stores

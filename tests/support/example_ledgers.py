@@ -16,8 +16,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import GENESIS, chain_of, commitment_of, fixed_part
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule, version
 from tests.support.fakes import FakeClock
 

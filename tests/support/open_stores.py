@@ -19,10 +19,10 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import Stores
 from slumberd.service.operations import Operations
 from slumberd.service.rule_runner import RuleRunner
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.ledger import CheckpointPolicy
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import BUSY_SECONDS
+from slumberd.storage.sqlite.engine import CheckpointPolicy
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 

@@ -13,11 +13,12 @@ from slumberd.consolidation.consolidator import Candidates, Consolidator, _reads
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.episodes import access_tracking
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.ledger import SQLiteLedger
+from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.watermarks import WatermarkTable
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import Access, Pragmas
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.support.sessions import session_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -28,23 +29,23 @@ def commit_facts_before_watermark(patch: pytest.MonkeyPatch) -> None:
 
     def later(self: WatermarkTable, connection: sqlite3.Connection, firing: Firing) -> None:
         _commit(connection)
-        move(self, connection, firing)
+        move(self, session_of(connection), firing)
 
     patch.setattr(WatermarkTable, "advance", later)
 
 
 def commit_watermark_before_facts(patch: pytest.MonkeyPatch) -> None:
     """Commit the watermark, and the facts in a transaction of their own."""
-    resolve = SQLiteLedger._resolve
+    resolve = FactLedger._resolve
 
     def earlier(
-        self: SQLiteLedger, connection: sqlite3.Connection, firing: Firing, *rest: Any
+        self: FactLedger, connection: sqlite3.Connection, firing: Firing, *rest: Any
     ) -> Outcome:
-        self.watermarks.advance(connection, firing)
+        self.watermarks.advance(session_of(connection), firing)
         _commit(connection)
-        return resolve(self, connection, firing, *rest)
+        return resolve(self, session_of(connection), firing, *rest)
 
-    patch.setattr(SQLiteLedger, "_resolve", earlier)
+    patch.setattr(FactLedger, "_resolve", earlier)
 
 
 def mark_held_back_after_commit(patch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,7 @@ def log_again_in_own_transaction(patch: pytest.MonkeyPatch) -> None:
         connection.execute(access_tracking._SQL["let_go"], parameters)
         _commit(connection)
         connection.executemany("UPDATE slumberd_accesses SET held = 1 WHERE eid = ?", held)
-        return log_again(connection, eids)
+        return log_again(session_of(connection), eids)
 
     patch.setattr(access_tracking, "_log_again", later)
 

@@ -16,7 +16,7 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.oracle import OracleClaim, claim_of

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from slumberd.config.validation import format_value, suggestion
 from slumberd.errors import InputError, NoInputError
 from slumberd.model.episode import Episode, misspelled_keys
-from slumberd.storage.sqlite.strict_json import read_object
+from slumberd.storage.strict_json import read_object
 
 MOST_BYTES = 16 * 1024 * 1024
 """The longest line."""

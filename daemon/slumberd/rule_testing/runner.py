@@ -24,8 +24,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1

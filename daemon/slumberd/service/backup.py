@@ -34,7 +34,6 @@ from slumberd.file_modes import make_directory
 from slumberd.service.composition import backed_up_files, facts_of, key_of
 from slumberd.service.state_lock import StateLock
 from slumberd.storage.audit.offline_status import count_erasures
-from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite import file_exchange
 from slumberd.storage.sqlite.backup import check_not_in_use, copy_together, is_full, size_of
 from slumberd.storage.sqlite.file_copies import (
@@ -46,6 +45,7 @@ from slumberd.storage.sqlite.file_copies import (
     describe_copy,
     digest,
 )
+from slumberd.storage.sqlite.ledger_schema import has_ledger
 from slumberd.storage.sqlite.recovery import damage_in, look
 
 MANIFEST = "backup.json"

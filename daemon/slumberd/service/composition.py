@@ -35,10 +35,10 @@ from slumberd.service.pause import FILE
 from slumberd.service.state_lock import StateLock, refuse_network
 from slumberd.storage.audit.offline_status import logs_episodes
 from slumberd.storage.episodes.reporters import log_misspelling
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger import schema
+from slumberd.storage.sqlite import ledger_schema as schema
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.file_exchange import finish
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.storage.sqlite.recovery import look
 
 _log = structlog.get_logger("slumberd")
@@ -207,10 +207,10 @@ async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[St
     with StateLock(settings.state_dir):
         finish(settings.state_dir, backed_up_files(settings))
         async with open_stores(settings, clock, settings.facts_path) as stores:
-            await stores.facts.file.take_over()
+            await stores.facts.transactions.take_over()
             await adopt(stores.facts)
             if settings.logging.scope == "hashed":
-                stores = replace(stores, scope_key=await stores.facts.file.scope_key())
+                stores = replace(stores, scope_key=await stores.facts.transactions.scope_key())
             yield stores
 
 

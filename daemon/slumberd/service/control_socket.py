@@ -28,7 +28,7 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
-from slumberd.storage.sqlite.strict_json import read_object
+from slumberd.storage.strict_json import read_object
 
 _log = structlog.get_logger(__name__)
 

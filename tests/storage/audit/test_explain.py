@@ -26,8 +26,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog

@@ -21,9 +21,9 @@ from slumberd.model.firing import Position, Window
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, episode, rule
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -480,7 +480,7 @@ async def test_puts_that_wait_for_a_lock_too_long_all_fail_and_none_is_written_l
     path: Path, host: sqlite3.Connection
 ) -> None:
     memory = SQLiteMemoryStore(path)
-    memory._database = Database(path, Pragmas(busy_seconds=0.05))
+    memory.engine.database = Database(path, Pragmas(busy_seconds=0.05))
     await memory.bootstrap()
     host.execute("BEGIN IMMEDIATE")
 

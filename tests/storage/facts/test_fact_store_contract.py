@@ -26,8 +26,8 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.health import MigrationPlan
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.protocols import FactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
 

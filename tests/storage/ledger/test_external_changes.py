@@ -18,15 +18,16 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Record
-from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger.bulk_write import MANY, own_writes
 from slumberd.storage.ledger.external_changes import record_changes
+from slumberd.storage.sqlite.bulk_write import MANY, own_writes
 from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.installation import jsonl
 from tests.support.open_stores import open_stores
+from tests.support.sessions import session_of
 from tests.support.sql_writer import SqlWriter
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -96,7 +97,7 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFactSto
         rows, _, broken = await opened.verify()
         assert broken is None, broken
         if rows:
-            replay = await opened.reads.replay(tmp_path / "replayed.db")
+            replay = await opened.replay(tmp_path / "replayed.db")
             assert (replay.differing, replay.first) == (0, None)
 
 
@@ -590,7 +591,7 @@ def record_in_chunks(path: Path, *, chunk: int) -> list[Record]:
         closing(sqlite3.connect(path, isolation_level=None)) as connection,
         transaction(connection),
     ):
-        return record_changes(connection, 8, at(2), chunk=chunk)
+        return record_changes(session_of(connection), 8, at(2), chunk=chunk)
 
 
 def count_firings(records: list[Record]) -> int:

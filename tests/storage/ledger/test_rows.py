@@ -13,8 +13,8 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Break
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import CLAIM, GENESIS, SALT_BYTES, LedgerRow, seal
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 
 pytestmark = pytest.mark.integration

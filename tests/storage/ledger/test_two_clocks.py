@@ -16,7 +16,7 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule, triple, version
 from tests.support.oracle import OracleClaim, asserted_at, current_claims, replaced_ids
 from tests.support.random_histories import (

@@ -46,7 +46,7 @@ Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 
 SMALL_LOGS = """
 from slumberd.storage.facts.ledger import CheckpointPolicy
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite import connection as sqlite
 
 SQLiteFactStore.__init__.__kwdefaults__["checkpoints"] = CheckpointPolicy(usual_pages=10)
@@ -63,10 +63,10 @@ sqlite._configure = configured
 
 FEW_PAGES = 6 * 4_120
 MOVES_THE_WATERMARK_FIRST = """
-from slumberd.storage.facts.ledger import SQLiteLedger
+from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.sqlite.connection import transaction
 
-commit = SQLiteLedger.commit
+commit = FactLedger.commit
 
 async def advance_first(self, firing, candidates, **named):
     def move(connection):
@@ -76,7 +76,7 @@ async def advance_first(self, firing, candidates, **named):
     await self._file.database.write(move)
     return await commit(self, firing, candidates, **named)
 
-SQLiteLedger.commit = advance_first
+FactLedger.commit = advance_first
 """
 UNCHECKED = """
 from slumberd.storage.sqlite.database import Database

@@ -17,7 +17,7 @@ from slumberd.cli.options import Config, DryRun, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.errors import NotConfirmedError, UsageError
 from slumberd.observability.line_format import printable
-from slumberd.storage.sqlite.strict_json import read_object
+from slumberd.storage.strict_json import read_object
 
 
 def unicode_of(text: str) -> str:

@@ -19,20 +19,28 @@ from slumberd.sql_statements import statements
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
+from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger import promotion_feed
-from slumberd.storage.ledger.bulk_write import has_change_triggers
 from slumberd.storage.ledger.rows import firing_id_of
-from slumberd.storage.ledger.schema import has_ledger
+from slumberd.storage.sqlite import episode_installation
+from slumberd.storage.sqlite.bulk_write import has_change_triggers
 from slumberd.storage.sqlite.connection import lenient_text
-from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
 from slumberd.storage.sqlite.health import has_table
+from slumberd.storage.sqlite.ledger_schema import has_ledger
+from slumberd.storage.sqlite.migrations import file_of
 from slumberd.storage.sqlite.recovery import run_within
+from slumberd.storage.sqlite.session import SQLiteSession
 
 Open = sqlite3.Connection
 """A database that is open for a report."""
 
 
 _LISTED = 100
+
+
+def _session(connection: Open) -> SQLiteSession:
+    return SQLiteSession(connection, str(file_of(connection)))
+
 
 _LEDGER = statements("ledger")
 _EPISODE_LOG = statements("episode_log")
@@ -181,7 +189,7 @@ def _find_future(
 
 def read_erased_scopes(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return the erased scopes of a database; None when it never had an erasure."""
-    return load_erased_scopes(connection)
+    return load_erased_scopes(_session(connection))
 
 
 def count_erased_content(
@@ -211,7 +219,7 @@ def _find_unreached(connection: sqlite3.Connection) -> list[str]:
 
 def logs_episodes(connection: sqlite3.Connection) -> bool:
     """Return whether a database of episodes has slumberd's log, indexes and triggers."""
-    return episode_log.installed(connection)
+    return episode_installation.installed(connection)
 
 
 def count_episodes(connection: sqlite3.Connection) -> int:
@@ -268,12 +276,12 @@ def users_with_episodes(connection: sqlite3.Connection, limit: int) -> list[str]
 
 def count_pending(connection: sqlite3.Connection, after: int, at_most: int) -> int:
     """Count the versions of episodes after a row of the log, up to `at_most`."""
-    return episode_log.pending(connection, after, at_most)
+    return episode_log.pending(_session(connection), after, at_most)
 
 
 def oldest_timestamp(connection: sqlite3.Connection, after: int) -> str | None:
     """Return the stored timestamp of the first episode after a row of the log."""
-    return episode_log.oldest_timestamp(connection, after)
+    return episode_log.oldest_timestamp(_session(connection), after)
 
 
 def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
@@ -298,7 +306,8 @@ def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
         },
         held=_read_held(connection),
         sinks={
-            name: _read_progress(connection, name) for name in promotion_feed.sink_names(connection)
+            name: _read_progress(connection, name)
+            for name in promotion_feed.sink_names(_session(connection))
         },
         unfinished=_count_unfinished(connection),
     )
@@ -318,8 +327,8 @@ def _count_unfinished(connection: sqlite3.Connection) -> int:
 
 
 def _read_progress(connection: sqlite3.Connection, reader: str) -> SinkProgress:
-    _, refused = promotion_feed.read_position(connection, reader)
-    return SinkProgress(promotion_feed.lag(connection, reader), refused)
+    _, refused = promotion_feed.read_position(_session(connection), reader)
+    return SinkProgress(promotion_feed.lag(_session(connection), reader), refused)
 
 
 def _read_successes(connection: sqlite3.Connection) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,6 +11,7 @@ import structlog
 from slumberd.consolidation.batch_deltas import Classified, classify, names_of
 from slumberd.consolidation.claim import Fault
 from slumberd.model.rule import ConsolidationRule
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes.windows import Reader
 
 _log = structlog.get_logger("slumberd")
@@ -23,12 +23,12 @@ _NEWEST = 2**63 - 1
 
 
 def classify_all(
-    connection: sqlite3.Connection, reader: Reader, rule: ConsolidationRule, at: datetime
+    session: Session, reader: Reader, rule: ConsolidationRule, at: datetime
 ) -> Classified:
     """Return a delta for each episode that the rule selects, and the faults of the others."""
-    versions = [*reader.selected(connection)]
+    versions = [*reader.selected(session)]
     named = sorted(names_of(versions))
-    others = reader.named(connection, named, _NEWEST) if named else []
+    others = reader.named(session, named, _NEWEST) if named else []
     return classify(versions, rule, at=at, others=others)
 
 

@@ -28,8 +28,8 @@ from slumberd.model.scope import (
     scope_of,
     validate_scope,
 )
-from slumberd.storage.sqlite.connection import Mangled
-from slumberd.storage.sqlite.strict_json import (
+from slumberd.storage.engine import Mangled
+from slumberd.storage.strict_json import (
     MOST_DEPTH,
     lossy_values,
     read_object,

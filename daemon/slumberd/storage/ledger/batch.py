@@ -5,7 +5,6 @@ The caller begins the transaction of facts.db and ends it.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,8 +33,8 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ErasedScopes
-from slumberd.sql_statements import statements
-from slumberd.storage.ledger.bulk_write import Row, insert, own_writes
+from slumberd.storage.engine import Session
+from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.rows import (
     FIRING,
     FIRING_KIND,
@@ -52,13 +51,11 @@ from slumberd.storage.ledger.rows import (
 )
 from slumberd.storage.ledger.similarity import BatchSimilarity
 from slumberd.storage.ledger.state_loader import LoadedState
-from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
-from slumberd.storage.sqlite.strict_json import written
+from slumberd.storage.sqlite.bulk_write import Row
+from slumberd.storage.strict_json import written
 
 T = TypeVar("T")
 
-_SQL = statements("ledger")
-_FACTS = statements("facts")
 
 _ROWS_BETWEEN_CHECKS = 50
 """Rows between two checks for a cancelled firing; a row takes microseconds, or folds a key."""
@@ -86,7 +83,7 @@ class Batch:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        session: Session,
         firing: Firing,
         multi: MultiValued,
         depth: int,
@@ -95,17 +92,17 @@ class Batch:
     ) -> None:
         self._is_cancelled = cancelled
         self._on_decided = on_decided
-        self._connection = connection
+        self._session = session
         self._firing = firing
-        last = connection.execute(_SQL["last_row"]).fetchone()
+        last = session.one("ledger.last_row")
         self.number: int = last[0] + 1 if last else 1
         self.head: bytes = last[1] if last else GENESIS
-        self._key = require_key(connection) if last else record_key(connection)
-        recorded = connection.execute(_SQL["last_instant"]).fetchone()
+        self._key = require_key(session) if last else record_key(session)
+        recorded = session.one("ledger.last_instant")
         self.at = max(microseconds(firing.at), recorded[0] if recorded else -(2**62))
-        self._generations = connection.execute(_SQL["generations"]).fetchall()
+        self._generations = session.rows("ledger.generations")
         self._generation = self._generations[0][1] if self._generations else 0
-        self.loaded = LoadedState(connection, multi, depth)
+        self.loaded = LoadedState(session, multi, depth)
         self.note: dict[str, Any] = {}
         self.overwrites = False
         self.found: dict[str, Row] = {}
@@ -121,7 +118,7 @@ class Batch:
             by_channel: The candidates, by channel.
             similarity: Links new facts with similar facts; None when the rule does not ask.
         """
-        erased = load_erased_scopes(self._connection)
+        erased = load_erased_scopes(self._session)
         prepared = {
             channel: self._set_versions(_remove_erased(candidates, erased))
             for channel, candidates in by_channel.items()
@@ -177,11 +174,7 @@ class Batch:
         if self._firing.limits == NO_LIMITS:
             return
         impact = deletion_impact(resolution.entries)
-        before = (
-            self._connection.execute(_FACTS["count_facts"]).fetchone()[0]
-            if impact.fewer > MIN_ALARMING_LOSS
-            else 0
-        )
+        before = self._session.value("facts.count_facts") if impact.fewer > MIN_ALARMING_LOSS else 0
         problem = self._firing.limits.describe_excess(impact, before)
         if problem:
             raise OverLimitError(problem)
@@ -245,8 +238,8 @@ class Batch:
         return Outcome(firing, firing_id, counts, records, 0.0)
 
     def _write_ledger(self, rows: Sequence[Row], firing: Row) -> None:
-        self._connection.execute(_SQL["add_firing"], firing)
-        insert(self._connection, _SQL["add_row"], rows)
+        self._session.do("ledger.add_firing", firing)
+        self._session.insert("ledger.add_row", rows)
 
     def _last_seq(self, entries: Sequence[ResolvedEffect]) -> int:
         return entries[-1].seq if entries else self.number
@@ -296,19 +289,19 @@ class Batch:
             if entry.event == "claim" and entry.candidate and entry.candidate.claim
             for name in entry.candidate.claim.names
         ]
-        self._connection.executemany(_SQL["add_reference"], named)
+        self._session.do_each("ledger.add_reference", named)
 
     def _write_quarantine(self, entries: Sequence[ResolvedEffect]) -> None:
-        has_any = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]
+        has_any = self._session.value("ledger.any_quarantine")
         readable = [
             (entry.candidate.rule_id, _channel_of(entry), entry.candidate.eid)
             for entry in entries
             if has_any and entry.candidate and entry.candidate.version
             if entry.event not in ("quarantine", "known")
         ]
-        self._connection.executemany(_SQL["drop_quarantine"], readable)
-        self._connection.executemany(
-            _SQL["put_quarantine"],
+        self._session.do_each("ledger.drop_quarantine", readable)
+        self._session.do_each(
+            "ledger.put_quarantine",
             [_quarantine_row(entry) for entry in entries if entry.event == "quarantine"],
         )
 
@@ -319,11 +312,11 @@ class Batch:
             for fact_id in removed
             if fact_id not in current_ids and (self.overwrites or not self._is_new(fact_id))
         ]
-        with own_writes(self._connection, rows=len(dropped) + len(current)):
-            parameters = {"ids": orjson.dumps(dropped).decode()}
-            self._connection.execute(_FACTS["drop_facts"], parameters)
+        with self._session.own_writes(rows=len(dropped) + len(current)):
+            parameters = {"ids": [*dropped]}
+            self._session.do("facts.drop_facts", parameters)
             changed = [row for row in current if self.found.get(str(row[0])) != row]
-            insert(self._connection, _FACTS["put_fact"], changed if self.found else current)
+            self._session.insert("facts.put_fact", changed if self.found else current)
 
     def _is_new(self, fact_id: str) -> bool:
         evaluations = self.loaded.known_state.evaluations.get(fact_id)
@@ -353,9 +346,9 @@ class Batch:
         )
 
 
-def number(connection: sqlite3.Connection, name: str) -> int:
+def number(session: Session, name: str) -> int:
     """Return one of the store's numbers, such as ``epoch`` or ``logged``."""
-    value: int = connection.execute(_SQL["number"], (name,)).fetchone()[0]
+    value: int = session.value("ledger.number", (name,))
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -31,12 +30,10 @@ from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import Batch, counts_of
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep
-
-_FACTS = statements("facts")
+from slumberd.storage.strict_json import MOST_DEPTH, too_deep
 
 
 class ManualEdits:
@@ -47,9 +44,9 @@ class ManualEdits:
         known_state: The loaded state; `load` loads more.
     """
 
-    def __init__(self, connection: sqlite3.Connection, depth: int, firing: Firing) -> None:
-        self._connection = connection
-        self.batch = Batch(connection, firing, channels_at(connection), depth)
+    def __init__(self, session: Session, depth: int, firing: Firing) -> None:
+        self._session = session
+        self.batch = Batch(session, firing, channels_at(session), depth)
         self.known_state: KnownState = self.batch.loaded.known_state
         self.resolution = self.batch.resolution()
         self._claims = 0
@@ -262,7 +259,7 @@ class ManualEdits:
         return claim._replace(precedence=claim.precedence._replace(at=newest))
 
     def _has_row(self, fact_id: str) -> bool:
-        return self._connection.execute(_FACTS["has_fact"], (fact_id,)).fetchone() is not None
+        return self._session.one("facts.has_fact", (fact_id,)) is not None
 
     def is_taken(self, fact_id: str, owner: str) -> bool:
         """Return whether another user, agent or channel than the owner holds a fact id."""

@@ -33,10 +33,24 @@ class Database:
 
     Both open at first use and stay open. A host that ends need not call `close`. All calls raise
     once the path has no file any more, or another file than the open one.
+
+    Args:
+        path: The file.
+        pragmas: The settings of the connections.
+        key: The key of its ledger.
+        prepare_reader: Called once with each new connection that reads.
     """
 
-    def __init__(self, path: Path, pragmas: Pragmas, *, key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        pragmas: Pragmas,
+        *,
+        key: bytes | None = None,
+        prepare_reader: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> None:
         self.path = path
+        self._prepare_reader = prepare_reader
         self.pragmas = pragmas
         self.key = key
         self._open: dict[Access, ConnectionThread] = {}
@@ -103,9 +117,7 @@ class Database:
 
     async def _connection(self, access: Access) -> ConnectionThread:
         if access not in self._open:
-            opened = await ConnectionThread(
-                partial(connect, self.path, self.pragmas, access=access, key=self.key)
-            ).open()
+            opened = await ConnectionThread(partial(self._connect, access)).open()
             # Two callers may open at once; the first one's connection is kept.
             if access in self._open:
                 await opened.close()
@@ -114,6 +126,12 @@ class Database:
                 self._open[access] = opened
                 _check_same_file(self.path, self._opened_file)
         return self._open[access]
+
+    def _connect(self, access: Access, how: str = "") -> sqlite3.Connection:
+        opened = connect(self.path, self.pragmas, access=access, key=self.key, how=how)
+        if access == "read" and self._prepare_reader is not None:
+            self._prepare_reader(opened)
+        return opened
 
     def interrupt(self) -> None:
         """Interrupt the writing statement, or the checkpoint after it; from any thread."""
@@ -307,8 +325,6 @@ class TracelessDatabase(Database):
     def _read(self, work: Callable[[sqlite3.Connection], T], how: str) -> T:
         with (
             translate_errors(self.path, self.pragmas),
-            closing(
-                connect(self.path, self.pragmas, access="read", key=self.key, how=how)
-            ) as connection,
+            closing(self._connect("read", how)) as connection,
         ):
             return work(connection)
