@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,6 @@ VALUES = {
     "cause": OSError("no"),
     "ours": 1,
     "current": 2,
-    "path": Path("/var/lib/slumberd/facts.db"),
     "seconds": 1.5,
     "waited_seconds": 1.5,
     "scope": ("alice", None, None),

@@ -239,7 +239,7 @@ class FactFile:
         if self._epoch is not None:
             current = number(connection, "epoch")
             if current != self._epoch:
-                raise StaleWriterError(self.path, self._epoch, current)
+                raise StaleWriterError(str(self.path), self._epoch, current)
             self._check_head(connection)
 
     def _check_head(self, connection: sqlite3.Connection) -> None:
@@ -249,7 +249,9 @@ class FactFile:
             return
         row = connection.execute(_SQL["chain_at"], (head.rows,)).fetchone()
         if row is None or row[0] != head.head:
-            raise StoreReplacedError(self.path, f"has not ledger row {head.rows} as it was written")
+            raise StoreReplacedError(
+                str(self.path), f"has not ledger row {head.rows} as it was written"
+            )
 
 
 def head_of(connection: sqlite3.Connection) -> Checkpoint:

@@ -16,7 +16,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256 as _sha256
 from itertools import starmap
-from pathlib import Path
 from typing import Any, AnyStr, Generic, NamedTuple, assert_never
 
 import orjson
@@ -460,7 +459,7 @@ def require_key(connection: sqlite3.Connection) -> bytes | None:
     recorded = connection.execute(_SQL["number"], ("key",)).fetchone()[0]
     if recorded != _fingerprint_of(key) and connection.execute(_SQL["last_row"]).fetchone():
         problem = _MISSING if key is None else _WRONG if recorded else _NOT_KEYED
-        raise LedgerKeyError(Path(connection.execute(_FILE).fetchone()[0]), problem)
+        raise LedgerKeyError(connection.execute(_FILE).fetchone()[0], problem)
     return key
 
 
