@@ -229,7 +229,7 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
     """Lock the state directory and open the stores for a dry run.
 
     Raises:
-        NoInputError: memory.db does not exist yet.
+        NoInputError: There are no episodes yet.
         StateDirectoryLockedError: A daemon runs on the state directory.
     """
     if not settings.memory_path.exists():
