@@ -107,7 +107,7 @@ async def test_erasure_of_a_quarantined_owner_keeps_a_fact_pinned_under_the_id(
     certificate = await forget(home, "ann")
 
     assert await facts_of(home, "bob") == before != []
-    assert certificate["rows"]["facts.db"]["facts"] == 0
+    assert certificate["rows"]["facts"]["facts"] == 0
     assert rows_of(tmp_path, "ann") == []
     assert rows_of(tmp_path, "pinned")
     assert await is_sound(home)

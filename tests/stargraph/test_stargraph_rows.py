@@ -254,7 +254,7 @@ async def test_erasing_a_user_erases_rows_that_name_them_only_in_their_content(
 
         certificate = await forget(home)
 
-        assert certificate["rows"]["memory.db"]["episodes"] == 2
+        assert certificate["rows"]["episodes"]["episodes"] == 2
         assert files_with_canary(tmp_path) == []
         assert ids(await home.memory.recent("bob", limit=9)) == ["bobs"]
         with pytest.raises(NothingKeptError):

@@ -289,10 +289,10 @@ class Consolidator:
             report.add(await self._commit(firing, candidates))
 
     async def resume(self, rule: ConsolidationRule, at: datetime) -> Position:
-        """Return where a rule resumes; step back when memory.db lost rows below its watermark.
+        """Return where a rule resumes; step back when the log lost rows below its watermark.
 
-        The log's row at the watermark must still have the same episode. If not, memory.db was
-        restored from a backup, and the rule resumes where the log and the ledger last agree.
+        The log's row at the watermark must still have the same episode. If not, the episodes
+        were restored from a backup, and the rule resumes where the log and the ledger last agree.
         """
         mark = await self._ledger.watermarks.position(rule.id)
         if mark is None:
@@ -424,7 +424,7 @@ class Consolidator:
         cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         began = self._clock.monotonic()
-        # Before facts.db records what the gate holds back. In the other order, a crash in between
+        # Before the ledger records what the gate holds back. In the other order, a crash in between
         # would leave episodes that the rule never evaluates again, even after a read.
         if seen := _reads_of_held_back(candidates):
             await self._episodes.log_again_after_read(seen)

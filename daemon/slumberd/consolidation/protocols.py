@@ -96,7 +96,7 @@ class Watermarks(Protocol):
         ...
 
     async def rewind(self, rule_id: str, to: Position) -> None:
-        """Move a rule's watermark back, after memory.db was restored from a backup."""
+        """Move a rule's watermark back, after the episodes were restored from a backup."""
         ...
 
     async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:

@@ -68,7 +68,7 @@ class DoctorContext:
 def check_fact_store(
     path: Path, seen: FactStoreStatus, unreached: Sequence[str], context: DoctorContext
 ) -> Iterator[Finding]:
-    """Find problems in the content of `facts.db`.
+    """Find problems in the content of the fact store.
 
     Args:
         path: The database.

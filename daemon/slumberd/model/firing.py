@@ -107,7 +107,7 @@ class Position(NamedTuple):
 
     Attributes:
         seq: Number of a log row, from 1; 0 lies before the first.
-        eid: The episode of that row; it shows whether memory.db was restored from a backup.
+        eid: The episode of that row; it shows whether the episodes were restored from a backup.
     """
 
     seq: int = 0

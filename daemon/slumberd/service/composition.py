@@ -229,12 +229,12 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
     """Lock the state directory and open the stores for a dry run.
 
     Raises:
-        NoInputError: memory.db does not exist yet.
+        NoInputError: There are no episodes yet.
         StateDirectoryLockedError: A daemon runs on the state directory.
     """
     if not settings.memory_path.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(settings.memory_path, remedy)
+        raise NoInputError(str(settings.memory_path), remedy)
     with StateLock(settings.state_dir), TemporaryDirectory(prefix="slumberd-") as spare:
         finish(settings.state_dir, backed_up_files(settings))
         path = settings.facts_path
@@ -281,7 +281,7 @@ async def _open_existing_facts(
     path = settings.facts_path
     if not path.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
-        raise NoInputError(path, remedy)
+        raise NoInputError(str(path), remedy)
     look(path, schema.check_version)
     async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
         yield facts
@@ -308,10 +308,10 @@ async def open_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
     """
     if not settings.memory_path.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(settings.memory_path, remedy)
+        raise NoInputError(str(settings.memory_path), remedy)
     if not _has_episode_log(settings.memory_path):
         problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
-        raise SchemaError(settings.memory_path, problem)
+        raise SchemaError(str(settings.memory_path), problem)
     memory = memory_of(settings, SystemClock(), traceless=True)
     try:
         yield memory

@@ -274,7 +274,7 @@ class Operations:
         return next((key for key in keys if key is not None), secrets.token_bytes(32))
 
     async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
-        """Return the erased scopes that each database records, memory.db first."""
+        """Return the erased scopes that each store records, the episodes first."""
         return [await self._memory.erased_scopes(), await self._facts.erasures.scopes()]
 
     async def share_erasures(self) -> None:
@@ -293,7 +293,7 @@ class Operations:
                     await record_erased(key, moments)
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
-        """Erase scopes from memory.db after facts.db; return the number of rows, by table."""
+        """Erase scopes from the episodes after the facts; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
         for scope, eids, moment, _ in erasures:
@@ -331,8 +331,8 @@ class Operations:
     async def _scrub_files(self) -> Answer:
         """Rewrite both files after an erasure; return that part of the certificate."""
         emptied = {
-            "facts.db": await self._facts.erasures.scrub(),
-            "memory.db": await self._memory.scrub(),
+            "facts": await self._facts.erasures.scrub(),
+            "episodes": await self._memory.scrub(),
         }
         await self._consolidator.log_pending_records()
         head = (await self._facts.ledger.head()).head.hex()

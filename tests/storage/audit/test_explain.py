@@ -842,7 +842,7 @@ def test_why_shows_that_an_episode_is_no_longer_in_memory(
 
     out, _ = run_command(site, capfd, "why", "e2", "--content")
 
-    assert "no longer in memory.db" in out
+    assert "no longer among the episodes" in out
 
 
 def test_why_of_a_removed_fact_explains_its_removal(

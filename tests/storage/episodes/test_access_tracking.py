@@ -216,7 +216,7 @@ async def test_a_read_that_cannot_be_written_for_another_error_is_kept(
     memory: SQLiteMemoryStore,
 ) -> None:
     def refuse(_: object) -> None:
-        raise StoreBusyError(Path("memory.db"), 5)
+        raise StoreBusyError("memory.db", 5)
 
     reads = AccessRecorder(memory.engine.database.write, refuse, lambda: None)
     reads.note(["e2", "e3"], NOON)

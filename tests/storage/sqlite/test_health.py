@@ -331,7 +331,7 @@ async def test_file_that_changed_during_a_read_without_locks_is_read_again(
         if ends:
             others[0].close()
         if ruined:
-            raise SchemaError(path, "is half of a change")
+            raise SchemaError(str(path), "is half of a change")
         return []
 
     async with KINDS[kind](path) as store:

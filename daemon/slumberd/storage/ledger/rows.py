@@ -15,7 +15,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256 as _sha256
 from itertools import starmap
-from pathlib import Path
 from typing import Any, AnyStr, Generic, NamedTuple, assert_never
 
 import orjson
@@ -455,7 +454,7 @@ def require_key(session: Session) -> bytes | None:
     recorded = session.value("ledger.number", ("key",))
     if recorded != _fingerprint_of(key) and session.one("ledger.last_row"):
         problem = _MISSING if key is None else _WRONG if recorded else _NOT_KEYED
-        raise LedgerKeyError(Path(session.where), problem)
+        raise LedgerKeyError(session.where, problem)
     return key
 
 

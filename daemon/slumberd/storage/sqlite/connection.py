@@ -147,7 +147,7 @@ def translate_errors(path: Path, pragmas: Pragmas) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         raise _damage_error(error, path) from error
     except PermissionError as error:
-        raise PermissionDeniedError(path, "open") from error
+        raise PermissionDeniedError(str(path), "open") from error
     except OSError as error:
         raise StoreError(f"{str(path)!r} cannot be opened: {error.strerror}") from error
     except UnicodeEncodeError as error:  # half of a surrogate pair; SQLite cannot store it
@@ -158,15 +158,15 @@ def _operational_error(error: sqlite3.OperationalError, path: Path, pragmas: Pra
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     match code:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreBusyError(path, pragmas.busy_seconds)
+            return StoreBusyError(str(path), pragmas.busy_seconds)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            return PermissionDeniedError(path, "write")
+            return PermissionDeniedError(str(path), "write")
         case sqlite3.SQLITE_INTERRUPT:
             return StoppedError(f"{str(path)!r}: the work was cancelled before it was committed")
         case sqlite3.SQLITE_CANTOPEN if not path.exists():
             return StoreError(f"{str(path)!r} does not exist")
         case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK, effective_ids=True):
-            return PermissionDeniedError(path, "read")
+            return PermissionDeniedError(str(path), "read")
         case _:
             return StoreError(f"{str(path)!r}: {error}")
 
@@ -174,9 +174,9 @@ def _operational_error(error: sqlite3.OperationalError, path: Path, pragmas: Pra
 def _damage_error(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
-        return SchemaError(path, "is no SQLite database")
+        return SchemaError(str(path), "is no SQLite database")
     if code == sqlite3.SQLITE_CORRUPT:
-        return SchemaError(path, "is damaged; `slumberd restore DIR` puts back a backup")
+        return SchemaError(str(path), "is damaged; `slumberd restore DIR` puts back a backup")
     return StoreError(f"{str(path)!r}: {error}")
 
 

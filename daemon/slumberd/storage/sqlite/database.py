@@ -99,7 +99,7 @@ class Database:
                 f"move {log} away if it may belong to another file; "
                 "else `slumberd restore DIR` puts back a backup"
             )
-            raise SchemaError(self.path, f"is damaged; {remedy}") from error
+            raise SchemaError(str(self.path), f"is damaged; {remedy}") from error
 
     async def pulse(self) -> int:
         """Make each open connection read, which proves that its thread still works.
@@ -235,7 +235,7 @@ def _check_same_file(path: Path, place: Place | None) -> None:
     if found is None:
         raise StoreError(f"{str(path)!r} does not exist any more: put it back, or restart slumberd")
     if found != place:
-        raise StoreReplacedError(path, "is not the file that was opened")
+        raise StoreReplacedError(str(path), "is not the file that was opened")
 
 
 def _checkpoint_all(connection: sqlite3.Connection) -> None:
@@ -274,7 +274,7 @@ def untouched(path: Path) -> Signature | None:
     """
     with translate_errors(path, Pragmas()):
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
-            raise SchemaError(path, "is no regular file")
+            raise SchemaError(str(path), "is no regular file")
         with path.open("rb") as file:
             header = file.read(_READ_VERSION_AT + 1)
         # While a connection to a file with a write-ahead log is open, these two files exist.

@@ -307,7 +307,7 @@ class SQLiteFactEngine(SQLiteEngine):
             return
         current: int = session.value("ledger.number", ("epoch",))
         if current != self._epoch:
-            raise StaleWriterError(self.path, self._epoch, current)
+            raise StaleWriterError(self.where, self._epoch, current)
         if self._head is None:
             return
         # A backup that was restored lacks the last row that was written here.
@@ -315,7 +315,7 @@ class SQLiteFactEngine(SQLiteEngine):
         row = session.one("ledger.chain_at", (number,))
         if row is None or row[0] != chain:
             problem = f"has not ledger row {number} as it was written"
-            raise StoreReplacedError(self.path, problem)
+            raise StoreReplacedError(self.where, problem)
 
 
 class SQLiteEpisodeEngine(SQLiteEngine):

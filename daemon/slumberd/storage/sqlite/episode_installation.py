@@ -172,7 +172,7 @@ class Installation:
             if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
                 raise
             raise SchemaError(
-                self._path, f"'episodes' is not the table we know: {error}"
+                str(self._path), f"'episodes' is not the table we know: {error}"
             ) from error
 
 

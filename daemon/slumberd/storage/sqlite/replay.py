@@ -106,7 +106,7 @@ def rebuild(
     try:
         os.close(create_file(path))
     except FileExistsError as error:
-        raise OutputExistsError(path) from error
+        raise OutputExistsError(str(path)) from error
     try:
         replay = traceless(live, partial(_rebuild, live, path, depth, key, part_rows))
     except BaseException:
