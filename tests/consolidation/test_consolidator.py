@@ -12,7 +12,7 @@ from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.incoming import Candidate
 from slumberd.errors import FiringTimeoutError, StoreError
-from slumberd.model.firing import Firing, HeldBatch, Position, Window
+from slumberd.model.firing import Firing, HeldBatch, Position, ReadWindow
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, rule
@@ -65,7 +65,7 @@ class CountedEpisodeLog(FakeEpisodeLog):
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
-    ) -> Window:
+    ) -> ReadWindow:
         assert len(self.queries) < TOO_OFTEN
         return await super().select(rule, after=after, limit=limit, upto=upto)
 
@@ -263,7 +263,7 @@ async def test_failed_read_of_the_next_batch_does_not_stop_the_commit(
     bench = Bench(2, batch=1, ledger=ledger)
     select = bench.episodes.select
 
-    async def fail_second(rule: ConsolidationRule, *, after: Position, **limits: Any) -> Window:
+    async def fail_second(rule: ConsolidationRule, *, after: Position, **limits: Any) -> ReadWindow:
         if after.seq == 0:
             return await select(rule, after=after, **limits)
         ledger.was_read.set()

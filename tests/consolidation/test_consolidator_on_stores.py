@@ -20,7 +20,7 @@ from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.model.episode import Misspelling
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as LOG_START
-from slumberd.model.firing import Position, Window
+from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.facts import lifecycle
@@ -230,7 +230,7 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
 
         async def record_read(
             fired: ConsolidationRule, *, after: Position, limit: int, upto: int | None
-        ) -> Window:
+        ) -> ReadWindow:
             reads.append((after.seq, len(home.log.batches)))
             return await select(fired, after=after, limit=limit, upto=upto)
 

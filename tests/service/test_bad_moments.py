@@ -15,7 +15,7 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import FactPattern
-from slumberd.model.firing import Window
+from slumberd.model.firing import ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -44,7 +44,7 @@ class ChangingEpisodes:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.memory, name)
 
-    async def select(self, *arguments: Any, **more: Any) -> Window:
+    async def select(self, *arguments: Any, **more: Any) -> ReadWindow:
         self.windows += 1
         number = self.windows
         await self.before.pop(number, _nothing)()

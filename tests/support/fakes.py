@@ -14,7 +14,7 @@ from typing import Self
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
 from slumberd.errors import FilterError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
-from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, Window
+from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, ReadWindow
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -115,14 +115,14 @@ class FakeEpisodeLog:
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
-    ) -> Window:
+    ) -> ReadWindow:
         self._record("select")
         self._refuse_filter(rule)
         rows = self._above(after.seq)[:limit]
         if upto is not None:
             rows = [row for row in rows if row.seq <= upto]
         end = Position(rows[-1].seq, rows[-1].id) if rows else after
-        return Window(after, end, self._current_in(rows))
+        return ReadWindow(after, end, self._current_in(rows))
 
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int

@@ -134,6 +134,7 @@ async def _open_trial(trial: Trial, in_memory: Path) -> AsyncIterator[_TrialRun]
             clock=_CLOCK,
             misspelled=lambda _: None,
             future_tolerance_seconds=math.inf,
+            embedding=WordEmbedder,
         )
         facts = SQLiteFactStore(
             Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, comparer=WordEmbedder
@@ -160,9 +161,7 @@ class _TrialRun:
         self._memory = memory
         self._facts = facts
         self._log = _Deltas()
-        self._consolidator = Consolidator(
-            memory, facts.ledger, self._log, _CLOCK, batch=_BATCH, embedding=WordEmbedder
-        )
+        self._consolidator = Consolidator(memory, facts, self._log, _CLOCK, batch=_BATCH)
 
     async def fire(self) -> None:
         """Fire every rule, in order of id."""

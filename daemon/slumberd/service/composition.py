@@ -117,6 +117,7 @@ def memory_of(
         clock=clock,
         traceless=traceless,
         misspelled=misspelled,
+        embedding=WordEmbedder,
     )
 
 

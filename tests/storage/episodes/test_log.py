@@ -17,7 +17,7 @@ import pytest
 from slumberd.errors import SchemaError, StoppedError, StoreBusyError, StoreError
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
-from slumberd.model.firing import Position, Window
+from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import encode
@@ -64,7 +64,7 @@ def row(item: Episode, **overrides: Any) -> tuple[Any, ...]:
 
 async def window(
     memory: SQLiteMemoryStore, after: Position = BEGINNING, limit: int = 100
-) -> Window:
+) -> ReadWindow:
     return await memory.select(rule(), after=after, limit=limit)
 
 

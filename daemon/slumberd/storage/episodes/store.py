@@ -8,6 +8,9 @@ from functools import partial
 from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
+from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
+from slumberd.consolidation.salience_gate import Embedding, no_embedder
+from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import MemoryScopeError
 from slumberd.filters import sandbox
 from slumberd.model.delta import AnyDelta
@@ -18,7 +21,7 @@ from slumberd.model.episode import (
     NaiveTimestamps,
     microseconds,
 )
-from slumberd.model.firing import Position, Window
+from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
@@ -27,7 +30,6 @@ from slumberd.storage.engine import EpisodeEngine, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
-from slumberd.storage.episodes.batch_deltas import classify_all, log_left_out
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
@@ -36,6 +38,7 @@ from slumberd.storage.episodes.erasure import (
     find_scope,
     ids_outside,
 )
+from slumberd.storage.episodes.everything import log_left_out, read_everything
 from slumberd.storage.episodes.recent import recall
 from slumberd.storage.episodes.reporters import (
     TOLERANCE_SECONDS,
@@ -65,6 +68,7 @@ class EngineMemoryStore:
         records_reads: Whether the store records that `recent` returned episodes.
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
+        embedding: Makes the embedder of the salience gates, when a gate first needs it.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -79,6 +83,7 @@ class EngineMemoryStore:
         records_reads: bool = True,
         misspelled: Callable[[Misspelling], None] = log_misspelling,
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
+        embedding: Embedding = no_embedder,
     ) -> None:
         self._engine = engine
         self._mismatch = scope_mismatch
@@ -90,6 +95,7 @@ class EngineMemoryStore:
         self._reads = AccessRecorder(engine, access_limits)
         self._records_reads = records_reads
         self._spelling = SpellingReporter(misspelled)
+        self._windows = WindowReader(self, embedding)
         self._seen: int | None = None
 
     @property
@@ -240,22 +246,45 @@ class EngineMemoryStore:
             self._reads.note([episode.id for episode in found], microseconds(self._clock.now()))
         return found
 
-    async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
-        """Return one delta for each episode that the rule's filter selects; cumulative.
+    @overload
+    async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]: ...
 
-        Facts get the ids that the daemon gives them. A rule of several channels has a delta for
-        each. One bad episode must not stop the others: an unreadable episode, or one with a
-        malformed intent or ``replaces``, is left out with a logged warning.
+    @overload
+    async def consolidate(
+        self, rule: ConsolidationRule, *, window: Window, bounds: Bounds = UNBOUNDED
+    ) -> DeltaBatch: ...
+
+    async def consolidate(
+        self, rule: ConsolidationRule, *, window: Window | None = None, bounds: Bounds = UNBOUNDED
+    ) -> list[AnyDelta] | DeltaBatch:
+        """Return what a rule requests: of all episodes its deltas, of a window its batch.
+
+        Without a window the deltas are cumulative: one for each episode that the filter selects,
+        by instant. Facts get the ids that the daemon gives them. A rule of several channels has a
+        delta for each. One bad episode must not stop the others: an unreadable episode, or one
+        with a malformed intent or ``replaces``, is left out with a logged warning.
+
+        With a window the result is the batch that ``FactStore.apply_deltas`` takes. It also has
+        the versions that the filter does not select, and those that cannot be read. Unless it is
+        a dry run, all that was read survives a power cut afterwards.
+
+        Args:
+            rule: The rule.
+            window: The part of the episode log; None takes all episodes.
+            bounds: What ends the reading of the window early.
 
         Raises:
-            FilterError: The filter may not run.
+            FilterError: The filter may not run, or ran over its time limit.
+            StoppedError: `stop` was called, or the bounds cancelled the reading.
         """
-        reader = self._reader(rule)
-        work = partial(classify_all, reader=reader, rule=rule, at=self._clock.now())
-        deltas, faults = await self._engine.read(work)
-        if faults:
-            log_left_out(rule.id, faults)
-        return deltas
+        now = self._clock.now()
+        if window is not None:
+            return await self._windows.consolidate(rule, window, at=window.at or now, bounds=bounds)
+        work = partial(read_everything, reader=self._reader(rule), rule=rule, at=now)
+        found = (await self._engine.read(work)).classify()
+        if found.faults:
+            log_left_out(rule.id, found.faults)
+        return found.deltas
 
     async def newest(self) -> Position:
         """Return the last place of the log; the start when it is empty."""
@@ -276,7 +305,7 @@ class EngineMemoryStore:
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
-    ) -> Window:
+    ) -> ReadWindow:
         """Read at most `limit` log rows above a place, none above `upto`, in one snapshot.
 
         Of each episode only the newest log row counts. An episode that is unreadable, or on which

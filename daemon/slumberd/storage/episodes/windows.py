@@ -12,7 +12,7 @@ from typing import Any
 from slumberd.errors import StoppedError
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
-from slumberd.model.firing import Position, Window
+from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.storage.engine import Session
@@ -105,19 +105,19 @@ class Reader:
         after: Position,
         limit: int,
         upto: int | None = None,
-    ) -> Window:
+    ) -> ReadWindow:
         """Return the episodes of at most `limit` log rows after a position, none after `upto`."""
         rows = session.rows("episode_log.window", {"after": after.seq, "limit": limit})
         if upto is not None:
             rows = [row for row in rows if row[0] <= upto]
         if not rows:
-            return Window(after, after)
+            return ReadWindow(after, after)
         end = Position(rows[-1][0], shown(rows[-1][1]))
         found, reread = _find_newest(session, rows)
         versions = self._versions(session, [*found, *reread])
         for place in range(len(found), len(versions)):
             versions[place] = versions[place]._replace(reread=True)
-        return Window(after, end, versions)
+        return ReadWindow(after, end, versions)
 
     def named(self, session: Session, eids: Sequence[str], upto: int) -> list[EpisodeVersion]:
         """Return some episodes by id, but none whose newest log row is after `upto`."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from slumberd.consolidation.decision import Decision
 from slumberd.model.firing import Firing, HeldBatch, Position
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Session
@@ -26,7 +27,7 @@ def hold_batch(session: Session, firing: Firing, problem: str, depth: int) -> Ou
     unmoved = replace(firing, upto=firing.after)
     batch = Batch(session, unmoved, channels_at(session), depth)
     batch.note = {"held": problem, "held_upto": firing.upto.seq}
-    outcome = batch.write(batch.resolution(), {})
+    outcome = batch.write(Decision.of(batch.resolution(), {}))
     session.do("ledger.add_held_batch", (firing.rule_id, batch.number, *firing.upto, problem))
     held = HeldBatch(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
     return replace(outcome, held=held)
@@ -52,7 +53,7 @@ def record_decision(
     firing = Firing(held.rule_id, "", "manual", at, watermark, upto, by)
     batch = Batch(session, firing, channels_at(session), depth)
     batch.note = {"approves" if approve else "rejects": held.firing_id}
-    batch.write(batch.resolution(), {})
+    batch.write(Decision.of(batch.resolution(), {}))
     if approve:
         session.do("ledger.approve_held_batch", (held.rule_id,))
     return firing
@@ -80,4 +81,4 @@ def drop_entries(
     batch.note = {"dropped": len(entries), "rows": rows}
     names = [(entry["rule_id"], entry["channel"], entry["episode_id"]) for entry in entries]
     session.do_each("ledger.drop_quarantine", names)
-    return batch.write(batch.resolution(), {})
+    return batch.write(Decision.of(batch.resolution(), {}))

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import orjson
 
+from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.model.firing import START, Firing
 from slumberd.model.record import Outcome
@@ -41,7 +42,7 @@ def _rewrite(session: Session, keys: Sequence[str], depth: int, at: datetime) ->
     batch.loaded.load_in_full(set(keys))
     resolution = batch.resolution()
     resolution.rewrite_facts()
-    batch.write(resolution, {})
+    batch.write(Decision.of(resolution, {}))
 
 
 def change_channels(session: Session, after: MultiValued, depth: int, at: datetime) -> Outcome:
@@ -63,4 +64,4 @@ def change_channels(session: Session, after: MultiValued, depth: int, at: dateti
     batch.loaded.load_in_full(keys)
     resolution = batch.resolution()
     resolution.resolve_again(keys, before)
-    return batch.write(resolution, {})
+    return batch.write(Decision.of(resolution, {}))

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Self
+from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
+from slumberd.consolidation.delta_batch import Condition, DeltaBatch
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.graph_promotion import Promoted, ledger_rule_id
+from slumberd.consolidation.manual import (
+    ApplyDelta,
+    Assert,
+    Declare,
+    ManualBatch,
+    Remove,
+    Retract,
+)
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern, assume_utc
 from slumberd.model.firing import Firing, Trigger
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.record import Break, Checkpoint
+from slumberd.model.record import Break, Checkpoint, Outcome
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.engine import FactEngine, Session
+from slumberd.storage.facts.delta_applier import BACKLOG_ROWS, DeltaApplier
 from slumberd.storage.facts.erasures import ErasureTable
-from slumberd.storage.facts.ledger import BACKLOG_ROWS, FactLedger
+from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.manual_statements import assertion_of, lineage_entry
 from slumberd.storage.facts.promotion_feed import PromotionFeed
 from slumberd.storage.facts.reads import FactReader
@@ -64,11 +74,10 @@ class EngineFactStore:
         self.transactions = FactTransactions(engine, clock or SystemClock(), lineage_depth)
         self.reads = FactReader(self.transactions)
         self.watermarks = WatermarkTable(self.transactions)
-        self.ledger = FactLedger(
-            self.transactions, self.watermarks, comparer, backlog_rows=backlog_rows
-        )
+        self.ledger = FactLedger(self.transactions, self.watermarks)
         self.erasures = ErasureTable(self.transactions)
         self.promotion_feed = PromotionFeed(self.transactions)
+        self._applier = DeltaApplier(self.transactions, self.watermarks, comparer, backlog_rows)
 
     @property
     def where(self) -> str:
@@ -140,11 +149,11 @@ class EngineFactStore:
             FactConflictError: Another user, agent or channel holds the id.
         """
         declared = assertion_of(fact)._replace(pinned_at=microseconds(assume_utc(fact.pinned_at)))
-        await self.ledger.edit(lambda edits: edits.declare_fact(declared))
+        await self.apply_deltas(ManualBatch([Declare(declared)]))
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""
-        await self.ledger.edit(lambda edits: edits.remove_fact(fact_id))
+        await self.apply_deltas(ManualBatch([Remove(fact_id)]))
 
     async def correct(self, fact: Fact, *, by: str, reason: str) -> None:
         """State a fact as a person: it competes, and is current until a newer episode.
@@ -162,7 +171,7 @@ class EngineFactStore:
         """
         entry = lineage_entry(by, reason, self.transactions.clock.now())
         stated = assertion_of(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
-        await self.ledger.edit(lambda edits: edits.assert_fact(stated, again=True), by=by)
+        await self.apply_deltas(ManualBatch([Assert(stated)], by))
 
     async def retract(self, *fact_ids: str, by: str, reason: str) -> None:
         """Retract facts as a person; those that are not current stay as they are.
@@ -176,7 +185,7 @@ class EngineFactStore:
             ValueError: `by` or `reason` is empty.
         """
         lineage = (lineage_entry(by, reason, self.transactions.clock.now()),)
-        await self.ledger.edit(lambda edits: edits.retract(fact_ids, lineage=lineage), by=by)
+        await self.apply_deltas(ManualBatch([Retract(fact_ids, lineage)], by))
 
     async def apply_delta(self, delta: Delta, *, strict: bool = False) -> None:
         """Apply one delta, whole or not at all; applying it again changes nothing.
@@ -193,8 +202,56 @@ class EngineFactStore:
             FactConflictError: It names a fact of another user, agent or channel, or an id in
                 ``replaces`` is unknown and `strict` is set.
         """
-        own = validate_delta(delta)
-        await self.ledger.edit(lambda edits: edits.apply_delta(own, strict=strict))
+        await self.apply_deltas(ManualBatch([ApplyDelta(validate_delta(delta), strict)]))
+
+    @overload
+    async def apply_deltas(
+        self,
+        batch: DeltaBatch,
+        *,
+        dry_run: bool = False,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Condition | None = None,
+    ) -> Outcome: ...
+
+    @overload
+    async def apply_deltas(
+        self, batch: ManualBatch, *, dry_run: bool = False
+    ) -> Outcome | None: ...
+
+    async def apply_deltas(
+        self,
+        batch: DeltaBatch | ManualBatch,
+        *,
+        dry_run: bool = False,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Condition | None = None,
+    ) -> Outcome | None:
+        """Apply a batch: facts, ledger, quarantine and watermark, in one transaction.
+
+        Only this changes facts: what rules request for a window, and what people and programs
+        edit. The batch of a window that would delete too many facts is held back for approval.
+
+        Args:
+            batch: From ``MemoryStore.consolidate`` with a window, or manual edits.
+            dry_run: Return the outcome, and write nothing.
+            on_decided: Called, in any thread, when only the writing of the batch is left.
+            cancelled: Called often, in any thread; True cancels the batch. None never cancels.
+
+        Returns:
+            What changed; None when manual edits changed nothing.
+
+        Raises:
+            FactConflictError: An edit names a fact of another user, agent or channel.
+            InputError: A value of an edit cannot be stored unchanged.
+            StoppedError: `cancelled` returned True; nothing is written.
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+        if isinstance(batch, ManualBatch):
+            return await self._applier.edit(batch, dry_run=dry_run)
+        return await self._applier.apply(
+            batch, dry_run=dry_run, on_decided=on_decided, cancelled=cancelled
+        )
 
     async def promote(  # noqa: PLR0913 # the fields of its ledger rows
         self,
@@ -268,7 +325,7 @@ class EngineFactStore:
     async def close(self) -> None:
         """Close the file; the next call opens the file that is at the path then."""
         await self.watermarks.save_logged()
-        await self.transactions.engine.close(at_once=self.ledger.skips_checkpoint)
+        await self.transactions.engine.close(at_once=self.transactions.skips_checkpoint)
 
     async def __aenter__(self) -> Self:
         return self

@@ -33,6 +33,7 @@ class FactTransactions:
         engine: Opens the transactions.
         clock: The time.
         lineage_depth: How many replaced assertions a fact's lineage names.
+        skips_checkpoint: Whether the store must close without a checkpoint.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class FactTransactions:
         self.engine = engine
         self.clock = clock
         self.lineage_depth = lineage_depth
+        self.skips_checkpoint = False
 
     async def take_over(self) -> int:
         """Become the only writer: earlier writers can commit no more. Return the new epoch."""

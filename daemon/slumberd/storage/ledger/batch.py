@@ -5,29 +5,28 @@ The caller begins the transaction of facts.db and ends it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
-from typing import Any, TypeVar
+from functools import lru_cache, partial
+from typing import Any
 
 import orjson
 
 from slumberd.consolidation.claim import MANUAL, Claim, user_and_agent
+from slumberd.consolidation.decision import Decision, check_cancelled, decide, until_cancelled
+from slumberd.consolidation.delta_batch import Condition, never
 from slumberd.consolidation.incoming import (
     Candidate,
     Contested,
     Erased,
     HeldBack,
     Unreadable,
-    order_of,
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, MultiValued
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.resolved_effect import ResolvedEffect, deletion_impact
 from slumberd.consolidation.state import CurrentFact
-from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
@@ -53,12 +52,6 @@ from slumberd.storage.ledger.similarity import BatchSimilarity
 from slumberd.storage.ledger.state_loader import LoadedState
 from slumberd.storage.sqlite.bulk_write import Row
 from slumberd.storage.strict_json import written
-
-T = TypeVar("T")
-
-
-_ROWS_BETWEEN_CHECKS = 50
-"""Rows between two checks for a cancelled firing; a row takes microseconds, or folds a key."""
 
 GENERATION_BITS = 40
 """Log numbers take the low bits of a version: a restored log starts a new generation above."""
@@ -87,7 +80,7 @@ class Batch:
         firing: Firing,
         multi: MultiValued,
         depth: int,
-        cancelled: Callable[[], bool] | None = None,
+        cancelled: Condition = never,
         on_decided: Callable[[], None] | None = None,
     ) -> None:
         self._is_cancelled = cancelled
@@ -107,31 +100,39 @@ class Batch:
         self.overwrites = False
         self.found: dict[str, Row] = {}
 
-    def commit(
+    def apply(
         self,
-        by_channel: Mapping[str, Sequence[Candidate]],
+        candidates: Mapping[str, Sequence[Candidate]],
         similarity: BatchSimilarity | None = None,
     ) -> Outcome:
-        """Resolve the candidates and write the result.
+        """Decide what the candidates change, and write it.
 
         Args:
-            by_channel: The candidates, by channel.
+            candidates: The candidates, by channel.
             similarity: Links new facts with similar facts; None when the rule does not ask.
+
+        Raises:
+            OverLimitError: The batch deletes more facts than its limits allow.
+            StoppedError: The firing was cancelled.
         """
         erased = load_erased_scopes(self._session)
         prepared = {
-            channel: self._set_versions(_remove_erased(candidates, erased))
-            for channel, candidates in by_channel.items()
+            channel: self._set_versions(_remove_erased(found, erased))
+            for channel, found in candidates.items()
         }
         self._load_for([candidate for found in prepared.values() for candidate in found])
-        linked = {
-            channel: self._add_links(self._apply_past_decisions(candidates), similarity)
-            for channel, candidates in prepared.items()
-        }
-        resolution = self.resolution()
-        counts = {channel: self._resolve(resolution, found) for channel, found in linked.items()}
-        self._check_limits(resolution)
-        return self.write(resolution, counts)
+        known = self.loaded.known_state
+        decision = decide(
+            prepared,
+            known,
+            number=self.number,
+            at=self.at,
+            again=self._firing.again,
+            link=list if similarity is None else partial(similarity.add_links, known_state=known),
+            cancelled=self._is_cancelled,
+        )
+        self._check_limits(decision)
+        return self.write(decision)
 
     def _load_for(self, candidates: Sequence[Candidate]) -> None:
         """Load the state that the resolution of the candidates needs."""
@@ -144,37 +145,12 @@ class Batch:
         if waiting:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
 
-    def _apply_past_decisions(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        known_state = self.loaded.known_state
-        known = known_state.evaluations
-        return [
-            known_state.with_earlier_claim(candidate) if candidate.fact_id in known else candidate
-            for candidate in candidates
-        ]
-
-    def _add_links(
-        self, candidates: Sequence[Candidate], similarity: BatchSimilarity | None
-    ) -> Sequence[Candidate]:
-        if similarity is None:
-            return candidates
-        return similarity.add_links(candidates, self.loaded.known_state)
-
-    def _check_cancelled(self) -> None:
-        # The engine interrupts a statement; between statements only this check does.
-        if self._is_cancelled is not None and self._is_cancelled():
-            raise StoppedError("the firing was cancelled before its commit")
-
-    def _until_cancelled(self, values: Iterable[T]) -> Iterator[T]:
-        for number, value in enumerate(values):
-            if number % _ROWS_BETWEEN_CHECKS == 0:
-                self._check_cancelled()
-            yield value
-
-    def _check_limits(self, resolution: Resolution) -> None:
+    def _check_limits(self, decision: Decision) -> None:
         if self._firing.limits == NO_LIMITS:
             return
-        impact = deletion_impact(resolution.entries)
-        before = self._session.value("facts.count_facts") if impact.fewer > MIN_ALARMING_LOSS else 0
+        impact = deletion_impact(decision.rows)
+        alarming = impact.fewer > MIN_ALARMING_LOSS
+        before = self._session.value("facts.count_facts") if alarming else 0
         problem = self._firing.limits.describe_excess(impact, before)
         if problem:
             raise OverLimitError(problem)
@@ -201,41 +177,30 @@ class Batch:
         found = (number for after, number in self._generations if seq and after < seq)
         return seq | (next(found, 0) << GENERATION_BITS)
 
-    def _resolve(self, resolution: Resolution, candidates: Sequence[Candidate]) -> Counts:
-        before, filtered = len(resolution.entries), resolution.filtered
-        known, passed_over = resolution.known, resolution.passed_over
-        for candidate in self._until_cancelled(sorted(candidates, key=order_of)):
-            resolution.apply(candidate)
-        added = resolution.entries[before:]
-        read = len(candidates) - (resolution.passed_over - passed_over)
-        counts = counts_of(read, resolution.filtered - filtered, added)
-        return counts._replace(noop=counts.noop + resolution.known - known)
-
-    def write(self, resolution: Resolution, counts: dict[str, Counts]) -> Outcome:
-        """Write the rows of a resolution; return the outcome."""
-        entries = resolution.entries
-        outcome = self._outcome(entries, counts)
-        ledger = [*seal(self._rows(entries, counts), self.head, self._key)]
-        current = resolution.current_facts().values()
-        facts = [fact_row(fact) for fact in self._until_cancelled(current)]
+    def write(self, decision: Decision) -> Outcome:
+        """Write the rows of a decision; return the outcome."""
+        rows, counts = decision.rows, decision.counts
+        outcome = self._outcome(rows, counts)
+        ledger = [*seal(self._rows(rows, counts), self.head, self._key)]
+        facts = [fact_row(fact) for fact in until_cancelled(decision.facts, self._is_cancelled)]
         heads = [*self.loaded.changed_rows()]
-        self._check_cancelled()
+        check_cancelled(self._is_cancelled)
         if self._on_decided is not None:
             self._on_decided()
-        self._write_ledger(ledger, self._firing_row(entries, counts))
-        self._write_references(entries)
-        self._write_quarantine(entries)
-        self._write_facts(facts, resolution.removed)
+        self._write_ledger(ledger, self._firing_row(rows, counts))
+        self._write_references(rows)
+        self._write_quarantine(rows)
+        self._write_facts(facts, decision.removed)
         self.loaded.save(heads)
-        self._check_cancelled()
+        check_cancelled(self._is_cancelled)
         return outcome
 
-    def _outcome(self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]) -> Outcome:
+    def _outcome(self, entries: Sequence[ResolvedEffect], counts: Mapping[str, Counts]) -> Outcome:
         firing = replace(self._firing, at=instant(self.at))
         firing_id = firing_id_of(firing.rule_id, self.number)
         records = [self._firing_record(firing_id, firing.at)]
         records += [self._record(entry, firing_id, firing.at) for entry in entries]
-        return Outcome(firing, firing_id, counts, records, 0.0)
+        return Outcome(firing, firing_id, dict(counts), records, 0.0)
 
     def _write_ledger(self, rows: Sequence[Row], firing: Row) -> None:
         self._session.do("ledger.add_firing", firing)
@@ -245,15 +210,15 @@ class Batch:
         return entries[-1].seq if entries else self.number
 
     def _rows(
-        self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]
+        self, entries: Sequence[ResolvedEffect], counts: Mapping[str, Counts]
     ) -> Iterator[LedgerRow[str]]:
         key_ids = self.loaded.key_ids
         yield self._row_of_firing(counts, self._last_seq(entries))
-        for entry in self._until_cancelled(entries):
+        for entry in until_cancelled(entries, self._is_cancelled):
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
             yield row_of(entry, firing=self.number, key_id=key_id)
 
-    def _firing_row(self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]) -> Row:
+    def _firing_row(self, entries: Sequence[ResolvedEffect], counts: Mapping[str, Counts]) -> Row:
         firing = self._firing
         return (
             self.number, firing.rule_id, firing.rule_hash, firing.trigger, self.at,
@@ -261,7 +226,7 @@ class Batch:
             _counts_json(counts),
         )  # fmt: skip
 
-    def _row_of_firing(self, counts: dict[str, Counts], last_seq: int) -> LedgerRow[str]:
+    def _row_of_firing(self, counts: Mapping[str, Counts], last_seq: int) -> LedgerRow[str]:
         firing = self._firing
         payload = orjson.dumps(
             {
@@ -409,21 +374,6 @@ def _quarantine_row(entry: ResolvedEffect) -> tuple[object, ...]:
         candidate.reason,
         candidate.detail,
         entry.seq,
-    )
-
-
-def counts_of(read: int, filtered: int, entries: Sequence[ResolvedEffect]) -> Counts:
-    """Count what became of the candidates, from their ledger rows."""
-    kinds = Counter(entry.effect for entry in entries if entry.event != "restored")
-    return Counts(
-        read,
-        filtered,
-        kinds["add"],
-        kinds["update"],
-        kinds["delete"],
-        kinds["noop"],
-        kinds["quarantine"],
-        sum(1 for entry in entries if entry.event == "restored"),
     )
 
 

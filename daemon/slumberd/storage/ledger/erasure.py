@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import MANUAL
+from slumberd.consolidation.decision import Decision
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
@@ -233,7 +234,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     before = _count_facts(session)
     counts = {"slumberd_ledger": _erase_rows(session, rows)}
     batch.note["erased"] = _read_erased(session).document()
-    outcome = batch.write(resolution, {})
+    outcome = batch.write(Decision.of(resolution, {}))
     counts |= _delete_beside(session, request, found, rows, keys)
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(session)
     return Erasure(outcome, counts, found.eids, head)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import orjson
 
 from slumberd.consolidation.claim import Claim
+from slumberd.consolidation.decision import Decision, counts_of
 from slumberd.consolidation.incoming import Candidate, Unmatched
 from slumberd.consolidation.manual import (
     OWN_IDS,
+    ApplyDelta,
+    Assert,
+    Declare,
+    Edit,
     ManualAssertion,
+    Remove,
+    Retract,
     assertion,
     candidate_of,
     declaration,
@@ -31,7 +38,7 @@ from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, Upd
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Session
-from slumberd.storage.ledger.batch import Batch, counts_of
+from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep
 
@@ -51,12 +58,36 @@ class ManualEdits:
         self.resolution = self.batch.resolution()
         self._claims = 0
 
+    def run(self, edit: Edit) -> None:
+        """Run one edit.
+
+        Raises:
+            FactConflictError: Another user, agent or channel holds one of its ids.
+            InputError: A value cannot be stored unchanged.
+            NoInputError: It retracts an id that no claim ever had, and that is an error.
+        """
+        match edit:
+            case Assert(fact, again):
+                self.assert_fact(fact, again=again)
+            case Declare(fact):
+                self.declare_fact(fact)
+            case Remove(fact_id):
+                self.remove_fact(fact_id)
+            case Retract(fact_ids, lineage, known_only):
+                self.retract(fact_ids, lineage=lineage, known_only=known_only)
+            case ApplyDelta(delta, strict):
+                self.apply_delta(delta, strict=strict)
+            case _:
+                assert_never(edit)
+
     def finish(self) -> Outcome | None:
         """Write the edits and return the outcome; None when there were none."""
         entries = self.resolution.entries
         if not entries:
             return None
-        return self.batch.write(self.resolution, {"": counts_of(self._claims, 0, entries)})
+        return self.batch.write(
+            Decision.of(self.resolution, {"": counts_of(self._claims, 0, entries)})
+        )
 
     def assert_fact(self, asserted: ManualAssertion, *, again: bool) -> None:
         """Assert a fact, unless the last manual edit of its id is equal.

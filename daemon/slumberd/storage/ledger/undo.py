@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.consolidation.incoming import Undo
 from slumberd.consolidation.precedence import History, UndoneEvaluation
@@ -197,7 +198,7 @@ def _undo(session: Session, undoing: Undoing, depth: int, undoer: Undoer) -> Out
     for fact_id in evaluated:
         withdraw(resolution, fact_id, histories[fact_id], (number, batch.number), at=batch.at)
     session.do("ledger.drop_quarantine_of_firing", parameters)
-    return batch.write(resolution, {})
+    return batch.write(Decision.of(resolution, {}))
 
 
 def withdraw(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slumberd.clock import Clock
 from slumberd.retrieval.protocols import TextComparer
-from slumberd.storage.facts.ledger import BACKLOG_ROWS
+from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.transactions import LINEAGE_DEPTH
 from slumberd.storage.sqlite.connection import Pragmas, Synchronous

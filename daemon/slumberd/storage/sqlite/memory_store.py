@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slumberd.clock import Clock
+from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.filters import sandbox
 from slumberd.model.episode import Misspelling, NaiveTimestamps
 from slumberd.model.scope import ScopeMismatch
@@ -48,6 +49,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
         traceless: Whether reads change neither the file nor its directory; each read opens it.
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
+        embedding: Makes the embedder of the salience gates, when a gate first needs it.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -64,6 +66,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
         traceless: bool = False,
         misspelled: Callable[[Misspelling], None] = log_misspelling,
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
+        embedding: Embedding = no_embedder,
     ) -> None:
         self.path = Path(path)
         pragmas = Pragmas(synchronous, log_pages=LOG_PAGES, busy_seconds=busy_seconds)
@@ -80,6 +83,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
             records_reads=not traceless,
             misspelled=misspelled,
             access_limits=access_limits,
+            embedding=embedding,
         )
 
     def watch(self, notify: Callable[[], object], *, poll_seconds: float) -> Watch:

@@ -1,4 +1,4 @@
-"""Classify all episodes that a rule selects, as the specification's consolidate does."""
+"""Read all episodes that a rule selects, for the specified form of consolidate."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from datetime import datetime
 
 import structlog
 
-from slumberd.consolidation.batch_deltas import Classified, classify, names_of
+from slumberd.consolidation.batch_deltas import names_of
 from slumberd.consolidation.claim import Fault
+from slumberd.consolidation.delta_batch import DeltaBatch
+from slumberd.consolidation.incoming import Candidate
+from slumberd.model.firing import Firing
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes.windows import Reader
@@ -22,14 +25,18 @@ _MOST_NAMED = 20
 _NEWEST = 2**63 - 1
 
 
-def classify_all(
+def read_everything(
     session: Session, reader: Reader, rule: ConsolidationRule, at: datetime
-) -> Classified:
-    """Return a delta for each episode that the rule selects, and the faults of the others."""
+) -> DeltaBatch:
+    """Return a batch of all episodes that a rule selects, for the deltas of the specification.
+
+    It has no candidates: a store of facts applies the batches of windows only.
+    """
     versions = [*reader.selected(session)]
     named = sorted(names_of(versions))
     others = reader.named(session, named, _NEWEST) if named else []
-    return classify(versions, rule, at=at, others=others)
+    channels: dict[str, list[Candidate]] = {name: [] for name in rule.then_emits}
+    return DeltaBatch(Firing(rule.id, rule.content_hash, "manual", at), channels, versions, others)
 
 
 def log_left_out(rule_id: str, faults: Mapping[str, Fault]) -> None:
