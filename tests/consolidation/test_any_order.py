@@ -64,7 +64,7 @@ async def consolidate(
         SQLiteFactStore(folder / "facts.db", synchronous="normal", lineage_depth=DEPTH) as facts,
     ):
         await facts.bootstrap()
-        consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=batch)
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=batch)
         for start in range(0, len(episodes), min(every, 1_000)):
             await memory.put_many(episodes[start : start + min(every, 1_000)])
             if every < EVERYTHING:

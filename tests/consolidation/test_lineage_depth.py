@@ -36,7 +36,7 @@ async def consolidate(folder: Path, episodes: Sequence[Episode], *, together: bo
         ) as facts,
     ):
         await facts.bootstrap()
-        consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), FakeClock(), batch=5_000)
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), FakeClock(), batch=5_000)
         for some in [episodes] if together else [[episode] for episode in episodes]:
             await memory.put_many(some)
             await consolidator.fire(FireRequest(rule("all"), "manual", START))

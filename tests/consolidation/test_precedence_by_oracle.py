@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.fact import Fact, FactPattern
@@ -116,8 +117,10 @@ class StoreAndOracle:
         self.fired += 1
         at = START + timedelta(seconds=self.fired)
         position = Position(upto, self.log[upto - 1])
-        outcome = await self.store.ledger.commit(
-            Firing(fired.id, "h", "every", at, Position(), position), evaluate(versions, fired)
+        outcome = await self.store.apply_deltas(
+            DeltaBatch(
+                Firing(fired.id, "h", "every", at, Position(), position), evaluate(versions, fired)
+            )
         )
         self.read[name] = upto
         self.firings.append(outcome.firing_id)

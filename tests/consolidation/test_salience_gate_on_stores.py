@@ -394,7 +394,7 @@ async def test_a_firing_that_fails_before_its_commit_loses_no_reevaluation(
 ) -> None:
     await home.put(TEA)
     with monkeypatch.context() as failing:
-        failing.setattr(home.facts.ledger, "commit", _fail)
+        failing.setattr(home.facts, "apply_deltas", _fail)
         with pytest.raises(OSError, match="no space"):
             await home.fire(GATED)
 

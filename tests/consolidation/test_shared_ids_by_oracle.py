@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion, microseconds
@@ -137,7 +138,7 @@ class StoreAndOracle:
         versions = [self._version(name, number) for number in numbers]
         end = Position(self.read[name], self.log[self.read[name] - 1]["id"])
         firing = Firing(name, "h", trigger, self.clock.now(), Position(), end)
-        outcome = await self.store.ledger.commit(firing, evaluate(versions, rule(name)))
+        outcome = await self.store.apply_deltas(DeltaBatch(firing, evaluate(versions, rule(name))))
         number = outcome.records[0].seq
         for version in sorted(versions, key=lambda version: (version.at, version.id)):
             self._remember(number, name, version)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.errors import ExtraMissingError
@@ -65,7 +66,7 @@ async def fire(
         upto,
         min_similarity=min_similarity,
     )
-    return await store.ledger.commit(firing, evaluate(versions, fired))
+    return await store.apply_deltas(DeltaBatch(firing, evaluate(versions, fired)))
 
 
 async def near_ids(store: SQLiteFactStore) -> dict[str, Any]:

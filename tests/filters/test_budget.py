@@ -58,7 +58,7 @@ async def test_filter_over_its_budget_delays_only_its_own_rule(
         SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as facts,
     ):
         await facts.bootstrap()
-        consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=5_000)
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=5_000)
         scheduler = _scheduler(clock, memory, facts, consolidator, [HEAVY, LIGHT])
         await memory.put_many(stream(LONG, 0))
 

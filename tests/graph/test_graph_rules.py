@@ -261,7 +261,7 @@ def promoter(
 ) -> Promoter:
     clock = FakeClock()
     memory = SQLiteMemoryStore(facts.path.with_name("memory.db"))
-    consolidator = Consolidator(memory, facts.ledger, log or FakeDeltaLog(), clock, batch=10)
+    consolidator = Consolidator(memory, facts, log or FakeDeltaLog(), clock, batch=10)
     return Promoter(lambda: graph, facts, consolidator, clock)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from slumberd import PromoteTriplesToFacts
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.model.fact import Fact, FactPattern
@@ -109,7 +110,7 @@ async def fire_episode(
         id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=metadata
     )
     firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
-    await store.ledger.commit(firing, evaluate([read], rule("all")))
+    await store.apply_deltas(DeltaBatch(firing, evaluate([read], rule("all"))))
 
 
 async def test_fact_of_a_row_names_its_triple_and_its_rule(

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
@@ -42,7 +43,7 @@ async def fire(store: SQLiteFactStore, name: str, *episodes: Episode) -> Outcome
     ]
     end = Position(len(versions), versions[-1].id)
     firing = Firing(name, "", "manual", START, Position(), end)
-    return await store.ledger.commit(firing, evaluate(versions, rule(name)))
+    return await store.apply_deltas(DeltaBatch(firing, evaluate(versions, rule(name))))
 
 
 def given_episodes() -> list[Episode]:

@@ -13,6 +13,7 @@ import pytest
 import structlog
 from freezegun import freeze_time
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.errors import (
     FilterError,
     FiringTimeoutError,
@@ -87,7 +88,7 @@ class SchedulerHarness:
             after = Position()
         window = await self.episodes.select(rule, after=after, limit=self.most)
         firing = Firing(rule.id, rule.content_hash, trigger, at, after, window.upto)
-        await self.ledger.commit(firing, {})
+        await self.ledger.apply_deltas(DeltaBatch(firing, {}))
 
     async def turn(self) -> list[str]:
         """Run one turn; return the ids of the rules that fired."""

@@ -103,7 +103,7 @@ async def opened(
         yield FiringStores(
             memory,
             facts,
-            Consolidator(memory, facts.ledger, AcknowledgingLog(disk), FakeClock(), batch=9),
+            Consolidator(memory, facts, AcknowledgingLog(disk), FakeClock(), batch=9),
         )
 
 

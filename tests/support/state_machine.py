@@ -255,7 +255,7 @@ class Machine(RuleBasedStateMachine):
     async def _consolidate(self, name: str) -> None:
         self.clock.advance(1)
         store, log = self.world.store, FakeDeltaLog()
-        consolidator = Consolidator(self.memory, store.ledger, log, self.clock, batch=BATCH)
+        consolidator = Consolidator(self.memory, store, log, self.clock, batch=BATCH)
         await consolidator.fire(FireRequest(self._rule(name), "every", self.clock.now()))
 
     def _rule(self, name: str) -> ConsolidationRule:

@@ -57,7 +57,7 @@ class ExplainedStores:
 
     @property
     def consolidator(self) -> Consolidator:
-        return Consolidator(self.memory, self.facts.ledger, FakeDeltaLog(), self.clock, batch=5_000)
+        return Consolidator(self.memory, self.facts, FakeDeltaLog(), self.clock, batch=5_000)
 
     async def put(self, *episodes: Episode) -> None:
         await self.memory.put_many(episodes)

@@ -120,7 +120,7 @@ async def consolidate_and_undo(
 ) -> int:
     """Consolidate a stream, its end by one rule only; return the number of the undone firing."""
     clock = FakeClock()
-    consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=BATCH)
+    consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=BATCH)
     await memory.put_many(stream[:-KEPT_BACK])
     report = await consolidator.fire(FireRequest(ALL, "manual", clock.now()))
     await consolidator.fire(FireRequest(SOME, "manual", clock.now()))

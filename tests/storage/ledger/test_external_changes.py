@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
@@ -107,7 +108,7 @@ async def fire(store: SQLiteFactStore, *values: Any, seq: int = 1) -> Any:
     metadata = {"subject": "alice", "predicate": "drinks", "object": what}
     evaluated = version(id, seq=seq, timestamp=at(seconds), metadata=metadata, **dict(*overrides))
     firing = Firing("all", "h", "every", at(NOW), Position(), Position(seq, id))
-    return await store.ledger.commit(firing, evaluate([evaluated], rule("all")))
+    return await store.apply_deltas(DeltaBatch(firing, evaluate([evaluated], rule("all"))))
 
 
 async def recorded_deltas(store: SQLiteFactStore) -> list[tuple[str, str, tuple[str, ...], str]]:
@@ -546,7 +547,7 @@ async def test_a_dry_run_records_no_change_and_loses_none(store: SQLiteFactStore
     evaluated = version("e2", seq=2, metadata={"subject": "a", "predicate": "b", "object": "c"})
     firing = Firing("all", "h", "manual", at(NOW), Position(), Position(2, "e2"))
 
-    await store.ledger.preview(firing, evaluate([evaluated], rule("all")))
+    await store.apply_deltas(DeltaBatch(firing, evaluate([evaluated], rule("all"))), dry_run=True)
 
     assert await recorded_deltas(store) == []
     assert [record.fact_id for record in await store.ledger.notice_external()] == ["", "e1"]
