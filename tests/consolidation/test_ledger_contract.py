@@ -288,7 +288,6 @@ async def test_episode_is_quarantined_for_its_rule_until_a_version_is_readable(
 
 
 async def test_batch_awaits_approval_until_the_watermark_passes_it(provider: Provider) -> None:
-    ledger = provider.store.ledger
     await provider.hold(Position(5, "e5"))
     held = (await provider.store.ledger.held())["all"]
     assert (held.rule_id, held.upto, held.approved) == ("all", (5, "e5"), False)
@@ -309,8 +308,8 @@ async def test_rewound_rule_has_no_batch_that_awaits_approval(provider: Provider
 
 
 async def test_rows_are_unlogged_until_they_are_marked_as_logged(store: FactTarget) -> None:
-    await fire(provider.store, statement(1), statement(2))
-    await fire(provider.store, statement(3))
+    await fire(store, statement(1), statement(2))
+    await fire(store, statement(3))
     assert [row.seq for row in await store.watermarks.unlogged(limit=2)] == [1, 2]
 
     await store.watermarks.mark_logged(4)
@@ -320,15 +319,15 @@ async def test_rows_are_unlogged_until_they_are_marked_as_logged(store: FactTarg
 
 
 async def test_only_a_batch_changes_the_head(store: FactTarget) -> None:
-    empty = await provider.store.ledger.head()
-    await fire(provider.store, statement(1))
-    first = await provider.store.ledger.head()
+    empty = await store.ledger.head()
+    await fire(store, statement(1))
+    first = await store.ledger.head()
     await store.watermarks.begin("other", BEGINNING, served=START)
     await store.watermarks.mark_logged(1)
-    await provider.store.ledger.checkpoint_after_backlog()
-    assert await provider.store.ledger.head() == first
-    await fire(provider.store, statement(2))
-    second = await provider.store.ledger.head()
+    await store.ledger.checkpoint_after_backlog()
+    assert await store.ledger.head() == first
+    await fire(store, statement(2))
+    second = await store.ledger.head()
 
     assert (empty.rows, first.rows, second.rows) == (0, 2, 4)
     assert len({empty.head, first.head, second.head}) == 3
@@ -338,8 +337,8 @@ async def test_only_a_batch_changes_the_head(store: FactTarget) -> None:
 async def test_ledger_without_a_checkpoint_on_close_still_commits_a_batch(
     store: FactTarget,
 ) -> None:
-    await fire(provider.store, statement(1))
+    await fire(store, statement(1))
 
-    provider.store.ledger.skip_checkpoint_on_close()
+    store.ledger.skip_checkpoint_on_close()
 
-    assert (await fire(provider.store, statement(2))).firing_id == "all@3"
+    assert (await fire(store, statement(2))).firing_id == "all@3"
