@@ -485,7 +485,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
 
 
 @pytest.mark.sampled
-@settings(max_examples=amount(40, full=800), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(20, full=50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_current_facts_equal_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
