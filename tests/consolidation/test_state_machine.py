@@ -14,7 +14,6 @@ from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.precedence import Evaluation, History
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
-from slumberd.sql_statements import statements
 from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.consolidation.test_precedence_by_oracle import DEPTH, AdvancingClock
@@ -23,7 +22,6 @@ from tests.support.state_machine import Machine
 
 pytestmark = pytest.mark.integration
 
-MOVE = statements("ledger")["set_watermark"]
 LONG = settings.get_current_profile_name() == "long"
 EXAMPLES = settings.get_profile("long").max_examples if LONG else amount(5, full=30)
 STEPS = 50 if LONG else 25
@@ -59,7 +57,7 @@ class EarlyWatermarkLedger(FactLedger):
         self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]], **more: Any
     ) -> Outcome:
         end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
-        await self._file.database.write(lambda connection: connection.execute(MOVE, end).rowcount)
+        await self._transactions.write(lambda session: session.do("ledger.set_watermark", end))
         return await super().commit(firing, candidates, **more)
 
 
@@ -70,7 +68,7 @@ class EarlyWatermarkMachine(Machine):
         store = SQLiteFactStore(
             folder / "facts.db", lineage_depth=DEPTH, clock=AdvancingClock(), synchronous="normal"
         )
-        store.ledger = EarlyWatermarkLedger(store.file, store.watermarks)
+        store.ledger = EarlyWatermarkLedger(store.transactions, store.watermarks)
         return store
 
 

@@ -30,13 +30,12 @@ TWO_COMMITS = """
 import sys, time
 from slumberd.cli import main
 from slumberd.storage.facts.ledger import FactLedger
-from slumberd.sql_statements import statements
 
-commit, move = FactLedger.commit, statements("ledger")["set_watermark"]
+commit = FactLedger.commit
 
 async def commit_after_the_watermark(self, firing, evaluated, **more):
     end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
-    await self._file.database.write(lambda connection: connection.execute(move, end).rowcount)
+    await self._transactions.write(lambda session: session.do("ledger.set_watermark", end))
     time.sleep(0.5)
     return await commit(self, firing, evaluated, **more)
 

@@ -63,9 +63,9 @@ def stopping(self, *given, **named):
 Batch.write = stopping
 """
 WITHOUT_FENCE = """
-from slumberd.storage.facts.lifecycle import FactFile
+from slumberd.storage.sqlite.engine import SQLiteFactEngine
 
-FactFile.check_writer = lambda self, connection: None
+SQLiteFactEngine._check_writer = lambda self, session: None
 """
 LOCKS_A_FILE = """
 import fcntl, os

@@ -19,6 +19,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import Stores
 from slumberd.service.operations import Operations
 from slumberd.service.rule_runner import RuleRunner
+from slumberd.storage.facts.ledger import BACKLOG_ROWS
 from slumberd.storage.sqlite.connection import BUSY_SECONDS
 from slumberd.storage.sqlite.engine import CheckpointPolicy
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
@@ -63,11 +64,15 @@ async def open_stores(
     embedding: Embedding = no_embedder,
     busy_seconds: float = BUSY_SECONDS,
     checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
+    backlog_rows: int = BACKLOG_ROWS,
 ) -> AsyncIterator[OpenStores]:
     async with (
         SQLiteMemoryStore(folder / "memory.db", clock=clock, busy_seconds=busy_seconds) as memory,
         SQLiteFactStore(
-            folder / "facts.db", synchronous="normal", checkpoints=checkpoints
+            folder / "facts.db",
+            synchronous="normal",
+            checkpoints=checkpoints,
+            backlog_rows=backlog_rows,
         ) as facts,
     ):
         await facts.bootstrap()

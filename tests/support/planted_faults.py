@@ -12,13 +12,14 @@ import pytest
 from slumberd.consolidation.consolidator import Candidates, Consolidator, _reads_of_held_back
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.watermarks import WatermarkTable
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import Access, Pragmas
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.support.sessions import session_of
+from tests.support.sessions import connection_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -27,9 +28,9 @@ def commit_facts_before_watermark(patch: pytest.MonkeyPatch) -> None:
     """Commit the facts, and the watermark in a transaction of its own."""
     move = WatermarkTable.advance
 
-    def later(self: WatermarkTable, connection: sqlite3.Connection, firing: Firing) -> None:
-        _commit(connection)
-        move(self, session_of(connection), firing)
+    def later(self: WatermarkTable, session: Session, firing: Firing) -> None:
+        _commit(session)
+        move(self, session, firing)
 
     patch.setattr(WatermarkTable, "advance", later)
 
@@ -38,12 +39,10 @@ def commit_watermark_before_facts(patch: pytest.MonkeyPatch) -> None:
     """Commit the watermark, and the facts in a transaction of their own."""
     resolve = FactLedger._resolve
 
-    def earlier(
-        self: FactLedger, connection: sqlite3.Connection, firing: Firing, *rest: Any
-    ) -> Outcome:
-        self.watermarks.advance(session_of(connection), firing)
-        _commit(connection)
-        return resolve(self, session_of(connection), firing, *rest)
+    def earlier(self: FactLedger, session: Session, firing: Firing, *rest: Any) -> Outcome:
+        self.watermarks.advance(session, firing)
+        _commit(session)
+        return resolve(self, session, firing, *rest)
 
     patch.setattr(FactLedger, "_resolve", earlier)
 
@@ -73,14 +72,14 @@ def log_again_in_own_transaction(patch: pytest.MonkeyPatch) -> None:
     """Log episodes again after the commit that clears their mark of being held back."""
     log_again = access_tracking._log_again
 
-    def later(connection: sqlite3.Connection, eids: Iterable[str]) -> bool:
+    def later(session: Session, eids: Iterable[str]) -> bool:
         eids = list(eids)
-        parameters = {"ids": orjson.dumps(eids).decode()}
-        held = connection.execute(_HELD, parameters).fetchall()
-        connection.execute(access_tracking._SQL["let_go"], parameters)
-        _commit(connection)
+        connection = connection_of(session)
+        held = connection.execute(_HELD, {"ids": orjson.dumps(eids).decode()}).fetchall()
+        session.do("accesses.let_go", {"ids": eids})
+        _commit(session)
         connection.executemany("UPDATE slumberd_accesses SET held = 1 WHERE eid = ?", held)
-        return log_again(session_of(connection), eids)
+        return log_again(session, eids)
 
     patch.setattr(access_tracking, "_log_again", later)
 
@@ -111,6 +110,7 @@ def disable_fsync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SQLiteMemoryStore, "fsync", nothing)
 
 
-def _commit(connection: sqlite3.Connection) -> None:
+def _commit(session: Session) -> None:
+    connection = connection_of(session)
     connection.execute("COMMIT")
     connection.execute("BEGIN IMMEDIATE")

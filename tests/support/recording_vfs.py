@@ -138,8 +138,9 @@ def record_operations(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
     vfs = _Vfs(disk)
 
     def connect(
-        path: Path, pragmas: Pragmas, *, access: Access, key: bytes | None = None
+        path: Path, pragmas: Pragmas, *, access: Access, key: bytes | None = None, how: str = ""
     ) -> sqlite3.Connection:
+        assert not how, "the files of a power cut are read as they are"
         path.touch()
         connection: Any = _Connection(path, access=access, key=key)
         sqlite_connection._configure(connection, pragmas, access)
