@@ -121,6 +121,7 @@ __all__ = [
     "ProvenanceSink",
     "ReloadFailedError",
     "ResultSet",
+    "RowRefusedError",
     "RuleBasedScorer",
     "SQLiteFactStore",
     "SQLiteMemoryStore",

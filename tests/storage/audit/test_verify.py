@@ -123,7 +123,7 @@ def test_the_first_of_many_differing_facts_is_named(everything: Path) -> None:
 
 def test_the_chain_alone_counts_the_same_rows_and_comes_to_the_same_head(everything: Path) -> None:
     with copied(everything) as copy:
-        assert verify(session_of(copy), DEPTH, chain_only=True) == verify(copy, DEPTH)
+        assert verify(session_of(copy), DEPTH, chain_only=True) == verify(session_of(copy), DEPTH)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from slumberd.errors import StoreBusyError
 from slumberd.model.salience import Access
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
 from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.storage.sqlite.watch import Watch
 from tests.support.builders import at, episode
@@ -213,12 +214,13 @@ async def test_file_that_is_removed_during_reads_loses_only_the_counts(
 
 
 async def test_a_read_that_cannot_be_written_for_another_error_is_kept(
-    memory: SQLiteMemoryStore,
+    path: Path,
 ) -> None:
-    def refuse(_: object) -> None:
-        raise StoreBusyError("memory.db", 5)
+    class RefusingEngine(SQLiteEpisodeEngine):
+        async def write(self, *_: object, **__: object) -> Any:
+            raise StoreBusyError("memory.db", 5)
 
-    reads = AccessRecorder(memory.engine.database.write, refuse, lambda: None)
+    reads = AccessRecorder(RefusingEngine(path, Pragmas()))
     reads.note(["e2", "e3"], NOON)
 
     await reads.write()

@@ -19,8 +19,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.scope import Scope
-from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import encode
+from slumberd.storage.sqlite import episode_installation
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -560,9 +560,9 @@ async def test_commit_of_another_process_is_noticed(memory: SQLiteMemoryStore, p
 
 def test_sqlite_stores_the_triggers_as_slumberd_compares_them(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
-        assert not episode_log.installed(connection)
-        episode_log.install(connection)
-        assert episode_log.installed(connection)
+        assert not episode_installation.installed(connection)
+        episode_installation.install(connection)
+        assert episode_installation.installed(connection)
 
 
 def test_metadata_is_plain_json_text_that_other_programs_can_read(path: Path) -> None:

@@ -61,7 +61,7 @@ async def test_read_returns_every_episode_once(
     connection: sqlite3.Connection, read: Read, when_filter: str
 ) -> None:
     reader = reader_of(Event(), when_filter)
-    reader.prepare(connection)
+    sandbox.prepare(connection)
 
     assert read(reader, connection) == ["e0", "e1", "e2", "e3", "e4", "e5"]
 

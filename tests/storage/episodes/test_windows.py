@@ -10,6 +10,7 @@ from threading import Event
 import pytest
 
 from slumberd.errors import StoppedError
+from slumberd.filters import sandbox
 from slumberd.storage.episodes.windows import Matching, Reader
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import rule
@@ -43,7 +44,7 @@ async def test_every_page_is_counted(tmp_path: Path, filter: str, found: Matchin
     )
 
     with closing(sqlite3.connect(path)) as connection:
-        reader.prepare(connection)
+        sandbox.prepare(connection)
         matching = reader.matching(session_of(connection))
 
     assert matching == found

@@ -262,7 +262,7 @@ async def test_writer_without_a_fence_writes_when_it_closes(
             await stale.fire()
             await home.facts.transactions.take_over()
             before = content_of(path)
-            monkeypatch.setattr(stale.facts.file, "check_writer", lambda _: None)
+            monkeypatch.setattr(stale.facts.engine, "_check_writer", lambda _: None)
 
         assert content_of(path) != before
 

@@ -64,7 +64,7 @@ def path(kind: str, tmp_path: Path) -> Path:
 
 
 def database_of(store: SQLiteMemoryStore | SQLiteFactStore) -> Database:
-    return store.engine.database if isinstance(store, SQLiteMemoryStore) else store.engine.database
+    return store.engine.database
 
 
 def health_of(kind: str, path: Path) -> StoreHealth:

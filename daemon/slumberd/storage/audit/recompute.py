@@ -28,7 +28,7 @@ from slumberd.model.episode import SalienceShortfall
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
 from slumberd.storage.audit.partition import Part
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.history import current_facts_on
 from slumberd.storage.ledger.rows import (
@@ -41,7 +41,6 @@ from slumberd.storage.ledger.rows import (
 )
 from slumberd.storage.ledger.state_loader import LoadedState
 from slumberd.storage.ledger.undo import withdraw
-from slumberd.storage.sqlite.bulk_write import Row
 
 _RESTORED, _QUARANTINE = EVENTS.index("restored"), EVENTS.index("quarantine")
 _EMPTY: dict[str, Any] = {}

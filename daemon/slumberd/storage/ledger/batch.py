@@ -32,7 +32,7 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ErasedScopes
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.rows import (
     FIRING,
@@ -50,7 +50,6 @@ from slumberd.storage.ledger.rows import (
 )
 from slumberd.storage.ledger.similarity import BatchSimilarity
 from slumberd.storage.ledger.state_loader import LoadedState
-from slumberd.storage.sqlite.bulk_write import Row
 from slumberd.storage.strict_json import written
 
 GENERATION_BITS = 40

@@ -221,13 +221,6 @@ SELECT key
 FROM slumberd_keys
 WHERE slot = ''
 
--- name: numbers_of_keys
-SELECT key_id
-FROM slumberd_keys
-WHERE key >= :low
-  AND key < :high
-  AND slot = ''
-
 -- name: evaluations_between
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing,
