@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 
 import pytest
 
@@ -25,10 +24,10 @@ VALUES = {
     "cause": OSError("no"),
     "ours": 1,
     "current": 2,
-    "path": Path("/var/lib/slumberd/facts.db"),
     "seconds": 1.5,
     "waited_seconds": 1.5,
     "scope": ("alice", None, None),
+    "where": "postgresql://db.example.org:5432/slumberd",
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
 }
 
@@ -63,6 +62,18 @@ def test_error_has_its_message_and_its_fields(kind: type[SlumberdError]) -> None
     }
     assert error.hint is None or error.hint in error.message
     assert error.see is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in classes() if "where" in inspect.signature(kind.__init__).parameters],
+    ids=lambda kind: kind.__name__,
+)
+def test_error_of_a_store_names_a_store_without_a_file(kind: type[SlumberdError]) -> None:
+    error, given = construct(kind)
+
+    assert error.context["where"] == given["where"] == VALUES["where"]
+    assert repr(VALUES["where"]) in error.message
 
 
 def test_context_of_an_error_is_a_copy() -> None:

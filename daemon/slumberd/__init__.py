@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from slumberd.provenance.protocols import ProvenanceSink
     from slumberd.retrieval.protocols import SalienceScorer
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
-    from slumberd.storage.episodes.store import SQLiteMemoryStore
-    from slumberd.storage.facts.store import SQLiteFactStore
     from slumberd.storage.protocols import FactStore, MemoryStore
+    from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+    from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
 __version__ = "0.2.0"
 
@@ -121,6 +121,7 @@ __all__ = [
     "ProvenanceSink",
     "ReloadFailedError",
     "ResultSet",
+    "RowRefusedError",
     "RuleBasedScorer",
     "SQLiteFactStore",
     "SQLiteMemoryStore",
@@ -162,8 +163,8 @@ _HOMES = {
     "retrieval.protocols": ("SalienceScorer",),
     "storage.protocols": ("FactStore", "MemoryStore"),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
-    "storage.facts.store": ("SQLiteFactStore",),
-    "storage.episodes.store": ("SQLiteMemoryStore",),
+    "storage.sqlite.fact_store": ("SQLiteFactStore",),
+    "storage.sqlite.memory_store": ("SQLiteMemoryStore",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,7 +1,8 @@
 """The errors that slumberd raises on purpose.
 
 Each class builds its message from typed fields and keeps them. Code reads the fields; a person
-reads the message::
+reads the message. The field ``where`` of an error names the store in words for a person: the path
+of its file, or the address of its database without a password::
 
     SlumberdError
     ├── UsageError                        a request that is impossible           (exit 64)
@@ -28,7 +29,7 @@ reads the message::
         ├── FactConflictError             a fact id of another scope             (exit 65)
         ├── GraphStoreError               a graph that cannot be used            (exit 74)
         ├── MigrationNotSupportedError    also importable as ``MigrationNotSupported``
-        ├── SchemaError                   a file of another schema               (exit 74)
+        ├── SchemaError                   a store of another schema              (exit 74)
         ├── LedgerKeyError                a key of another ledger                (exit 78)
         ├── UnportableCypherError         a Cypher query that is refused         (exit 78)
         ├── StoreBusyError                a database that is locked              (exit 75)
@@ -36,17 +37,16 @@ reads the message::
         ├── StateDirectoryLockedError     a state directory in use               (exit 75)
         ├── SupersededError               a store that this daemon has lost      (exit 75)
         │   ├── StaleWriterError          another daemon writes the store
-        │   └── StoreReplacedError        another file has its place
+        │   └── StoreReplacedError        another store has its place
         ├── FiringTimeoutError            a firing that took too long            (exit 75)
         ├── StoppedError                  work that was stopped                  (exit 75)
-        └── PermissionDeniedError         a file without permission              (exit 77)
+        └── PermissionDeniedError         an access without permission           (exit 77)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 
@@ -119,10 +119,10 @@ class BackupError(SlumberdError):
 
     exit_code = 65
 
-    def __init__(self, folder: Path, problem: str) -> None:
+    def __init__(self, folder: str, problem: str) -> None:
         self.folder = folder
         self.problem = problem
-        super().__init__(f"backup {str(folder)!r} {problem}")
+        super().__init__(f"backup {folder!r} {problem}")
 
 
 class UnreadableEpisodeError(InputError):
@@ -148,10 +148,10 @@ class NoInputError(SlumberdError):
 
     exit_code = 66
 
-    def __init__(self, path: Path | str, remedy: str) -> None:
+    def __init__(self, path: str, remedy: str) -> None:
         self.path = path
         self.remedy = remedy
-        super().__init__(f"{str(path)!r} does not exist: {remedy}")
+        super().__init__(f"{path!r} does not exist: {remedy}")
 
 
 class NothingKeptError(SlumberdError):
@@ -244,10 +244,10 @@ class OutputExistsError(SlumberdError):
 
     exit_code = 73
 
-    def __init__(self, path: Path, remedy: str = "name a new file") -> None:
+    def __init__(self, path: str, remedy: str = "name a new file") -> None:
         self.path = path
         self.remedy = remedy
-        super().__init__(f"{str(path)!r} exists already: {remedy}")
+        super().__init__(f"{path!r} exists already: {remedy}")
 
 
 class NotRunningError(SlumberdError):
@@ -289,7 +289,7 @@ class ConfigurationError(SlumberdError):
 
     exit_code = 78
 
-    def __init__(self, mistakes: Sequence[Mistake], *, rules_dir: Path | None = None) -> None:
+    def __init__(self, mistakes: Sequence[Mistake], *, rules_dir: str | None = None) -> None:
         self.mistakes = list(mistakes)
         self.rules_dir = rules_dir
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
@@ -313,6 +313,10 @@ class StoreError(SlumberdError):
     """A store failed."""
 
     exit_code = 74
+
+
+class RowRefusedError(StoreError):
+    """A constraint or a trigger, of the table or of another program, refused a row."""
 
 
 class MemoryScopeError(StoreError):
@@ -421,14 +425,14 @@ class GraphStoreError(StoreError):
     """A graph cannot be opened, read or written.
 
     Attributes:
-        path: Its file; ``:memory:`` for a graph in memory.
+        where: Its file; ``:memory:`` for a graph in memory.
         problem: What is wrong.
     """
 
-    def __init__(self, path: Path | str, problem: str) -> None:
-        self.path = path
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
         self.problem = problem
-        super().__init__(f"graph {str(path)!r}: {problem}")
+        super().__init__(f"graph {where!r}: {problem}")
 
 
 class UnportableCypherError(StoreError):
@@ -485,42 +489,52 @@ MigrationNotSupported = MigrationNotSupportedError
 
 
 class SchemaError(StoreError):
-    """A file is not a database of slumberd, is damaged, or has another schema version.
+    """A store is not one of slumberd, is damaged, or has another schema version.
 
     Attributes:
-        path: The file.
+        where: The store.
         problem: What is wrong with it.
         remedy: What the operator can do; empty when the problem contains it, or when it is unknown.
     """
 
-    def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
-        self.path = path
+    def __init__(self, where: str, problem: str, remedy: str = "") -> None:
+        self.where = where
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{str(path)!r}: {problem}" + (f"; {remedy}" if remedy else ""))
+        super().__init__(f"{where!r}: {problem}" + (f"; {remedy}" if remedy else ""))
 
 
 class LedgerKeyError(StoreError):
-    """The ledger was begun with another key than the given one, or without a key."""
+    """The ledger was begun with another key than the given one, or without a key.
+
+    Attributes:
+        where: The store of the facts.
+        problem: Which key is wrong, and what to do.
+    """
 
     exit_code = 78
 
-    def __init__(self, path: Path, problem: str) -> None:
-        self.path = path
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
         self.problem = problem
-        super().__init__(f"{str(path)!r}: {problem}")
+        super().__init__(f"{where!r}: {problem}")
 
 
 class StoreBusyError(StoreError):
-    """Another process held the lock of a database for longer than slumberd waits."""
+    """Another process held the lock of a database for longer than slumberd waits.
+
+    Attributes:
+        where: The store.
+        waited_seconds: How long slumberd waited.
+    """
 
     exit_code = 75
 
-    def __init__(self, path: Path, waited_seconds: float) -> None:
-        self.path = path
+    def __init__(self, where: str, waited_seconds: float) -> None:
+        self.where = where
         self.waited_seconds = waited_seconds
         super().__init__(
-            f"{str(path)!r} is locked by another process (waited {waited_seconds:g} s): try again"
+            f"{where!r} is locked by another process (waited {waited_seconds:g} s): try again"
         )
 
 
@@ -528,16 +542,16 @@ class BackupBusyError(StoreError):
     """A backup cannot be made at this moment.
 
     Attributes:
-        path: The file or directory that is busy.
+        where: The store or directory that is busy.
         problem: What uses it, and what to do.
     """
 
     exit_code = 75
 
-    def __init__(self, path: Path, problem: str) -> None:
-        self.path = path
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
         self.problem = problem
-        super().__init__(f"{str(path)!r} {problem}")
+        super().__init__(f"{where!r} {problem}")
 
 
 class StateDirectoryLockedError(StoreError):
@@ -545,11 +559,11 @@ class StateDirectoryLockedError(StoreError):
 
     exit_code = 75
 
-    def __init__(self, path: Path, holder: str) -> None:
+    def __init__(self, path: str, holder: str) -> None:
         self.path = path
         self.holder = holder
         super().__init__(
-            f"state directory {str(path)!r} is in use by another slumberd ({holder}): "
+            f"state directory {path!r} is in use by another slumberd ({holder}): "
             "stop it first, or give this one its own --state-dir"
         )
 
@@ -561,23 +575,34 @@ class SupersededError(StoreError):
 
 
 class StoreReplacedError(SupersededError):
-    """Another file, or another content, has replaced the file of a store."""
+    """Another store, or another content, has the place of the store that was opened.
 
-    def __init__(self, path: Path, problem: str) -> None:
-        self.path = path
+    Attributes:
+        where: The store.
+        problem: What is different.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
         self.problem = problem
-        super().__init__(f"{str(path)!r} {problem}; nothing written: open it anew")
+        super().__init__(f"{where!r} {problem}; nothing written: open it anew")
 
 
 class StaleWriterError(SupersededError):
-    """Another daemon has taken over the fact store since this one started."""
+    """Another daemon has taken over the fact store since this one started.
 
-    def __init__(self, path: Path, ours: int, current: int) -> None:
-        self.path = path
+    Attributes:
+        where: The store.
+        ours: The epoch of this writer.
+        current: The epoch of the newest writer.
+    """
+
+    def __init__(self, where: str, ours: int, current: int) -> None:
+        self.where = where
         self.ours = ours
         self.current = current
         super().__init__(
-            f"{str(path)!r} has a newer writer: epoch {current}, ours was {ours}; nothing written"
+            f"{where!r} has a newer writer: epoch {current}, ours was {ours}; nothing written"
         )
 
 
@@ -602,11 +627,16 @@ class FiringTimeoutError(StoreError):
 
 
 class PermissionDeniedError(StoreError):
-    """The operating system denies access to a file."""
+    """The operating system, or the engine of a store, denies access.
+
+    Attributes:
+        where: The store, file or directory.
+        action: The refused access, for example ``write to``.
+    """
 
     exit_code = 77
 
-    def __init__(self, path: Path, action: str) -> None:
-        self.path = path
+    def __init__(self, where: str, action: str) -> None:
+        self.where = where
         self.action = action
-        super().__init__(f"{str(path)!r}: no permission to {action} it; check owner and mode")
+        super().__init__(f"{where!r}: no permission to {action} it; check owner and mode")

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from slumberd.model.fact import FactPattern
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.bench.databases import Workshop, episodes
 from tests.bench.measuring import Bound, Cost, Line, Table, at_least, at_most, run
 from tests.support.daemons import Home

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slumberd.storage.facts.ledger import CheckpointPolicy
 from slumberd.storage.sqlite.connection import Pragmas, _configure
+from slumberd.storage.sqlite.engine import CheckpointPolicy
 from tests.bench.measuring import timed
 
 Rows = list[tuple[Any, ...]]

@@ -30,7 +30,7 @@ from slumberd.errors import FiringTimeoutError
 from slumberd.service.composition import open_for_writing
 from slumberd.service.daemon import Daemon
 from slumberd.service.rule_runner import rule_runner_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 
 Sight = Callable[[asyncio.Event], Awaitable[Any]]

@@ -18,8 +18,8 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
 from slumberd.sql_statements import statement
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Line, Table, at_most
 from tests.support.builders import START

@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.bench.databases import Workshop
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed
 from tests.support.builders import rule

@@ -21,7 +21,7 @@ from slumberd.errors import NotRunningError
 from slumberd.model.scope import Scope
 from slumberd.service.control_socket import ask
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.bench.databases import Workshop
 from tests.bench.hosting import POLL_SECONDS
 from tests.bench.measuring import Line, Table, at_most, percentile

@@ -183,7 +183,7 @@ def test_confirmed_erasure_prints_a_certificate(site: Installation) -> None:
     returncode, out, _ = erase_on_terminal(site, answer_yes)
 
     assert returncode == 0
-    assert json.loads(out)["rows"]["memory.db"]["episodes"] == 1
+    assert json.loads(out)["rows"]["episodes"]["episodes"] == 1
 
 
 @pytest.mark.parametrize("option", ["--yes", "--dry-run"])
@@ -205,7 +205,7 @@ def test_erasure_can_be_repeated(site: Installation) -> None:
     again = site.call("forget", "--user", "alice", "--yes")
 
     assert again.returncode == 0
-    assert json.loads(again.stdout)["rows"]["memory.db"]["episodes"] == 0
+    assert json.loads(again.stdout)["rows"]["episodes"]["episodes"] == 0
 
 
 def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Installation) -> None:
@@ -215,7 +215,7 @@ def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Ins
     done = site.call("forget", "--user", "bob", "--yes")
 
     assert done.returncode == 0
-    assert json.loads(done.stdout)["rows"]["facts.db"]["facts"] == 1
+    assert json.loads(done.stdout)["rows"]["facts"]["facts"] == 1
 
 
 def put_unreadable(site: Installation, *ids: str) -> None:

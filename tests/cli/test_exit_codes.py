@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +34,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(InputError("bad"), 65, id="input"),
         pytest.param(NotRunningError("none runs"), 69, id="not running"),
         pytest.param(StoreError("broken"), 74, id="store"),
-        pytest.param(StateDirectoryLockedError(Path("/s"), "pid 1"), 75, id="locked"),
+        pytest.param(StateDirectoryLockedError("/s", "pid 1"), 75, id="locked"),
         pytest.param(PermissionError(13, "Permission denied", "/s"), 77, id="permission"),
         pytest.param(OSError(28, "No space left on device"), 74, id="full disk"),
         pytest.param(ConfigurationError([Mistake("f", 1, 2, "a", "b")]), 78, id="configuration"),

@@ -12,8 +12,8 @@ from slumberd.cli import call
 from slumberd.cli.commands.episodes import MOST_PRINTED, ImportTally, Rejection, batches, put_lines
 from slumberd.cli.jsonl import Line, open_input
 from slumberd.errors import InputError
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import episode
 
 pytestmark = pytest.mark.unit

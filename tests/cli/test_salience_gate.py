@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.installation import Installation
 

@@ -86,7 +86,7 @@ def test_why_shows_the_source_of_a_fact_whose_episode_the_host_deleted(
     assert (source["id"], source["session"], source["in_memory"]) == ("e1", "s1", False)
     assert (source["at"], source["source_node"]) == ("2026-01-01T12:00:01.000000Z", "chat")
     (row,) = table(why(site_of_ada, "e1"), "episode", "session", "in memory")
-    assert row["in memory"] == "no longer in memory.db"
+    assert row["in memory"] == "no longer among the episodes"
 
 
 def test_why_shows_content_only_on_request(site_of_ada: TrialInstallation) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 

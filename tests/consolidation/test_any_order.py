@@ -13,8 +13,8 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import FactPattern
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, rule
 from tests.support.corpora import lines, needs_corpora
 from tests.support.fakes import FakeClock, FakeDeltaLog
@@ -64,7 +64,7 @@ async def consolidate(
         SQLiteFactStore(folder / "facts.db", synchronous="normal", lineage_depth=DEPTH) as facts,
     ):
         await facts.bootstrap()
-        consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=batch)
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=batch)
         for start in range(0, len(episodes), min(every, 1_000)):
             await memory.put_many(episodes[start : start + min(every, 1_000)])
             if every < EVERYTHING:

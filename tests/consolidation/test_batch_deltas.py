@@ -19,6 +19,7 @@ from slumberd.model.delta import (
     validate_delta,
 )
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.rule import FACTS
 from tests.support.builders import START, at, rule, version
 
 pytestmark = pytest.mark.unit
@@ -32,7 +33,7 @@ def statement(
 
 
 def deltas_of(*episodes: EpisodeVersion) -> list[AnyDelta]:
-    deltas, faults = classify(episodes, rule("r1"), at=START)
+    deltas, faults = classify(episodes, "r1", [FACTS], at=START)
     assert faults == {}
     return deltas
 
@@ -177,7 +178,7 @@ def test_classify_reports_a_malformed_episode_and_uses_the_others(
     broken = version("e9", timestamp=at(1), metadata=metadata)
 
     deltas, faults = classify(
-        [statement("e1"), broken, statement("e2", seconds=2)], rule("r1"), at=START
+        [statement("e1"), broken, statement("e2", seconds=2)], "r1", [FACTS], at=START
     )
 
     assert [delta.source_episode_ids for delta in deltas] == [["e1"], ["e2"]]
@@ -216,10 +217,9 @@ def test_a_delete_that_names_no_id_deletes_the_facts_of_its_key(
 
 def test_a_fact_of_another_channel_has_the_channel_in_its_id() -> None:
     gone = version("e3", timestamp=at(2), metadata={"intent": "delete", "replaces": ["e2"]})
-    notes = rule("r1", then_emits=["notes"])
 
     add, update, delete = classify(
-        [statement("e1"), statement("e2", seconds=1), gone], notes, at=START
+        [statement("e1"), statement("e2", seconds=1), gone], "r1", ["notes"], at=START
     )[0]
 
     assert isinstance(add, AddDelta)
@@ -241,7 +241,7 @@ def test_a_rule_of_several_channels_yields_a_delta_for_each_channel_and_one_noop
     both = rule("r1", then_emits=["facts", "notes", "facts"])
     noop = version("e2", timestamp=at(1), metadata={"intent": "noop"})
 
-    deltas, _ = classify([statement("e1"), noop], both, at=START)
+    deltas, _ = classify([statement("e1"), noop], both.id, both.then_emits, at=START)
 
     assert [getattr(delta, "fact_payload", {}).get("id") for delta in deltas] == [
         "e1",
@@ -251,7 +251,7 @@ def test_a_rule_of_several_channels_yields_a_delta_for_each_channel_and_one_noop
 
 
 def test_a_rule_without_channels_promotes_into_facts() -> None:
-    [delta] = classify([statement("e1")], rule("r1", then_emits=[]), at=START)[0]
+    [delta] = classify([statement("e1")], "r1", [], at=START)[0]
 
     assert isinstance(delta, AddDelta)
     assert delta.fact_payload["id"] == "e1"
@@ -296,7 +296,7 @@ def test_id_of_another_users_episode_is_ignored(
     naming = statement("e1", metadata={"intent": intent, "replaces": replaces})
     theirs = version("e0", **other)
 
-    [delta] = classify([naming], rule("r1"), at=START, others=[theirs])[0]
+    [delta] = classify([naming], "r1", [FACTS], at=START, others=[theirs])[0]
 
     assert (delta.kind, getattr(delta, "replaces", [])) == expected
 
@@ -314,7 +314,9 @@ def test_names_of_an_episode_include_those_in_a_malformed_list() -> None:
 def test_a_delta_has_the_given_promotion_instant() -> None:
     later = START + timedelta(days=1)
 
-    assert {delta.promotion_ts for delta in classify([version()], rule(), at=later)[0]} == {later}
+    assert {delta.promotion_ts for delta in classify([version()], "r1", [FACTS], at=later)[0]} == {
+        later
+    }
 
 
 def test_a_delete_of_a_replaced_fact_leaves_the_repeat_that_replaced_it() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator, Sizes
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.incoming import Candidate
 from slumberd.errors import FiringTimeoutError, StoreError
-from slumberd.model.firing import Firing, HeldBatch, Position, Window
+from slumberd.model.firing import HeldBatch, Position, ReadWindow
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, rule
@@ -65,7 +65,7 @@ class CountedEpisodeLog(FakeEpisodeLog):
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
-    ) -> Window:
+    ) -> ReadWindow:
         assert len(self.queries) < TOO_OFTEN
         return await super().select(rule, after=after, limit=limit, upto=upto)
 
@@ -181,14 +181,15 @@ async def test_backfill_ends_at_the_end_of_a_restored_log() -> None:
 
 
 async def test_firing_that_is_stopped_while_it_evaluates_commits_nothing() -> None:
-    bench = Bench(3, sizes=Sizes(evaluated=1))
+    bench = Bench(3)
+    bench.episodes.at_once = 1
 
     report = await bench.consolidator.fire(
         FireRequest(rule("all"), "manual", START, stop=StopAfter(2))
     )
 
     assert report.cut_short
-    assert "commit" not in bench.ledger.queries
+    assert "apply_deltas" not in bench.ledger.queries
     assert "fsync" not in bench.episodes.queries
 
 
@@ -241,11 +242,11 @@ class SlowLedger(FakeLedger):
         self.was_read = asyncio.Event()
         self.decide: Callable[[], None] = lambda: None
 
-    async def commit(
+    async def apply_deltas(
         self,
-        firing: Firing,
-        candidates: Mapping[str, Sequence[Candidate]],
+        batch: DeltaBatch,
         *,
+        dry_run: bool = False,
         on_decided: Callable[[], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
@@ -253,7 +254,7 @@ class SlowLedger(FakeLedger):
             self.decide = on_decided
             on_decided()
             await self.was_read.wait()
-        return await super().commit(firing, candidates, cancelled=cancelled)
+        return await super().apply_deltas(batch, dry_run=dry_run, cancelled=cancelled)
 
 
 async def test_failed_read_of_the_next_batch_does_not_stop_the_commit(
@@ -263,7 +264,7 @@ async def test_failed_read_of_the_next_batch_does_not_stop_the_commit(
     bench = Bench(2, batch=1, ledger=ledger)
     select = bench.episodes.select
 
-    async def fail_second(rule: ConsolidationRule, *, after: Position, **limits: Any) -> Window:
+    async def fail_second(rule: ConsolidationRule, *, after: Position, **limits: Any) -> ReadWindow:
         if after.seq == 0:
             return await select(rule, after=after, **limits)
         ledger.was_read.set()

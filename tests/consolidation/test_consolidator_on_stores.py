@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -19,16 +20,17 @@ from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.model.episode import Misspelling
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as LOG_START
-from slumberd.model.firing import Position, Window
-from slumberd.model.record import Checkpoint
+from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.rule import ConsolidationRule
-from slumberd.storage.facts import lifecycle
-from slumberd.storage.facts.ledger import CheckpointPolicy
-from slumberd.storage.facts.lifecycle import head_of
+from slumberd.storage.facts.transactions import head_of
+from slumberd.storage.sqlite import engine
+from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.engine import CheckpointPolicy
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
 from tests.support.open_stores import open_stores, stream
+from tests.support.sessions import session_of
 from tests.support.stop_events import StopAfter
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -189,8 +191,7 @@ async def test_single_batch_of_a_backlog_checkpoints_the_file(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "facts.db-wal"
-    policy = CheckpointPolicy(backlog_rows=5)
-    async with open_stores(tmp_path, checkpoints=policy) as home:
+    async with open_stores(tmp_path, backlog_rows=5) as home:
         await home.put(*stream(5))
         await home.fire()
         after_a_backlog = log.stat().st_size
@@ -204,18 +205,22 @@ async def test_a_stop_interrupts_a_checkpoint_after_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted, stop = Event(), asyncio.Event()
-    policy = CheckpointPolicy(backlog_rows=1, check_seconds=0.001)
+    policy = CheckpointPolicy(check_seconds=0.001)
     monkeypatch.setattr(Database, "interrupt", lambda _: interrupted.set())
-    async with open_stores(tmp_path, batch=2, checkpoints=policy) as home:
+    async with open_stores(tmp_path, batch=2, checkpoints=policy, backlog_rows=1) as home:
         await home.put(*stream(4))
 
-        def wait_while_committing(connection: sqlite3.Connection) -> Checkpoint:
-            if connection.in_transaction and head_of(connection).rows:
-                stop.set()
-                assert interrupted.wait(PATIENCE_SECONDS)
-            return head_of(connection)
+        @contextmanager
+        def wait_before_commit(
+            connection: sqlite3.Connection, *, keep: bool = True
+        ) -> Iterator[None]:
+            with transaction(connection, keep=keep):
+                yield
+                if head_of(session_of(connection)).rows:
+                    stop.set()
+                    assert interrupted.wait(PATIENCE_SECONDS)
 
-        monkeypatch.setattr(lifecycle, "head_of", wait_while_committing)
+        monkeypatch.setattr(engine, "transaction", wait_before_commit)
 
         report = await home.consolidator.fire(FireRequest(rule("all"), "manual", START, stop=stop))
 
@@ -230,7 +235,7 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
 
         async def record_read(
             fired: ConsolidationRule, *, after: Position, limit: int, upto: int | None
-        ) -> Window:
+        ) -> ReadWindow:
             reads.append((after.seq, len(home.log.batches)))
             return await select(fired, after=after, limit=limit, upto=upto)
 
@@ -244,7 +249,7 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
 async def test_a_commit_that_fails_leaves_no_task_running(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=2) as home:
         await home.put(*stream(6))
-        home.facts.ledger.commit = _decide_and_fail  # type: ignore[assignment,method-assign]
+        home.facts.apply_deltas = _decide_and_fail  # type: ignore[assignment,method-assign]
 
         with pytest.raises(OSError, match="no space"):
             await home.fire()
@@ -338,8 +343,8 @@ async def test_an_empty_memory_db_is_read_from_its_beginning(tmp_path: Path) -> 
 
 async def test_a_superseded_daemon_writes_nothing(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as stale, open_stores(tmp_path) as home:
-        await stale.facts.file.take_over()
-        await home.facts.file.take_over()
+        await stale.facts.transactions.take_over()
+        await home.facts.transactions.take_over()
         await stale.put(*stream(2))
 
         with pytest.raises(StaleWriterError):

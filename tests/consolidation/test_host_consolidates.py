@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 
 pytestmark = pytest.mark.integration
@@ -48,7 +49,7 @@ async def test_a_host_and_the_daemon_promote_equal_facts_in_every_channel(
         await host.bootstrap()
         await daemon.bootstrap()
         window = await memory.select(all_of_it, after=Position(), limit=100)
-        await daemon.ledger.commit(firing, evaluate(window.versions, all_of_it))
+        await daemon.apply_deltas(DeltaBatch(firing, evaluate(window.versions, all_of_it)))
 
         for delta in await memory.consolidate(all_of_it):
             await host.apply_delta(delta)

@@ -10,16 +10,17 @@ from typing import Protocol
 
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
-from slumberd.consolidation.protocols import Ledger, Watermarks
+from slumberd.consolidation.protocols import FactTarget, Ledger, Watermarks
 from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
 from slumberd.model.record import Outcome
-from slumberd.storage.facts.ledger import SQLiteLedger
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.watermarks import WatermarkTable
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
 
@@ -36,7 +37,7 @@ class Provider(Protocol):
     """A ledger, and a way to hold a batch until a person approves it."""
 
     @property
-    def ledger(self) -> Ledger: ...
+    def store(self) -> FactTarget: ...
     async def hold(self, upto: Position) -> None: ...
 
 
@@ -44,24 +45,26 @@ class FakeProvider:
     """The fake: `hold` sets the batch that awaits approval."""
 
     def __init__(self) -> None:
-        self.ledger = FakeLedger()
+        self.store = FakeLedger()
 
     async def hold(self, upto: Position) -> None:
-        self.ledger.holds[ALL.id] = HeldBatch(ALL.id, "all@1", upto, "too many", approved=False)
+        self.store.holds[ALL.id] = HeldBatch(ALL.id, "all@1", upto, "too many", approved=False)
 
 
 class StoreProvider:
     """A store: it holds a batch that deletes too many facts."""
 
     def __init__(self, store: SQLiteFactStore) -> None:
-        self.ledger = store.ledger
+        self.store = store
 
     async def hold(self, upto: Position) -> None:
         first = statement(1, **READABLE)
-        await self.ledger.commit(firing([first]), evaluate([first], ALL))
+        await self.store.apply_deltas(DeltaBatch(firing([first]), evaluate([first], ALL)))
         retraction = statement(upto.seq, intent="delete", replaces=["e1"])
         held = replace(firing([retraction]), upto=upto, limits=Limits(max_deletes=0))
-        assert (await self.ledger.commit(held, evaluate([retraction], ALL))).held is not None
+        assert (
+            await self.store.apply_deltas(DeltaBatch(held, evaluate([retraction], ALL)))
+        ).held is not None
 
 
 @pytest.fixture(params=["fake", "sqlite"])
@@ -75,8 +78,8 @@ async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 
 @pytest.fixture
-def ledger(provider: Provider) -> Ledger:
-    return provider.ledger
+def store(provider: Provider) -> FactTarget:
+    return provider.store
 
 
 def statement(number: int, **metadata: object) -> EpisodeVersion:
@@ -89,15 +92,19 @@ def firing(versions: Sequence[EpisodeVersion], fired: str = ALL.id, seconds: flo
     return Firing(fired, "", "every", at(seconds), BEGINNING, upto)
 
 
-async def fire(ledger: Ledger, *versions: EpisodeVersion, seconds: float = 0) -> Outcome:
-    return await ledger.commit(firing(versions, seconds=seconds), evaluate(versions, ALL))
+async def fire(store: FactTarget, *versions: EpisodeVersion, seconds: float = 0) -> Outcome:
+    return await store.apply_deltas(
+        DeltaBatch(firing(versions, seconds=seconds), evaluate(versions, ALL))
+    )
 
 
 @pytest.mark.parametrize(
     ("implementation", "port"),
     [
+        (FakeLedger, FactTarget),
+        (SQLiteFactStore, FactTarget),
         (FakeLedger, Ledger),
-        (SQLiteLedger, Ledger),
+        (FactLedger, Ledger),
         (FakeLedger, Watermarks),
         (WatermarkTable, Watermarks),
     ],
@@ -115,83 +122,83 @@ def test_methods_of_a_ledger_have_the_signatures_of_the_protocol(
         ), name
 
 
-async def test_new_ledger_knows_no_rule(ledger: Ledger) -> None:
-    assert await ledger.watermarks.position("all") is None
-    assert await ledger.watermarks.positions() == {}
-    assert await ledger.watermarks.served("all") is None
-    assert await ledger.watermarks.batch_ends("all") == []
-    assert await ledger.held() == {}
-    assert await ledger.watermarks.unlogged(limit=EVERYTHING) == []
-    assert (await ledger.head()).rows == 0
+async def test_new_ledger_knows_no_rule(store: FactTarget) -> None:
+    assert await store.watermarks.position("all") is None
+    assert await store.watermarks.positions() == {}
+    assert await store.watermarks.served("all") is None
+    assert await store.watermarks.batch_ends("all") == []
+    assert await store.ledger.held() == {}
+    assert await store.watermarks.unlogged(limit=EVERYTHING) == []
+    assert (await store.ledger.head()).rows == 0
 
 
-async def test_rule_begins_at_its_first_watermark_only(ledger: Ledger) -> None:
-    await ledger.watermarks.begin("all", Position(3, "e3"), served=at(5))
-    await ledger.watermarks.begin("all", Position(9, "e9"), served=at(9))
+async def test_rule_begins_at_its_first_watermark_only(store: FactTarget) -> None:
+    await store.watermarks.begin("all", Position(3, "e3"), served=at(5))
+    await store.watermarks.begin("all", Position(9, "e9"), served=at(9))
 
-    assert await ledger.watermarks.position("all") == Position(3, "e3")
-    assert await ledger.watermarks.served("all") == at(5)
-    assert await ledger.watermarks.positions() == {"all": (Position(3, "e3"), at(5))}
-
-
-async def test_first_watermark_is_not_the_end_of_a_batch(ledger: Ledger) -> None:
-    await ledger.watermarks.begin("all", Position(3, "e3"), served=START)
-
-    assert await ledger.watermarks.batch_ends("all") == []
+    assert await store.watermarks.position("all") == Position(3, "e3")
+    assert await store.watermarks.served("all") == at(5)
+    assert await store.watermarks.positions() == {"all": (Position(3, "e3"), at(5))}
 
 
-async def test_batch_moves_the_watermark_of_its_rule_only(ledger: Ledger) -> None:
-    await ledger.watermarks.begin("other", BEGINNING, served=START)
+async def test_first_watermark_is_not_the_end_of_a_batch(store: FactTarget) -> None:
+    await store.watermarks.begin("all", Position(3, "e3"), served=START)
 
-    await fire(ledger, statement(1), statement(2))
-
-    assert await ledger.watermarks.position("all") == Position(2, "e2")
-    assert await ledger.watermarks.position("other") == BEGINNING
+    assert await store.watermarks.batch_ends("all") == []
 
 
-async def test_batch_ends_are_listed_newest_first(ledger: Ledger) -> None:
-    await fire(ledger, statement(1))
-    await fire(ledger, statement(2), statement(3))
+async def test_batch_moves_the_watermark_of_its_rule_only(store: FactTarget) -> None:
+    await store.watermarks.begin("other", BEGINNING, served=START)
 
-    assert await ledger.watermarks.batch_ends("all") == [Position(3, "e3"), Position(1, "e1")]
+    await fire(store, statement(1), statement(2))
 
-
-async def test_rewound_watermark_leaves_the_batch_ends_unchanged(ledger: Ledger) -> None:
-    await fire(ledger, statement(1))
-    await fire(ledger, statement(2))
-
-    await ledger.watermarks.rewind("all", Position(1, "e1"))
-
-    assert await ledger.watermarks.position("all") == Position(1, "e1")
-    assert await ledger.watermarks.batch_ends("all") == [Position(2, "e2"), Position(1, "e1")]
+    assert await store.watermarks.position("all") == Position(2, "e2")
+    assert await store.watermarks.position("other") == BEGINNING
 
 
-async def test_served_instant_never_moves_back(ledger: Ledger) -> None:
-    await ledger.watermarks.begin("all", BEGINNING, served=at(5))
+async def test_batch_ends_are_listed_newest_first(store: FactTarget) -> None:
+    await fire(store, statement(1))
+    await fire(store, statement(2), statement(3))
 
-    await ledger.watermarks.serve("all", at(9), succeeded_at=at(10))
-    await ledger.watermarks.serve("all", at(7))
-
-    assert await ledger.watermarks.served("all") == at(9)
+    assert await store.watermarks.batch_ends("all") == [Position(3, "e3"), Position(1, "e1")]
 
 
-async def test_rule_that_never_began_has_no_served_instant(ledger: Ledger) -> None:
-    await ledger.watermarks.serve("all", at(9))
+async def test_rewound_watermark_leaves_the_batch_ends_unchanged(store: FactTarget) -> None:
+    await fire(store, statement(1))
+    await fire(store, statement(2))
 
-    assert await ledger.watermarks.served("all") is None
-    assert await ledger.watermarks.position("all") is None
+    await store.watermarks.rewind("all", Position(1, "e1"))
 
-
-async def test_rule_that_began_with_a_batch_is_served_later_instants(ledger: Ledger) -> None:
-    await fire(ledger, statement(1))
-    await ledger.watermarks.serve("all", at(9))
-
-    assert await ledger.watermarks.served("all") == at(9)
+    assert await store.watermarks.position("all") == Position(1, "e1")
+    assert await store.watermarks.batch_ends("all") == [Position(2, "e2"), Position(1, "e1")]
 
 
-async def test_batch_adds_its_own_row_first_and_is_named_after_it(ledger: Ledger) -> None:
-    first = await fire(ledger, statement(1, **READABLE))
-    second = await fire(ledger, statement(2), statement(3, **UNREADABLE))
+async def test_served_instant_never_moves_back(store: FactTarget) -> None:
+    await store.watermarks.begin("all", BEGINNING, served=at(5))
+
+    await store.watermarks.serve("all", at(9), succeeded_at=at(10))
+    await store.watermarks.serve("all", at(7))
+
+    assert await store.watermarks.served("all") == at(9)
+
+
+async def test_rule_that_never_began_has_no_served_instant(store: FactTarget) -> None:
+    await store.watermarks.serve("all", at(9))
+
+    assert await store.watermarks.served("all") is None
+    assert await store.watermarks.position("all") is None
+
+
+async def test_rule_that_began_with_a_batch_is_served_later_instants(store: FactTarget) -> None:
+    await fire(store, statement(1))
+    await store.watermarks.serve("all", at(9))
+
+    assert await store.watermarks.served("all") == at(9)
+
+
+async def test_batch_adds_its_own_row_first_and_is_named_after_it(store: FactTarget) -> None:
+    first = await fire(store, statement(1, **READABLE))
+    second = await fire(store, statement(2), statement(3, **UNREADABLE))
 
     assert (first.firing_id, second.firing_id) == ("all@1", "all@3")
     assert [(row.seq, row.kind, row.fact_id) for row in first.records] == [
@@ -203,49 +210,50 @@ async def test_batch_adds_its_own_row_first_and_is_named_after_it(ledger: Ledger
     assert first.held is None
 
 
-async def test_batch_accounts_for_each_version_in_each_channel(ledger: Ledger) -> None:
+async def test_batch_accounts_for_each_version_in_each_channel(store: FactTarget) -> None:
     unmatched = statement(3)._replace(matched=False)
     versions = [statement(1), statement(2, **UNREADABLE), unmatched]
 
-    outcome = await fire(ledger, *versions)
+    outcome = await fire(store, *versions)
 
     assert outcome.channels == {"facts": Counts(read=3, filtered=1, added=1, quarantined=1)}
 
 
-async def test_claim_that_is_known_has_no_effect(ledger: Ledger) -> None:
-    await fire(ledger, statement(1))
+async def test_claim_that_is_known_has_no_effect(store: FactTarget) -> None:
+    await fire(store, statement(1))
 
-    outcome = await fire(ledger, statement(1))
+    outcome = await fire(store, statement(1))
 
     assert outcome.channels == {"facts": Counts(read=1, noop=1)}
 
 
-async def test_recorded_instants_never_decrease(ledger: Ledger) -> None:
-    await fire(ledger, statement(1), seconds=9)
+async def test_recorded_instants_never_decrease(store: FactTarget) -> None:
+    await fire(store, statement(1), seconds=9)
 
-    outcome = await fire(ledger, statement(2), seconds=4)
+    outcome = await fire(store, statement(2), seconds=4)
 
     assert outcome.firing.at == at(9)
     assert {row.at for row in outcome.records} == {at(9)}
 
 
-async def test_batch_that_is_stopped_writes_nothing(ledger: Ledger) -> None:
+async def test_batch_that_is_stopped_writes_nothing(store: FactTarget) -> None:
     versions = [statement(1)]
 
     with pytest.raises(StoppedError):
-        await ledger.commit(firing(versions), evaluate(versions, ALL), cancelled=lambda: True)
+        await store.apply_deltas(
+            DeltaBatch(firing(versions), evaluate(versions, ALL)), cancelled=lambda: True
+        )
 
-    assert (await ledger.head()).rows == 0
-    assert await ledger.watermarks.position("all") is None
+    assert (await store.ledger.head()).rows == 0
+    assert await store.watermarks.position("all") is None
 
 
-async def test_batch_calls_on_decided_before_it_writes(ledger: Ledger) -> None:
+async def test_batch_calls_on_decided_before_it_writes(store: FactTarget) -> None:
     decided = []
     versions = [statement(1)]
 
-    await ledger.commit(
-        firing(versions),
-        evaluate(versions, ALL),
+    await store.apply_deltas(
+        DeltaBatch(firing(versions), evaluate(versions, ALL)),
         on_decided=lambda: decided.append(1),
         cancelled=lambda: False,
     )
@@ -253,93 +261,84 @@ async def test_batch_calls_on_decided_before_it_writes(ledger: Ledger) -> None:
     assert decided == [1]
 
 
-async def test_rehearsal_returns_the_outcome_and_writes_nothing(ledger: Ledger) -> None:
+async def test_rehearsal_returns_the_outcome_and_writes_nothing(store: FactTarget) -> None:
     versions = [statement(1), statement(2, **UNREADABLE)]
 
-    rehearsed = await ledger.preview(firing(versions), evaluate(versions, ALL))
+    rehearsed = await store.apply_deltas(
+        DeltaBatch(firing(versions), evaluate(versions, ALL)), dry_run=True
+    )
 
-    assert (await ledger.head()).rows == 0
-    assert await ledger.watermarks.position("all") is None
-    committed = await fire(ledger, *versions)
+    assert (await store.ledger.head()).rows == 0
+    assert await store.watermarks.position("all") is None
+    committed = await fire(store, *versions)
     assert rehearsed.channels == committed.channels
     assert [row.kind for row in rehearsed.records] == [row.kind for row in committed.records]
 
 
 async def test_episode_is_quarantined_for_its_rule_until_a_version_is_readable(
-    ledger: Ledger,
+    store: FactTarget,
 ) -> None:
-    await fire(ledger, statement(2, **UNREADABLE), statement(1, **UNREADABLE))
-    assert await ledger.quarantined_of("all") == ["e1", "e2"]
-    assert await ledger.quarantined_of("other") == []
+    await fire(store, statement(2, **UNREADABLE), statement(1, **UNREADABLE))
+    assert await store.ledger.quarantined_of("all") == ["e1", "e2"]
+    assert await store.ledger.quarantined_of("other") == []
 
-    await fire(ledger, statement(1)._replace(seq=3))
+    await fire(store, statement(1)._replace(seq=3))
 
-    assert await ledger.quarantined_of("all") == ["e2"]
-
-
-async def test_ledger_knows_the_channels_and_the_facts_of_each_rule(ledger: Ledger) -> None:
-    versions = [statement(1), statement(2, **UNREADABLE)]
-
-    await fire(ledger, *versions)
-    await ledger.commit(firing(versions, OTHER.id), evaluate(versions, OTHER))
-
-    assert await ledger.channels_of("all") == {"facts"}
-    assert await ledger.channels_of("other") == {"notes"}
-    assert await ledger.promoted_by("all", ["e1", "e2", "e9", "@notes/e1"]) == {"e1"}
-    assert await ledger.promoted_by("other", ["e1", "@notes/e1"]) == {"@notes/e1"}
+    assert await store.ledger.quarantined_of("all") == ["e2"]
 
 
 async def test_batch_awaits_approval_until_the_watermark_passes_it(provider: Provider) -> None:
-    ledger = provider.ledger
     await provider.hold(Position(5, "e5"))
-    held = (await ledger.held())["all"]
+    held = (await provider.store.ledger.held())["all"]
     assert (held.rule_id, held.upto, held.approved) == ("all", (5, "e5"), False)
 
-    await fire(ledger, statement(4))
-    assert "all" in await ledger.held()
-    await fire(ledger, statement(5))
+    await fire(provider.store, statement(4))
+    assert "all" in await provider.store.ledger.held()
+    await fire(provider.store, statement(5))
 
-    assert await ledger.held() == {}
+    assert await provider.store.ledger.held() == {}
 
 
 async def test_rewound_rule_has_no_batch_that_awaits_approval(provider: Provider) -> None:
     await provider.hold(Position(5, "e5"))
 
-    await provider.ledger.watermarks.rewind("all", Position(1, "e1"))
+    await provider.store.watermarks.rewind("all", Position(1, "e1"))
 
-    assert await provider.ledger.held() == {}
-
-
-async def test_rows_are_unlogged_until_they_are_marked_as_logged(ledger: Ledger) -> None:
-    await fire(ledger, statement(1), statement(2))
-    await fire(ledger, statement(3))
-    assert [row.seq for row in await ledger.watermarks.unlogged(limit=2)] == [1, 2]
-
-    await ledger.watermarks.mark_logged(4)
-    await ledger.watermarks.mark_logged(2)
-
-    assert [row.seq for row in await ledger.watermarks.unlogged(limit=EVERYTHING)] == [5]
+    assert await provider.store.ledger.held() == {}
 
 
-async def test_only_a_batch_changes_the_head(ledger: Ledger) -> None:
-    empty = await ledger.head()
-    await fire(ledger, statement(1))
-    first = await ledger.head()
-    await ledger.watermarks.begin("other", BEGINNING, served=START)
-    await ledger.watermarks.mark_logged(1)
-    await ledger.checkpoint_after_backlog()
-    assert await ledger.head() == first
-    await fire(ledger, statement(2))
-    second = await ledger.head()
+async def test_rows_are_unlogged_until_they_are_marked_as_logged(store: FactTarget) -> None:
+    await fire(store, statement(1), statement(2))
+    await fire(store, statement(3))
+    assert [row.seq for row in await store.watermarks.unlogged(limit=2)] == [1, 2]
+
+    await store.watermarks.mark_logged(4)
+    await store.watermarks.mark_logged(2)
+
+    assert [row.seq for row in await store.watermarks.unlogged(limit=EVERYTHING)] == [5]
+
+
+async def test_only_a_batch_changes_the_head(store: FactTarget) -> None:
+    empty = await store.ledger.head()
+    await fire(store, statement(1))
+    first = await store.ledger.head()
+    await store.watermarks.begin("other", BEGINNING, served=START)
+    await store.watermarks.mark_logged(1)
+    await store.ledger.checkpoint_after_backlog()
+    assert await store.ledger.head() == first
+    await fire(store, statement(2))
+    second = await store.ledger.head()
 
     assert (empty.rows, first.rows, second.rows) == (0, 2, 4)
     assert len({empty.head, first.head, second.head}) == 3
     assert {len(empty.head), len(first.head)} == {32}
 
 
-async def test_ledger_without_a_checkpoint_on_close_still_commits_a_batch(ledger: Ledger) -> None:
-    await fire(ledger, statement(1))
+async def test_ledger_without_a_checkpoint_on_close_still_commits_a_batch(
+    store: FactTarget,
+) -> None:
+    await fire(store, statement(1))
 
-    ledger.skip_checkpoint_on_close()
+    store.ledger.skip_checkpoint_on_close()
 
-    assert (await fire(ledger, statement(2))).firing_id == "all@3"
+    assert (await fire(store, statement(2))).firing_id == "all@3"

@@ -12,8 +12,8 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 
@@ -36,7 +36,7 @@ async def consolidate(folder: Path, episodes: Sequence[Episode], *, together: bo
         ) as facts,
     ):
         await facts.bootstrap()
-        consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), FakeClock(), batch=5_000)
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), FakeClock(), batch=5_000)
         for some in [episodes] if together else [[episode] for episode in episodes]:
             await memory.put_many(some)
             await consolidator.fire(FireRequest(rule("all"), "manual", START))

@@ -17,13 +17,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.oracle import (
     OracleClaim,
@@ -116,8 +117,10 @@ class StoreAndOracle:
         self.fired += 1
         at = START + timedelta(seconds=self.fired)
         position = Position(upto, self.log[upto - 1])
-        outcome = await self.store.ledger.commit(
-            Firing(fired.id, "h", "every", at, Position(), position), evaluate(versions, fired)
+        outcome = await self.store.apply_deltas(
+            DeltaBatch(
+                Firing(fired.id, "h", "every", at, Position(), position), evaluate(versions, fired)
+            )
         )
         self.read[name] = upto
         self.firings.append(outcome.firing_id)
@@ -477,12 +480,12 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
         for name in RULES:
             await world.fire(name, 1_000)
         await check_equals_oracle(world)
-        replayed = await store.reads.replay(Path(folder) / "again.db")
+        replayed = await store.replay(Path(folder) / "again.db")
         assert replayed.differing == 0, replayed
 
 
 @pytest.mark.sampled
-@settings(max_examples=amount(40, full=800), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(20, full=50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_current_facts_equal_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

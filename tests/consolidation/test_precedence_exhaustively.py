@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.oracle import claim_of, current_claims
 
@@ -113,7 +114,7 @@ async def test_every_history_ends_with_the_facts_of_the_oracle(
                 "all", "h", "every", START, after, Position(batch[-1].seq, batch[-1].id)
             )
             after = firing.upto
-            await store.ledger.commit(firing, evaluate(batch, rule("all")))
+            await store.apply_deltas(DeltaBatch(firing, evaluate(batch, rule("all"))))
             facts = {
                 fact.id: fact.payload.get("object") for fact in await store.query(FactPattern())
             }

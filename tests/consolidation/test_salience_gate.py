@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from slumberd.consolidation.delta_batch import Bounds
 from slumberd.consolidation.salience_gate import SalienceGate, no_embedder
 from slumberd.errors import StoppedError
 from slumberd.model.salience import Access
@@ -83,7 +84,7 @@ async def test_gate_that_runs_out_of_time_returns_the_measured_versions() -> Non
     versions += [version(f"e{number}", content=LONG) for number in range(1, 6)]
 
     gated_versions = await SalienceGate(FakeEpisodeLog(), lambda: taster).apply(
-        versions, ABOUT_TEA, START, enough=lambda: taster.tasted >= 2
+        versions, ABOUT_TEA, START, bounds=Bounds(enough=lambda: taster.tasted >= 2)
     )
 
     assert [each.id for each in gated_versions] == ["e0", "e1", "e2"]
@@ -93,7 +94,7 @@ async def test_gate_measures_at_least_one_version() -> None:
     versions = [version("e1", content=LONG), version("e2", content=LONG)]
 
     gated_versions = await SalienceGate(FakeEpisodeLog(), Taster).apply(
-        versions, ABOUT_TEA, START, enough=lambda: True
+        versions, ABOUT_TEA, START, bounds=Bounds(enough=lambda: True)
     )
 
     assert [each.id for each in gated_versions] == ["e1"]
@@ -105,7 +106,7 @@ async def test_cancelled_gate_ends_within_a_few_texts() -> None:
 
     with pytest.raises(StoppedError):
         await SalienceGate(FakeEpisodeLog(), lambda: taster).apply(
-            versions, ABOUT_TEA, START, cancelled=lambda: taster.tasted >= 3
+            versions, ABOUT_TEA, START, bounds=Bounds(cancelled=lambda: taster.tasted >= 3)
         )
 
     assert taster.tasted == 3

@@ -394,7 +394,7 @@ async def test_a_firing_that_fails_before_its_commit_loses_no_reevaluation(
 ) -> None:
     await home.put(TEA)
     with monkeypatch.context() as failing:
-        failing.setattr(home.facts.ledger, "commit", _fail)
+        failing.setattr(home.facts, "apply_deltas", _fail)
         with pytest.raises(OSError, match="no space"):
             await home.fire(GATED)
 
@@ -450,7 +450,7 @@ async def test_a_ledger_with_held_back_episodes_verifies_and_replays(
     await home.facts.ledger.undo(firing, at=START, by="me", dry_run=False)
 
     _, _, broken = await home.facts.verify()
-    replay = await home.facts.reads.replay(tmp_path / "again.db")
+    replay = await home.facts.replay(tmp_path / "again.db")
 
     assert broken is None
     assert (replay.differing, replay.unclear) == (0, 0)
@@ -532,7 +532,7 @@ async def test_erased_scope_leaves_neither_reads_nor_scores(
         ("noop", "", "below_salience"),
     ]
     assert (await home.facts.verify())[2] is None
-    assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
+    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
 async def test_read_of_an_erased_episode_leaves_no_row(home: OpenStores) -> None:
@@ -789,7 +789,7 @@ async def run_story(folder: Path, story: Sequence[Step], *, reads: bool) -> list
                 case "read" if reads:
                     await read(home)
         assert (await home.facts.verify())[2] is None
-        replay = await home.facts.reads.replay(folder / "again.db")
+        replay = await home.facts.replay(folder / "again.db")
         assert (replay.differing, replay.unclear) == (0, 0)
         return [
             [fact for fact in facts if not fact.id.startswith("@")]

@@ -107,7 +107,7 @@ async def test_erasure_of_a_quarantined_owner_keeps_a_fact_pinned_under_the_id(
     certificate = await forget(home, "ann")
 
     assert await facts_of(home, "bob") == before != []
-    assert certificate["rows"]["facts.db"]["facts"] == 0
+    assert certificate["rows"]["facts"]["facts"] == 0
     assert rows_of(tmp_path, "ann") == []
     assert rows_of(tmp_path, "pinned")
     assert await is_sound(home)
@@ -217,7 +217,7 @@ async def test_undo_of_an_undo_does_not_give_one_id_to_two_users(
     assert await facts_of(home, "bob") == before
     assert await facts_of(home, "ann") == []
     assert await is_sound(home)
-    assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
+    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
     quarantined = await home.facts.reads.quarantine()
     assert [(row["rule_id"], row["episode_id"], row["reason"]) for row in quarantined] == [
         ("all", "e0", "id_taken")
@@ -240,7 +240,7 @@ async def test_retry_restores_the_claim_that_an_undo_could_not_restore_when_the_
     assert [fact["id"] for fact in await facts_of(home, "ann")] == ["e0"]
     assert await home.facts.reads.quarantine() == []
     assert await is_sound(home)
-    assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
+    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
 async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
@@ -261,7 +261,7 @@ async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
     ]
     assert await facts_of(home, "bob") == before
     assert await is_sound(home)
-    assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
+    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
 async def test_a_backfill_does_not_take_an_id_back_from_another_user(

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.oracle import OracleClaim, claim_of, current_claims
@@ -137,7 +138,7 @@ class StoreAndOracle:
         versions = [self._version(name, number) for number in numbers]
         end = Position(self.read[name], self.log[self.read[name] - 1]["id"])
         firing = Firing(name, "h", trigger, self.clock.now(), Position(), end)
-        outcome = await self.store.ledger.commit(firing, evaluate(versions, rule(name)))
+        outcome = await self.store.apply_deltas(DeltaBatch(firing, evaluate(versions, rule(name))))
         number = outcome.records[0].seq
         for version in sorted(versions, key=lambda version: (version.at, version.id)):
             self._remember(number, name, version)
@@ -335,7 +336,7 @@ async def play(steps: Sequence[Step], folder: Path) -> None:
             await getattr(world, name)(*arguments)
             if name != "put":
                 await check(world)
-        replayed = await store.reads.replay(folder / "again.db")
+        replayed = await store.replay(folder / "again.db")
         assert replayed.differing == 0, replayed.first
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.errors import ExtraMissingError
@@ -23,7 +24,7 @@ from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.scope import ScopeFilter
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule, version
 from tests.support.fakes import FakeClock, FakeComparer
 from tests.support.sample_sizes import amount
@@ -65,7 +66,7 @@ async def fire(
         upto,
         min_similarity=min_similarity,
     )
-    return await store.ledger.commit(firing, evaluate(versions, fired))
+    return await store.apply_deltas(DeltaBatch(firing, evaluate(versions, fired)))
 
 
 async def near_ids(store: SQLiteFactStore) -> dict[str, Any]:
@@ -77,7 +78,7 @@ async def near_ids(store: SQLiteFactStore) -> dict[str, Any]:
 async def check_ledger(store: SQLiteFactStore, folder: Path) -> None:
     """Expect the ledger to verify, and to give the same facts again."""
     assert (await store.verify())[2] is None
-    replay = await store.reads.replay(folder / "again.db")
+    replay = await store.replay(folder / "again.db")
     assert (replay.differing, replay.unclear, replay.first) == (0, 0, None)
 
 

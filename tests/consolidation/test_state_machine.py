@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.precedence import Evaluation, History
-from slumberd.model.firing import Firing
-from slumberd.model.record import Outcome
-from slumberd.sql_statements import statements
-from slumberd.storage.facts.ledger import SQLiteLedger
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.consolidation.test_precedence_by_oracle import DEPTH, AdvancingClock
 from tests.support.sample_sizes import amount
 from tests.support.state_machine import Machine
 
 pytestmark = pytest.mark.integration
 
-MOVE = statements("ledger")["set_watermark"]
 LONG = settings.get_current_profile_name() == "long"
 EXAMPLES = settings.get_profile("long").max_examples if LONG else amount(5, full=30)
 STEPS = 50 if LONG else 25
@@ -52,26 +46,23 @@ def test_facts_equal_the_oracle_after_every_event() -> None:
     run(Machine, EXAMPLES)
 
 
-class EarlyWatermarkLedger(SQLiteLedger):
-    """A ledger that moves the watermark first, in a separate transaction."""
+class EarlyWatermarkStore(SQLiteFactStore):
+    """A store that moves the watermark first, in a separate transaction."""
 
-    async def commit(
-        self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]], **more: Any
-    ) -> Outcome:
-        end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
-        await self._file.database.write(lambda connection: connection.execute(MOVE, end).rowcount)
-        return await super().commit(firing, candidates, **more)
+    async def apply_deltas(self, batch: Any, **more: Any) -> Any:
+        if isinstance(batch, DeltaBatch) and not more.get("dry_run"):
+            end = {"rule": batch.firing.rule_id, **batch.upto._asdict(), "served": 0}
+            await self.transactions.write(lambda session: session.do("ledger.set_watermark", end))
+        return await super().apply_deltas(batch, **more)
 
 
 class EarlyWatermarkMachine(Machine):
-    """The state machine on a store with that ledger."""
+    """The state machine on that store."""
 
     def _facts(self, folder: Path) -> SQLiteFactStore:
-        store = SQLiteFactStore(
+        return EarlyWatermarkStore(
             folder / "facts.db", lineage_depth=DEPTH, clock=AdvancingClock(), synchronous="normal"
         )
-        store.ledger = EarlyWatermarkLedger(store.file, store.watermarks)
-        return store
 
 
 @pytest.mark.slow

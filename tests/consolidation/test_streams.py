@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.model.fact import FactPattern
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.corpora import (
     SETS,
     as_of,

@@ -21,8 +21,9 @@ from slumberd.model import fact_ids
 from slumberd.model.episode import Episode
 from slumberd.model.scope import escape
 from slumberd.storage.episodes.rows import decode, episode_of
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.ledger import fact_rows
+from slumberd.storage.sqlite import session as sqlite_session
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.hostile_tenant import MINE, Look, Owner, Step, Story, play
 from tests.support.sample_sizes import amount
 from tests.support.tenant_views import current_view, everything, printed
@@ -207,7 +208,7 @@ async def recent_by_pattern(
 ) -> list[Episode]:
     """Read as Stargraph does: by LIKE, with a key without escapes."""
     pattern = f"/user/{user}/session/{session or '%'}/agent/{agent or '%'}/"
-    with closing(sqlite3.connect(self._path)) as connection:
+    with closing(sqlite3.connect(self.path)) as connection:
         rows = connection.execute(
             "SELECT id, scope_key, content, timestamp, metadata FROM episodes"
             " WHERE scope_key LIKE ? ORDER BY timestamp DESC LIMIT ?",
@@ -221,9 +222,16 @@ def read_by_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def search_by_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed: dict[str, sqlite_session._Statement] = {}
     for name in ("find_facts_of_user", "find_facts_of_user_and_agent"):
-        sql = fact_rows._FACTS[name].replace("user = :user", "user LIKE :user")
-        monkeypatch.setitem(fact_rows._FACTS, name, sql)
+        found = sqlite_session._find_statement(f"facts.{name}")
+        by_pattern = found.sql.replace("user = :user", "user LIKE :user")
+        assert by_pattern != found.sql
+        changed[f"facts.{name}"] = found._replace(sql=by_pattern)
+    find = sqlite_session._find_statement
+    monkeypatch.setattr(
+        sqlite_session, "_find_statement", lambda name: changed.get(name) or find(name)
+    )
     monkeypatch.setattr(fact_rows, "_equal_to", lambda _: lambda _: True)
 
 

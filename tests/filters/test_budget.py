@@ -21,8 +21,8 @@ from slumberd.model.firing import Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.filter_fragments import BOMBS, LONG
@@ -58,7 +58,7 @@ async def test_filter_over_its_budget_delays_only_its_own_rule(
         SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as facts,
     ):
         await facts.bootstrap()
-        consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=5_000)
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=5_000)
         scheduler = _scheduler(clock, memory, facts, consolidator, [HEAVY, LIGHT])
         await memory.put_many(stream(LONG, 0))
 

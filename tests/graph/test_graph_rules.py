@@ -20,8 +20,8 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.graph import ResultSet
 from slumberd.model.rule import ConsolidationRule
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, rule, triple
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.daemons import Home
@@ -261,7 +261,7 @@ def promoter(
 ) -> Promoter:
     clock = FakeClock()
     memory = SQLiteMemoryStore(facts.path.with_name("memory.db"))
-    consolidator = Consolidator(memory, facts.ledger, log or FakeDeltaLog(), clock, batch=10)
+    consolidator = Consolidator(memory, facts, log or FakeDeltaLog(), clock, batch=10)
     return Promoter(lambda: graph, facts, consolidator, clock)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from slumberd import PromoteTriplesToFacts
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.model.fact import Fact, FactPattern
@@ -25,7 +26,7 @@ from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.provenance import ProvenanceBundle, encode_bundle
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
 from tests.support.graph_stores import BARE, QUERY, FakeGraphStore, graph_in_memory, row
@@ -97,7 +98,7 @@ async def verify_and_replay(store: SQLiteFactStore) -> None:
     _, _, broken = await store.verify()
     assert broken is None
     with tempfile.TemporaryDirectory() as name:
-        replay = await store.reads.replay(Path(name) / "replayed.db")
+        replay = await store.replay(Path(name) / "replayed.db")
     assert (replay.differing, replay.first) == (0, None)
 
 
@@ -109,7 +110,7 @@ async def fire_episode(
         id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=metadata
     )
     firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
-    await store.ledger.commit(firing, evaluate([read], rule("all")))
+    await store.apply_deltas(DeltaBatch(firing, evaluate([read], rule("all"))))
 
 
 async def test_fact_of_a_row_names_its_triple_and_its_rule(

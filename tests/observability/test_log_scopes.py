@@ -10,14 +10,15 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple, version
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
@@ -42,7 +43,7 @@ async def fire(store: SQLiteFactStore, name: str, *episodes: Episode) -> Outcome
     ]
     end = Position(len(versions), versions[-1].id)
     firing = Firing(name, "", "manual", START, Position(), end)
-    return await store.ledger.commit(firing, evaluate(versions, rule(name)))
+    return await store.apply_deltas(DeltaBatch(firing, evaluate(versions, rule(name))))
 
 
 def given_episodes() -> list[Episode]:
@@ -125,13 +126,13 @@ async def test_rows_that_are_erased_before_they_are_logged_contain_no_user(
 async def test_scope_key_is_stable_and_differs_between_stores(
     store: SQLiteFactStore, tmp_path: Path
 ) -> None:
-    first = await store.file.scope_key()
+    first = await store.transactions.scope_key()
     async with SQLiteFactStore(tmp_path / "other.db") as other:
         await other.bootstrap()
-        foreign = await other.file.scope_key()
+        foreign = await other.transactions.scope_key()
     await store.close()
 
-    assert await store.file.scope_key() == first != foreign
+    assert await store.transactions.scope_key() == first != foreign
     assert len(first) == 16
 
 

@@ -17,7 +17,7 @@ from slumberd.observability.logs import configure
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
-from slumberd.storage.audit.inspection import SQLiteEpisodeInspection
+from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection
 from tests.support.builders import rule, triple
 from tests.support.cli_runner import restored_logging
 from tests.support.fakes import FakeClock

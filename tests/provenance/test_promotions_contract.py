@@ -11,7 +11,7 @@ import pytest
 from slumberd.model.episode import microseconds
 from slumberd.model.scope import ScopeFilter
 from slumberd.provenance.protocols import Promotions
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at
 from tests.support.example_ledgers import ALL, fire, said
 from tests.support.fakes import FakePromotions

@@ -242,7 +242,7 @@ async def test_sink_that_starts_empty_gets_later_promotions_even_of_removed_fact
 
 async def test_publisher_retries_a_ledger_that_cannot_be_read() -> None:
     setup = Delivery(True)
-    setup.ledger.fault = StoreBusyError(FACTS, 5)
+    setup.ledger.fault = StoreBusyError(str(FACTS), 5)
     with capture_logs() as logs:
         setup.clock.advance(await setup.publisher.publish_page())
         setup.ledger.fault = None
@@ -255,7 +255,7 @@ async def test_publisher_retries_a_ledger_that_cannot_be_read() -> None:
 
 async def test_superseded_publisher_ends() -> None:
     setup = Delivery(True)
-    setup.ledger.fault = StaleWriterError(FACTS, 1, 2)
+    setup.ledger.fault = StaleWriterError(str(FACTS), 1, 2)
     with pytest.raises(StaleWriterError):
         await setup.publisher.run(asyncio.Event())
 
@@ -316,7 +316,7 @@ def change(setup: Delivery, action: str, argument: Any) -> None:
         case "hangs":
             setup.sink.hangs, setup.sink.deaf = True, argument
         case "ledger fails":
-            setup.ledger.fault = StoreBusyError(FACTS, 5)
+            setup.ledger.fault = StoreBusyError(str(FACTS), 5)
         case _:
             setup.clock.advance(argument)
 

@@ -13,6 +13,7 @@ import pytest
 import structlog
 from freezegun import freeze_time
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.errors import (
     FilterError,
     FiringTimeoutError,
@@ -87,7 +88,7 @@ class SchedulerHarness:
             after = Position()
         window = await self.episodes.select(rule, after=after, limit=self.most)
         firing = Firing(rule.id, rule.content_hash, trigger, at, after, window.upto)
-        await self.ledger.commit(firing, {})
+        await self.ledger.apply_deltas(DeltaBatch(firing, {}))
 
     async def turn(self) -> list[str]:
         """Run one turn; return the ids of the rules that fired."""
@@ -607,7 +608,7 @@ async def test_failing_rule_retries_with_growing_pauses_then_waits_for_episodes(
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(StoreBusyError(Path("facts.db"), 5.0), id="a lock"),
+        pytest.param(StoreBusyError("facts.db", 5.0), id="a lock"),
         pytest.param(StoreError("database or disk is full"), id="a full disk"),
         pytest.param(OSError(28, "No space left on device"), id="a full disk of the log"),
     ],
@@ -784,8 +785,8 @@ async def test_stopped_firing_is_not_a_failure(harness: SchedulerHarness) -> Non
 
 
 SUPERSEDED = [
-    pytest.param(StaleWriterError(Path("facts.db"), 1, 2), id="by a daemon"),
-    pytest.param(StoreReplacedError(Path("facts.db"), "is another file"), id="by a file"),
+    pytest.param(StaleWriterError("facts.db", 1, 2), id="by a daemon"),
+    pytest.param(StoreReplacedError("facts.db", "is another file"), id="by a file"),
 ]
 
 
@@ -938,7 +939,7 @@ async def test_rules_are_replaced_between_two_firings(harness: SchedulerHarness)
 async def test_unreadable_store_pauses_the_loop(harness: SchedulerHarness, tmp_path: Path) -> None:
     harness.scheduler.replace([rule("r1")], "UTC")
     harness.episodes.append("e1")
-    harness.episodes.fault = StoreBusyError(tmp_path / "memory.db", 5)
+    harness.episodes.fault = StoreBusyError(str(tmp_path / "memory.db"), 5)
     harness.during = harness.stop.set
 
     with structlog.testing.capture_logs() as logs:

@@ -16,8 +16,8 @@ import pytest
 
 from slumberd.model.firing import START as BEGINNING
 from slumberd.scheduling.cron import MOST_COUNTED
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.daemons import Event, Home
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,7 +12,7 @@ from slumberd.service.background import record_external_changes
 
 pytestmark = pytest.mark.unit
 
-BUSY = StoreBusyError(Path("facts.db"), 5.0)
+BUSY = StoreBusyError("facts.db", 5.0)
 
 
 class Looks:
@@ -55,8 +54,8 @@ async def test_failing_look_is_logged_once_and_repeated() -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(StaleWriterError(Path("facts.db"), 1, 2), id="by a daemon"),
-        pytest.param(StoreReplacedError(Path("facts.db"), "is another file"), id="by a file"),
+        pytest.param(StaleWriterError("facts.db", 1, 2), id="by a daemon"),
+        pytest.param(StoreReplacedError("facts.db", "is another file"), id="by a file"),
     ],
 )
 async def test_superseded_daemon_stops_looking(fault: StoreError) -> None:

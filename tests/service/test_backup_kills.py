@@ -19,7 +19,7 @@ import pytest
 
 from slumberd.cli import main
 from slumberd.model.episode import Episode, microseconds
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.broken_disks import evaluated_more_than_once
 from tests.support.builders import at, triple
 from tests.support.daemons import FORKS, Home

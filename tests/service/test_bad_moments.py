@@ -15,7 +15,7 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import FactPattern
-from slumberd.model.firing import Window
+from slumberd.model.firing import ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.service.protocols import Episodes
@@ -44,7 +44,7 @@ class ChangingEpisodes:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.memory, name)
 
-    async def select(self, *arguments: Any, **more: Any) -> Window:
+    async def select(self, *arguments: Any, **more: Any) -> ReadWindow:
         self.windows += 1
         number = self.windows
         await self.before.pop(number, _nothing)()
@@ -87,7 +87,7 @@ async def test_episode_edited_during_a_firing_gives_the_fact_of_its_newest_versi
         await home.put(*EPISODES, BOBS)
         episodes = ChangingEpisodes(home.memory)
         getattr(episodes, when)[number] = lambda: home.put(edited)
-        firing = Consolidator(episodes, home.facts.ledger, home.log, FakeClock(), batch=2)
+        firing = Consolidator(episodes, home.facts, home.log, FakeClock(), batch=2)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.fire()
@@ -104,7 +104,7 @@ async def test_episode_deleted_before_it_is_read_gives_no_fact(tmp_path: Path, n
         episodes.before[number] = lambda: run_statements(
             tmp_path, "DELETE FROM episodes WHERE id = 'e5'"
         )
-        firing = Consolidator(episodes, home.facts.ledger, home.log, FakeClock(), batch=2)
+        firing = Consolidator(episodes, home.facts, home.log, FakeClock(), batch=2)
 
         [report] = [await firing.fire(FireRequest(rule("all"), "manual", START))]
         await home.fire()
@@ -120,7 +120,7 @@ async def test_episode_deleted_after_it_is_read_stays_promoted(tmp_path: Path) -
         await home.put(*EPISODES, BOBS)
         episodes = ChangingEpisodes(home.memory)
         episodes.after[1] = lambda: run_statements(tmp_path, "DELETE FROM episodes")
-        firing = Consolidator(episodes, home.facts.ledger, home.log, FakeClock(), batch=9)
+        firing = Consolidator(episodes, home.facts, home.log, FakeClock(), batch=9)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.fire()
@@ -174,7 +174,7 @@ async def test_table_rewritten_during_a_firing_changes_no_fact(
         await home.put(*EPISODES, BOBS)
         episodes = ChangingEpisodes(home.memory)
         episodes.before[number] = lambda: REWRITTEN[how](tmp_path)
-        firing = Consolidator(episodes, home.facts.ledger, home.log, FakeClock(), batch=2)
+        firing = Consolidator(episodes, home.facts, home.log, FakeClock(), batch=2)
 
         await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.put(triple("new", "s9", "is", "after it", timestamp=at(9)))

@@ -106,7 +106,7 @@ async def test_forget_erases_from_every_channel(tmp_path: Path) -> None:
 
         certificate = await home.operations.forget(ForgetForm(user="canary-user"), ME)
 
-        assert certificate["rows"]["facts.db"]["facts"] == 5
+        assert certificate["rows"]["facts"]["facts"] == 5
         assert certificate["head_after"] == (await home.stores.facts.ledger.head()).head.hex()
         assert await home.ids() == ["@home/e1", "@notes/e1", "@work/e1", "e1"]
         assert (await home.stores.facts.verify())[2] is None

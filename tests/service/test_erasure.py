@@ -87,9 +87,9 @@ async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> No
         certificate = await forget(home)
 
         assert files_with_canary(tmp_path) == []
-        assert certificate["rows"]["memory.db"]["episodes"] == 4
-        assert certificate["rows"]["facts.db"]["slumberd_ledger"] > 8
-        assert certificate["write_ahead_log_emptied"] == {"facts.db": True, "memory.db": True}
+        assert certificate["rows"]["episodes"]["episodes"] == 4
+        assert certificate["rows"]["facts"]["slumberd_ledger"] > 8
+        assert certificate["write_ahead_log_emptied"] == {"facts": True, "episodes": True}
         assert await home.facts.reads.quarantine() == []
         _, head, broken = await home.facts.verify()
         assert broken is None
@@ -237,7 +237,7 @@ async def test_replay_of_the_ledger_restores_no_erased_fact(tmp_path: Path) -> N
         await leave_traces(home)
         await forget(home)
 
-        replayed = await home.facts.reads.replay(tmp_path / "again.db")
+        replayed = await home.facts.replay(tmp_path / "again.db")
 
         assert replayed.differing == 0
         assert files_with_canary(tmp_path) == []
@@ -276,7 +276,7 @@ async def test_dry_run_erases_nothing(tmp_path: Path) -> None:
 
         certificate = await forget(home, dry_run=True)
 
-        assert certificate["rows"]["memory.db"] == {"episodes": 4}
+        assert certificate["rows"]["episodes"] == {"episodes": 4}
         assert await home.facts.reads.records() == before
         assert len(await home.memory.recent(f"{CANARY}-user", limit=9)) == 4
 
@@ -298,7 +298,7 @@ def test_forget_command_prints_a_certificate(tmp_path: Path, *, running: bool) -
 
     assert (refused.returncode, "--yes" in refused.stderr) == (64, True)
     certificate = json.loads(done.stdout)
-    assert certificate["rows"]["facts.db"]["facts"] == 1
+    assert certificate["rows"]["facts"]["facts"] == 1
     assert certificate["scope"] == {"user": f"{CANARY}-user", "session": None, "agent": None}
     assert files_with_canary(site.state) == []
     again = site.look("import", str(site.config.with_name("put.jsonl")))

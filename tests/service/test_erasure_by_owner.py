@@ -82,7 +82,7 @@ async def test_erasure_removes_the_episodes_whose_facts_belong_to_the_user(
 
         assert episodes(tmp_path) == left
         assert {fact.id for fact in await directory.facts()} == promoted
-        assert certificate["rows"]["memory.db"]["episodes"] == 6 - len(left)
+        assert certificate["rows"]["episodes"]["episodes"] == 6 - len(left)
         facts = directory.stores.facts
         assert (await facts.verify())[2] is None
 

@@ -99,7 +99,10 @@ class Steps:
 
     async def of(self, work: Work) -> int:
         """Return how many steps the work takes."""
-        for database in (self._home.memory._database, self._home.facts.file.database):
+        for database in (
+            self._home.memory.engine.database,
+            self._home.facts.engine.database,
+        ):
             for access in (database.write, database.read):
                 await access(lambda connection: connection.set_progress_handler(self.step, 1))
         before = self.count

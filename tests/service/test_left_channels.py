@@ -38,7 +38,7 @@ async def test_backfill_removes_facts_from_a_channel_that_the_rule_left(
         assert await home.objects() == {"e1": "tea"}
         assert report.channels["notes"].deleted == 1
         assert (await home.facts.verify())[2] is None
-        assert (await home.facts.reads.replay(tmp_path / "again.db")).differing == 0
+        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
 async def test_edit_removes_its_fact_from_a_channel_that_the_rule_left(

@@ -20,14 +20,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.cli.commands.edit import value_of
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
+from slumberd.consolidation.manual import ManualBatch, Retract
 from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.requests import PinForm
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.daemons import Home
@@ -78,7 +80,7 @@ class Story:
             return
         upto = Position(len(self.versions), self.versions[-1].id)
         firing = Firing(rule_id, "h", "every", at(EDIT_AT), Position(), upto)
-        await self.store.ledger.commit(firing, evaluate(versions, RULES[rule_id]))
+        await self.store.apply_deltas(DeltaBatch(firing, evaluate(versions, RULES[rule_id])))
 
     async def pin(self, id: str, what: str) -> None:
         payload = {"subject": "s", "predicate": "is", "object": what}
@@ -197,7 +199,7 @@ async def check_removed_fact_stays_out(
         assert (await story.triples())["new"] == TEA
         _, _, broken = await store.verify()
         assert broken is None
-        replay = await store.reads.replay(path / "replayed.db")
+        replay = await store.replay(path / "replayed.db")
         assert (replay.differing, replay.first) == (0, None)
 
 
@@ -229,7 +231,7 @@ async def test_edit_of_an_episode_restores_no_older_fact_after_several_retractio
     await story.pin("p1", "milk")
     await story.unpin("p1")
     await story.say("all", "e2", LATER, "juice")
-    await story.store.ledger.edit(lambda edits: edits.retract(["e2", "e1"]))
+    await story.store.apply_deltas(ManualBatch([Retract(["e2", "e1"])]))
 
     await story.say("all", "e2", 50, "something else")
 
@@ -257,7 +259,7 @@ async def test_retraction_of_several_facts_is_one_firing(story: Story) -> None:
     await story.store.correct(fact, by="me", reason="it is so")
     await story.say("all", "e1", 1, "tea")
 
-    outcome = await story.store.ledger.edit(lambda edits: edits.retract(["bobs", "e1", "bobs"]))
+    outcome = await story.store.apply_deltas(ManualBatch([Retract(["bobs", "e1", "bobs"])]))
 
     assert outcome is not None
     assert [(record.kind, record.replaces) for record in outcome.records[1:]] == [
@@ -302,7 +304,7 @@ async def test_pin_with_an_id_of_the_ledger_is_refused(story: Story) -> None:
 
 async def test_undo_restores_a_manually_retracted_fact(story: Story) -> None:
     await story.say("all", "e1", 1, "tea")
-    outcome = await story.store.ledger.edit(lambda edits: edits.retract(["e1"]))
+    outcome = await story.store.apply_deltas(ManualBatch([Retract(["e1"])]))
     assert outcome is not None
 
     await story.store.ledger.undo(outcome.firing_id, at=at(LATER), by="uid 1", dry_run=False)
@@ -562,7 +564,7 @@ async def test_correction_of_a_known_id_is_current_at_once_in_a_multi_valued_key
             metadata = {"subject": "s", "predicate": "likes", "object": what}
             episode = version(id, seq=number, timestamp=instant, metadata=metadata)
             firing = Firing("all", "h", "every", at(0), Position(), Position(number, id))
-            await store.ledger.commit(firing, evaluate([episode], RULES["all"]))
+            await store.apply_deltas(DeltaBatch(firing, evaluate([episode], RULES["all"])))
 
         for id in ("e4", "fresh"):
             payload = {"subject": "s", "predicate": "likes", "object": f"{id} by a person"}

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from slumberd.cli import main
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import episode, triple
 from tests.support.cli_runner import restored_logging
 from tests.support.installation import Installation

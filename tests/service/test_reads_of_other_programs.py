@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.daemons import FORKS, Home
 from tests.support.failpoints import KILLED, begin, begin_reading

@@ -198,7 +198,7 @@ async def test_reload_keeps_the_old_rules_when_the_store_cannot_resolve_channels
     async with reloadable(tmp_path) as home:
 
         async def busy(*_: object, **__: object) -> None:
-            raise StoreBusyError(tmp_path / "facts.db", 1.0)
+            raise StoreBusyError(str(tmp_path / "facts.db"), 1.0)
 
         monkeypatch.setattr(home.runner.facts.ledger, "set_channels", busy)
         before = home.in_force.rules

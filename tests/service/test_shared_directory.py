@@ -15,7 +15,7 @@ import pytest
 
 from slumberd.cli import main
 from slumberd.cli.registry import ENTRIES
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.daemons import FORKS
 from tests.support.installation import Installation

@@ -29,18 +29,17 @@ pytestmark = pytest.mark.acceptance
 TWO_COMMITS = """
 import sys, time
 from slumberd.cli import main
-from slumberd.storage.facts.ledger import SQLiteLedger
-from slumberd.sql_statements import statements
+from slumberd.storage.facts.delta_applier import DeltaApplier
 
-commit, move = SQLiteLedger.commit, statements("ledger")["set_watermark"]
+commit = DeltaApplier.apply
 
 async def commit_after_the_watermark(self, firing, evaluated, **more):
     end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
-    await self._file.database.write(lambda connection: connection.execute(move, end).rowcount)
+    await self._transactions.write(lambda session: session.do("ledger.set_watermark", end))
     time.sleep(0.5)
     return await commit(self, firing, evaluated, **more)
 
-SQLiteLedger.commit = commit_after_the_watermark
+DeltaApplier.apply = commit_after_the_watermark
 main(sys.argv[1:])
 """
 

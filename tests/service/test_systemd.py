@@ -109,7 +109,7 @@ async def test_watchdog_reports_during_a_long_firing_that_writes_batches(
 
 async def test_watchdog_counts_a_store_error_as_an_answer(manager: Manager) -> None:
     parts = WatchedParts()
-    parts.fault = StoreBusyError(Path("facts.db"), 5.0)
+    parts.fault = StoreBusyError("facts.db", 5.0)
 
     await parts.watchdog(manager).beat()
 

@@ -11,7 +11,7 @@ from slumberd.errors import StaleWriterError, StateDirectoryLockedError, StoreEr
 from slumberd.model.fact import Fact
 from slumberd.service.composition import backed_up_files, tenure_of
 from slumberd.service.file_exchange import JOURNAL, begin, staging_path
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at
 
 pytestmark = pytest.mark.integration
@@ -82,10 +82,10 @@ async def test_fence_shuts_out_a_writer_that_the_lock_did_not_see(
         tenure_of(elsewhere) as later,
     ):
         await first.bootstrap()
-        await earlier.fence(first.file)
+        await earlier.fence(first.transactions)
         await first.pin(fact("f1"))
 
-        await later.fence(second.file)
+        await later.fence(second.transactions)
 
         with pytest.raises(StaleWriterError):
             await first.pin(fact("f2"))

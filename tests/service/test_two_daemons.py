@@ -40,15 +40,15 @@ def stop():
     resumed.wait()  # the signal may reach other threads first
 """
 STOPS_BEFORE_ITS_COMMIT = f"""{STOPS}
-from slumberd.storage.facts.ledger import SQLiteLedger
+from slumberd.storage.facts.delta_applier import DeltaApplier
 
-commit = SQLiteLedger.commit
+commit = DeltaApplier.apply
 
 async def stopping(self, *given, **named):
     stop()
     return await commit(self, *given, **named)
 
-SQLiteLedger.commit = stopping
+DeltaApplier.apply = stopping
 """
 STOPS_IN_ITS_COMMIT = f"""{STOPS}
 from slumberd.storage.ledger.batch import Batch
@@ -63,9 +63,9 @@ def stopping(self, *given, **named):
 Batch.write = stopping
 """
 WITHOUT_FENCE = """
-from slumberd.storage.facts.lifecycle import FactFile
+from slumberd.storage.sqlite.engine import SQLiteFactEngine
 
-FactFile.check_writer = lambda self, connection: None
+SQLiteFactEngine._check_writer = lambda self, session: None
 """
 LOCKS_A_FILE = """
 import fcntl, os

@@ -21,7 +21,7 @@ from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, instant, microseconds
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START
 
 DAY = 86_400_000_000

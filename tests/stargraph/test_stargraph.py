@@ -12,8 +12,8 @@ import pytest
 
 from slumberd.model.episode import Episode
 from slumberd.model.health import MigrationPlan
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, triple
 from tests.support.daemons import Daemon, Home
 from tests.support.stargraph import Stargraph, stargraph_or_skip

@@ -19,7 +19,7 @@ from slumberd.errors import MemoryScopeError, NothingKeptError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY, ScopeMismatch
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.service.test_erasure import canary, files_with_canary, forget
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import open_stores
@@ -254,7 +254,7 @@ async def test_erasing_a_user_erases_rows_that_name_them_only_in_their_content(
 
         certificate = await forget(home)
 
-        assert certificate["rows"]["memory.db"]["episodes"] == 2
+        assert certificate["rows"]["episodes"]["episodes"] == 2
         assert files_with_canary(tmp_path) == []
         assert ids(await home.memory.recent("bob", limit=9)) == ["bobs"]
         with pytest.raises(NothingKeptError):

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.model.episode import Episode
 from slumberd.model.scope import PLACEHOLDER_KEY
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.stargraph.test_stargraph import documents_of, statement_of, theirs
 from tests.support.builders import at, triple
 from tests.support.daemons import Home

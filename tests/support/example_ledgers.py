@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.delta import NoopDelta
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
@@ -16,8 +17,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import GENESIS, chain_of, commitment_of, fixed_part
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule, version
 from tests.support.fakes import FakeClock
 
@@ -36,7 +37,7 @@ async def fire(
     """Let a rule evaluate some versions."""
     upto = Position(versions[-1].seq, versions[-1].id)
     firing = Firing(fired.id, fired.content_hash, "every", at(100), Position(), upto)
-    return await store.ledger.commit(firing, evaluate(versions, fired))
+    return await store.apply_deltas(DeltaBatch(firing, evaluate(versions, fired)))
 
 
 async def write_ledger_of_every_kind(path: Path, key: bytes | None = None) -> None:

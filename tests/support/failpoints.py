@@ -23,9 +23,9 @@ import pytest
 from slumberd.cli import main
 from slumberd.observability.log_writer import LineStream
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import KeyedConnection
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.planted_faults import Plant
 
 KILLED = 137

@@ -11,10 +11,12 @@ from itertools import chain
 from operator import mul
 from typing import Self
 
+from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
+from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import FilterError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
-from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, Window
+from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, ReadWindow, Window
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -57,6 +59,7 @@ class FakeEpisodeLog:
         failed: Is set when a call raised `fault`.
         reads: How each episode was read.
         held: The episodes to log again, and how many reads of each are known.
+        at_once: Versions that are evaluated between two checks for cancellation.
     """
 
     def __init__(self, *ids: str) -> None:
@@ -66,6 +69,7 @@ class FakeEpisodeLog:
         self.failed = asyncio.Event()
         self.reads: dict[str, Access] = {}
         self.held: dict[str, int] = {}
+        self.at_once = 500
         self._changed = True
         self.append(*ids)
 
@@ -115,14 +119,14 @@ class FakeEpisodeLog:
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
-    ) -> Window:
+    ) -> ReadWindow:
         self._record("select")
         self._refuse_filter(rule)
         rows = self._above(after.seq)[:limit]
         if upto is not None:
             rows = [row for row in rows if row.seq <= upto]
         end = Position(rows[-1].seq, rows[-1].id) if rows else after
-        return Window(after, end, self._current_in(rows))
+        return ReadWindow(after, end, self._current_in(rows))
 
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
@@ -145,6 +149,15 @@ class FakeEpisodeLog:
 
     async def fsync(self) -> None:
         self._record("fsync")
+
+    async def consolidate(
+        self, rule: ConsolidationRule, *, window: Window, bounds: Bounds = UNBOUNDED
+    ) -> DeltaBatch:
+        self._record("consolidate")
+        at = window.at or builders.START
+        return await WindowReader(self, at_once=self.at_once).consolidate(
+            rule, window, at=at, bounds=bounds
+        )
 
     async def changed(self) -> bool:
         self._raise()
@@ -219,6 +232,11 @@ class FakeLedger:
         self._quarantined: dict[str, set[str]] = {}
 
     @property
+    def ledger(self) -> Self:
+        """The ledger; this object is the store, too."""
+        return self
+
+    @property
     def watermarks(self) -> Self:
         """The watermarks; this object has them, too."""
         return self
@@ -259,25 +277,27 @@ class FakeLedger:
         if rule_id in self._served:
             self._served[rule_id] = max(instant, self._served[rule_id])
 
-    async def commit(
+    async def apply_deltas(
         self,
-        firing: Firing,
-        candidates: Mapping[str, Sequence[Candidate]],
+        batch: DeltaBatch,
         *,
+        dry_run: bool = False,
         on_decided: Callable[[], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
-        self._record("commit")
+        self._record("apply_deltas")
         if cancelled is not None and cancelled():
             raise StoppedError("the fake ledger was stopped")
+        outcome = self._outcome(batch.firing, batch.candidates)
+        if dry_run:
+            return outcome
         if on_decided is not None:
             on_decided()
-        outcome = self._outcome(firing, candidates)
         self.records.extend(outcome.records)
         self.outcomes.append(outcome)
-        self._move(firing.rule_id, firing.upto)
-        for candidate in chain.from_iterable(candidates.values()):
-            self._note_quarantine(firing.rule_id, candidate)
+        self._move(batch.firing.rule_id, batch.upto)
+        for candidate in chain.from_iterable(batch.candidates.values()):
+            self._note_quarantine(batch.firing.rule_id, candidate)
         return outcome
 
     async def held(self) -> Mapping[str, HeldBatch]:
@@ -287,21 +307,6 @@ class FakeLedger:
     async def quarantined_of(self, rule_id: str) -> list[str]:
         self._record("quarantined_of")
         return sorted(self._quarantined.get(rule_id, ()))
-
-    async def channels_of(self, rule_id: str) -> set[str]:
-        self._record("channels_of")
-        return {channel for outcome in self._batches_of(rule_id) for channel in outcome.channels}
-
-    async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
-        self._record("promoted_by")
-        added = [row for row in self.records if row.kind == "add" and row.rule_id == rule_id]
-        return {row.fact_id for row in added} & set(fact_ids)
-
-    async def preview(
-        self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]]
-    ) -> Outcome:
-        self._record("preview")
-        return self._outcome(firing, candidates)
 
     async def unlogged(self, *, limit: int) -> list[Record]:
         self._record("unlogged")

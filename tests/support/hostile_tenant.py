@@ -24,7 +24,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
 from slumberd.service.control_socket import Peer
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule
 from tests.support.state_directory import StateDirectory, state_directory
 

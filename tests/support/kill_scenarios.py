@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from slumberd.model.episode import Episode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.daemons import FORKS, Home
 from tests.support.failpoints import KILLED, begin
 from tests.support.installation import jsonl

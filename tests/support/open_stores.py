@@ -19,10 +19,11 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import Stores
 from slumberd.service.operations import Operations
 from slumberd.service.rule_runner import RuleRunner
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.ledger import CheckpointPolicy
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from slumberd.storage.sqlite.connection import BUSY_SECONDS
+from slumberd.storage.sqlite.engine import CheckpointPolicy
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 
@@ -63,19 +64,23 @@ async def open_stores(
     embedding: Embedding = no_embedder,
     busy_seconds: float = BUSY_SECONDS,
     checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
+    backlog_rows: int = BACKLOG_ROWS,
 ) -> AsyncIterator[OpenStores]:
     async with (
-        SQLiteMemoryStore(folder / "memory.db", clock=clock, busy_seconds=busy_seconds) as memory,
+        SQLiteMemoryStore(
+            folder / "memory.db", clock=clock, busy_seconds=busy_seconds, embedding=embedding
+        ) as memory,
         SQLiteFactStore(
-            folder / "facts.db", synchronous="normal", checkpoints=checkpoints
+            folder / "facts.db",
+            synchronous="normal",
+            checkpoints=checkpoints,
+            backlog_rows=backlog_rows,
         ) as facts,
     ):
         await facts.bootstrap()
         log = FakeDeltaLog()
         clock = clock or FakeClock()
-        consolidator = Consolidator(
-            memory, facts.ledger, log, clock, batch=batch, limits=limits, embedding=embedding
-        )
+        consolidator = Consolidator(memory, facts, log, clock, batch=batch, limits=limits)
         yield OpenStores(memory, facts, log, consolidator)
 
 

@@ -9,15 +9,18 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.consolidator import Candidates, Consolidator, _reads_of_held_back
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.ledger import SQLiteLedger
+from slumberd.storage.facts.delta_applier import DeltaApplier
 from slumberd.storage.facts.watermarks import WatermarkTable
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import Access, Pragmas
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.support.sessions import connection_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -26,60 +29,57 @@ def commit_facts_before_watermark(patch: pytest.MonkeyPatch) -> None:
     """Commit the facts, and the watermark in a transaction of its own."""
     move = WatermarkTable.advance
 
-    def later(self: WatermarkTable, connection: sqlite3.Connection, firing: Firing) -> None:
-        _commit(connection)
-        move(self, connection, firing)
+    def later(self: WatermarkTable, session: Session, firing: Firing) -> None:
+        _commit(session)
+        move(self, session, firing)
 
     patch.setattr(WatermarkTable, "advance", later)
 
 
 def commit_watermark_before_facts(patch: pytest.MonkeyPatch) -> None:
     """Commit the watermark, and the facts in a transaction of their own."""
-    resolve = SQLiteLedger._resolve
+    resolve = DeltaApplier._resolve
 
-    def earlier(
-        self: SQLiteLedger, connection: sqlite3.Connection, firing: Firing, *rest: Any
-    ) -> Outcome:
-        self.watermarks.advance(connection, firing)
-        _commit(connection)
-        return resolve(self, connection, firing, *rest)
+    def earlier(self: DeltaApplier, session: Session, batch: DeltaBatch, **more: Any) -> Outcome:
+        self._watermarks.advance(session, batch.firing)
+        _commit(session)
+        return resolve(self, session, batch, **more)
 
-    patch.setattr(SQLiteLedger, "_resolve", earlier)
+    patch.setattr(DeltaApplier, "_resolve", earlier)
 
 
 def mark_held_back_after_commit(patch: pytest.MonkeyPatch) -> None:
     """Mark episodes as held back after the commit of the facts, not before."""
-    hold, commit = SQLiteMemoryStore.log_again_after_read, Consolidator._commit
+    hold, apply = SQLiteMemoryStore.log_again_after_read, Consolidator._apply
 
     async def nothing(self: SQLiteMemoryStore, seen: Mapping[str, int]) -> None:
         pass
 
-    async def commit_first(
-        self: Consolidator, firing: Firing, candidates: Candidates, *rest: Any
+    async def apply_first(
+        self: Consolidator, batch: DeltaBatch, *rest: Any, **more: Any
     ) -> Outcome:
-        outcome = await commit(self, firing, candidates, *rest)
-        if isinstance(self._episodes, SQLiteMemoryStore) and (
-            seen := _reads_of_held_back(candidates)
-        ):
+        outcome = await apply(self, batch, *rest, **more)
+        seen = batch.reads_of_held_back
+        if isinstance(self._episodes, SQLiteMemoryStore) and seen:
             await hold(self._episodes, seen)
         return outcome
 
     patch.setattr(SQLiteMemoryStore, "log_again_after_read", nothing)
-    patch.setattr(Consolidator, "_commit", commit_first)
+    patch.setattr(Consolidator, "_apply", apply_first)
 
 
 def log_again_in_own_transaction(patch: pytest.MonkeyPatch) -> None:
     """Log episodes again after the commit that clears their mark of being held back."""
     log_again = access_tracking._log_again
 
-    def later(connection: sqlite3.Connection, eids: Iterable[str]) -> bool:
+    def later(session: Session, eids: Iterable[str]) -> bool:
         eids = list(eids)
-        parameters = {"ids": orjson.dumps(eids).decode()}
-        held = connection.execute(_HELD, parameters).fetchall()
-        connection.execute(access_tracking._SQL["let_go"], parameters)
-        _commit(connection)
+        connection = connection_of(session)
+        held = connection.execute(_HELD, {"ids": orjson.dumps(eids).decode()}).fetchall()
+        session.do("accesses.let_go", {"ids": eids})
+        _commit(session)
         connection.executemany("UPDATE slumberd_accesses SET held = 1 WHERE eid = ?", held)
-        return log_again(connection, eids)
+        return log_again(session, eids)
 
     patch.setattr(access_tracking, "_log_again", later)
 
@@ -110,6 +110,7 @@ def disable_fsync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SQLiteMemoryStore, "fsync", nothing)
 
 
-def _commit(connection: sqlite3.Connection) -> None:
+def _commit(session: Session) -> None:
+    connection = connection_of(session)
     connection.execute("COMMIT")
     connection.execute("BEGIN IMMEDIATE")

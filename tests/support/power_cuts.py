@@ -18,9 +18,9 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.ledger import CheckpointPolicy
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.engine import CheckpointPolicy
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, rule
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.planted_faults import Plant
@@ -103,7 +103,7 @@ async def opened(
         yield FiringStores(
             memory,
             facts,
-            Consolidator(memory, facts.ledger, AcknowledgingLog(disk), FakeClock(), batch=9),
+            Consolidator(memory, facts, AcknowledgingLog(disk), FakeClock(), batch=9),
         )
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.oracle import OracleClaim, claim_of
@@ -94,7 +95,7 @@ class Story:
         versions = [self._version(seq, matches) for seq in window.values()]
         end = Position(upto, self.log[upto - 1]["id"])
         firing = Firing(name, "h", "every", self.clock.now(), Position(), end)
-        outcome = await self.store.ledger.commit(firing, evaluate(versions, fired))
+        outcome = await self.store.apply_deltas(DeltaBatch(firing, evaluate(versions, fired)))
         number = outcome.records[0].seq
         for version in versions:
             self._remember(number, name, version)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,12 @@ class _Answer:
     def fetchall(self) -> list[tuple[Any, ...]]:
         return list(self._rows)
 
+    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
+        return [*islice(self._rows, size)]
+
+    def close(self) -> None:
+        self._rows = iter(())
+
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self._rows
 
@@ -105,6 +112,11 @@ class _Connection:
     @property
     def total_changes(self) -> int:
         return self._connection.total_changes()
+
+    def create_function(
+        self, name: str, count: int, function: Callable[..., Any], *, deterministic: bool
+    ) -> None:
+        self._connection.create_scalar_function(name, function, count, deterministic=deterministic)
 
     def cursor(self) -> _Connection:
         return self  # each answer is whole
@@ -138,8 +150,9 @@ def record_operations(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
     vfs = _Vfs(disk)
 
     def connect(
-        path: Path, pragmas: Pragmas, *, access: Access, key: bytes | None = None
+        path: Path, pragmas: Pragmas, *, access: Access, key: bytes | None = None, how: str = ""
     ) -> sqlite3.Connection:
+        assert not how, "the files of a power cut are read as they are"
         path.touch()
         connection: Any = _Connection(path, access=access, key=key)
         sqlite_connection._configure(connection, pragmas, access)

@@ -62,7 +62,7 @@ async def state_directory(
 
     async with open_stores(configured, clock, configured.facts_path) as stores:
         runner = rule_runner_of(configured, stores, logs, clock)
-        await stores.facts.file.take_over()
+        await stores.facts.transactions.take_over()
         await stores.facts.ledger.set_channels(multi_valued or {}, at=clock.now())
         operations = Operations(stores, runner, in_force, clock)
         yield StateDirectory(stores, runner, operations, logs, clock, owned)

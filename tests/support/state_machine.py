@@ -28,10 +28,10 @@ from slumberd.model.episode import Episode, EpisodeVersion, instant, microsecond
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Scope, ScopeFilter
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.consolidation import test_precedence_by_oracle as by_oracle
 from tests.support.builders import START, at
 from tests.support.fakes import FakeClock, FakeDeltaLog
@@ -153,7 +153,7 @@ class Machine(RuleBasedStateMachine):
             for name in by_oracle.RULES:
                 self._fire(name)
             self.compare()
-            again = self._run(self.world.store.reads.replay(self.world.folder / "again.db"))
+            again = self._run(self.world.store.replay(self.world.folder / "again.db"))
             assert again.differing == 0, again
         finally:
             self._patch.undo()
@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
     async def _begin(self) -> None:
         await self.memory.bootstrap()
         await self.world.store.bootstrap()
-        await self.world.store.file.take_over()
+        await self.world.store.transactions.take_over()
         several = by_oracle.CHANNELS if self.world.multi else {}
         await self.world.store.ledger.set_channels(several, at=START)
 
@@ -255,7 +255,7 @@ class Machine(RuleBasedStateMachine):
     async def _consolidate(self, name: str) -> None:
         self.clock.advance(1)
         store, log = self.world.store, FakeDeltaLog()
-        consolidator = Consolidator(self.memory, store.ledger, log, self.clock, batch=BATCH)
+        consolidator = Consolidator(self.memory, store, log, self.clock, batch=BATCH)
         await consolidator.fire(FireRequest(self._rule(name), "every", self.clock.now()))
 
     def _rule(self, name: str) -> ConsolidationRule:

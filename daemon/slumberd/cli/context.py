@@ -58,10 +58,10 @@ def load_settings_and_rules(
     return settings, rules_of(settings)
 
 
-def _mistakes_in(rules_dir: Path | None) -> list[Mistake]:
+def _mistakes_in(rules_dir: str | None) -> list[Mistake]:
     try:
         if rules_dir is not None:
-            rules_in(rules_dir, "UTC")
+            rules_in(Path(rules_dir), "UTC")
     except ConfigurationError as error:
         return error.mistakes
     return []

@@ -95,7 +95,7 @@ def would_change(
     Args:
         decision: The outcome of an episode under a rule.
         rule: The rule; None when it is no longer loaded.
-        in_memory: Whether the episode is still in memory.db.
+        in_memory: Whether the episode is still stored.
         held: The rule's batch that awaits approval, or was approved; None without one.
         latest: The latest instant that is not in the future, microseconds since 1970 UTC; None
             to take no claim as one of the future.
@@ -142,7 +142,7 @@ def _remedy_if_filtered(rule_id: str, rule: ConsolidationRule | None) -> str:
 
 def _remedy_if_skipped(rule_id: str, *, in_memory: bool) -> str:
     if not in_memory:
-        return f"{rule_id} never evaluated it, and it is no longer in memory.db; put it again"
+        return f"{rule_id} never evaluated it, and it is no longer among the episodes; put it again"
     causes = "the rule began later or was edited since, or the row was erased or dropped"
     return f"{rule_id} has no row about it ({causes}): `slumberd backfill {rule_id}`"
 
@@ -304,7 +304,7 @@ class FactExplanation:
     def _source_row(self, source: Source) -> tuple[object, ...]:
         cells = self._source_document(source) | {"at": self._timestamp_of(source)}
         if not cells["in_memory"]:
-            cells["in_memory"] = "no longer in memory.db"
+            cells["in_memory"] = "no longer among the episodes"
         return tuple(cells.values())
 
     def _source_document(self, source: Source) -> dict[str, Any]:
@@ -359,11 +359,11 @@ def print_episode(episode_id: str, version: EpisodeVersion | None) -> None:
 
     Args:
         episode_id: Its id.
-        version: Its newest version; None when memory.db no longer has it.
+        version: Its newest version; None when it is no longer stored.
     """
     print(f"episode     {cell(episode_id)}")
     if version is None:
-        print("in memory   no longer in memory.db\n")
+        print("in memory   no longer among the episodes\n")
         return
     print(f"scope       user {cell(version.user)}, agent {cell(version.agent)}")
     print(f"in memory   session {cell(version.session)}, at {cell(instant(version.at))}")

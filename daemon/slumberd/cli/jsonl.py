@@ -11,7 +11,6 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from pydantic import ValidationError
@@ -84,7 +83,7 @@ def _open_raw(name: str) -> io.FileIO:
         return io.FileIO(name)
     except FileNotFoundError as error:
         remedy = "name a file of JSON lines, or - for standard input"
-        raise NoInputError(Path(name), remedy) from error
+        raise NoInputError(name, remedy) from error
     except IsADirectoryError as error:
         raise InputError(f"{name!r} is a directory, not a file of JSON lines") from error
 

@@ -331,12 +331,12 @@ def _runtime_dir(environ: Mapping[str, str]) -> Path | None:
     return Path(first) if first and Path(first).is_dir() else None
 
 
-def _rules_dir(values: Tree, document: Document) -> Path | None:
+def _rules_dir(values: Tree, document: Document) -> str | None:
     """Return the directory of rules, as far as values with mistakes name it."""
     if not document.readable or not document.file:
         return None
     found = values.get("rules_dir", Path(document.file).absolute().parent / "rules.d")
-    return found if isinstance(found, Path) and found.is_dir() else None
+    return str(found) if isinstance(found, Path) and found.is_dir() else None
 
 
 _EMPTY_DOCUMENT = Document("", {}, True, {}, {}, ())

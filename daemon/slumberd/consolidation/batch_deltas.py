@@ -1,7 +1,7 @@
-"""Classify episodes by the specification's table, for `MemoryStore.consolidate`.
+"""Write the deltas of a batch as the specification's table does.
 
-The daemon does not use this table, but the precedence rule. By the table a delta depends on the
-other episodes of the call; by the rule it depends on the current facts.
+A store of facts does not use this table, but the precedence rule. By the table a delta depends on
+the other episodes of the call; by the rule it depends on the current facts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact_ids import canonical, fact_id_of
-from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.model.rule import FACTS
 
 Key = tuple[str, str, str, str]
 
@@ -42,7 +42,8 @@ class Classified(NamedTuple):
 
 def classify(
     episodes: Sequence[EpisodeVersion],
-    rule: ConsolidationRule,
+    rule_id: str,
+    channels: Sequence[str],
     *,
     at: datetime,
     others: Sequence[EpisodeVersion] = (),
@@ -57,15 +58,16 @@ def classify(
 
     Args:
         episodes: The episodes that the rule selects.
-        rule: The rule of the deltas; without channels the deltas go to ``facts``.
+        rule_id: The rule.
+        channels: The channels that it emits into; without one the deltas go to ``facts``.
         at: The promotion instant.
         others: Further episodes that `names_of` may name.
     """
     owners: dict[str, tuple[str, str]] = {}
     if names_of(episodes):
         owners = {episode.id: (episode.user, episode.agent) for episode in (*others, *episodes)}
-    channels = dict.fromkeys(rule.then_emits or [FACTS])
-    tables = [_Table(rule.id, at, owners, channel) for channel in channels]
+    names = dict.fromkeys(channels or [FACTS])
+    tables = [_Table(rule_id, at, owners, channel) for channel in names]
     deltas: list[AnyDelta] = []
     faults: dict[str, Fault] = {}
     for episode in sorted(episodes, key=_order):

@@ -11,33 +11,23 @@ from functools import partial
 from typing import NamedTuple
 
 from slumberd.clock import Clock
+from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.delta_lines import DeltaLines
 from slumberd.consolidation.fire_request import FireRequest, FiringCall, Report
-from slumberd.consolidation.incoming import Candidate, HeldBack, evaluate, withdraw
-from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
+from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
-from slumberd.consolidation.salience_gate import (
-    Condition,
-    Embedding,
-    SalienceGate,
-    never,
-    no_embedder,
-)
 from slumberd.errors import FiringTimeoutError, StoppedError
 from slumberd.model.episode import EpisodeVersion, misspellings_in
 from slumberd.model.firing import (
     NO_LIMITS,
     START,
     Counts,
-    Firing,
     Limits,
     Position,
+    Window,
 )
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
-
-Candidates = dict[str, list[Candidate]]
-"""A rule's candidates of a window, by channel."""
 
 _GATE_SECONDS = 5.0
 """How long a gate may measure relevance for one batch; the next batch continues."""
@@ -47,13 +37,11 @@ class Sizes(NamedTuple):
     """How much a consolidator does at once.
 
     Attributes:
-        evaluated: Versions that it evaluates between two checks for cancellation.
         logged: Ledger rows whose pending log lines it writes at once.
         previewed: Log rows that a preview or a rehearsal resolves at most. It keeps them in
             memory, and a rehearsal also keeps the write lock.
     """
 
-    evaluated: int = 500
     logged: int = 1_000
     previewed: int = 100_000
 
@@ -66,38 +54,34 @@ class Consolidator:
 
     Args:
         episodes: The episode log.
-        ledger: The ledger, with the facts.
+        facts: The store of facts, with its ledger.
         log: Where each delta is logged, after its commit.
         clock: Measures durations.
         batch: At most this many log rows are resolved in one transaction.
         limits: The deletion limits of one batch, for a rule without limits of its own.
-        embedding: Makes the embedder of the salience gates, when a gate first needs it.
         sizes: How much it does at once.
     """
 
     def __init__(  # noqa: PLR0913 # one for each component that it joins
         self,
         episodes: EpisodeLog,
-        ledger: Ledger,
+        facts: FactTarget,
         log: DeltaLog,
         clock: Clock,
         *,
         batch: int,
         limits: Limits = NO_LIMITS,
-        embedding: Embedding = no_embedder,
         sizes: Sizes = Sizes(),  # noqa: B008 # immutable
     ) -> None:
         self._episodes = episodes
-        self._ledger = ledger
+        self._facts = facts
         self._log = log
         self._clock = clock
         self._batch = batch
-        self._salience_gate = SalienceGate(episodes, embedding)
         self._sizes = sizes
         self.limits = limits
-        self._left_channels: dict[str, tuple[str, frozenset[str]]] = {}
         self._spelling_checked_upto = 0
-        self._lines = DeltaLines(ledger, log, clock, at_once=sizes.logged)
+        self._lines = DeltaLines(facts.ledger, log, clock, at_once=sizes.logged)
 
     async def fire(self, request: FireRequest) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
@@ -122,7 +106,7 @@ class Consolidator:
             else:
                 raise
         if report.cut_short:
-            self._ledger.skip_checkpoint_on_close()
+            self._facts.ledger.skip_checkpoint_on_close()
         return report
 
     def _cancellation(self, call: FiringCall) -> Callable[[], bool] | None:
@@ -141,7 +125,7 @@ class Consolidator:
     async def _fire(self, call: FiringCall, report: Report) -> None:
         async with self._time_limit(call):
             after = await self.resume(call.request.rule, call.request.at)
-            held = (await self._ledger.held()).get(call.request.rule.id)
+            held = (await self._facts.ledger.held()).get(call.request.rule.id)
             last = (await self._episodes.newest()).seq
         if held is not None and not held.approved:
             report.held = held
@@ -150,53 +134,51 @@ class Consolidator:
             after = await self._commit_approved(call, after, Position(*held.upto), report)
         await self._consume_backlog(call, (after, last), report)
         if report.firing_ids and not report.cut_short:
-            await self._ledger.checkpoint_after_backlog()
+            await self._facts.ledger.checkpoint_after_backlog()
 
     async def _commit_approved(
         self, call: FiringCall, after: Position, upto: Position, report: Report
     ) -> Position:
         """Commit the approved batch, without deletion limits."""
         freely = replace(call, limits=NO_LIMITS)
+        # The whole batch: the watermark moves to its end, so a row not read now is lost.
+        window = Window(after, upto.seq, upto.seq - after.seq)
         async with self._time_limit(call):
-            # The whole batch: the watermark moves to its end, so a row not read now is lost.
-            _, candidates = await self._read(freely, after, upto=upto.seq, whole=True)
-        report.add(
-            await self._commit(
-                freely.firing(after, upto), candidates, cancelled=self._cancellation(call)
-            )
-        )
+            batch = await self._consolidate(freely, window, whole=True)
+        approved = batch.fired_as(freely.firing(after, upto))
+        report.add(await self._apply(approved, cancelled=self._cancellation(call)))
         return upto
 
     async def _consume_backlog(
         self, call: FiringCall, span: tuple[Position, int], report: Report
     ) -> None:
         after, last = span
-        async with ReadingAhead(partial(self._read, call, upto=last)) as windows:
+        async with ReadingAhead(partial(self._read, call, last)) as windows:
             while after.seq < last:
                 if call.request.stopped:
                     report.cut_short = True
                     return
                 async with self._time_limit(call):
-                    firing, candidates = await windows.read(after)
-                if firing.upto == after:
+                    batch = await windows.read(after)
+                if batch.is_empty:
                     return
-                after = firing.upto
-                more = after.seq < last
-                follow = windows.follow(after) if more else None
-                report.add(await self._commit(firing, candidates, follow, self._cancellation(call)))
+                after = batch.upto
+                follow = windows.follow(after) if after.seq < last else None
+                report.add(await self._apply(batch, follow, self._cancellation(call)))
                 if report.held:
                     return
 
     async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Report what a firing would do now, to at most `Sizes.previewed` log rows."""
-        mark = await self._ledger.watermarks.position(rule.id)
+        mark = await self._facts.watermarks.position(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
         call = FiringCall(FireRequest(rule, "manual", at))
-        firing, candidates = await self._read(call, mark, limit=self._sizes.previewed, whole=True)
+        window = Window(mark, limit=self._sizes.previewed, dry_run=True)
+        batch = await self._consolidate(call, window, whole=True)
         report = self._new_report(rule, rehearsed=True)
-        report.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
-        report.add(await self._ledger.preview(firing, candidates))
+        report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
+        report.add(await self._facts.apply_deltas(batch, dry_run=True))
         return report
 
     async def backfill(
@@ -225,20 +207,18 @@ class Consolidator:
         """
         call = FiringCall(FireRequest(rule, "backfill", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
-        mark = await self._ledger.watermarks.position(rule.id) or START
+        mark = await self._facts.watermarks.position(rule.id) or START
         limit = self._sizes.previewed if dry_run else self._batch
-        after = START
-        while after.seq < mark.seq:
-            window = await self._episodes.select(rule, after=after, limit=limit, upto=mark.seq)
-            if window.upto == after:
+        window = Window(START, mark.seq, limit, between=between, dry_run=dry_run)
+        while window.after.seq < mark.seq:
+            if dry_run and window.after != START:
+                report.unread = mark.seq - window.after.seq
                 break
-            if dry_run and after != START:
-                report.unread = mark.seq - after.seq
+            batch = await self._consolidate(call, window, whole=True)
+            if batch.is_empty:
                 break
-            await self._evaluate_again(
-                call, mark, _versions_between(window.versions, between), report
-            )
-            after = window.upto
+            await self._apply_again(call, mark, batch, report)
+            window = window._replace(after=batch.upto)
         return report
 
     async def retry(
@@ -263,38 +243,33 @@ class Consolidator:
         """
         call = FiringCall(FireRequest(rule, "retry", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
-        mark = await self._ledger.watermarks.position(rule.id) or START
-        quarantined = await self._ledger.quarantined_of(rule.id)
+        mark = await self._facts.watermarks.position(rule.id) or START
+        quarantined = await self._facts.ledger.quarantined_of(rule.id)
         wanted = quarantined if eids is None else [eid for eid in quarantined if eid in set(eids)]
-        versions = await self._episodes.reread(rule, wanted, upto=mark.seq)
-        await self._evaluate_again(call, mark, versions, report)
+        window = Window(mark, mark.seq, episodes=wanted, dry_run=dry_run)
+        batch = await self._consolidate(call, window, whole=True)
+        await self._apply_again(call, mark, batch, report)
         return report
 
-    async def _evaluate_again(
-        self,
-        call: FiringCall,
-        mark: Position,
-        versions: Sequence[EpisodeVersion],
-        report: Report,
+    async def _apply_again(
+        self, call: FiringCall, mark: Position, batch: DeltaBatch, report: Report
     ) -> None:
-        if not versions:
+        """Apply a batch of versions that the rule has passed; its watermark stays."""
+        if not batch.versions:
             return
-        versions = await self._salience_gate.apply(versions, call.request.rule, call.request.at)
-        candidates = await asyncio.to_thread(self._evaluate, versions, call.request.rule)
-        candidates |= await self._withdraw(call.request.rule, versions)
-        firing = call.firing(mark, mark)
+        passed = batch.fired_as(call.firing(mark, mark))
         if report.dry_run:
-            report.add(await self._ledger.preview(firing, candidates))
+            report.add(await self._facts.apply_deltas(passed, dry_run=True))
         else:
-            report.add(await self._commit(firing, candidates))
+            report.add(await self._apply(passed))
 
     async def resume(self, rule: ConsolidationRule, at: datetime) -> Position:
-        """Return where a rule resumes; step back when memory.db lost rows below its watermark.
+        """Return where a rule resumes; step back when the log lost rows below its watermark.
 
-        The log's row at the watermark must still have the same episode. If not, memory.db was
-        restored from a backup, and the rule resumes where the log and the ledger last agree.
+        The log's row at the watermark must still have the same episode. If not, the episodes
+        were restored from a backup, and the rule resumes where the log and the ledger last agree.
         """
-        mark = await self._ledger.watermarks.position(rule.id)
+        mark = await self._facts.watermarks.position(rule.id)
         if mark is None:
             return await self._begin(rule, at)
         if await self._agrees_with_log(mark):
@@ -305,80 +280,38 @@ class Consolidator:
         mark = START if rule.start == "beginning" else await self._episodes.newest()
         if mark != START:
             await self._episodes.fsync()
-        await self._ledger.watermarks.begin(rule.id, mark, served=at)
+        await self._facts.watermarks.begin(rule.id, mark, served=at)
         return mark
 
     async def _walk_back(self, rule_id: str, mark: Position) -> Position:
-        for earlier in await self._ledger.watermarks.batch_ends(rule_id):
+        for earlier in await self._facts.watermarks.batch_ends(rule_id):
             if earlier.seq < mark.seq and await self._agrees_with_log(earlier):
-                await self._ledger.watermarks.rewind(rule_id, earlier)
+                await self._facts.watermarks.rewind(rule_id, earlier)
                 return earlier
-        await self._ledger.watermarks.rewind(rule_id, START)
+        await self._facts.watermarks.rewind(rule_id, START)
         return START
 
     async def _agrees_with_log(self, mark: Position) -> bool:
         return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
 
-    async def _read(
-        self,
-        call: FiringCall,
-        after: Position,
-        *,
-        limit: int | None = None,
-        upto: int | None = None,
-        whole: bool = False,
-    ) -> tuple[Firing, Candidates]:
-        """Return the next batch of a rule: its firing and candidates.
+    async def _read(self, call: FiringCall, upto: int, after: Position) -> DeltaBatch:
+        """Return the next batch of a firing."""
+        batch = await self._consolidate(call, Window(after, upto, self._batch))
+        self._check_spelling(batch.versions)
+        return batch
 
-        The batch is smaller when the salience gate takes long, unless `whole`.
-        """
-        select = partial(self._episodes.select, call.request.rule, after=after, upto=upto)
-        apply_gate = partial(
-            self._salience_gate.apply,
-            rule=call.request.rule,
-            at=call.request.at,
-            cancelled=self._cancellation(call) or never,
-        )
-        window = await select(limit=limit or self._batch)
-        self._check_spelling(window.versions)
+    async def _consolidate(
+        self, call: FiringCall, window: Window, *, whole: bool = False
+    ) -> DeltaBatch:
+        """Return the batch of a window; it is smaller when the gate takes long, unless `whole`."""
+        cancelled = self._cancellation(call) or never
         enough = never if whole else self._gate_time_limit(call)
-        versions = await apply_gate(window.versions, enough=enough)
-        if len(versions) < len(window.versions):
-            # Each log row has at most one version. The embedder has cached their vectors.
-            window = await select(limit=len(versions))
-            versions = await apply_gate(window.versions)
-        candidates = await asyncio.to_thread(
-            self._evaluate, versions, call.request.rule, self._cancellation(call)
+        batch = await self._episodes.consolidate(
+            call.request.rule,
+            window=window._replace(at=call.request.at),
+            bounds=Bounds(cancelled, enough),
         )
-        return call.firing(after, window.upto), candidates | await self._withdraw(
-            call.request.rule, versions
-        )
-
-    async def _channels_left(self, rule: ConsolidationRule) -> frozenset[str]:
-        """Return the channels that a rule emitted into before, and no longer does."""
-        content_hash, left = self._left_channels.get(rule.id, ("", frozenset()))
-        # A rule of one content always emits into the same channels, so one query is enough.
-        if content_hash != rule.content_hash:
-            emitted = await self._ledger.channels_of(rule.id)
-            left = frozenset(emitted).difference(rule.then_emits)
-            self._left_channels[rule.id] = rule.content_hash, left
-        return left
-
-    async def _withdraw(
-        self, rule: ConsolidationRule, versions: Sequence[EpisodeVersion]
-    ) -> Candidates:
-        """Return candidates that withdraw versions in channels that a rule has left."""
-        channels = await self._channels_left(rule)
-        if not channels or not versions:
-            return {}
-        withdrawn = withdraw(versions, rule.id, channels)
-        fact_ids = [candidate.fact_id for found in withdrawn.values() for candidate in found]
-        promoted = await self._ledger.promoted_by(rule.id, fact_ids)
-        applicable = {
-            name: [candidate for candidate in found if candidate.fact_id in promoted]
-            for name, found in withdrawn.items()
-        }
-        return {name: found for name, found in applicable.items() if found}
+        return batch.fired_as(call.firing(window.after, batch.upto))
 
     def _gate_time_limit(self, call: FiringCall) -> Condition:
         """Return a check whether the gate has used up its share of the batch's time."""
@@ -393,22 +326,6 @@ class Consolidator:
             self._spelling_checked_upto = max(version.seq for version in fresh)
             self._log.misspelled(misspellings_in(fresh))
 
-    def _evaluate(
-        self,
-        versions: Sequence[EpisodeVersion],
-        rule: ConsolidationRule,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> Candidates:
-        found: Candidates = {name: [] for name in rule.then_emits}
-        for first in range(0, len(versions), self._sizes.evaluated):
-            if cancelled is not None and cancelled():
-                raise StoppedError("the firing was cancelled")
-            for name, candidates in evaluate(
-                versions[first : first + self._sizes.evaluated], rule
-            ).items():
-                found[name] += candidates
-        return found
-
     def _new_report(
         self, rule: ConsolidationRule, *, rehearsed: bool = False, run: str = ""
     ) -> Report:
@@ -416,24 +333,14 @@ class Consolidator:
         counts = {channel: Counts() for channel in rule.then_emits}
         return Report(rule.id, counts, run, dry_run=rehearsed)
 
-    async def _commit(
+    async def _apply(
         self,
-        firing: Firing,
-        candidates: Candidates,
+        batch: DeltaBatch,
         on_decided: Callable[[], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         began = self._clock.monotonic()
-        # Before facts.db records what the gate holds back. In the other order, a crash in between
-        # would leave episodes that the rule never evaluates again, even after a read.
-        if seen := _reads_of_held_back(candidates):
-            await self._episodes.log_again_after_read(seen)
-        # The episodes must survive a power cut before their facts do. Otherwise the log would give
-        # their numbers to new episodes, which the watermark has passed already.
-        await self._episodes.fsync()
-        outcome = await self._ledger.commit(
-            firing, candidates, on_decided=on_decided, cancelled=cancelled
-        )
+        outcome = await self._facts.apply_deltas(batch, on_decided=on_decided, cancelled=cancelled)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         # After a cancellation the lines are written later, or at the next start.
         await self._lines.complete(outcome, defer=cancelled is not None and cancelled())
@@ -451,22 +358,3 @@ class Consolidator:
     async def checkpoint(self) -> None:
         """Log the ledger's number of rows and its head."""
         await self._lines.checkpoint()
-
-
-def _versions_between(
-    versions: Sequence[EpisodeVersion], between: tuple[int, int] | None
-) -> Sequence[EpisodeVersion]:
-    if between is None:
-        return versions
-    first, end = between
-    return [version for version in versions if first <= version.at < end]
-
-
-def _reads_of_held_back(candidates: Candidates) -> dict[str, int]:
-    """Return the episodes that a gate holds back, each with the number of its known reads."""
-    return {
-        candidate.eid: candidate.shortfall.reads
-        for found in candidates.values()
-        for candidate in found
-        if isinstance(candidate, HeldBack)
-    }

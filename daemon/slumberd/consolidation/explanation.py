@@ -219,8 +219,8 @@ class Read(NamedTuple):
     Attributes:
         rule: The rule.
         watermark: The number of the last log row that it has passed; None when it never ran.
-        version: The episode's newest version, with the number of its log row; None when memory.db
-            has the episode no longer.
+        version: The episode's newest version, with the number of its log row; None when the
+            episode is no longer stored.
         erased: Whether the version belongs to an erased scope, so it does not count.
     """
 

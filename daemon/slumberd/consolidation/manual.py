@@ -13,6 +13,7 @@ from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence
 from slumberd.consolidation.incoming import ClaimCandidate, Unmatched
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, is_declared_slot
 from slumberd.consolidation.state import KnownState
+from slumberd.model.delta import AnyDelta
 from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
 
 OWN_IDS = "@/"
@@ -45,6 +46,80 @@ class ManualAssertion(NamedTuple):
     names: tuple[str, ...] = ()
     pinned_at: int | None = None
     stored: Mapping[str, Sequence[str]] | None = None
+
+
+class Assert(NamedTuple):
+    """Assert a fact as a person does; it competes with the facts of its key.
+
+    Attributes:
+        fact: The fact.
+        again: Whether an equal assertion is repeated when its fact is not current any more.
+    """
+
+    fact: ManualAssertion
+    again: bool = True
+
+
+class Declare(NamedTuple):
+    """Declare a fact, as another program does that pins a row.
+
+    Attributes:
+        fact: The fact.
+    """
+
+    fact: ManualAssertion
+
+
+class Remove(NamedTuple):
+    """Remove a fact, as the program does that pinned it.
+
+    Attributes:
+        fact_id: Its id.
+    """
+
+    fact_id: str
+
+
+class Retract(NamedTuple):
+    """Retract facts as a person does; those that are not current stay as they are.
+
+    Attributes:
+        fact_ids: Their ids.
+        lineage: The lineage entries of the retraction.
+        known_only: Whether an id that no claim ever had is an error.
+    """
+
+    fact_ids: Sequence[str]
+    lineage: Sequence[dict[str, Any]] = ()
+    known_only: bool = False
+
+
+class ApplyDelta(NamedTuple):
+    """Apply one delta with complete provenance.
+
+    Attributes:
+        delta: The delta.
+        strict: Whether an id in ``replaces`` that no fact ever had is an error.
+    """
+
+    delta: AnyDelta
+    strict: bool = False
+
+
+Edit = Assert | Declare | Remove | Retract | ApplyDelta
+"""One manual edit."""
+
+
+class ManualBatch(NamedTuple):
+    """Manual edits that a store of facts applies in order, in one transaction and one firing.
+
+    Attributes:
+        edits: The edits.
+        by: The person; empty for a program.
+    """
+
+    edits: Sequence[Edit]
+    by: str = ""
 
 
 def precedence_of(at: int, number: int) -> Precedence:

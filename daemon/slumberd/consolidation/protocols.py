@@ -6,39 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
 from slumberd.model.episode import EpisodeVersion, Misspelling
-from slumberd.model.firing import Firing, HeldBatch, Position, Window
+from slumberd.model.firing import HeldBatch, Position, ReadWindow, Window
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 
 
-class EpisodeLog(Protocol):
-    """The log of a memory store: numbered versions of episodes, read in windows."""
-
-    async def newest(self) -> Position:
-        """Return the last position of the log; the start when it is empty."""
-        ...
-
-    async def episode_at(self, seq: int) -> str | None:
-        """Return the episode id of one log row; None when there is no such row."""
-        ...
-
-    async def pending(self, after: int, *, at_most: int) -> int:
-        """Count the log rows above a position; counting ends at `at_most`."""
-        ...
-
-    async def oldest_at(self, after: int) -> datetime | None:
-        """Return when the first existing episode above a position happened.
-
-        None without an episode there, and for an unreadable timestamp.
-        """
-        ...
+class EpisodeReads(Protocol):
+    """What the consolidation of a window reads of an episode log."""
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
-    ) -> Window:
+    ) -> ReadWindow:
         """Read at most `limit` log rows above a position, none above `upto`, in one snapshot.
 
         An episode that was logged again after a read, and whose version lies outside of the
@@ -75,6 +56,42 @@ class EpisodeLog(Protocol):
         """Sync all rows that were read so far to disk, so that they survive a power cut."""
         ...
 
+
+class EpisodeLog(EpisodeReads, Protocol):
+    """The log of a memory store: numbered versions of episodes, consolidated in windows."""
+
+    async def consolidate(
+        self, rule: ConsolidationRule, *, window: Window, bounds: Bounds = ...
+    ) -> DeltaBatch:
+        """Return the deltas that a rule requests for a window, with their claims.
+
+        Unless it is a dry run, all that was read survives a power cut afterwards.
+
+        Raises:
+            FilterError: The rule's filter is not allowed, or ran over its time limit.
+            StoppedError: The bounds cancelled the reading.
+        """
+        ...
+
+    async def newest(self) -> Position:
+        """Return the last position of the log; the start when it is empty."""
+        ...
+
+    async def episode_at(self, seq: int) -> str | None:
+        """Return the episode id of one log row; None when there is no such row."""
+        ...
+
+    async def pending(self, after: int, *, at_most: int) -> int:
+        """Count the log rows above a position; counting ends at `at_most`."""
+        ...
+
+    async def oldest_at(self, after: int) -> datetime | None:
+        """Return when the first existing episode above a position happened.
+
+        None without an episode there, and for an unreadable timestamp.
+        """
+        ...
+
     async def changed(self) -> bool:
         """Return whether any connection committed since the last call; True at the first call."""
         ...
@@ -96,7 +113,7 @@ class Watermarks(Protocol):
         ...
 
     async def rewind(self, rule_id: str, to: Position) -> None:
-        """Move a rule's watermark back, after memory.db was restored from a backup."""
+        """Move a rule's watermark back, after the episodes were restored from a backup."""
         ...
 
     async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
@@ -129,34 +146,11 @@ class Watermarks(Protocol):
 
 
 class Ledger(Protocol):
-    """The part of a fact store that consolidation writes to."""
+    """The part of the ledger that consolidation uses beside `FactTarget`."""
 
     @property
     def watermarks(self) -> Watermarks:
-        """How far each rule has read; `commit` moves the watermark of its rule."""
-        ...
-
-    async def commit(
-        self,
-        firing: Firing,
-        candidates: Mapping[str, Sequence[Candidate]],
-        *,
-        on_decided: Callable[[], None] | None = None,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> Outcome:
-        """Resolve a batch; write facts, ledger, quarantine and watermark in one transaction.
-
-        Args:
-            firing: Its ``upto`` becomes the rule's watermark.
-            candidates: The candidates by channel, in any order.
-            on_decided: Called, in any thread, when the resolution is done and only writing is left.
-            cancelled: Called often, in any thread; True cancels the batch. None never cancels.
-
-        Raises:
-            StoppedError: `cancelled` returned True; nothing is written.
-            SupersededError: Another daemon has taken over, or the store was replaced; nothing is
-                written.
-        """
+        """How far each rule has read; `apply_deltas` moves the watermark of its rule."""
         ...
 
     async def held(self) -> Mapping[str, HeldBatch]:
@@ -165,20 +159,6 @@ class Ledger(Protocol):
 
     async def quarantined_of(self, rule_id: str) -> list[str]:
         """Return the ids of the episodes that are quarantined for a rule, in order."""
-        ...
-
-    async def channels_of(self, rule_id: str) -> set[str]:
-        """Return every channel that a rule has emitted into."""
-        ...
-
-    async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
-        """Return those of some fact ids that a rule has ever promoted."""
-        ...
-
-    async def preview(
-        self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]]
-    ) -> Outcome:
-        """Resolve as `commit` does and return the outcome, but write nothing."""
         ...
 
     async def checkpoint_after_backlog(self) -> None:
@@ -191,6 +171,43 @@ class Ledger(Protocol):
 
     async def head(self) -> Checkpoint:
         """Return the last committed row number and its chain hash."""
+        ...
+
+
+class FactTarget(Protocol):
+    """The store of facts, as far as consolidation uses it."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the store."""
+        ...
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """How far each rule has read; `apply_deltas` moves the watermark of its rule."""
+        ...
+
+    async def apply_deltas(
+        self,
+        batch: DeltaBatch,
+        *,
+        dry_run: bool = False,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Outcome:
+        """Resolve a batch; write facts, ledger, quarantine and watermark in one transaction.
+
+        Args:
+            batch: Its ``upto`` becomes the rule's watermark.
+            dry_run: Return the outcome, and write nothing.
+            on_decided: Called, in any thread, when the resolution is done and only writing is left.
+            cancelled: Called often, in any thread; True cancels the batch. None never cancels.
+
+        Raises:
+            StoppedError: `cancelled` returned True; nothing is written.
+            SupersededError: Another daemon has taken over, or the store was replaced; nothing is
+                written.
+        """
         ...
 
 

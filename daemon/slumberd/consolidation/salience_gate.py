@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from slumberd.consolidation.protocols import EpisodeLog
+from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds
+from slumberd.consolidation.protocols import EpisodeReads
 from slumberd.errors import ExtraMissingError, StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.rule import ConsolidationRule
@@ -21,19 +22,11 @@ Raises:
 """
 
 
-Condition = Callable[[], bool]
-"""Returns whether a condition holds; thread-safe."""
-
 RELEVANCE_FAILED = "relevance_failed"
 """The reason of a quarantine: the embedder fails on the content of an episode."""
 
 _CHARACTERS_AT_ONCE = 65_536
 """Characters of the texts that are embedded between two checks for cancellation."""
-
-
-def never() -> bool:
-    """Return False: a condition that never holds."""
-    return False
 
 
 def no_embedder() -> Embedder:
@@ -53,7 +46,7 @@ class SalienceGate:
         embedding: Makes the embedder that measures relevance.
     """
 
-    def __init__(self, episodes: EpisodeLog, embedding: Embedding) -> None:
+    def __init__(self, episodes: EpisodeReads, embedding: Embedding) -> None:
         self._episodes = episodes
         self._embedding = embedding
 
@@ -63,8 +56,7 @@ class SalienceGate:
         rule: ConsolidationRule,
         at: datetime,
         *,
-        cancelled: Condition = never,
-        enough: Condition = never,
+        bounds: Bounds = UNBOUNDED,
     ) -> Sequence[EpisodeVersion]:
         """Return the versions; `gated` of those that the gate holds back is set.
 
@@ -74,13 +66,12 @@ class SalienceGate:
             versions: The versions that the rule is about to evaluate.
             rule: The rule; without a gate all versions pass.
             at: The firing's instant.
-            cancelled: Whether the firing must end; thread-safe.
-            enough: Whether the gate must stop measuring; thread-safe. Then only the first versions
-                are returned, at least one of them.
+            bounds: What ends the measuring early. After ``enough`` only the first versions are
+                returned, at least one of them.
 
         Raises:
             ExtraMissingError: The gate measures relevance, and the extra for it is not installed.
-            StoppedError: The firing was `cancelled`.
+            StoppedError: The bounds cancelled the firing.
         """
         gate = rule.salience
         matched = {
@@ -92,7 +83,7 @@ class SalienceGate:
             return versions
         accesses = await self._episodes.accesses([version.id for version in matched.values()])
         texts = {index: version.content for index, version in matched.items()}
-        relevance = await asyncio.to_thread(self._relevance, gate, texts, cancelled, enough)
+        relevance = await asyncio.to_thread(self._relevance, gate, texts, bounds)
         gated = {
             index: _apply_to_version(
                 version, gate, accesses.get(version.id, NEVER), at, relevance[index]
@@ -105,7 +96,7 @@ class SalienceGate:
         return [gated.get(index, version) for index, version in enumerate(versions[:end])]
 
     def _relevance(
-        self, gate: Gate, texts: Mapping[int, str], cancelled: Condition, enough: Condition
+        self, gate: Gate, texts: Mapping[int, str], bounds: Bounds
     ) -> dict[int, float | str]:
         """Return the relevance of the first texts, or why it cannot be measured, by index."""
         if not gate.embeds:
@@ -114,9 +105,9 @@ class SalienceGate:
         [about] = embedder.embed([gate.about])
         found: dict[int, float | str] = {}
         for indexes in _group_by_length(texts):
-            if cancelled():
+            if bounds.cancelled():
                 raise StoppedError("the firing was cancelled")
-            if found and enough():
+            if found and bounds.enough():
                 break
             vectors = _vectors(embedder, [texts[index] for index in indexes])
             for index, vector in zip(indexes, vectors, strict=True):

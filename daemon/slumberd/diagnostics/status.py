@@ -25,7 +25,7 @@ from slumberd.storage.episodes.rows import instant_or_none
 _MOST_PENDING = 10**9
 _NO_BACKLOG = Backlog(0, None)
 _EMPTY = FactStoreStatus(facts=0, rows=0, unlogged=0, triggered=False)
-"""The status of a `facts.db` that does not exist yet."""
+"""The status of a fact store that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class StatusReport:
     """The status of a state directory.
 
     Attributes:
-        episodes: The number of episodes; None when `memory.db` does not exist.
-        seen: The status of `facts.db`; None when it does not exist yet.
+        episodes: The number of episodes; None when their store does not exist.
+        seen: The status of the fact store; None when it does not exist yet.
         rules: The loaded rules, by id.
         removed: The rules that have fired and are no longer loaded, by id.
     """
@@ -122,12 +122,12 @@ class StatusReport:
 
     @property
     def facts(self) -> int | None:
-        """The number of current facts; None when `facts.db` does not exist."""
+        """The number of current facts; None when the fact store does not exist."""
         return self.seen.facts if self.seen else None
 
     @property
     def ledger_rows(self) -> int:
-        """The number of rows of the ledger; 0 when `facts.db` does not exist."""
+        """The number of rows of the ledger; 0 when the fact store does not exist."""
         return self.seen.rows if self.seen else 0
 
 
@@ -157,7 +157,7 @@ def read_status(
 
 
 class Backlogs(NamedTuple):
-    """What `memory.db` holds.
+    """What the store of episodes holds.
 
     Attributes:
         episodes: How many episodes there are.
@@ -179,7 +179,7 @@ def read_backlogs(
     Args:
         episodes: Looks at the episodes.
         rules: The loaded rules.
-        seen: The status of the facts.
+        seen: The status of the fact store.
         most: Returns how many versions are counted for a rule at most.
     """
     unread = {
@@ -205,7 +205,7 @@ class StatusContext(NamedTuple):
 
     Attributes:
         settings: The configuration.
-        seen: The status of `facts.db`.
+        seen: The status of the fact store.
         backlogs: What is pending; None when this is unknown.
         paused: The ids of the paused rules.
         now: The wall clock.

@@ -74,7 +74,7 @@ class DoctorContext:
 def check_fact_store(
     where: str, seen: FactStoreStatus, unreached: Sequence[str], context: DoctorContext
 ) -> Iterator[Finding]:
-    """Find problems in the content of the facts.
+    """Find problems in the content of the fact store.
 
     Args:
         where: Where the facts are.

@@ -243,7 +243,7 @@ class LadybugGraphStore:
         """Run work once no other request runs, unless this one is cancelled before."""
         while not self._lock.acquire(timeout=_POLL_SECONDS):
             if request.cancelled:
-                raise GraphStoreError(self.path, "the request was cancelled while it waited")
+                raise GraphStoreError(str(self.path), "the request was cancelled while it waited")
         self._running = request
         try:
             return self._run(work)
@@ -260,7 +260,7 @@ class LadybugGraphStore:
     def _open(self) -> None:
         driver = _load_driver()
         if self._read_only and not self.path.is_file():
-            raise GraphStoreError(self.path, "the file does not exist; check 'graph.path'")
+            raise GraphStoreError(str(self.path), "the file does not exist; check 'graph.path'")
         self._database = driver.Database(
             str(self.path),
             read_only=self._read_only,
@@ -276,7 +276,7 @@ class LadybugGraphStore:
         try:
             yield
         except (RuntimeError, OSError, ValueError, TypeError) as error:
-            raise GraphStoreError(self.path, _problem(error, self._timeout_seconds)) from error
+            raise GraphStoreError(str(self.path), _problem(error, self._timeout_seconds)) from error
 
 
 def _validate_triple(

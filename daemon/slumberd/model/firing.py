@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -107,7 +108,7 @@ class Position(NamedTuple):
 
     Attributes:
         seq: Number of a log row, from 1; 0 lies before the first.
-        eid: The episode of that row; it shows whether memory.db was restored from a backup.
+        eid: The episode of that row; it shows whether the episodes were restored from a backup.
     """
 
     seq: int = 0
@@ -134,8 +135,32 @@ UNTIMED = Timing()
 """The timing of a firing that serves no cron instant."""
 
 
+class Window(NamedTuple):
+    """Which versions of the episode log to consolidate.
+
+    Attributes:
+        after: Where the window begins, exclusive.
+        upto: The number of its last log row, inclusive; None ends it with the log.
+        limit: At most this many log rows.
+        at: The firing's instant; None means now.
+        between: Only episodes of these instants, microseconds: the first inclusive, the second
+            exclusive; None takes all.
+        episodes: Only the newest versions of these episodes, wherever they lie up to `upto`; None
+            reads the log in order.
+        dry_run: Whether the batch is only for a preview: the store marks nothing.
+    """
+
+    after: Position = START
+    upto: int | None = None
+    limit: int = 5_000
+    at: datetime | None = None
+    between: tuple[int, int] | None = None
+    episodes: Sequence[str] | None = None
+    dry_run: bool = False
+
+
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReadWindow:
     """The versions in the half-open range ``(after, upto]`` of the episode log.
 
     Attributes:

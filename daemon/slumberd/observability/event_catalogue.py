@@ -197,7 +197,7 @@ _ALL = (
     _kind(
         "warning",
         "erasure.unfinished",
-        "An erasure cannot be finished: memory.db still holds what facts.db has erased.",
+        "An erasure cannot be finished: episodes are still stored whose facts are erased.",
         **_FAILURE,
     ),
     _kind(

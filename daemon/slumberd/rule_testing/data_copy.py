@@ -57,7 +57,7 @@ async def copy_data(
     """
     if not inspections_of(settings).episodes.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(settings.memory_path, remedy)
+        raise NoInputError(str(settings.memory_path), remedy)
     gc.freeze()
     with tempfile.TemporaryDirectory(prefix="slumberd-") as name:
         folder = Path(name)

@@ -16,7 +16,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
 from slumberd.rule_testing.preview import ReasonCounter
 from slumberd.service.rule_runner import rule_runner_of
-from slumberd.storage.audit.compare import Comparison, Totals
+from slumberd.storage.audit.results import Totals
+from slumberd.storage.sqlite.compare import Comparison
 
 ChangeKind = Literal["added", "removed", "changed", "unchanged"]
 

@@ -261,10 +261,10 @@ def _files(path: Path) -> list[Path]:
         found = [file for file in sorted(path.iterdir()) if _is_test_file(file)]
         if not found:
             remedy = "write tests beside the rules, as in rules/preferences.test.yaml"
-            raise NoInputError(path / f"*{ENDINGS[0]}", remedy)
+            raise NoInputError(str(path / f"*{ENDINGS[0]}"), remedy)
         return found
     if not path.exists():
-        raise NoInputError(path, "name a test file, or a directory of rules")
+        raise NoInputError(str(path), "name a test file, or a directory of rules")
     if not _is_test_file(path):
         endings = " or ".join(f"'*{ending}'" for ending in ENDINGS)
         raise UsageError(f"{str(path)!r} is not a test file: their names end in {endings}")

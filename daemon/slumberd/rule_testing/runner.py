@@ -25,8 +25,8 @@ from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial
 from slumberd.service.protocols import Episodes, Facts
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1
@@ -135,6 +135,7 @@ async def _open_trial(trial: Trial, in_memory: Path) -> AsyncIterator[_TrialRun]
             clock=_CLOCK,
             misspelled=lambda _: None,
             future_tolerance_seconds=math.inf,
+            embedding=WordEmbedder,
         )
         facts = SQLiteFactStore(
             Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, comparer=WordEmbedder
@@ -161,9 +162,7 @@ class _TrialRun:
         self._memory = memory
         self._facts = facts
         self._log = _Deltas()
-        self._consolidator = Consolidator(
-            memory, facts.ledger, self._log, _CLOCK, batch=_BATCH, embedding=WordEmbedder
-        )
+        self._consolidator = Consolidator(memory, facts, self._log, _CLOCK, batch=_BATCH)
 
     async def fire(self) -> None:
         """Fire every rule, in order of id."""

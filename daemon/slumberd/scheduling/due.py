@@ -98,7 +98,7 @@ class RetryState:
 
 
 def is_cut_short(due: Due) -> bool:
-    """Return whether the log ends below the watermark: memory.db was restored from a backup."""
+    """Return whether the log ends below the watermark: the episodes were restored from a backup."""
     return due.newest < due.after
 
 

@@ -58,9 +58,9 @@ class _View:
 class DueRuleFinder:
     """Finds the due rules, and gives a new rule its first watermark.
 
-    When the log does not contain the last row that was seen, memory.db was restored from a backup.
-    Then each rule whose watermark is not in the log is due, whatever its cadence: its firing walks
-    back to the last row that it knows.
+    When the log does not contain the last row that was seen, the episodes were restored from a
+    backup. Then each rule whose watermark is not in the log is due, whatever its cadence: its
+    firing walks back to the last row that it knows.
     """
 
     def __init__(self, episodes: EpisodeLog, ledger: Ledger) -> None:

@@ -155,10 +155,12 @@ def _without_restore(directory: Path, sources: Sequence[Source]) -> Iterator[Non
     yield
     if file_exchange.is_unfinished(directory):
         problem = "holds a restore that is not finished: start the daemon, or restore again"
-        raise BackupBusyError(directory, problem)
+        raise BackupBusyError(str(directory), problem)
     for source, identity in zip(sources, before, strict=True):
         if _identity(source.path) != identity and source.store:
-            raise BackupBusyError(source.path, "was replaced while it was backed up: try again")
+            raise BackupBusyError(
+                str(source.path), "was replaced while it was backed up: try again"
+            )
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -170,7 +172,7 @@ def _rename_to(staging: Path, folder: Path) -> None:
     try:
         staging.rename(folder)
     except OSError as error:  # the directory was created meanwhile, or is a mount
-        raise OutputExistsError(folder) from error
+        raise OutputExistsError(str(folder)) from error
     file_exchange.sync_directory(folder.parent)
 
 
@@ -190,7 +192,7 @@ def _copy_all(copies: StoreCopies, sources: Sequence[Source], staging: Path) -> 
 def _sources(settings: Settings, *, key: bool) -> list[Source]:
     if not inspections_of(settings).episodes.exists():
         remedy = "there is nothing to back up yet; `slumberd import` puts some episodes"
-        raise NoInputError(settings.memory_path, remedy)
+        raise NoInputError(str(settings.memory_path), remedy)
     files = backed_up_files(settings)
     if key:
         files["key"] = _key_file(settings)
@@ -210,7 +212,7 @@ def _key_file(settings: Settings) -> Path:
 
 def _check_not_existing(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not _is_empty(folder)):
-        raise OutputExistsError(folder)
+        raise OutputExistsError(str(folder))
 
 
 def _is_empty(folder: Path) -> bool:
@@ -230,7 +232,7 @@ def _incomplete(folder: Path) -> Iterator[Path]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             problem = "is being written by another backup: name another directory"
-            raise BackupBusyError(folder, problem) from error
+            raise BackupBusyError(str(folder), problem) from error
         for left in partial.iterdir():  # a killed backup left it
             left.unlink()
         yield partial
@@ -317,29 +319,29 @@ async def check_backup(settings: Settings, folder: Path, clock: Clock, on_step: 
         name = _NAMES["facts"]
         head, problem = await _verify_ledger(settings, folder / name, clock)
         if problem or head != manifest.ledger:
-            raise BackupError(folder, f"is damaged: {name} {problem or 'has another ledger'}")
+            raise BackupError(str(folder), f"is damaged: {name} {problem or 'has another ledger'}")
     return manifest
 
 
 def _manifest_in(folder: Path) -> Manifest:
     if not folder.is_dir():
-        raise NoInputError(folder, "name the directory of a backup")
+        raise NoInputError(str(folder), "name the directory of a backup")
     try:
         return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except FileNotFoundError as error:
-        raise BackupError(folder, f"is not complete: it has no {MANIFEST}") from error
+        raise BackupError(str(folder), f"is not complete: it has no {MANIFEST}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise BackupError(folder, f"cannot be read: {MANIFEST}: {problem}") from error
+        raise BackupError(str(folder), f"cannot be read: {MANIFEST}: {problem}") from error
 
 
 def _check_file(folder: Path, saved: SavedFile) -> None:
     path = folder / saved.name
     if not path.is_file():
-        raise BackupError(folder, f"is not complete: {saved.name} is missing")
+        raise BackupError(str(folder), f"is not complete: {saved.name} is missing")
     if path.stat().st_size != saved.bytes or digest(path) != saved.sha256:
-        raise BackupError(folder, f"is damaged: {saved.name} is not what was backed up")
+        raise BackupError(str(folder), f"is damaged: {saved.name} is not what was backed up")
 
 
 async def restore(settings: Settings, folder: Path, clock: Clock, on_step: OnStep) -> Restored:

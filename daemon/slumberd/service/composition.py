@@ -35,12 +35,12 @@ from slumberd.service.pause import FILE
 from slumberd.service.protocols import Episodes, Facts
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
-from slumberd.storage.audit.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.episodes.reporters import log_misspelling
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.protocols import Tenure
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.storage.sqlite.store_copies import SQLiteCopies
 
 _log = structlog.get_logger("slumberd")
@@ -119,6 +119,7 @@ def memory_of(
         clock=clock,
         traceless=traceless,
         misspelled=misspelled,
+        embedding=WordEmbedder,
     )
 
 
@@ -231,10 +232,10 @@ async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[St
         tenure_of(settings) as tenure,
         open_stores(settings, clock, settings.facts_path) as stores,
     ):
-        await tenure.fence(stores.facts.file)
+        await tenure.fence(stores.facts.transactions)
         await adopt(stores.facts)
         if settings.logging.scope == "hashed":
-            stores = replace(stores, scope_key=await stores.facts.file.scope_key())
+            stores = replace(stores, scope_key=await stores.facts.transactions.scope_key())
         yield stores
 
 
@@ -253,13 +254,13 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
     """Lock the state directory and open the stores for a dry run.
 
     Raises:
-        NoInputError: memory.db does not exist yet.
+        NoInputError: There are no episodes yet.
         StateDirectoryLockedError: A daemon runs on the state directory.
     """
     episodes, facts = inspections_of(settings)
     if not episodes.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(settings.memory_path, remedy)
+        raise NoInputError(str(settings.memory_path), remedy)
     async with tenure_of(settings):
         with TemporaryDirectory(prefix="slumberd-") as spare:
             path = settings.facts_path if facts.exists() else Path(spare, "facts.db")
@@ -304,7 +305,7 @@ async def _open_existing_facts(
     path, found = settings.facts_path, inspections_of(settings).facts
     if not found.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
-        raise NoInputError(path, remedy)
+        raise NoInputError(str(path), remedy)
     found.check_version()
     async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
         yield facts
@@ -332,10 +333,10 @@ async def open_memory(settings: Settings) -> AsyncIterator[Episodes]:
     found = inspections_of(settings).episodes
     if not found.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(settings.memory_path, remedy)
+        raise NoInputError(str(settings.memory_path), remedy)
     if not found.has_log():
         problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
-        raise SchemaError(settings.memory_path, problem)
+        raise SchemaError(str(settings.memory_path), problem)
     memory = memory_of(settings, SystemClock(), traceless=True)
     try:
         yield memory

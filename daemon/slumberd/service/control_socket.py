@@ -299,7 +299,7 @@ def _exchange(directory: Path, request: bytes) -> bytes:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
         except PermissionError as error:
-            raise PermissionDeniedError(directory / SOCKET, "connect to") from error
+            raise PermissionDeniedError(str(directory / SOCKET), "connect to") from error
         # A daemon that refuses, or that ends, does not wait for the request.
         with suppress(BrokenPipeError):
             connection.sendall(request)

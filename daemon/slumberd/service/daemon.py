@@ -295,7 +295,7 @@ class Daemon:
 
     async def _keep_alive(self, components: Components) -> None:
         scheduler = components.scheduler
-        pulses = [components.stores.memory.pulse, components.stores.facts.file.pulse]
+        pulses = [components.stores.memory.pulse, components.stores.facts.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.run(self._stop, within_seconds=self._notifier.watchdog_seconds)
 

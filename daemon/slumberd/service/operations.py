@@ -13,6 +13,7 @@ from typing import Any
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.fire_request import FireRequest, Report
+from slumberd.consolidation.manual import Assert, Edit, ManualBatch, Retract
 from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import HeldBatch
@@ -42,7 +43,6 @@ from slumberd.service.responses import (
 )
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
-from slumberd.storage.ledger.manual_edits import ManualEdits
 from slumberd.storage.ledger.undo import Undoer, Wanted
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12
@@ -274,7 +274,7 @@ class Operations:
         return next((key for key in keys if key is not None), secrets.token_bytes(32))
 
     async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
-        """Return the erased scopes that each database records, memory.db first."""
+        """Return the erased scopes that each store records, the episodes first."""
         return [await self._memory.erased_scopes(), await self._facts.erasures.scopes()]
 
     async def share_erasures(self) -> None:
@@ -293,7 +293,7 @@ class Operations:
                     await record_erased(key, moments)
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
-        """Erase scopes from memory.db after facts.db; return the number of rows, by table."""
+        """Erase scopes from the episodes after the facts; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
         for scope, eids, moment, _ in erasures:
@@ -331,8 +331,8 @@ class Operations:
     async def _scrub_files(self) -> Answer:
         """Rewrite both files after an erasure; return that part of the certificate."""
         emptied = {
-            "facts.db": await self._facts.erasures.scrub(),
-            "memory.db": await self._memory.scrub(),
+            "facts": await self._facts.erasures.scrub(),
+            "episodes": await self._memory.scrub(),
         }
         await self._consolidator.log_pending_records()
         head = (await self._facts.ledger.head()).head.hex()
@@ -378,33 +378,27 @@ class Operations:
     async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
         """Record a correction by a person."""
         assertion = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
-        answer, _ = await self._edit_manually(
-            lambda edits: edits.assert_fact(assertion, again=True), request, peer
-        )
+        answer, _ = await self._edit_manually(Assert(assertion), request, peer)
         return {**answer, "fact_id": assertion.fact_id}
 
     async def unpin(self, request: forms.UnpinForm, peer: Peer) -> Answer:
         """Record a retraction of facts by a person."""
         fact_ids = fact_ids_of(request)
         lineage = (lineage_entry(request.reason, peer, self._clock.now()),)
-        answer, records = await self._edit_manually(
-            lambda edits: edits.retract(fact_ids, lineage=lineage, known_only=True),
-            request,
-            peer,
-        )
+        retract = Retract(fact_ids, lineage, known_only=True)
+        answer, records = await self._edit_manually(retract, request, peer)
         removed = {fact_id for record in records for fact_id in record.replaces}
         not_current = [fact_id for fact_id in fact_ids if fact_id not in removed]
         return {**answer, "not_current": not_current}
 
     async def _edit_manually(
-        self,
-        work: Callable[[ManualEdits], None],
-        request: forms.ChangeForm,
-        peer: Peer,
+        self, edit: Edit, request: forms.ChangeForm, peer: Peer
     ) -> tuple[Answer, Sequence[Record]]:
         dry_run = request.dry_run
         async with self.turn:
-            outcome = await self._facts.ledger.edit(work, by=str(peer), dry_run=dry_run)
+            outcome = await self._facts.apply_deltas(
+                ManualBatch([edit], str(peer)), dry_run=dry_run
+            )
             answer = await self._answer(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()
 

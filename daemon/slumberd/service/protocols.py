@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, overload
 
+from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
 from slumberd.consolidation.explanation import Decision, Explanation
+from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.consolidation.protocols import EpisodeLog, Ledger, Watermarks
 from slumberd.graph.protocols import GraphRuleTarget
+from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode, EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.firing import Counts, HeldBatch
+from slumberd.model.firing import Counts, HeldBatch, Window
 from slumberd.model.record import Break, Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.provenance.protocols import Promotions
-from slumberd.storage.audit.replay import Replay
+from slumberd.storage.audit.results import Replay
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.episodes.windows import Matching
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
-from slumberd.storage.ledger.manual_edits import ManualEdits
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted
 from slumberd.storage.protocols import Epoch, FactStore, MemoryStore, Watch
 
@@ -46,6 +48,14 @@ class OpenStore(Protocol):
 
 class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
     """An open store of episodes."""
+
+    @overload
+    async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]: ...
+
+    @overload
+    async def consolidate(
+        self, rule: ConsolidationRule, *, window: Window, bounds: Bounds = ...
+    ) -> DeltaBatch: ...
 
     async def put_many(self, episodes: Sequence[Episode], *, strict: bool = False) -> PutCounts:
         """Write many episodes, each in its own scope, in one transaction.
@@ -167,15 +177,6 @@ class LedgerReader(Protocol):
         """
         ...
 
-    async def replay(self, path: Path) -> Replay:
-        """Rebuild the facts in a new file from the ledger alone, and compare.
-
-        Raises:
-            OutputExistsError: The new file exists already.
-            LedgerKeyError: The store does not have the key of the ledger's first row.
-        """
-        ...
-
     async def export(self, *, after: int, limit: int) -> tuple[int, list[bytes]]:
         """Return the ledger rows after a number as lines of JSON, and the number of the last one.
 
@@ -231,18 +232,6 @@ class EditableLedger(Ledger, Protocol):
             at: The moment.
             by: The person.
             dry_run: Count, and write nothing.
-        """
-        ...
-
-    async def edit(
-        self, work: Callable[[ManualEdits], None], *, by: str = "", dry_run: bool = False
-    ) -> Outcome | None:
-        """Run a manual edit; return its outcome, or None when it changed nothing.
-
-        Args:
-            work: Makes the edit; may be called in another thread.
-            by: The person.
-            dry_run: Return the outcome, and write nothing.
         """
         ...
 
@@ -374,16 +363,12 @@ class FactWriter(Epoch, Protocol):
         """Return the key that hashes users and agents in log lines; the first call draws it."""
         ...
 
-    async def pulse(self) -> int:
-        """Check that the store answers; return how many rows it has written."""
-        ...
-
 
 class Facts(FactStore, GraphRuleTarget, OpenStore, Protocol):
     """An open store of facts."""
 
     @property
-    def file(self) -> FactWriter:
+    def transactions(self) -> FactWriter:
         """Its writer."""
         ...
 
@@ -410,6 +395,34 @@ class Facts(FactStore, GraphRuleTarget, OpenStore, Protocol):
     @property
     def promotion_feed(self) -> Promotions:
         """The promotions for provenance sinks."""
+        ...
+
+    @overload
+    async def apply_deltas(
+        self,
+        batch: DeltaBatch,
+        *,
+        dry_run: bool = False,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Outcome: ...
+
+    @overload
+    async def apply_deltas(
+        self, batch: ManualBatch, *, dry_run: bool = False
+    ) -> Outcome | None: ...
+
+    async def pulse(self) -> int:
+        """Check that the store answers; return how many rows it has written."""
+        ...
+
+    async def replay(self, path: Path) -> Replay:
+        """Rebuild the facts in a new file from the ledger alone, and compare.
+
+        Raises:
+            OutputExistsError: The new file exists already.
+            LedgerKeyError: The store does not have the key of the ledger's first row.
+        """
         ...
 
     async def query(

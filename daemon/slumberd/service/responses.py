@@ -95,7 +95,7 @@ def certificate(
         scope: The scope.
         moment: The end of the erased time, in microseconds since 1970 UTC.
         erasure: What was erased from the facts, and which facts are current again.
-        memory: The number of rows erased from memory.db, by table.
+        memory: The number of rows erased from the store of episodes, by table.
         naming: How many episodes of other scopes name this one.
     """
     named = f"{naming} episodes of other scopes name this one in their content or scope key"
@@ -105,7 +105,7 @@ def certificate(
         "scope": {"user": scope.user, "session": scope.session, "agent": scope.agent},
         "at": timestamp(erasure.outcome.firing.at),
         "forgotten_up_to": timestamp(instant(moment)),
-        "rows": {"facts.db": erasure.counts, "memory.db": memory},
+        "rows": {"facts": erasure.counts, "episodes": memory},
         "stand_again": [
             record.fact_id for record in erasure.outcome.records if record.kind == "add"
         ],

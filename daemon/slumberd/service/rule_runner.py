@@ -17,7 +17,6 @@ from slumberd.consolidation.protocols import Logs
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
 from slumberd.model.rule import ConsolidationRule
-from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.service.composition import Stores, graph_of, limits_of
 
 
@@ -97,12 +96,11 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
     """Return the rule runner of open stores."""
     consolidator = Consolidator(
         stores.memory,
-        stores.facts.ledger,
+        stores.facts,
         log.keyed(stores.scope_key),
         clock,
         batch=settings.facts.batch,
         limits=limits_of(settings),
-        embedding=WordEmbedder,
     )
     promoter = Promoter(partial(graph_of, settings), stores.facts, consolidator, clock)
     return RuleRunner(stores, consolidator, promoter)

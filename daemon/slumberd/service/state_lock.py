@@ -123,7 +123,7 @@ def _lock(directory: Path) -> int:
     except BaseException as error:
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
-            raise StateDirectoryLockedError(directory, holder_of(directory)) from error
+            raise StateDirectoryLockedError(str(directory), holder_of(directory)) from error
         raise
     return descriptor
 
@@ -141,7 +141,7 @@ def _translate_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise PermissionDeniedError(directory, "write to") from error
+        raise PermissionDeniedError(str(directory), "write to") from error
     except OSError as error:
         raise StoreError(
             f"state directory {str(directory)!r} cannot be used: {error.strerror}"

@@ -26,8 +26,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog
@@ -57,7 +57,7 @@ class ExplainedStores:
 
     @property
     def consolidator(self) -> Consolidator:
-        return Consolidator(self.memory, self.facts.ledger, FakeDeltaLog(), self.clock, batch=5_000)
+        return Consolidator(self.memory, self.facts, FakeDeltaLog(), self.clock, batch=5_000)
 
     async def put(self, *episodes: Episode) -> None:
         await self.memory.put_many(episodes)
@@ -842,7 +842,7 @@ def test_why_shows_that_an_episode_is_no_longer_in_memory(
 
     out, _ = run_command(site, capfd, "why", "e2", "--content")
 
-    assert "no longer in memory.db" in out
+    assert "no longer among the episodes" in out
 
 
 def test_why_of_a_removed_fact_explains_its_removal(

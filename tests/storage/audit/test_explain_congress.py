@@ -16,8 +16,8 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import rule
 from tests.support.corpora import lines, needs_corpora
 from tests.support.fakes import FakeClock, FakeDeltaLog
@@ -120,7 +120,7 @@ async def consolidate_and_undo(
 ) -> int:
     """Consolidate a stream, its end by one rule only; return the number of the undone firing."""
     clock = FakeClock()
-    consolidator = Consolidator(memory, facts.ledger, FakeDeltaLog(), clock, batch=BATCH)
+    consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=BATCH)
     await memory.put_many(stream[:-KEPT_BACK])
     report = await consolidator.fire(FireRequest(ALL, "manual", clock.now()))
     await consolidator.fire(FireRequest(SOME, "manual", clock.now()))

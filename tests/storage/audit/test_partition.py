@@ -13,11 +13,12 @@ import pytest
 from slumberd.model.record import Break
 from slumberd.storage.audit.partition import Partition, read_as_one_part
 from slumberd.storage.audit.recompute import Findings, Recomputation
-from slumberd.storage.audit.replay import rebuild
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import EVENTS
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.replay import rebuild
 from tests.support.builders import at
 from tests.support.example_ledgers import ALL, copied, fire, forge, rows_of, said
+from tests.support.sessions import session_of
 
 pytestmark = pytest.mark.integration
 
@@ -65,8 +66,8 @@ def story(request: pytest.FixtureRequest) -> Path:
 @pytest.mark.parametrize("story", STORIES, indirect=True)
 def test_partition_puts_every_row_into_one_part(story: Path, part_rows: int) -> None:
     with copied(story) as copy:
-        parts = [*Partition(copy, part_rows)]
-        [whole] = read_as_one_part(copy)
+        parts = [*Partition(session_of(copy), part_rows)]
+        [whole] = read_as_one_part(session_of(copy))
 
     assert sorted(row for part in parts for row in part) == whole
     assert all(part == sorted(part) for part in parts)
@@ -76,9 +77,9 @@ def test_partition_puts_every_row_into_one_part(story: Path, part_rows: int) -> 
 @pytest.mark.parametrize("story", STORIES, indirect=True)
 def test_recomputation_makes_the_same_facts_of_any_parts(story: Path, part_rows: int) -> None:
     with copied(story) as copy:
-        recomputation = Recomputation(copy, DEPTH)
-        resolved = [recomputation.resolve(part) for part in Partition(copy, part_rows)]
-        [(whole, findings)] = map(recomputation.resolve, read_as_one_part(copy))
+        recomputation = Recomputation(session_of(copy), DEPTH)
+        resolved = [recomputation.resolve(part) for part in Partition(session_of(copy), part_rows)]
+        [(whole, findings)] = map(recomputation.resolve, read_as_one_part(session_of(copy)))
 
     facts = sorted(row for part, _ in resolved for row in part.facts)
     heads = sorted(row for part, _ in resolved for row in part.heads)
@@ -93,7 +94,7 @@ def test_partition_puts_keys_that_depend_on_each_other_into_one_part(
     woven: Path,
 ) -> None:
     with copied(woven) as copy:
-        parts = [{row.fact_id for row in part} for part in Partition(copy, 1)]
+        parts = [{row.fact_id for row in part} for part in Partition(session_of(copy), 1)]
 
     together = [{"e3", "e10", "e11", "x8", "e99"}]
     assert [part for part in parts if "e3" in part] == together
@@ -112,9 +113,12 @@ def test_recomputation_finds_any_row_with_another_delta(story: Path, column: str
             continue
         with copied(story) as copy:
             forge(copy, row["seq"], None, **{column: value})
-            found = [Recomputation(copy, DEPTH).resolve(part)[1] for part in Partition(copy, 1)]
-            [part] = read_as_one_part(copy)
-            whole = Recomputation(copy, DEPTH).resolve(part)[1]
+            found = [
+                Recomputation(session_of(copy), DEPTH).resolve(part)[1]
+                for part in Partition(session_of(copy), 1)
+            ]
+            [part] = read_as_one_part(session_of(copy))
+            whole = Recomputation(session_of(copy), DEPTH).resolve(part)[1]
 
         # Only the row of a version contains why it was unreadable.
         assert whole.first is not None or (column, row["kind"]) == ("reason", 5)
@@ -125,8 +129,8 @@ def test_recomputation_finds_any_row_with_another_delta(story: Path, column: str
 
 def test_recomputation_finds_deltas_of_a_channel_change_in_another_order(woven: Path) -> None:
     with copied(woven) as copy:
-        recomputation = Recomputation(copy, DEPTH)
-        [(_, findings)] = map(recomputation.resolve, read_as_one_part(copy))
+        recomputation = Recomputation(session_of(copy), DEPTH)
+        [(_, findings)] = map(recomputation.resolve, read_as_one_part(session_of(copy)))
     number = findings.by_channels[0][0]
     deltas = (number, 7, "b"), (number, 8, "a"), (number + 9, 20, "a")
     other = findings._replace(by_channels=deltas)
@@ -177,8 +181,8 @@ def test_replay_resolves_a_ledger_whole_when_a_row_is_in_no_part(
     }
     live = forged_copy(much, tmp_path, (row["seq"], unread))
     with closing(sqlite3.connect(live)) as copy:
-        [whole] = read_as_one_part(copy)
-        assert len(whole) == 1 + sum(map(len, Partition(copy)))
+        [whole] = read_as_one_part(session_of(copy))
+        assert len(whole) == 1 + sum(map(len, Partition(session_of(copy))))
 
     replayed = rebuild(live, tmp_path / "again.db", DEPTH, None)
 

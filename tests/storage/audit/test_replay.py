@@ -13,9 +13,9 @@ import pytest
 
 from slumberd.errors import OutputExistsError
 from slumberd.model.record import Break
-from slumberd.storage.audit.replay import Replay
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.audit.results import Replay
 from slumberd.storage.ledger.rows import EVENTS, GENESIS, KINDS, chain_of, commitment_of, fixed_part
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.example_ledgers import (
     ALL,
     copied,
@@ -42,7 +42,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def replay(live: Path, path: Path, *, key: bytes | None = None) -> Replay:
     async with SQLiteFactStore(live, key=key) as store:
-        return await store.reads.replay(path)
+        return await store.replay(path)
 
 
 def changed(live: Path, path: Path, *changes: str, forge_from: int = 0, **columns: object) -> Path:

@@ -19,7 +19,6 @@ from slumberd.model.fact import Fact
 from slumberd.model.record import Break, Checkpoint
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit.verify import verify
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import (
     EVENTS,
     GENESIS,
@@ -29,6 +28,7 @@ from slumberd.storage.ledger.rows import (
     commitment_of,
     fixed_part,
 )
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at
 from tests.support.example_ledgers import (
     ALL,
@@ -41,6 +41,7 @@ from tests.support.example_ledgers import (
     write_ledger_of_every_kind,
 )
 from tests.support.fakes import FakeClock
+from tests.support.sessions import session_of
 
 pytestmark = pytest.mark.integration
 
@@ -81,7 +82,7 @@ def found(
     """Return what verification finds in a copy after a change."""
     with copied(path) as copy:
         tamper(copy)
-        return verify(copy, DEPTH, against)[2]
+        return verify(session_of(copy), DEPTH, against)[2]
 
 
 def seq_of(broken: Break | None) -> int | None:
@@ -563,7 +564,7 @@ async def test_a_keyed_ledger_refuses_another_key_before_anything_is_written(
             store.verify,
             lambda: store.unpin("p1"),
             lambda: fire(store, ALL, LATER),
-            lambda: store.reads.replay(keyed.with_name("again.db")),
+            lambda: store.replay(keyed.with_name("again.db")),
         ):
             with pytest.raises(LedgerKeyError, match=remedy):
                 await attempt()

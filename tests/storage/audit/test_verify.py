@@ -13,10 +13,10 @@ import pytest
 from slumberd.model.record import Break, Checkpoint
 from slumberd.storage.audit.fact_check import KeyPages, MixedKeysError
 from slumberd.storage.audit.verify import verify
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.history import facts_at
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.example_ledgers import (
     ALL,
     NOTES,
@@ -26,6 +26,7 @@ from tests.support.example_ledgers import (
     rows_of,
     said,
 )
+from tests.support.sessions import session_of
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +59,7 @@ def rows(everything: Path) -> list[dict[str, Any]]:
 
 
 def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | None:
-    return verify(connection, DEPTH, against, chain_only=True)[2]
+    return verify(session_of(connection), DEPTH, against, chain_only=True)[2]
 
 
 @pytest.mark.parametrize("page_rows", [1, 2, 7, 100, 2_000])
@@ -67,15 +68,15 @@ def test_key_pages_of_any_size_have_the_same_current_facts(
     story: str, page_rows: int, request: pytest.FixtureRequest
 ) -> None:
     with copied(request.getfixturevalue(story)) as copy:
-        paged = [fact for page in KeyPages(copy, DEPTH, page_rows) for fact in page]
-        whole = facts_at(copy, user=None, depth=DEPTH)
+        paged = [fact for page in KeyPages(session_of(copy), DEPTH, page_rows) for fact in page]
+        whole = facts_at(session_of(copy), user=None, depth=DEPTH)
 
     assert sorted(paged, key=lambda fact: fact.fact_id) == whole
 
 
 def test_key_pages_can_be_read_again(everything: Path) -> None:
     with copied(everything) as copy:
-        pages = KeyPages(copy, DEPTH)
+        pages = KeyPages(session_of(copy), DEPTH)
 
         assert list(pages) == list(pages)
 
@@ -93,10 +94,10 @@ def test_verify_reads_facts_by_key_when_the_numbers_of_keys_are_mixed(
             forge(copy, seq, None, key_id=key_id)
 
             with pytest.raises(MixedKeysError):
-                list(KeyPages(copy, DEPTH, page_rows))
-            assert verify(copy, DEPTH)[2] is None
+                list(KeyPages(session_of(copy), DEPTH, page_rows))
+            assert verify(session_of(copy), DEPTH)[2] is None
             copy.execute("UPDATE facts SET confidence = 0.25")
-            assert verify(copy, DEPTH)[2] is not None
+            assert verify(session_of(copy), DEPTH)[2] is not None
 
 
 def test_a_claim_without_the_number_of_its_key_is_found(
@@ -106,7 +107,7 @@ def test_a_claim_without_the_number_of_its_key_is_found(
     with copied(everything) as copy:
         forge(copy, claim["seq"], None, key_id=None)
 
-        assert verify(copy, DEPTH)[2] == Break(claim["seq"], "is a claim without a key")
+        assert verify(session_of(copy), DEPTH)[2] == Break(claim["seq"], "is a claim without a key")
 
 
 def test_the_first_of_many_differing_facts_is_named(everything: Path) -> None:
@@ -115,12 +116,14 @@ def test_the_first_of_many_differing_facts_is_named(everything: Path) -> None:
         copy.execute("UPDATE facts SET metadata = '[]'")
         copy.execute("DELETE FROM slumberd_external_changes")
 
-        assert verify(copy, DEPTH)[2] == Break(0, f"fact {ids[0]!r} is not what the ledger says")
+        assert verify(session_of(copy), DEPTH)[2] == Break(
+            0, f"fact {ids[0]!r} is not what the ledger says"
+        )
 
 
 def test_the_chain_alone_counts_the_same_rows_and_comes_to_the_same_head(everything: Path) -> None:
     with copied(everything) as copy:
-        assert verify(copy, DEPTH, chain_only=True) == verify(copy, DEPTH)
+        assert verify(session_of(copy), DEPTH, chain_only=True) == verify(session_of(copy), DEPTH)
 
 
 @pytest.mark.parametrize(
@@ -188,13 +191,13 @@ def test_chain_alone_does_not_check(everything: Path, sql: str) -> None:
     with copied(everything) as copy:
         copy.execute(sql)
 
-        assert verify(copy, DEPTH)[2] is not None
+        assert verify(session_of(copy), DEPTH)[2] is not None
         assert chain_only(copy) is None
 
 
 def verified(path: Path, how: str = UNCHANGING) -> Break | None:
     with closing(connect(path, Pragmas(), access="read", how=how)) as connection:
-        return verify(connection, DEPTH)[2]
+        return verify(session_of(connection), DEPTH)[2]
 
 
 def write_changed(path: Path, folder: Path, sql: str) -> Path:
@@ -260,10 +263,12 @@ def test_facts_of_a_user_at_an_instant_are_part_of_all_facts_at_it(
     with copied(path) as copy:
         for valid_at, believed_at in pairs_of_instants(path):
             at = {"valid_at": valid_at, "believed_at": believed_at}
-            whole = facts_at(copy, user=None, depth=DEPTH, **at)
+            whole = facts_at(session_of(copy), user=None, depth=DEPTH, **at)
             owners = {fact.effective.claim.owner.split("/")[0] for fact in whole}
             parts = [
-                fact for user in owners for fact in facts_at(copy, user=user, depth=DEPTH, **at)
+                fact
+                for user in owners
+                for fact in facts_at(session_of(copy), user=user, depth=DEPTH, **at)
             ]
 
             assert sorted(parts, key=lambda fact: fact.fact_id) == whole

@@ -15,8 +15,9 @@ import pytest
 from slumberd.errors import StoreBusyError
 from slumberd.model.salience import Access
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.storage.sqlite.watch import Watch
 from tests.support.builders import at, episode
 from tests.support.fakes import FakeClock
@@ -159,7 +160,7 @@ async def test_put_after_a_read_waits_its_full_time_for_a_lock(memory: SQLiteMem
         found: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
         return found
 
-    assert await memory._database.write(waits) == 5_000
+    assert await memory.engine.database.write(waits) == 5_000
 
 
 @pytest.mark.parametrize("limits", [AccessLimits(most_waiting=3)])
@@ -197,7 +198,7 @@ async def test_timer_does_not_open_a_closed_store(memory: SQLiteMemoryStore) -> 
 
     await memory.close()
 
-    assert memory._database._open == {}
+    assert memory.engine.database._open == {}
     assert memory._reads._alarm is None
 
 
@@ -213,12 +214,13 @@ async def test_file_that_is_removed_during_reads_loses_only_the_counts(
 
 
 async def test_a_read_that_cannot_be_written_for_another_error_is_kept(
-    memory: SQLiteMemoryStore,
+    path: Path,
 ) -> None:
-    def refuse(_: object) -> None:
-        raise StoreBusyError(Path("memory.db"), 5)
+    class RefusingEngine(SQLiteEpisodeEngine):
+        async def write(self, *_: object, **__: object) -> Any:
+            raise StoreBusyError("memory.db", 5)
 
-    reads = AccessRecorder(memory._database.write, refuse, lambda: None)
+    reads = AccessRecorder(RefusingEngine(path, Pragmas()))
     reads.note(["e2", "e3"], NOON)
 
     await reads.write()
@@ -324,4 +326,4 @@ async def test_timer_does_not_open_a_store_that_was_closed_during_a_failed_write
         other.execute("ROLLBACK")
 
     assert [alarm.cancelled() for alarm in begun] == [True]
-    assert memory._database._open == {}
+    assert memory.engine.database._open == {}

@@ -14,7 +14,7 @@ from slumberd.errors import FilterError
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeEpisodeLog
 

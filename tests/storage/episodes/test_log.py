@@ -17,13 +17,13 @@ import pytest
 from slumberd.errors import SchemaError, StoppedError, StoreBusyError, StoreError
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
-from slumberd.model.firing import Position, Window
+from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.scope import Scope
-from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite import episode_installation
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, episode, rule
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -64,7 +64,7 @@ def row(item: Episode, **overrides: Any) -> tuple[Any, ...]:
 
 async def window(
     memory: SQLiteMemoryStore, after: Position = BEGINNING, limit: int = 100
-) -> Window:
+) -> ReadWindow:
     return await memory.select(rule(), after=after, limit=limit)
 
 
@@ -480,7 +480,7 @@ async def test_puts_that_wait_for_a_lock_too_long_all_fail_and_none_is_written_l
     path: Path, host: sqlite3.Connection
 ) -> None:
     memory = SQLiteMemoryStore(path)
-    memory._database = Database(path, Pragmas(busy_seconds=0.05))
+    memory.engine.database = Database(path, Pragmas(busy_seconds=0.05))
     await memory.bootstrap()
     host.execute("BEGIN IMMEDIATE")
 
@@ -560,9 +560,9 @@ async def test_commit_of_another_process_is_noticed(memory: SQLiteMemoryStore, p
 
 def test_sqlite_stores_the_triggers_as_slumberd_compares_them(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
-        assert not episode_log.installed(connection)
-        episode_log.install(connection)
-        assert episode_log.installed(connection)
+        assert not episode_installation.installed(connection)
+        episode_installation.install(connection)
+        assert episode_installation.installed(connection)
 
 
 def test_metadata_is_plain_json_text_that_other_programs_can_read(path: Path) -> None:

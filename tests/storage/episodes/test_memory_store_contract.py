@@ -25,9 +25,9 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.model.health import MigrationPlan
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.protocols import MemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.waiting import PATIENCE_SECONDS

@@ -15,7 +15,7 @@ import pytest
 from slumberd.errors import InputError
 from slumberd.model.episode import Episode, NaiveTimestamps
 from slumberd.model.firing import START as BEGINNING
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.stargraph.test_stargraph_rows import INSERT, row
 from tests.support.builders import episode, rule, triple
 from tests.support.daemons import Home

@@ -17,6 +17,7 @@ from slumberd.model.firing import START
 from slumberd.storage.episodes.windows import Reader
 from tests.support.builders import rule
 from tests.support.open_stores import open_stores, stream
+from tests.support.sessions import session_of
 from tests.support.stop_events import ThreadStopAfter
 
 pytestmark = pytest.mark.integration
@@ -26,16 +27,16 @@ Read = Callable[[Reader, sqlite3.Connection], Any]
 
 
 def selected(reader: Reader, connection: sqlite3.Connection) -> list[str]:
-    return [version.id for version in reader.selected(connection)]
+    return [version.id for version in reader.selected(session_of(connection))]
 
 
 def named(reader: Reader, connection: sqlite3.Connection) -> list[str]:
     ids = [f"e{number}" for number in range(EPISODES)]
-    return [version.id for version in reader.named(connection, ids, EPISODES)]
+    return [version.id for version in reader.named(session_of(connection), ids, EPISODES)]
 
 
 def window(reader: Reader, connection: sqlite3.Connection) -> list[str]:
-    return [version.id for version in reader.window(connection, START, 100).versions]
+    return [version.id for version in reader.window(session_of(connection), START, 100).versions]
 
 
 READS = [pytest.param(read, id=read.__name__) for read in (selected, named, window)]
@@ -60,7 +61,7 @@ async def test_read_returns_every_episode_once(
     connection: sqlite3.Connection, read: Read, when_filter: str
 ) -> None:
     reader = reader_of(Event(), when_filter)
-    reader.prepare(connection)
+    sandbox.prepare(connection)
 
     assert read(reader, connection) == ["e0", "e1", "e2", "e3", "e4", "e5"]
 

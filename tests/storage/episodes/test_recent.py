@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode
 
 pytestmark = pytest.mark.integration

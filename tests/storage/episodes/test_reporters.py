@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from slumberd.clock import SystemClock
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.stargraph.test_stargraph_rows import INSERT, row
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.cli_runner import called

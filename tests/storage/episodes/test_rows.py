@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode, EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch
+from slumberd.storage.engine import Mangled
 from slumberd.storage.episodes.rows import (
     CONTENT_UNREADABLE,
     FAULTS,
@@ -33,7 +34,7 @@ from slumberd.storage.episodes.rows import (
     episode_of,
     same,
 )
-from slumberd.storage.sqlite.connection import Mangled, lenient_text
+from slumberd.storage.sqlite.connection import lenient_text
 from tests.support.builders import episode, version
 
 pytestmark = pytest.mark.unit

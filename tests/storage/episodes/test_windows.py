@@ -10,10 +10,12 @@ from threading import Event
 import pytest
 
 from slumberd.errors import StoppedError
-from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.filters import sandbox
 from slumberd.storage.episodes.windows import Matching, Reader
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import rule
 from tests.support.open_stores import stream
+from tests.support.sessions import session_of
 
 pytestmark = pytest.mark.integration
 
@@ -42,8 +44,8 @@ async def test_every_page_is_counted(tmp_path: Path, filter: str, found: Matchin
     )
 
     with closing(sqlite3.connect(path)) as connection:
-        reader.prepare(connection)
-        matching = reader.matching(connection)
+        sandbox.prepare(connection)
+        matching = reader.matching(session_of(connection))
 
     assert matching == found
 

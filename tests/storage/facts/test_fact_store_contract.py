@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import (
     ConsolidationRuleError,
@@ -26,8 +27,8 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.health import MigrationPlan
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.protocols import FactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
 
@@ -97,8 +98,8 @@ async def promote(store: SQLiteFactStore, *versions: Any, seq: int = 1) -> None:
     """Let a rule promote versions of episodes."""
     fired = rule("all")
     upto = Position(seq, versions[-1].id)
-    await store.ledger.commit(
-        Firing("all", "h", "every", START, Position(), upto), evaluate(versions, fired)
+    await store.apply_deltas(
+        DeltaBatch(Firing("all", "h", "every", START, Position(), upto), evaluate(versions, fired))
     )
 
 
@@ -631,7 +632,7 @@ async def test_two_clocks_distinguish_what_was_valid_from_what_was_believed(
     fired = rule("all")
     for read, moment in ((first, early), (late, then)):
         firing = Firing("all", "h", "every", moment, Position(), Position(read.seq, read.id))
-        await store.ledger.commit(firing, evaluate([read], fired))
+        await store.apply_deltas(DeltaBatch(firing, evaluate([read], fired)))
 
     async def ids_at(**clocks: Any) -> list[str]:
         return [found.id for found in await store.query(EVERYTHING, **clocks)]

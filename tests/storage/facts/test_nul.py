@@ -13,7 +13,7 @@ from slumberd.errors import InputError
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, triple
 from tests.support.open_stores import open_stores
 

@@ -28,9 +28,10 @@ from slumberd.storage.facts.index_ranges import (
     upper_bound,
 )
 from slumberd.storage.facts.search import search
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.fact_rows import find, is_specified
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at
+from tests.support.sessions import session_of
 
 pytestmark = pytest.mark.integration
 
@@ -226,7 +227,7 @@ def test_search_returns_what_the_oracle_returns_in_the_same_order(
     facts: list[tuple[Any, ...]], pattern: FactPattern
 ) -> None:
     with table(*facts) as connection:
-        found = ids_of(search(connection, pattern))
+        found = ids_of(search(session_of(connection), pattern))
 
     assert found == Oracle(pattern).of(facts)[: pattern.limit]
 
@@ -243,7 +244,7 @@ def test_each_slot_alone_finds_what_a_full_scan_finds(
         pattern = FactPattern(**{slot: form}, descending=descending)
 
     with table(*facts) as connection:
-        found = ids_of(search(connection, pattern))
+        found = ids_of(search(session_of(connection), pattern))
 
     assert found == Oracle(pattern).of(facts)
 
@@ -261,8 +262,8 @@ def test_five_slots_find_the_same_through_an_index(
     slots = {slot: text for slot, text in slots.items() if "\0" not in text}
 
     with table(*facts) as connection:
-        quick = find(connection, FactPattern(**slots))
-        general = search(connection, FactPattern(**slots))
+        quick = find(session_of(connection), FactPattern(**slots))
+        general = search(session_of(connection), FactPattern(**slots))
 
     assert quick == general
     assert is_specified(pattern) == (slots.keys() == pattern.model_fields_set)
@@ -279,7 +280,7 @@ def test_pages_contain_every_unchanged_fact_exactly_once(
 
     with table(*facts) as connection:
         for row, comes in [*changes, *[(None, False)] * 40]:
-            page = search(connection, pattern)
+            page = search(session_of(connection), pattern)
             rows = {row[0]: row for row in connection.execute("SELECT * FROM facts")}
             seen += [rows[fact.id] for fact in page]
             if not page:
@@ -310,7 +311,7 @@ def test_pages_of_a_user_cover_all_agents(agents: int) -> None:
     pattern, seen = FactPattern(user="u", limit=50), []
 
     with table(*rows, ("e0", "other", "", *rows[0][3:])) as connection:
-        while page := search(connection, pattern):
+        while page := search(session_of(connection), pattern):
             seen += ids_of(page)
             pattern = pattern.following(page[-1])
 
@@ -331,7 +332,7 @@ def test_unreadable_row_is_on_no_page() -> None:
 
     with table(good, *bad) as connection:
         connection.execute("UPDATE facts SET user = CAST(x'ff' AS TEXT) WHERE fact_id = 'e2'")
-        found = [ids_of(search(connection, pattern)) for pattern in UNREADABLE_IN]
+        found = [ids_of(search(session_of(connection), pattern)) for pattern in UNREADABLE_IN]
 
     assert found == [["e1", "e7"], ["e1", "e7"], ["e7", "e1"], ["e1"], ["e1"]]
 
@@ -379,7 +380,7 @@ def test_text_with_nul_is_found_in_every_slot(slot: str, form: Any) -> None:
     others = {"subject": "a\0b"} if slot == "predicate" else {}
 
     with table(row) as connection:
-        found = search(connection, FactPattern(**others | {slot: form}))
+        found = search(session_of(connection), FactPattern(**others | {slot: form}))
 
     assert ids_of(found) == ["a\0b"]
 
@@ -441,7 +442,7 @@ def test_expression_is_searched_by_its_literal_start(expression: str, start: str
 )
 def test_error_names_the_place_of_an_invalid_value(slots: dict[str, Any], message: str) -> None:
     with table() as connection, pytest.raises(PatternError) as refused:
-        search(connection, FactPattern(**slots))
+        search(session_of(connection), FactPattern(**slots))
 
     assert message in str(refused.value)
     assert refused.value.slot == next(iter(slots))
@@ -455,7 +456,7 @@ def test_a_cursor_of_another_order_is_refused() -> None:
     pattern = FactPattern(order="confidence").following(fact)
 
     with table() as connection, pytest.raises(PatternError, match="is a cursor of a page by conf"):
-        search(connection, pattern.model_copy(update={"order": "pinned_at"}))
+        search(session_of(connection), pattern.model_copy(update={"order": "pinned_at"}))
 
 
 @pytest.mark.parametrize(
@@ -479,7 +480,7 @@ def test_regular_expression_without_its_extra_names_the_package_to_install(
     monkeypatch.setitem(sys.modules, "re2", None)
 
     with table() as connection, pytest.raises(ExtraMissingError, match=r"slumberd\[regex\]") as no:
-        search(connection, FactPattern(subject=Matches("a")))
+        search(session_of(connection), FactPattern(subject=Matches("a")))
 
     assert (no.value.extra, no.value.exit_code) == ("regex", 78)
     assert "subject 'a' is a regular expression" in str(no.value)
@@ -493,7 +494,7 @@ def test_time_of_a_match_does_not_grow_with_the_ways_to_match(hostile: Any) -> N
     row = ("e1", "u", "a", payload, b"[]", 1.0, b"{}", START.isoformat())
 
     with table(row) as connection:
-        found = search(connection, FactPattern(subject=hostile))
+        found = search(session_of(connection), FactPattern(subject=hostile))
 
     assert len(found) == (1 if hostile in (Matches("(a|aa)+$"), Glob("*a" * 499)) else 0)
 

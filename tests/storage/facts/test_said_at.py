@@ -14,7 +14,7 @@ import pytest
 from slumberd.model.delta import AddDelta, UpdateDelta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock

@@ -14,19 +14,21 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Record
-from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger.bulk_write import MANY, own_writes
 from slumberd.storage.ledger.external_changes import record_changes
+from slumberd.storage.sqlite.bulk_write import MANY, own_writes
 from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.installation import jsonl
 from tests.support.open_stores import open_stores
+from tests.support.sessions import session_of
 from tests.support.sql_writer import SqlWriter
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -96,7 +98,7 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFactSto
         rows, _, broken = await opened.verify()
         assert broken is None, broken
         if rows:
-            replay = await opened.reads.replay(tmp_path / "replayed.db")
+            replay = await opened.replay(tmp_path / "replayed.db")
             assert (replay.differing, replay.first) == (0, None)
 
 
@@ -106,7 +108,7 @@ async def fire(store: SQLiteFactStore, *values: Any, seq: int = 1) -> Any:
     metadata = {"subject": "alice", "predicate": "drinks", "object": what}
     evaluated = version(id, seq=seq, timestamp=at(seconds), metadata=metadata, **dict(*overrides))
     firing = Firing("all", "h", "every", at(NOW), Position(), Position(seq, id))
-    return await store.ledger.commit(firing, evaluate([evaluated], rule("all")))
+    return await store.apply_deltas(DeltaBatch(firing, evaluate([evaluated], rule("all"))))
 
 
 async def recorded_deltas(store: SQLiteFactStore) -> list[tuple[str, str, tuple[str, ...], str]]:
@@ -545,7 +547,7 @@ async def test_a_dry_run_records_no_change_and_loses_none(store: SQLiteFactStore
     evaluated = version("e2", seq=2, metadata={"subject": "a", "predicate": "b", "object": "c"})
     firing = Firing("all", "h", "manual", at(NOW), Position(), Position(2, "e2"))
 
-    await store.ledger.preview(firing, evaluate([evaluated], rule("all")))
+    await store.apply_deltas(DeltaBatch(firing, evaluate([evaluated], rule("all"))), dry_run=True)
 
     assert await recorded_deltas(store) == []
     assert [record.fact_id for record in await store.ledger.notice_external()] == ["", "e1"]
@@ -590,7 +592,7 @@ def record_in_chunks(path: Path, *, chunk: int) -> list[Record]:
         closing(sqlite3.connect(path, isolation_level=None)) as connection,
         transaction(connection),
     ):
-        return record_changes(connection, 8, at(2), chunk=chunk)
+        return record_changes(session_of(connection), 8, at(2), chunk=chunk)
 
 
 def count_firings(records: list[Record]) -> int:

@@ -17,13 +17,14 @@ from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import SLOTS, Lag, Promotion, assertion_document, bundle_of, slots_of
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.promotion_feed import sink_names
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule
 from tests.support.example_ledgers import ALL, fire, said, write_ledger_of_every_kind
 from tests.support.fakes import FakeClock
 from tests.support.random_histories import EVERYTHING, Shown, Step, Story, play
 from tests.support.sample_sizes import amount
+from tests.support.sessions import session_of
 
 pytestmark = pytest.mark.integration
 
@@ -201,8 +202,8 @@ async def test_position_is_saved_only_by_the_newest_writer(tmp_path: Path) -> No
         SQLiteFactStore(tmp_path / "facts.db") as new,
     ):
         await old.bootstrap()
-        await old.file.take_over()
-        await new.file.take_over()
+        await old.transactions.take_over()
+        await new.transactions.take_over()
         with pytest.raises(StaleWriterError):
             await old.promotion_feed.save_published_position("file", 1, 0)
         assert await new.promotion_feed.published_position("file") == (0, 0)
@@ -225,7 +226,7 @@ async def test_replayed_file_keeps_the_position_of_each_sink(tmp_path: Path) -> 
     await write_ledger_of_every_kind(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         await store.promotion_feed.save_published_position("file", 4, 2)
-        replay = await store.reads.replay(tmp_path / "again.db")
+        replay = await store.replay(tmp_path / "again.db")
         assert replay.first is None
     async with SQLiteFactStore(tmp_path / "again.db") as store:
         assert await store.promotion_feed.published_position("file") == (4, 2)
@@ -261,9 +262,9 @@ def test_names_of_slots_are_those_of_every_promotion() -> None:
 async def test_sink_names_are_those_with_a_position(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", clock=FakeClock()) as store:
         await store.bootstrap()
-        await store.file.take_over()
+        await store.transactions.take_over()
         await store.promotion_feed.save_published_position("two", 3, 1)
         await store.promotion_feed.save_published_position("one", 0, 0)
 
     with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
-        assert sink_names(connection) == ["one", "two"]
+        assert sink_names(session_of(connection)) == ["one", "two"]

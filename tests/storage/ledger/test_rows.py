@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Break
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import CLAIM, GENESIS, SALT_BYTES, LedgerRow, seal
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 
 pytestmark = pytest.mark.integration
@@ -37,7 +38,7 @@ async def path(tmp_path: Path) -> Path:
             for n in range(1, ROWS)
         ]
         firing = Firing("all", "h", "every", START, Position(), Position(ROWS - 1, f"e{ROWS - 1}"))
-        await store.ledger.commit(firing, evaluate(versions, rule("all")))
+        await store.apply_deltas(DeltaBatch(firing, evaluate(versions, rule("all"))))
     return tmp_path / "facts.db"
 
 
@@ -166,7 +167,7 @@ async def test_another_lineage_depth_is_applied_to_every_fact(tmp_path: Path) ->
             await store.bootstrap()
             if not await store.reads.ledger_rows():
                 firing = Firing("all", "h", "every", START, Position(), Position(5, "e5"))
-                await store.ledger.commit(firing, evaluate(versions, rule("all")))
+                await store.apply_deltas(DeltaBatch(firing, evaluate(versions, rule("all"))))
             assert (await store.ledger.rewrite_facts(at=START) > 0) == (depth != 8)
             assert await store.ledger.rewrite_facts(at=START) == 0
             (fact,) = await store.query(FactPattern())

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule, triple, version
 from tests.support.oracle import OracleClaim, asserted_at, current_claims, replaced_ids
 from tests.support.random_histories import (
@@ -114,8 +115,8 @@ async def fire(store: SQLiteFactStore, at: datetime, first: int, *episodes: Epis
         for seq, item in enumerate(episodes, start=first)
     ]
     upto = Position(told_[-1].seq, told_[-1].id)
-    await store.ledger.commit(
-        Firing("all", "h", "every", at, Position(), upto), evaluate(told_, rule("all"))
+    await store.apply_deltas(
+        DeltaBatch(Firing("all", "h", "every", at, Position(), upto), evaluate(told_, rule("all")))
     )
 
 

@@ -24,11 +24,11 @@ from slumberd.errors import (
 from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.broken_disks import content_of, ordinary_user
 from tests.support.builders import episode
 from tests.support.daemons import Home
@@ -215,7 +215,7 @@ async def test_facts_restored_under_their_writer_are_noticed_at_the_next_check(
     tmp_path: Path,
 ) -> None:
     async with open_stores(tmp_path) as home:
-        await home.facts.file.take_over()
+        await home.facts.transactions.take_over()
         await home.put(*stream(2))
         await home.fire()
         restored(tmp_path / "facts.db", tmp_path / "backup.db")
@@ -228,7 +228,7 @@ async def test_facts_restored_under_their_writer_are_noticed_at_the_next_check(
         with pytest.raises(StoreReplacedError):
             await home.fire()
     async with open_stores(tmp_path) as home:
-        await home.facts.file.take_over()
+        await home.facts.transactions.take_over()
         await home.fire()
 
         assert await home.objects() == {f"e{n}": n for n in range(4)}
@@ -239,10 +239,10 @@ async def test_superseded_writer_writes_nothing_when_it_closes(tmp_path: Path) -
     path = tmp_path / "facts.db"
     async with open_stores(tmp_path) as home:
         async with open_stores(tmp_path) as stale:
-            await stale.facts.file.take_over()
+            await stale.facts.transactions.take_over()
             await stale.put(*stream(2))
             await stale.fire()
-            await home.facts.file.take_over()
+            await home.facts.transactions.take_over()
             before = content_of(path)
             with pytest.raises(StaleWriterError):
                 await stale.facts.ledger.notice_external()
@@ -257,12 +257,12 @@ async def test_writer_without_a_fence_writes_when_it_closes(
     path = tmp_path / "facts.db"
     async with open_stores(tmp_path) as home:
         async with open_stores(tmp_path) as stale:
-            await stale.facts.file.take_over()
+            await stale.facts.transactions.take_over()
             await stale.put(*stream(2))
             await stale.fire()
-            await home.facts.file.take_over()
+            await home.facts.transactions.take_over()
             before = content_of(path)
-            monkeypatch.setattr(stale.facts.file, "check_writer", lambda _: None)
+            monkeypatch.setattr(stale.facts.engine, "_check_writer", lambda _: None)
 
         assert content_of(path) != before
 

@@ -45,8 +45,8 @@ Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 
 
 SMALL_LOGS = """
-from slumberd.storage.facts.ledger import CheckpointPolicy
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.engine import CheckpointPolicy
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite import connection as sqlite
 
 SQLiteFactStore.__init__.__kwdefaults__["checkpoints"] = CheckpointPolicy(usual_pages=10)
@@ -63,20 +63,15 @@ sqlite._configure = configured
 
 FEW_PAGES = 6 * 4_120
 MOVES_THE_WATERMARK_FIRST = """
-from slumberd.storage.facts.ledger import SQLiteLedger
-from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.facts.delta_applier import DeltaApplier
 
-commit = SQLiteLedger.commit
+commit = DeltaApplier.apply
 
 async def advance_first(self, firing, candidates, **named):
-    def move(connection):
-        with transaction(connection):
-            self.watermarks.advance(connection, firing)
-
-    await self._file.database.write(move)
+    await self._transactions.write(lambda session: self.watermarks.advance(session, firing))
     return await commit(self, firing, candidates, **named)
 
-SQLiteLedger.commit = advance_first
+DeltaApplier.apply = advance_first
 """
 UNCHECKED = """
 from slumberd.storage.sqlite.database import Database

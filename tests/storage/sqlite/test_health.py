@@ -17,10 +17,10 @@ import pytest
 
 from slumberd.errors import SchemaError
 from slumberd.model.health import StoreHealth
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.broken_disks import ordinary_user
 from tests.support.builders import episode
 from tests.support.fakes import FakeClock
@@ -64,7 +64,7 @@ def path(kind: str, tmp_path: Path) -> Path:
 
 
 def database_of(store: SQLiteMemoryStore | SQLiteFactStore) -> Database:
-    return store._database if isinstance(store, SQLiteMemoryStore) else store.file.database
+    return store.engine.database
 
 
 def health_of(kind: str, path: Path) -> StoreHealth:
@@ -331,7 +331,7 @@ async def test_file_that_changed_during_a_read_without_locks_is_read_again(
         if ends:
             others[0].close()
         if ruined:
-            raise SchemaError(path, "is half of a change")
+            raise SchemaError(str(path), "is half of a change")
         return []
 
     async with KINDS[kind](path) as store:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from slumberd.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import migrations
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import open_stores
@@ -216,7 +216,7 @@ async def test_episodes_before_and_after_a_migration_are_consolidated_and_verifi
 
         assert await home.objects() == {"e1": "a", "e2": "b"}
         _, _, broken = await home.facts.verify()
-        replay = await home.facts.reads.replay(tmp_path / "again.db")
+        replay = await home.facts.replay(tmp_path / "again.db")
         assert (broken, replay.differing, replay.first) == (None, 0, None)
         with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
             moods = connection.execute("SELECT fact_id, mood FROM facts ORDER BY 1").fetchall()

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
 pytestmark = pytest.mark.integration
 
@@ -83,13 +83,13 @@ FLAT = {
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
     "channels declared_states drop_held_batch drop_quarantine drop_states facts_by_id "
     "firing first_watermark generations held_batches last_counts last_firings "
-    "last_generation number numbers_of_keys put_quarantine put_state "
+    "last_generation number put_quarantine put_state "
     "quarantined_records records records_of_fact "
     "referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_by "
     "watermark watermarks whole_rows whole_states",
-    "inspection": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key "
-    "next_user_of_facts "
+    "inspection": "any_fact_of_user episodes_of_rows erasures kind_of_facts last_firings "
+    "next_scope_key next_user_of_facts "
     "origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",

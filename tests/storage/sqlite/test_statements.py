@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 
 pytestmark = pytest.mark.integration
 

@@ -16,9 +16,9 @@ import pytest
 from slumberd.cli.commands.verify import Checkpoints
 from slumberd.errors import SchemaError
 from slumberd.model.record import Checkpoint
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, TracelessDatabase, traceless
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.cli_runner import called
 from tests.support.command_arguments import (
     READING,
@@ -223,9 +223,9 @@ async def test_replay_begins_again_when_the_ledger_grows(
             with writing(live) as connection:
                 connection.execute("CREATE TABLE another (n INTEGER)")
 
-    monkeypatch.setattr("slumberd.storage.audit.replay.os.truncate", beginning)
+    monkeypatch.setattr("slumberd.storage.sqlite.replay.os.truncate", beginning)
 
-    replay = await SQLiteFactStore(live).reads.replay(tmp_path / "again.db")
+    replay = await SQLiteFactStore(live).replay(tmp_path / "again.db")
 
     assert (len(beginnings), replay.differing) == (2, 0)
 

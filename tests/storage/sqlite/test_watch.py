@@ -13,8 +13,8 @@ from threading import Event
 import pytest
 
 from slumberd.sql_statements import statement
-from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import watch as watching
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from slumberd.storage.sqlite.watch import Watch
 from tests.support.builders import triple
 from tests.support.waiting import PATIENCE_SECONDS

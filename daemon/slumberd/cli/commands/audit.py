@@ -28,7 +28,7 @@ from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.service.composition import open_facts, open_facts_for_audit
 from slumberd.service.protocols import LedgerReader
-from slumberd.storage.audit.replay import Replay
+from slumberd.storage.audit.results import Replay
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000
@@ -208,7 +208,7 @@ def replay(
 
 async def _replay(settings: Settings, file: Path) -> Replay:
     async with open_facts_for_audit(settings) as store:
-        return await store.reads.replay(file)
+        return await store.replay(file)
 
 
 def _result_lines(result: Replay) -> Iterator[str]:

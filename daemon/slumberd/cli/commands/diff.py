@@ -22,7 +22,7 @@ from slumberd.observability.line_format import printable
 from slumberd.rule_testing.diff import Differences, RuleChange, find_differences, select_candidate
 from slumberd.service.composition import rules_in
 from slumberd.service.requests import require_episode_rules
-from slumberd.storage.audit.compare import Difference, Side, Totals
+from slumberd.storage.audit.results import Difference, Side, Totals
 
 DIFFERENT = 1
 SHOWN = 50

@@ -86,7 +86,7 @@ def _make_directories(directory: Path) -> None:
         OutputExistsError: The state directory exists and is not empty.
     """
     if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
-        raise OutputExistsError(directory, "name a new or an empty directory")
+        raise OutputExistsError(str(directory), "name a new or an empty directory")
     directory.parent.mkdir(parents=True, exist_ok=True)
     for path in (directory, directory / "rules.d"):
         path.mkdir(DIRECTORY_MODE, exist_ok=True)
@@ -102,6 +102,6 @@ def _write(path: Path, text: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     except FileExistsError as error:
-        raise OutputExistsError(path) from error
+        raise OutputExistsError(str(path)) from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -90,7 +90,7 @@ def _lines(source: str | None, *, follow: bool) -> Iterable[bytes]:
     if not follow or source == STANDARD_INPUT:
         return _read(source)
     if not Path(source).exists():
-        raise NoInputError(Path(source), "name a log file, or - for standard input")
+        raise NoInputError(source, "name a log file, or - for standard input")
     return _follow_file(Path(source), _wait)
 
 

@@ -126,7 +126,7 @@ class _Outcome(NamedTuple):
     """The outcome of an episode.
 
     Attributes:
-        version: Its newest version; None when memory.db no longer has it.
+        version: Its newest version; None when it is no longer stored.
         decisions: The outcome, by rule and channel.
         held: The batches that await approval, by rule.
     """
@@ -168,7 +168,7 @@ async def _read_outcome(
             decisions = await facts.reads.decisions_of(episode_id, rules, versions)
             held = await facts.ledger.held()
     if version is None and not any(decision.row for decision in decisions):
-        remedy = "neither memory.db nor the ledger has such an episode"
+        remedy = "neither the episodes nor the ledger have it"
         raise NoInputError(episode_id, remedy)
     return _Outcome(version, decisions, held)
 

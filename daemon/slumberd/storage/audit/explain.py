@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,8 @@ from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.rule import FACTS, ConsolidationRule
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
+from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.batch import GENERATION_BITS
 from slumberd.storage.ledger.fact_rows import fact_from
 from slumberd.storage.ledger.history import channels_at
@@ -38,37 +38,33 @@ from slumberd.storage.ledger.rows import (
     sources_of,
 )
 from slumberd.storage.ledger.state_loader import slot_name
-from slumberd.storage.sqlite.connection import snapshot
-from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
 
-_SQL = statements("ledger")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
 _EVALUATED = ("claim", "withdrawal", "quarantine", "known", "gated")
 
 
-def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
+def why(session: Session, fact_id: str) -> Explanation:
     """Explain a fact that is current, or that the ledger knows.
 
     Raises:
         NoInputError: No current fact has the id, and no row of the ledger has it.
     """
-    with snapshot(connection):
-        rows = _read_records(connection, [fact_id])
-        fact = _facts(connection, [fact_id]).get(fact_id)
-        if fact is None and not rows:
-            remedy = "the ledger has no such fact; `slumberd facts` lists the current facts"
-            raise NoInputError(fact_id, remedy)
-        if fact is not None:
-            rows = _of_owner(fact, rows)
-        effective = _find_effective(connection, fact_id)
-        assertions = [
-            AssertingRow(row, row.record.seq in effective)
-            for row in rows
-            if row.asserts or row.record.kind in ("add", "update")
-        ]
-        removals = _find_removals(connection, fact_id, rows)
-        if fact is not None:
-            removals = _of_owner(fact, removals)
+    rows = _read_records(session, [fact_id])
+    fact = _facts(session, [fact_id]).get(fact_id)
+    if fact is None and not rows:
+        remedy = "the ledger has no such fact; `slumberd facts` lists the current facts"
+        raise NoInputError(fact_id, remedy)
+    if fact is not None:
+        rows = _of_owner(fact, rows)
+    effective = _find_effective(session, fact_id)
+    assertions = [
+        AssertingRow(row, row.record.seq in effective)
+        for row in rows
+        if row.asserts or row.record.kind in ("add", "update")
+    ]
+    removals = _find_removals(session, fact_id, rows)
+    if fact is not None:
+        removals = _of_owner(fact, removals)
     return Explanation(fact_id, fact, assertions, removals, _find_sources(assertions))
 
 
@@ -85,7 +81,7 @@ def _of_owner(fact: Fact, rows: Sequence[DetailedRecord]) -> list[DetailedRecord
 
 
 def decisions_of(
-    connection: sqlite3.Connection,
+    session: Session,
     episode_id: str,
     rules: Sequence[ConsolidationRule],
     versions: Mapping[str, EpisodeVersion],
@@ -93,15 +89,14 @@ def decisions_of(
     """Return the outcome of an episode: one decision for each rule and channel.
 
     Args:
-        connection: Outside of a transaction.
+        session: Outside of a transaction.
         episode_id: The episode; ``memory.db`` need not have it any more.
         rules: The loaded rules, with disabled ones. The result also has decisions of other rules
             that evaluated the episode.
         versions: By the id of a loaded rule, the newest version as that rule reads it. Read them
             before this call.
     """
-    with snapshot(connection):
-        return _Inquiry(connection, episode_id, rules, versions).decisions()
+    return _Inquiry(session, episode_id, rules, versions).decisions()
 
 
 class _Inquiry:
@@ -109,22 +104,22 @@ class _Inquiry:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        session: Session,
         episode_id: str,
         rules: Sequence[ConsolidationRule],
         versions: Mapping[str, EpisodeVersion],
     ) -> None:
-        self._connection = connection
+        self._session = session
         self._episode_id = episode_id
         self._rules = {rule.id: rule for rule in rules}
         self._versions = versions
-        self._marks = {row[0]: row[1] for row in connection.execute(_SQL["watermarks"])}
-        self._erased = load_erased_scopes(connection)
+        self._marks = {row[0]: row[1] for row in session.stream("ledger.watermarks")}
+        self._erased = load_erased_scopes(session)
         channels = sorted(self._find_channels())
         fact_ids = [fact_id_of(channel, episode_id) for channel in channels]
-        self._rows = _read_records(connection, fact_ids)
-        self._remaining = _find_remaining(connection, fact_ids)
-        self._current = _facts(connection, fact_ids).keys()
+        self._rows = _read_records(session, fact_ids)
+        self._remaining = _find_remaining(session, fact_ids)
+        self._current = _facts(session, fact_ids).keys()
         self._last = self._find_last_rows(channels)
 
     def decisions(self) -> list[Decision]:
@@ -136,7 +131,7 @@ class _Inquiry:
         """Return the channels of the loaded rules, and of the last firing of each rule."""
         found = {name for rule in self._rules.values() for name in rule.then_emits}
         for rule_id in self._marks:
-            counts = self._connection.execute(_SQL["last_counts"], (rule_id,)).fetchone()
+            counts = self._session.one("ledger.last_counts", (rule_id,))
             found |= set(orjson.loads(counts[0])) if counts else set()
         return found | {FACTS}
 
@@ -154,8 +149,8 @@ class _Inquiry:
     def _read_quarantine(self, channels: Sequence[str]) -> list[tuple[str, str, DetailedRecord]]:
         rule_ids = self._rules.keys() | self._marks.keys()
         pairs = [(rule_id, channel) for rule_id in rule_ids for channel in channels]
-        parameters = {"pairs": orjson.dumps(pairs).decode(), "eid": self._episode_id}
-        rows = self._connection.execute(_SQL["quarantined_records"], parameters).fetchall()
+        parameters = {"pairs": [*pairs], "eid": self._episode_id}
+        rows = self._session.rows("ledger.quarantined_records", parameters)
         found = [(channel, _detailed_record(columns)) for channel, *columns in rows]
         return [(record.record.rule_id, channel, record) for channel, record in found]
 
@@ -193,7 +188,7 @@ class _Inquiry:
 
     def _find_removal(self, fact_id: str) -> DetailedRecord | None:
         rows = [row for row in self._rows if row.record.fact_id == fact_id]
-        removals = _find_removals(self._connection, fact_id, rows) if rows else []
+        removals = _find_removals(self._session, fact_id, rows) if rows else []
         return removals[-1] if removals else None
 
     def _find_rival(self, row: DetailedRecord | None) -> NewerClaim | None:
@@ -201,7 +196,7 @@ class _Inquiry:
         if row is None or row.claimed_at is None or row.record.reason not in ("stale", "retracted"):
             return None
         claim = claim_from(row.record.fact_id, row.claimed_at, row.document)
-        slot = slot_name(channels_at(self._connection).slot(claim.key, claim.object))
+        slot = slot_name(channels_at(self._session).slot(claim.key, claim.object))
         retracting = row.record.reason == "retracted"
         rivals = self._read_rivals(claim.key, slot, claim.object, retracting=retracting)
         newer = (rival for rival in rivals if rival.at >= row.claimed_at)
@@ -211,10 +206,10 @@ class _Inquiry:
         self, key: str, slot: str, what: str, *, retracting: bool
     ) -> Iterator[NewerClaim]:
         """Yield the newest assertion of a slot, or its retractions of an object and of all."""
-        parameters = {"keys": orjson.dumps([key]).decode()}
-        for _, name, _, at, _, _, fact_id, _, reach, _ in self._connection.execute(
-            _SQL["states_of_keys"], parameters
-        ).fetchall():
+        parameters = {"keys": [key]}
+        for _, name, _, at, _, _, fact_id, _, reach, _ in self._session.rows(
+            "ledger.states_of_keys", parameters
+        ):
             if not retracting and name == slot and at is not None:
                 yield NewerClaim(fact_id, at)
             if retracting and reach and name in (slot, slot_name(ALL)):
@@ -237,11 +232,9 @@ def _by_seq(found: tuple[str, str, DetailedRecord]) -> int:
     return found[2].record.seq
 
 
-def _read_records(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> list[DetailedRecord]:
-    parameters = {"ids": orjson.dumps(fact_ids).decode()}
-    return [
-        _detailed_record(row) for row in connection.execute(_SQL["detailed_records"], parameters)
-    ]
+def _read_records(session: Session, fact_ids: Sequence[str]) -> list[DetailedRecord]:
+    parameters = {"ids": [*fact_ids]}
+    return [_detailed_record(row) for row in session.stream("ledger.detailed_records", parameters)]
 
 
 def _detailed_record(columns: Sequence[Any]) -> DetailedRecord:
@@ -256,34 +249,34 @@ def _detailed_record(columns: Sequence[Any]) -> DetailedRecord:
     )  # fmt: skip
 
 
-def _facts(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict[str, Fact]:
-    parameters = {"ids": orjson.dumps(fact_ids).decode()}
-    return {row[0]: fact_from(row) for row in connection.execute(_SQL["facts_by_id"], parameters)}
+def _facts(session: Session, fact_ids: Sequence[str]) -> dict[str, Fact]:
+    parameters = {"ids": [*fact_ids]}
+    return {row[0]: fact_from(row) for row in session.stream("ledger.facts_by_id", parameters)}
 
 
 def _find_removals(
-    connection: sqlite3.Connection, fact_id: str, rows: Iterable[DetailedRecord]
+    session: Session, fact_id: str, rows: Iterable[DetailedRecord]
 ) -> list[DetailedRecord]:
     """Return the rows that removed a fact, oldest first.
 
     Only claims of its keys, and claims that name one of these, can remove it.
     """
     key_ids = {row.key_id for row in rows if row.key_id is not None}
-    parameters = {"key_ids": orjson.dumps(list(key_ids)).decode()}
-    claimants = {id for (id,) in connection.execute(_SQL["fact_ids_of_keys"], parameters)}
+    parameters: dict[str, Any] = {"key_ids": list(key_ids)}
+    claimants = {id for (id,) in session.stream("ledger.fact_ids_of_keys", parameters)}
     claimants.add(fact_id)
-    parameters = {"ids": orjson.dumps(list(claimants)).decode()}
-    claimants |= {referrer for _, referrer in connection.execute(_SQL["referrers"], parameters)}
-    parameters = {"ids": orjson.dumps(list(claimants)).decode(), "fact_id": fact_id}
-    found = map(_detailed_record, connection.execute(_SQL["removals"], parameters))
+    parameters = {"values": list(claimants)}
+    claimants |= {referrer for _, referrer in session.stream("ledger.referrers", parameters)}
+    parameters = {"ids": list(claimants), "fact_id": fact_id}
+    found = map(_detailed_record, session.stream("ledger.removals", parameters))
     # A new version, or another rule, may replace a fact by itself.
     return [row for row in found if row.record.fact_id != fact_id or row.record.kind != "update"]
 
 
-def _find_effective(connection: sqlite3.Connection, fact_id: str) -> set[int]:
+def _find_effective(session: Session, fact_id: str) -> set[int]:
     """Return the rows of the newest evaluations that count, and of the last manual edit."""
-    parameters = {"ids": orjson.dumps([fact_id]).decode()}
-    evaluations = evaluations_from(connection.execute(_SQL["evaluations"], parameters)).get(
+    parameters = {"values": [fact_id]}
+    evaluations = evaluations_from(session.stream("ledger.evaluations", parameters)).get(
         fact_id, []
     )
     last = {evaluation.rule_id: evaluation for evaluation in evaluations}
@@ -292,10 +285,10 @@ def _find_effective(connection: sqlite3.Connection, fact_id: str) -> set[int]:
     return {evaluation.seq for rule_id, evaluation in last.items() if rule_id in promoters}
 
 
-def _find_remaining(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> set[int]:
+def _find_remaining(session: Session, fact_ids: Sequence[str]) -> set[int]:
     """Return the rows of the evaluations that no undo took back."""
-    parameters = {"ids": orjson.dumps(fact_ids).decode()}
-    found = evaluations_from(connection.execute(_SQL["evaluations"], parameters))
+    parameters = {"values": [*fact_ids]}
+    found = evaluations_from(session.stream("ledger.evaluations", parameters))
     return {evaluation.seq for evaluations in found.values() for evaluation in evaluations}
 
 

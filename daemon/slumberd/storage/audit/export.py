@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,15 +9,13 @@ import orjson
 
 from slumberd.model.episode import instant
 from slumberd.observability.line_format import timestamp
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.rows import EVENTS, KINDS, LedgerRow, firing_id_of
 
-_SQL = statements("ledger")
 
-
-def export_rows(connection: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[bytes]]:
+def export_rows(session: Session, after: int, limit: int) -> tuple[int, list[bytes]]:
     """Return the lines of rows above a number, and the last row's number, or `after` when none."""
-    found = connection.execute(_SQL["whole_rows"], {"after": after, "limit": limit}).fetchall()
+    found = session.rows("ledger.whole_rows", {"after": after, "limit": limit})
     return found[-1][0] if found else after, [_line(columns) for columns in found]
 
 

@@ -6,7 +6,6 @@ on the claims that name these ids. The comparison loads so much for a page of ke
 
 from __future__ import annotations
 
-import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -18,18 +17,12 @@ from slumberd.consolidation.manual import ManualAssertion
 from slumberd.consolidation.precedence import EXTERNAL, Evaluation
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.record import Break
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id
 from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import summary_rows
-from slumberd.storage.sqlite.connection import decode_texts_with, escaped
-
-_SQL = statements("fact_check")
-_LEDGER = statements("ledger")
-_FACTS = statements("facts")
-_EXTERNAL = statements("external_changes")
 
 ROWS = 200
 """Ledger rows on one page; more only of a single key. So few stay in a processor's cache."""
@@ -52,20 +45,20 @@ class KeyPages:
         summaries: Compares the stored summaries of the keys that were read.
     """
 
-    def __init__(self, connection: sqlite3.Connection, depth: int, rows: int = ROWS) -> None:
+    def __init__(self, session: Session, depth: int, rows: int = ROWS) -> None:
         """Read pages of about so many ledger rows."""
-        self._connection = connection
+        self._session = session
         self._depth = depth
         self._rows = rows
-        self._multi = channels_at(connection)
+        self._multi = channels_at(session)
         self._ids_of_other_rows = {
-            fact_id for (fact_id,) in connection.execute(_SQL["ids_of_other_rows"])
+            fact_id for (fact_id,) in session.stream("fact_check.ids_of_other_rows")
         }
         self._referrers: dict[str, list[str]] = {}
-        for name, referrer in connection.execute(_LEDGER["all_references"]):
+        for name, referrer in session.stream("ledger.all_references"):
             self._referrers.setdefault(name, []).append(referrer)
         self._key_hashes = array("q")
-        self.summaries = Summaries(connection)
+        self.summaries = Summaries(session)
 
     def __iter__(self) -> Iterator[list[CurrentFact]]:
         """Yield the current facts of each page.
@@ -73,8 +66,8 @@ class KeyPages:
         Raises:
             MixedKeysError: One number belongs to two keys, or one key has two numbers.
         """
-        self._key_hashes, self.summaries = array("q"), Summaries(self._connection)
-        for rows in _pages(self._connection.execute(_SQL["claims_by_key"]), self._rows):
+        self._key_hashes, self.summaries = array("q"), Summaries(self._session)
+        for rows in _pages(self._session.stream("fact_check.claims_by_key"), self._rows):
             yield list(current_facts_on(self._load_state(rows)))
         # Two keys of equal hash are harmless: the facts are then read by key.
         if any(key == other for key, other in pairwise(sorted(self._key_hashes))):
@@ -134,8 +127,8 @@ class KeyPages:
         known |= self._read_evaluations(named - known.keys())
 
     def _read_evaluations(self, fact_ids: Iterable[str]) -> dict[str, list[Evaluation]]:
-        parameters = {"ids": orjson.dumps(list(fact_ids)).decode()}
-        return evaluations_from(self._connection.execute(_LEDGER["evaluations"], parameters))
+        parameters = {"values": list(fact_ids)}
+        return evaluations_from(self._session.stream("ledger.evaluations", parameters))
 
 
 class Summaries:
@@ -146,19 +139,18 @@ class Summaries:
         changed: The numbers of the keys whose rows differ.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self.found = 0
         self.changed: list[int] = []
 
     def compare(self, state: KnownState, keys: Mapping[int, str]) -> None:
         """Compare the summaries of keys, given by number; the state must hold the keys in full."""
         stored: dict[str, set[_Row]] = {key: set() for key in keys.values()}
-        parameters = {"keys": orjson.dumps([*stored]).decode()}
-        with decode_texts_with(self._connection, escaped):
-            for row in self._connection.execute(_LEDGER["states_of_keys"], parameters):
-                if _has_content(row):
-                    stored[row[0]].add(_normalize(row))
+        parameters = {"keys": [*stored]}
+        for row in self._session.stream("ledger.states_of_keys", parameters):
+            if _has_content(row):
+                stored[row[0]].add(_normalize(row))
         for number, key in keys.items():
             expected = filter(_has_content, summary_rows(state, key, number))
             if stored[key] != set(map(_normalize, expected)):
@@ -206,18 +198,18 @@ class PartialComparison(NamedTuple):
     found: int
 
 
-def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
+def first_changed_fact(session: Session, depth: int) -> Break | None:
     """Return the first fact or summary that differs from the ledger; None when all agree.
 
     Changes by other programs that the ledger does not record yet come last.
 
     Args:
-        connection: Inside a snapshot.
+        session: Inside a snapshot.
         depth: Links of lineage.
     """
-    touched = _read_texts(connection, _EXTERNAL["all_changed_ids"])
+    touched = _read_texts(session, "external_changes.all_changed_ids")
     pending = ""
-    changed, summary = _find_changes(connection, depth)
+    changed, summary = _find_changes(session, depth)
     for fact_id, problem in changed:
         if (fact_id or "") not in touched:
             return Break(0, f"fact {fact_id!r} {problem}")
@@ -228,38 +220,35 @@ def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | No
 
 
 def _read_texts(
-    connection: sqlite3.Connection, sql: str, parameters: Sequence[str] | Mapping[str, str] = ()
+    session: Session, sql: str, parameters: Sequence[str] | Mapping[str, str] = ()
 ) -> set[str]:
-    with decode_texts_with(connection, escaped):
-        return {text for (text,) in connection.execute(sql, parameters)}
+    return {text for (text,) in session.stream(sql, parameters)}
 
 
-def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Problem], str]:
+def _find_changes(session: Session, depth: int) -> tuple[list[_Problem], str]:
     """Return the facts that differ, by id, then the missing facts; and what a summary has wrong."""
     summary = ""
-    pages: Iterable[Sequence[CurrentFact]] = (by_number := KeyPages(connection, depth))
+    pages: Iterable[Sequence[CurrentFact]] = (by_number := KeyPages(session, depth))
     try:
-        comparison = _compare(connection, pages)
-        summary = _find_changed_summary(connection, by_number.summaries)
+        comparison = _compare(session, pages)
+        summary = _find_changed_summary(session, by_number.summaries)
     except MixedKeysError:
-        pages = [facts_at(connection, user=None, depth=depth)]
-        comparison = _compare(connection, pages)
+        pages = [facts_at(session, user=None, depth=depth)]
+        comparison = _compare(session, pages)
     differing = comparison.differing
-    if comparison.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
-        differing += _find_surplus(connection, pages)
-    wrong = sorted(_exclude_unreadable(connection, differing), key=lambda row: printable_id(row[0]))
+    if comparison.found < session.value("facts.count_facts"):
+        differing += _find_surplus(session, pages)
+    wrong = sorted(_exclude_unreadable(session, differing), key=lambda row: printable_id(row[0]))
     problems = [(row[0], OTHER) for row in wrong]
     return problems + [(fact_id, MISSING) for fact_id in sorted(comparison.missing)], summary
 
 
-def _compare(
-    connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]
-) -> PartialComparison:
+def _compare(session: Session, pages: Iterable[Sequence[CurrentFact]]) -> PartialComparison:
     differing: list[_Row] = []
     missing: list[str] = []
     found = 0
     for facts in pages:
-        stored = _read_facts(connection, [fact.fact_id for fact in facts])
+        stored = _read_facts(session, [fact.fact_id for fact in facts])
         found += len(stored)
         for fact in facts:
             row = stored.get(fact.fact_id)
@@ -270,37 +259,30 @@ def _compare(
     return PartialComparison(differing, missing, found)
 
 
-def _find_changed_summary(connection: sqlite3.Connection, summaries: Summaries) -> str:
+def _find_changed_summary(session: Session, summaries: Summaries) -> str:
     if summaries.changed:
         number = min(summaries.changed)
         return f"slumberd_keys is not what the ledger says of the key of row {number}"
-    if summaries.found != connection.execute(_SQL["count_summaries"]).fetchone()[0]:
+    if summaries.found != session.value("fact_check.count_summaries"):
         return "slumberd_keys has a key that the ledger does not know"
     return ""
 
 
-def _read_facts(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict[str, _Row]:
-    parameters = {"ids": orjson.dumps(fact_ids).decode()}
-    try:
-        return {row[0]: row for row in connection.execute(_SQL["facts_of"], parameters)}
-    except sqlite3.OperationalError:  # a text is not valid UTF-8
-        with decode_texts_with(connection, escaped):
-            return {row[0]: row for row in connection.execute(_SQL["facts_of"], parameters)}
+def _read_facts(session: Session, fact_ids: Sequence[str]) -> dict[str, _Row]:
+    parameters = {"ids": [*fact_ids]}
+    return {row[0]: row for row in session.stream("fact_check.facts_of", parameters)}
 
 
-def _find_surplus(
-    connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]
-) -> list[_Row]:
+def _find_surplus(session: Session, pages: Iterable[Sequence[CurrentFact]]) -> list[_Row]:
     """Return the stored facts whose ids belong to no current fact."""
     current = {fact.fact_id for facts in pages for fact in facts}
-    with decode_texts_with(connection, escaped):
-        return [row for row in connection.execute(_SQL["all_facts"]) if row[0] not in current]
+    return [row for row in session.stream("fact_check.all_facts") if row[0] not in current]
 
 
-def _exclude_unreadable(connection: sqlite3.Connection, rows: Iterable[_Row]) -> list[_Row]:
+def _exclude_unreadable(session: Session, rows: Iterable[_Row]) -> list[_Row]:
     """Exclude rows that are as another program wrote them, and unreadable by the ledger."""
     parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
-    unreadable = _read_texts(connection, _EXTERNAL["unreadable_ids"], parameters)
+    unreadable = _read_texts(session, "external_changes.unreadable_ids", parameters)
     return [
         row
         for row in rows

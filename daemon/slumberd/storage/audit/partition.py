@@ -7,19 +7,17 @@ the other, belong to one part. Parts bound the memory that replay needs.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import orjson
 
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.rows import LedgerRow, rows_from
 
 T = TypeVar("T")
 
-_SQL = statements("partition")
 
 ROWS = 200
 """Ledger rows in one part; more only where rows depend on one another."""
@@ -40,14 +38,14 @@ class Partition:
     This holds only if each key has one number.
     """
 
-    def __init__(self, connection: sqlite3.Connection, rows: int = ROWS) -> None:
+    def __init__(self, session: Session, rows: int = ROWS) -> None:
         """Divide a ledger into parts of about so many rows."""
-        self._connection = connection
+        self._session = session
         self._rows = rows
         self._keys_of_shared: dict[str, set[int]] = {}
         """Fact ids whose rows have several keys, or partly none; and these keys."""
         self._connected = _DisjointSets()
-        for fact_id, key_id in connection.execute(_SQL["keys_of_shared"]):
+        for fact_id, key_id in session.stream("partition.keys_of_shared"):
             keys = self._keys_of_shared.setdefault(fact_id, set())
             if key_id is not None:
                 keys.add(key_id)
@@ -65,7 +63,7 @@ class Partition:
         """Connect the key of each claim to the keys of the ids that the claim names."""
         names = (
             (key_id, orjson.loads(payload).get("names", ()))
-            for key_id, payload in self._connection.execute(_SQL["claims_with_references"])
+            for key_id, payload in self._session.stream("partition.claims_with_references")
         )
         for chunk in _chunks(names, self._rows):
             wanted = {name for _, named in chunk for name in named}
@@ -78,7 +76,7 @@ class Partition:
     def _read_single_keys(self) -> Iterator[Part]:
         """Yield parts of the keys that are connected to no other key."""
         connected = self._connected.members
-        rows = rows_from(self._connection.execute(_SQL["rows_by_key"]))
+        rows = rows_from(self._session.stream("partition.rows_by_key"))
         yield from map(
             self._complete,
             _pages((row for row in rows if row.key_id not in connected), self._rows),
@@ -97,12 +95,12 @@ class Partition:
 
     def _read_without_key(self) -> Iterator[Part]:
         """Yield parts of rows without a key, of fact ids that have no row with a key."""
-        found = self._connection.execute(_SQL["facts_without_key"])
+        found = self._session.stream("partition.facts_without_key")
         once = (fact_id for (fact_id,) in found if fact_id not in self._keys_of_shared)
         often = (fact_id for fact_id, keys in self._keys_of_shared.items() if not keys)
         for fact_ids in _chunks(chain(once, often), self._rows):
             yield self._read_rows("rows_of_facts", fact_ids)
-        rows = rows_from(self._connection.execute(_SQL["rows_without_fact"]))
+        rows = rows_from(self._session.stream("partition.rows_without_fact"))
         yield from _chunks(rows, self._rows)
 
     def _complete(self, rows: Part) -> Part:
@@ -117,13 +115,13 @@ class Partition:
     def _read_rows(self, query: str, values: Collection[Any]) -> Part:
         return sorted(rows_from(self._select(query, values)))
 
-    def _select(self, query: str, values: Collection[Any]) -> sqlite3.Cursor:
-        return self._connection.execute(_SQL[query], (orjson.dumps([*values]).decode(),))
+    def _select(self, query: str, values: Collection[Any]) -> Iterator[Row]:
+        return self._session.stream(f"partition.{query}", ([*values],))
 
 
-def read_as_one_part(connection: sqlite3.Connection) -> list[Part]:
+def read_as_one_part(session: Session) -> list[Part]:
     """Return the whole ledger as one part, for a ledger in which a key has several numbers."""
-    return [[*rows_from(connection.execute(_SQL["all_rows"]))]]
+    return [[*rows_from(session.stream("partition.all_rows"))]]
 
 
 def _chunks(values: Iterable[T], size: int) -> Iterator[list[T]]:

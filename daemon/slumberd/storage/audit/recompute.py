@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
@@ -28,10 +27,9 @@ from slumberd.consolidation.resolved_effect import ResolvedEffect
 from slumberd.model.episode import SalienceShortfall
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
-from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import Part
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import fact_row
-from slumberd.storage.ledger.bulk_write import Row
 from slumberd.storage.ledger.history import current_facts_on
 from slumberd.storage.ledger.rows import (
     EVENTS,
@@ -44,9 +42,6 @@ from slumberd.storage.ledger.rows import (
 from slumberd.storage.ledger.state_loader import LoadedState
 from slumberd.storage.ledger.undo import withdraw
 
-_SQL = statements("replay")
-_LEDGER = statements("ledger")
-_PARTITION = statements("partition")
 _RESTORED, _QUARANTINE = EVENTS.index("restored"), EVENTS.index("quarantine")
 _EMPTY: dict[str, Any] = {}
 _NEVER = 2**63
@@ -107,23 +102,23 @@ class Findings(NamedTuple):
 class Recomputation:
     """Resolves a ledger again; each part starts from an empty state."""
 
-    def __init__(self, connection: sqlite3.Connection, depth: int) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, depth: int) -> None:
+        self._session = session
         self._depth = depth
         self._changes: list[ChannelChange] = []
         self._erasures: set[int] = set()
-        for n, at, payload in connection.execute(_SQL["changing_firings"]):
+        for n, at, payload in session.stream("replay.changing_firings"):
             document = orjson.loads(payload)
             if "forgets" in document:
                 self._erasures.add(n)
             elif "multi_valued" in document:
                 self._changes.append(ChannelChange(n, at, MultiValued(document["multi_valued"])))
-        erased = connection.execute(_SQL["first_erased"]).fetchone()
+        erased = session.one("replay.first_erased")
         self._unclear_from: int = erased[0] if erased else _NEVER
 
     def resolve(self, part: Part) -> tuple[ResolvedPart, Findings]:
         """Resolve a part again; return its current facts, and how its rows differ."""
-        recomputed = _RecomputedPart(self._connection, self._depth, self._unclear_from)
+        recomputed = _RecomputedPart(self._session, self._depth, self._unclear_from)
         changes = iter((*self._changes, None))
         change = next(changes)
         firings = self._read_firings(part)
@@ -144,8 +139,8 @@ class Recomputation:
 
     def _read_firings(self, part: Part) -> dict[int, RecordedFiring]:
         """Return the firings that wrote the rows of a part, by number."""
-        numbers = orjson.dumps([*{row.firing for row in part}]).decode()
-        found = self._connection.execute(_PARTITION["firings"], (numbers,))
+        numbers = [*{row.firing for row in part}]
+        found = self._session.stream("partition.firings", (numbers,))
         return {n: RecordedFiring(n, rule_id, at) for n, rule_id, at in found}
 
     def check_order(self, findings: Findings) -> Findings:
@@ -164,10 +159,10 @@ class Recomputation:
 class _RecomputedPart:
     """The state of one part during its recomputation."""
 
-    def __init__(self, connection: sqlite3.Connection, depth: int, unclear_from: int) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, depth: int, unclear_from: int) -> None:
+        self._session = session
         self._unclear_from = unclear_from
-        self._loaded = LoadedState(connection, MultiValued(), depth)
+        self._loaded = LoadedState(session, MultiValued(), depth)
         self._state = self._loaded.known_state
         self._differing = self._unclear = 0
         self._first: Break | None = None
@@ -214,8 +209,8 @@ class _RecomputedPart:
         self, resolution: Resolution, firing: RecordedFiring, rows: Sequence[LedgerRow[str]]
     ) -> None:
         undone = [row.fact_id for row in rows if row.event == UNDONE]
-        parameters = {"ids": orjson.dumps(undone).decode()}
-        found = self._connection.execute(_LEDGER["evaluations"], parameters)
+        parameters = {"values": [*undone]}
+        found = self._session.stream("ledger.evaluations", parameters)
         # The undo saw only the evaluations that came before it.
         histories = histories_from(row for row in found if row[1] < firing.n)
         for row in rows:

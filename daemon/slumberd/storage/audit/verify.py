@@ -8,7 +8,6 @@ database shows the loss.
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -18,9 +17,9 @@ import orjson
 
 from slumberd.model.episode import microseconds
 from slumberd.model.record import Break, Checkpoint
-from slumberd.sql_statements import statements
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.rows import (
     CLAIM,
     FIRING,
@@ -34,11 +33,6 @@ from slumberd.storage.ledger.rows import (
     fixed_part,
     require_key,
 )
-from slumberd.storage.sqlite.connection import decode_texts_with, escaped, snapshot
-
-_SQL = statements("ledger")
-_FACTS = statements("facts")
-_EXTERNAL = statements("external_changes")
 
 
 class FiringRow(NamedTuple):
@@ -63,7 +57,7 @@ _NO_FIRING = FiringRow(0, b"", b"", b"", 0, 0, 0, 0, b"")
 
 
 def verify(
-    connection: sqlite3.Connection,
+    session: Session,
     depth: int,
     against: Iterable[Checkpoint] = (),
     *,
@@ -72,60 +66,57 @@ def verify(
     """Verify a ledger; return the number of rows read, the head and the first break.
 
     Args:
-        connection: A connection that may read only.
+        session: A session that may read only.
         depth: Links of lineage.
         against: Checkpoints that a log has of this ledger.
         chain_only: Verify only the chain and the checkpoints; skip the commitments of the rows'
             contents, the tables beside the ledger and the facts.
 
     Raises:
-        LedgerKeyError: The key of the connection is not the key of the ledger.
+        LedgerKeyError: The key of the session is not the key of the ledger.
     """
-    with snapshot(connection):
-        if chain_only:
-            count, head, broken = _check_chain(connection)
-            broken = broken or _check_against(connection, count, against)
-        else:
-            count, head, broken = first_break(connection)
-            broken = (
-                broken
-                or _check_against(connection, count, against)
-                or first_changed_schema(connection)
-                or _first_changed_name(connection)
-                or first_changed_table(connection)
-                or first_changed_fact(connection, depth)
-            )
+    if chain_only:
+        count, head, broken = _check_chain(session)
+        broken = broken or _check_against(session, count, against)
+    else:
+        count, head, broken = first_break(session)
+        broken = (
+            broken
+            or _check_against(session, count, against)
+            or first_changed_schema(session)
+            or _first_changed_name(session)
+            or first_changed_table(session)
+            or first_changed_fact(session, depth)
+        )
     return count, head.hex(), broken
 
 
-def _check_chain(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
-    key = require_key(connection)
+def _check_chain(session: Session) -> tuple[int, bytes, Break | None]:
+    key = require_key(session)
     previous, before = GENESIS, 0
-    with decode_texts_with(connection, bytes):
-        for *numbers, reason, commitment, chain in connection.execute(_SQL["hash_links"]):
-            seq = numbers[0]
-            if seq != before + 1:
-                return before, previous, Break(seq, _OUT_OF_ORDER.format(before))
-            if chain != _chain(numbers, reason, previous, commitment, key):
-                return before, previous, Break(seq, _OTHER_CHAIN)
-            previous, before = chain, seq
+    for *numbers, reason, commitment, chain in session.stream("ledger.hash_links"):
+        seq = numbers[0]
+        if seq != before + 1:
+            return before, previous, Break(seq, _OUT_OF_ORDER.format(before))
+        if chain != _chain(numbers, reason, previous, commitment, key):
+            return before, previous, Break(seq, _OTHER_CHAIN)
+        previous, before = chain, seq
     return before, previous, None
 
 
-def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
+def first_break(session: Session) -> tuple[int, bytes, Break | None]:
     """Recompute the chain and check the firings; return rows read, the head and the first break."""
-    key = require_key(connection)
-    with decode_texts_with(connection, bytes):
-        firings, erasures = _Firings(connection), _ErasureCheck()
-        previous, seq = GENESIS, 0
-        rows = map(LedgerRow[bytes]._make, connection.execute(_SQL["rows_to_export"]))
-        for row in rows:
-            problem = _find_problem(row, previous, seq, key, firings)
-            if problem:
-                return seq, previous, Break(row.seq, problem)
-            seq, previous = row.seq, row.chain
-            erasures.read(row)
-        return seq, previous, erasures.find_uncovered() or firings.find_missing_end(connection, seq)
+    key = require_key(session)
+    firings, erasures = _Firings(session), _ErasureCheck()
+    previous, seq = GENESIS, 0
+    rows = map(LedgerRow[bytes]._make, session.stream("ledger.rows_to_export"))
+    for row in rows:
+        problem = _find_problem(row, previous, seq, key, firings)
+        if problem:
+            return seq, previous, Break(row.seq, problem)
+        seq, previous = row.seq, row.chain
+        erasures.read(row)
+    return seq, previous, erasures.find_uncovered() or firings.find_missing_end(session, seq)
 
 
 def _find_problem(
@@ -207,9 +198,9 @@ class _ErasureCheck:
 class _Firings:
     """Compares the tables of firings and of channels with the ledger, row by row."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._firings = map(FiringRow._make, connection.execute(_SQL["all_firings"]))
-        self._channels: dict[int, bytes] = dict(connection.execute(_SQL["all_channels"]))
+    def __init__(self, session: Session) -> None:
+        self._firings = map(FiringRow._make, session.stream("ledger.all_firings"))
+        self._channels: dict[int, bytes] = dict(session.stream("ledger.all_channels"))
         self._current = _NO_FIRING
         self._next = next(self._firings, None)
 
@@ -240,13 +231,13 @@ class _Firings:
             return "slumberd_channels has other predicates for this firing"
         return ""
 
-    def find_missing_end(self, connection: sqlite3.Connection, count: int) -> Break | None:
+    def find_missing_end(self, session: Session, count: int) -> Break | None:
         """Return what refers to rows after the last one; None when nothing does."""
         mentions = {
             self._current.last_seq: f"firing {self._current.n} reaches",
             **{firing.n: "slumberd_firings goes on" for firing in [self._next] if firing},
             max(self._channels, default=0): "slumberd_channels goes on",
-            connection.execute(_SQL["last_mentioned"]).fetchone()[0]: "there was a row",
+            session.value("ledger.last_mentioned"): "there was a row",
         }
         for seq, how in mentions.items():
             if seq and seq > count:
@@ -292,26 +283,23 @@ def _instant(value: object) -> int | None:
     return microseconds(datetime.fromisoformat(value)) if isinstance(value, str) else None
 
 
-def _check_against(
-    connection: sqlite3.Connection, count: int, against: Iterable[Checkpoint]
-) -> Break | None:
+def _check_against(session: Session, count: int, against: Iterable[Checkpoint]) -> Break | None:
     for rows, head, logged in against:
         if rows > count:
             return Break(count, f"the ledger ends here, the log of {logged} saw row {rows}")
-        found = connection.execute(_SQL["chain"], (rows,)).fetchone() if rows else (GENESIS,)
-        if found[0] != head:
+        found = session.value("ledger.chain", (rows,)) if rows else GENESIS
+        if found != head:
             return Break(rows, f"the log of {logged} has another head")
     return None
 
 
-def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
-    with decode_texts_with(connection, escaped):
-        stored = set(connection.execute(_SQL["all_references"]))
-        expected = {
-            (name, fact_id)
-            for fact_id, payload in connection.execute(_SQL["claims_with_references"])
-            for name in orjson.loads(payload).get("names", ())
-        }
+def _first_changed_name(session: Session) -> Break | None:
+    stored = set(session.stream("ledger.all_references"))
+    expected = {
+        (name, fact_id)
+        for fact_id, payload in session.stream("ledger.claims_with_references")
+        for name in orjson.loads(payload).get("names", ())
+    }
     for name, referrer in sorted(stored ^ expected):
         problem = f"slumberd_references is not what the ledger says of {referrer!r} and {name!r}"
         return Break(0, problem)

@@ -8,7 +8,6 @@ that other programs wrote.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,74 +17,64 @@ from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import unescape
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import GENERATION_BITS
-from slumberd.storage.ledger.bulk_write import has_change_triggers
 from slumberd.storage.ledger.rows import firing_id_of
-from slumberd.storage.sqlite.connection import decode_texts_with, escaped
 
-_SQL = statements("verify_tables")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
 
 
-def first_changed_schema(connection: sqlite3.Connection) -> Break | None:
-    """Return a break when ``facts`` is not a table, or lacks slumberd's triggers; else None."""
-    found = connection.execute(_SQL["kind_of_facts"]).fetchone()
-    if found is None or found[0] != "table":
-        return Break(0, "'facts' is not a table")
-    if not has_change_triggers(connection):
-        return Break(
-            0, "'facts' lacks slumberd's triggers: it does not notice what other programs write"
-        )
-    return None
+def first_changed_schema(session: Session) -> Break | None:
+    """Return a break when another program changed the tables of the store; else None."""
+    problem = session.find_schema_change()
+    return Break(0, problem) if problem else None
 
 
-def first_changed_table(connection: sqlite3.Connection) -> Break | None:
+def first_changed_table(session: Session) -> Break | None:
     """Return the first difference between the ledger and the tables beside it; None when equal."""
-    checks: tuple[Callable[[sqlite3.Connection], Iterator[Break]], ...] = (
+    checks: tuple[Callable[[Session], Iterator[Break]], ...] = (
         _check_watermarks,
         _check_generations,
         _check_held,
         _check_quarantine,
         _check_missing_quarantine,
     )
-    with decode_texts_with(connection, escaped):
-        for check in checks:
-            broken = next(check(connection), None)
-            if broken is not None:
-                return broken
+    for check in checks:
+        broken = next(check(session), None)
+        if broken is not None:
+            return broken
     return None
 
 
-def _check_watermarks(connection: sqlite3.Connection) -> Iterator[Break]:
-    for rule, seq, upto in connection.execute(_SQL["watermarks"]):
+def _check_watermarks(session: Session) -> Iterator[Break]:
+    for rule, seq, upto in session.stream("verify_tables.watermarks"):
         if upto is not None and seq > upto:
             problem = f"slumberd_watermark has log row {seq} for rule {rule!r}"
             yield Break(0, f"{problem}, its last firing ended at {upto}")
 
 
-def _check_generations(connection: sqlite3.Connection) -> Iterator[Break]:
+def _check_generations(session: Session) -> Iterator[Break]:
     """Compute the generation of each version again; only a restored log has generations."""
-    generations = connection.execute(_SQL["generations"]).fetchall()
+    generations = session.rows("verify_tables.generations")
     highest = max((generation for generation, _ in generations), default=0)
     if [generation for generation, _ in generations] != [*range(highest, 0, -1)]:
         yield Break(0, "slumberd_generations lacks a generation")
-    known = connection.execute(_SQL["highest_generation"]).fetchone()[0] or 0
+    known = session.value("verify_tables.highest_generation") or 0
     if not known <= highest <= known + 1:
         yield Break(0, f"slumberd_generations ends at {highest}, the firings at {known}")
-    for seq, version, generation in connection.execute(_SQL["versions"]) if highest else ():
+    for seq, version, generation in session.stream("verify_tables.versions") if highest else ():
         number = version & _LOG_NUMBER
         older = (known for known, after in generations if known <= generation and after < number)
         if version >> GENERATION_BITS != next(older, 0):
             yield Break(seq, "slumberd_generations has another generation for its version")
 
 
-def _check_held(connection: sqlite3.Connection) -> Iterator[Break]:
+def _check_held(session: Session) -> Iterator[Break]:
     approved = set()
-    for (payload,) in connection.execute(_SQL["approvals"]):
+    for (payload,) in session.stream("verify_tables.approvals"):
         approved.add(orjson.loads(payload).get("approves"))
-    for rule, number, upto, problem, is_approved, its_rule, payload in connection.execute(
-        _SQL["held_batches"]
+    for rule, number, upto, problem, is_approved, its_rule, payload in session.stream(
+        "verify_tables.held_batches"
     ):
         document = orjson.loads(payload) if payload else {}
         expected = its_rule, document.get("held"), document.get("held_upto")
@@ -97,9 +86,9 @@ def _check_held(connection: sqlite3.Connection) -> Iterator[Break]:
             yield Break(number, "slumberd_held_batches has it as approved, the ledger does not")
 
 
-def _check_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
+def _check_quarantine(session: Session) -> Iterator[Break]:
     """Compare each quarantined episode with the row that quarantined it."""
-    for stored in connection.execute(_SQL["quarantine"]):
+    for stored in session.stream("verify_tables.quarantine"):
         rule, channel, eid, version, owner, reason, detail, seq, *row = stored
         what, its_rule, its_version, its_reason, payload = row
         document = orjson.loads(payload) if payload else {}
@@ -110,22 +99,22 @@ def _check_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
             yield Break(seq, f"slumberd_quarantine differs from the ledger for episode {eid!r}")
 
 
-def _check_missing_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
+def _check_missing_quarantine(session: Session) -> Iterator[Break]:
     """Find rows whose episode the quarantine lacks, though nothing removed it from there."""
-    listed = set(connection.execute(_SQL["quarantined_ids"]))
-    dropped, undone = _find_removals(connection)
-    for episode, (seq, firing_id) in _last_quarantines(connection).items():
+    listed = set(session.stream("verify_tables.quarantined_ids"))
+    dropped, undone = _find_removals(session)
+    for episode, (seq, firing_id) in _last_quarantines(session).items():
         removed = seq in dropped or firing_id in undone
-        if episode not in listed and not removed and not _is_resolved(connection, episode, seq):
+        if episode not in listed and not removed and not _is_resolved(session, episode, seq):
             yield Break(seq, f"quarantined episode {episode[2]!r}, slumberd_quarantine lacks it")
 
 
 def _last_quarantines(
-    connection: sqlite3.Connection,
+    session: Session,
 ) -> dict[tuple[str, str, str], tuple[int, str]]:
     """Return by rule, channel and episode the last row that quarantined it, with its firing."""
     found = {}
-    for seq, firing, rule, payload in connection.execute(_SQL["quarantine_rows"]):
+    for seq, firing, rule, payload in session.stream("verify_tables.quarantine_rows"):
         document = orjson.loads(payload)
         if rule != EXTERNAL:
             episode = rule, document["owner"].split("/")[2], document["eid"]
@@ -133,20 +122,20 @@ def _last_quarantines(
     return found
 
 
-def _find_removals(connection: sqlite3.Connection) -> tuple[set[int], set[str]]:
+def _find_removals(session: Session) -> tuple[set[int], set[str]]:
     """Return the rows that people removed from the quarantine, and the firings they undid."""
     dropped: set[int] = set()
     undone: set[str] = set()
-    for (payload,) in connection.execute(_SQL["quarantine_removals"]):
+    for (payload,) in session.stream("verify_tables.quarantine_removals"):
         document: dict[str, Any] = orjson.loads(payload)
         dropped.update(document.get("rows", ()))
         undone.add(document.get("undoes", ""))
     return dropped, undone
 
 
-def _is_resolved(connection: sqlite3.Connection, episode: tuple[str, str, str], seq: int) -> bool:
+def _is_resolved(session: Session, episode: tuple[str, str, str], seq: int) -> bool:
     """Return whether the rule evaluated the episode since, and did not quarantine it."""
     rule, channel, eid = episode
     fact_id = fact_id_of(unescape(channel), eid)
     parameters = {"rule": rule, "fact_id": fact_id, "seq": seq}
-    return connection.execute(_SQL["is_read_later"], parameters).fetchone() is not None
+    return session.one("verify_tables.is_read_later", parameters) is not None

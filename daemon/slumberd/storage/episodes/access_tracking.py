@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-import orjson
-
 from slumberd.errors import SlumberdError
 from slumberd.model.salience import Access
-from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import transaction
-
-_SQL = statements("accesses")
+from slumberd.storage.engine import EpisodeEngine, Session
 
 
 class AccessLimits(NamedTuple):
@@ -42,11 +36,8 @@ class AccessLimits(NamedTuple):
     most_waiting: int = 10_000
 
 
-_WAIT_MILLISECONDS = 100
+_WAIT_SECONDS = 0.1
 """How long the recorder waits for another program's lock. Puts wait behind it."""
-
-Write = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
-"""Runs a function in the writing connection's thread, and returns or raises as it does."""
 
 
 class AccessRecorder:
@@ -55,23 +46,17 @@ class AccessRecorder:
     Reads that cannot be written, since the file is locked or read-only, are kept up to a limit.
 
     Args:
-        write: Runs a function with the writing connection.
-        prepare: Called with the connection, in the transaction, before the first write.
-        notify: Called after an episode was logged again.
+        engine: Opens the transactions.
         limits: How many reads are recorded, and for how long.
     """
 
     def __init__(
         self,
-        write: Write,
-        prepare: Callable[[sqlite3.Connection], None],
-        notify: Callable[[], None],
+        engine: EpisodeEngine,
         limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
     ) -> None:
         self._limits = limits
-        self._write = write
-        self._prepare = prepare
-        self._notify = notify
+        self._engine = engine
         self._reads: deque[tuple[int, list[str]]] = deque()
         self._count = 0
         self._begun_at = -math.inf
@@ -138,35 +123,19 @@ class AccessRecorder:
         some = list(self._reads)
         if not some:
             return
-        with suppress(SlumberdError, sqlite3.Error):
-            await self._write(partial(self._flush, some))
+        with suppress(SlumberdError):
+            is_logged_again = await self._engine.write(
+                partial(_write_reads, noted=some), wait_seconds=_WAIT_SECONDS
+            )
+            if is_logged_again:
+                self._engine.notify()
             # Only the loop's thread changes the count, or concurrent changes would be lost.
             for _, eids in some:
                 self._reads.popleft()
                 self._count -= len(eids)
 
-    def _flush(
-        self, reads: Sequence[tuple[int, list[str]]], connection: sqlite3.Connection
-    ) -> None:
-        with _short_busy_timeout(connection), transaction(connection):
-            self._prepare(connection)
-            logged = _write_reads(connection, reads)
-        if logged:
-            self._notify()
 
-
-@contextmanager
-def _short_busy_timeout(connection: sqlite3.Connection) -> Iterator[None]:
-    """Wait only shortly for other programs' locks within the block."""
-    usual: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
-    connection.execute(f"PRAGMA busy_timeout = {_WAIT_MILLISECONDS:d}")
-    try:
-        yield
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {usual:d}")
-
-
-def _write_reads(connection: sqlite3.Connection, noted: Sequence[tuple[int, list[str]]]) -> bool:
+def _write_reads(session: Session, noted: Sequence[tuple[int, list[str]]]) -> bool:
     """Write reads within the caller's transaction; return whether an episode was logged again."""
     reads: dict[str, tuple[int, int]] = {}
     for at, eids in noted:
@@ -174,43 +143,43 @@ def _write_reads(connection: sqlite3.Connection, noted: Sequence[tuple[int, list
             count, last = reads.get(eid, (0, at))
             reads[eid] = count + 1, max(last, at)
     rows = [(eid, *read) for eid, read in reads.items()]
-    connection.execute(_SQL["read"], {"noted": orjson.dumps(rows).decode()})
-    return _log_again(connection, reads)
+    session.do("accesses.read", {"noted": rows})
+    return _log_again(session, reads)
 
 
-def _log_again(connection: sqlite3.Connection, eids: Iterable[str]) -> bool:
-    parameters = {"ids": orjson.dumps([*eids]).decode()}
-    logged = connection.execute(_SQL["log_again"], parameters).rowcount > 0
+def _log_again(session: Session, eids: Iterable[str]) -> bool:
+    parameters = {"ids": [*eids]}
+    logged = session.do("accesses.log_again", parameters) > 0
     if logged:
-        connection.execute(_SQL["let_go"], parameters)
+        session.do("accesses.let_go", parameters)
     return logged
 
 
-def accesses(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Access]:
+def accesses(session: Session, eids: Sequence[str]) -> dict[str, Access]:
     """Return how often some episodes were read; episodes that were never read are left out."""
-    parameters = {"ids": orjson.dumps(eids).decode()}
-    found = connection.execute(_SQL["accesses"], parameters).fetchall()
+    parameters = {"ids": [*eids]}
+    found = session.rows("accesses.accesses", parameters)
     return {eid: Access(count, last) for eid, count, last in found}
 
 
-def hold(connection: sqlite3.Connection, seen: Mapping[str, int]) -> bool:
+def hold(session: Session, seen: Mapping[str, int]) -> bool:
     """Mark episodes that a gate holds back, within the caller's transaction.
 
     Args:
-        connection: In a transaction.
+        session: In a transaction.
         seen: By episode, the number of reads that the gate knew.
 
     Returns:
         Whether an episode was read since then, and so was logged again.
     """
     ids = [*seen]
-    connection.execute(_SQL["hold"], {"ids": orjson.dumps(ids).decode()})
-    now = accesses(connection, ids)
+    session.do("accesses.hold", {"ids": ids})
+    now = accesses(session, ids)
     missed = [eid for eid, access in now.items() if access.reads > seen[eid]]
-    return bool(missed) and _log_again(connection, missed)
+    return bool(missed) and _log_again(session, missed)
 
 
-def erase(connection: sqlite3.Connection, eids: Iterable[str]) -> int:
+def erase(session: Session, eids: Iterable[str]) -> int:
     """Erase the reads of erased episodes; return the number of erased rows."""
-    parameters = {"ids": orjson.dumps([*eids]).decode()}
-    return connection.execute(_SQL["erase"], parameters).rowcount
+    parameters = {"ids": [*eids]}
+    return session.do("accesses.erase", parameters)

@@ -2,58 +2,51 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from slumberd.model.scope import ErasedScopes, scope_of
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes.rows import instant_or_zero
-from slumberd.storage.sqlite.connection import lenient_text
-from slumberd.storage.sqlite.erased_scopes import key_of, record_erased_hash
+from slumberd.storage.erased_scopes import key_of, record_erased_hash
 
-_SQL = statements("erased_content")
-_ERASED_SCOPES = statements("erased_scopes")
 _EVER = -(2**63)
 
 Moments = Mapping[bytes, int]
 """By the keyed hash of a scope, the last instant that was erased, microseconds."""
 
 
-def facts_of_erased(connection: sqlite3.Connection, pasts: Sequence[ErasedScopes]) -> Counter[str]:
+def facts_of_erased(session: Session, pasts: Sequence[ErasedScopes]) -> Counter[str]:
     """Return how many facts are of erased scopes, by user."""
     found: Counter[str] = Counter()
-    for user, agent, at, session in connection.execute(_SQL["facts"]):
-        if any(past.covers(user, session or "", agent, at) for past in pasts):
+    for user, agent, at, its_session in session.stream("erased_content.facts"):
+        if any(past.covers(user, its_session or "", agent, at) for past in pasts):
             found[user] += 1
     return found
 
 
-def episodes_of_erased(
-    connection: sqlite3.Connection, pasts: Sequence[ErasedScopes]
-) -> Counter[str]:
+def episodes_of_erased(session: Session, pasts: Sequence[ErasedScopes]) -> Counter[str]:
     """Return how many episodes are of erased scopes by their scope keys, by user."""
     found: Counter[str] = Counter()
-    connection.text_factory = lenient_text
-    for (key,) in connection.execute(_SQL["scope_keys"]).fetchall():
+    for (key,) in session.rows("erased_content.scope_keys"):
         scope = scope_of(key) if isinstance(key, str) else None
         erased = scope and [past for past in pasts if past.covers(*scope, _EVER)]
-        for (timestamp,) in connection.execute(_SQL["timestamps"], (key,)) if erased else ():
+        for (timestamp,) in session.stream("erased_content.timestamps", (key,)) if erased else ():
             if scope and any(past.covers(*scope, instant_or_zero(timestamp)) for past in pasts):
                 found[scope.user] += 1
     return found
 
 
-def remembered(connection: sqlite3.Connection) -> tuple[bytes | None, dict[bytes, int]]:
+def remembered(session: Session) -> tuple[bytes | None, dict[bytes, int]]:
     """Return the key of the hashes of erased scopes, and the last erased instant of each."""
-    key = key_of(connection)
+    key = key_of(session)
     if key is None:
         return None, {}
-    return key, dict(connection.execute(_ERASED_SCOPES["moments"]))
+    return key, dict(session.stream("erased_scopes.moments"))
 
 
-def learn_moments(connection: sqlite3.Connection, key: bytes, moments: Iterable[Moments]) -> None:
+def learn_moments(session: Session, key: bytes, moments: Iterable[Moments]) -> None:
     """Store the erased scopes of other databases with the same key; in a transaction."""
     for some in moments:
         for digest, moment in some.items():
-            record_erased_hash(connection, key, digest, moment)
+            record_erased_hash(session, key, digest, moment)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-
-import orjson
 
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.scope import (
@@ -17,13 +14,10 @@ from slumberd.model.scope import (
     escape,
     scope_of,
 )
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes.rows import instant_or_zero, scope_in
-from slumberd.storage.sqlite.connection import lenient_text, transaction
-from slumberd.storage.sqlite.erased_scopes import overwriting, record_erased_scope, scrub
-
-_SQL = statements("erased_scopes")
+from slumberd.storage.erased_scopes import record_erased_scope
 
 
 class Found(NamedTuple):
@@ -44,7 +38,7 @@ class Found(NamedTuple):
 
 
 def find_scope(
-    connection: sqlite3.Connection,
+    session: Session,
     scope: ScopeFilter,
     mismatch: ScopeMismatch,
     naive: NaiveTimestamps = "local",
@@ -52,7 +46,7 @@ def find_scope(
     """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
     rows, instants, naming = [], [], 0
     escaped, plain = escape(scope.user), scope.user.encode()
-    for rowid, *row in _rows(connection, "episodes", {}):
+    for rowid, *row in session.stream("erased_scopes.episodes", {}):
         if not _may_name(escaped, plain, row):
             continue
         owner, named = scope_in(row, mismatch=mismatch)
@@ -82,25 +76,15 @@ def _scope_in_key(key: object) -> Scope | None:
 
 
 def ids_outside(
-    connection: sqlite3.Connection, scope: ScopeFilter, eids: Iterable[str], mismatch: ScopeMismatch
+    session: Session, scope: ScopeFilter, eids: Iterable[str], mismatch: ScopeMismatch
 ) -> set[str]:
     """Return those of the ids that belong to an episode outside of a scope."""
-    parameters = {"eids": orjson.dumps([*eids]).decode()}
+    parameters = {"eids": [*eids]}
     return {
         str(row[0])
-        for _, *row in _rows(connection, "episodes_of", parameters)
+        for _, *row in session.stream("erased_scopes.episodes_of", parameters)
         if not scope.holds(scope_in(row, mismatch=mismatch)[0])
     }
-
-
-def _rows(
-    connection: sqlite3.Connection, query: str, parameters: dict[str, str]
-) -> Iterator[Sequence[Any]]:
-    connection.text_factory = lenient_text
-    try:
-        yield from connection.execute(_SQL[query], parameters)
-    finally:
-        connection.text_factory = str
 
 
 class EpisodeErasure(NamedTuple):
@@ -120,38 +104,26 @@ class EpisodeErasure(NamedTuple):
 
 
 def erase_episodes(
-    connection: sqlite3.Connection, erasure: EpisodeErasure, mismatch: ScopeMismatch
+    session: Session, erasure: EpisodeErasure, mismatch: ScopeMismatch
 ) -> dict[str, int]:
     """Erase the episodes of a scope and their ids in the log; store the scope as erased.
 
     Args:
-        connection: Outside of any transaction.
+        session: The transaction; the engine overwrites what it deletes.
         erasure: The request.
         mismatch: Which of scope key and content names the owner of a row.
 
     Returns:
         The number of erased rows, by table.
     """
-    with overwriting(connection), transaction(connection):
-        found = find_scope(connection, erasure.scope, mismatch)
-        rowids = {"rowids": orjson.dumps(found.rowids).decode()}
-        names = sorted({*found.eids, *erasure.eids})
-        parameters = {"eids": orjson.dumps(names).decode()}
-        connection.execute(_SQL["drop_episodes"], rowids)
-        blanked = connection.execute(_SQL["blank_log"], parameters).rowcount
-        read = access_tracking.erase(connection, names)
-        record_erased_scope(connection, erasure.scope, erasure.moment, erasure.key)
+    found = find_scope(session, erasure.scope, mismatch)
+    names = sorted({*found.eids, *erasure.eids})
+    session.do("erased_scopes.drop_episodes", {"rowids": found.rowids})
+    blanked = session.do("erased_scopes.blank_log", {"eids": names})
+    read = access_tracking.erase(session, names)
+    record_erased_scope(session, erasure.scope, erasure.moment, erasure.key)
     return {
         "episodes": len(found.rowids),
         "slumberd_episode_log": blanked,
         "slumberd_accesses": read,
     }
-
-
-def scrub_memory(connection: sqlite3.Connection) -> bool:
-    """Rewrite the file without the erased bytes; return whether its log could be emptied."""
-    emptied = scrub(connection)
-    # VACUUM may change the rowids of episodes; the log finds them again by id.
-    with transaction(connection):
-        connection.execute(_SQL["renumber_log"])
-    return emptied

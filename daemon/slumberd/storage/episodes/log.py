@@ -1,211 +1,31 @@
-"""The episode log: triggers give each version of each episode a number, whichever program wrote it.
-
-A table that another program rebuilt has lost its triggers. Writes since then are unknown, so every
-episode is logged again: nothing may be lost.
-"""
+"""Read the episode log: the numbers of all versions of episodes, in the order of their commits."""
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
-
-from slumberd.errors import SchemaError
 from slumberd.model.firing import Position
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes.rows import shown
-from slumberd.storage.sqlite.connection import transaction
-from slumberd.storage.sqlite.migrations import file_of
-
-_SQL = statements("episode_log")
-_ACCESSES = statements("accesses")
-_EPISODES = statements("episodes")
-_TRIGGERS = {
-    "slumberd_episode_inserted": _SQL["create_insert_trigger"],
-    "slumberd_episode_updated": _SQL["create_update_trigger"],
-}
-
-_OF_EPISODES = {
-    "idx_episodes_scope_ts": ("drop_index", "create_index"),
-    "slumberd_episodes_utc": ("drop_utc_index", "create_utc_index"),
-    "slumberd_episodes_other": ("drop_other_index", "create_other_index"),
-    "slumberd_episodes_by_user": ("drop_by_user_index", "create_by_user_index"),
-    "slumberd_episodes_by_session": ("drop_by_session_index", "create_by_session_index"),
-}
-_TABLES = {"slumberd_episode_log", "slumberd_accesses"}
-_INDEXES = {
-    **dict.fromkeys(_OF_EPISODES, "episodes"),
-    "slumberd_episode_log_rid": "slumberd_episode_log",
-}
-
-_OURS = {
-    name: _EPISODES[create].replace("IF NOT EXISTS ", "", 1)
-    for name, (_, create) in _OF_EPISODES.items()
-    if name.startswith("slumberd_")
-}
-"""The SQL of each of slumberd's own indexes, as SQLite stores it."""
-
-_ERASED_SCOPES_OF_0_1_0 = "slumberd_forgotten"
-_OF_0_1_0 = "keeps the erased scopes of slumberd 0.1.0, which this version does not read"
-_REMEDY = (
-    "drop the tables 'slumberd_forgotten' and 'slumberd_forgetting'; erased data stays erased, and "
-    "`slumberd forget` is needed only if a program writes episodes of these scopes again"
-)
-
-Found = dict[str, tuple[str, str]]
-"""By schema object, its table and its SQL."""
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    """Return the number that SQLite increments when the schema of the file changes."""
-    version: int = connection.execute("PRAGMA schema_version").fetchone()[0]
-    return version
-
-
-def installed(connection: sqlite3.Connection) -> bool:
-    """Return whether table, indexes, log and triggers all exist in slumberd's form."""
-    found = _find_objects(connection)
-    return found.keys() >= _TABLES and _has_indexes(found) and _has_triggers(found)
-
-
-def _find_objects(connection: sqlite3.Connection) -> Found:
-    found = {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
-    if _ERASED_SCOPES_OF_0_1_0 in found:
-        raise SchemaError(file_of(connection), _OF_0_1_0, _REMEDY)
-    return found
-
-
-def _has_indexes(found: Found) -> bool:
-    return all(_is_there(name, table, found) for name, table in _INDEXES.items())
-
-
-def _is_there(name: str, table: str, found: Found) -> bool:
-    """Return whether a table has an index; slumberd's own indexes must have its SQL."""
-    its_table, sql = found.get(name, ("", ""))
-    return its_table == table and sql == _OURS.get(name, sql)
-
-
-def _has_triggers(found: Found) -> bool:
-    return all(found.get(name) == ("episodes", sql) for name, sql in _TRIGGERS.items())
-
-
-def install(connection: sqlite3.Connection) -> None:
-    """Create what is missing, within the caller's transaction.
-
-    Raises:
-        SchemaError: The file keeps erased scopes of slumberd 0.1.0.
-        sqlite3.OperationalError: The table ``episodes`` has another form.
-    """
-    connection.execute(_EPISODES["create_table"])
-    connection.execute(_EPISODES["probe"])
-    found = _find_objects(connection)
-    if "slumberd_episode_log" not in found:
-        connection.execute(_SQL["create_table"])
-    if "slumberd_accesses" not in found:
-        connection.execute(_ACCESSES["create_table"])
-    if not _has_indexes(found):
-        _create_indexes(connection, found)
-    if not _has_triggers(found):
-        _create_triggers(connection)
-
-
-def _create_indexes(connection: sqlite3.Connection, found: Found) -> None:
-    connection.execute(_SQL["drop_user_index"])  # of an older slumberd
-    for name, (drop, create) in _OF_EPISODES.items():
-        if not _is_there(name, "episodes", found):
-            # Dropped first: after a rename the old table may still hold its name.
-            connection.execute(_SQL[drop])
-            connection.execute(_EPISODES[create])
-    connection.execute(_SQL["create_log_index"])
-
-
-def _create_triggers(connection: sqlite3.Connection) -> None:
-    for name in ("drop_insert_trigger", "drop_update_trigger"):
-        connection.execute(_SQL[name])
-    for sql in _TRIGGERS.values():
-        connection.execute(sql)
-    connection.execute(_SQL["log_every_episode"])
-
-
-class Installation:
-    """Knows whether one file has the episode log, its indexes and its triggers.
-
-    The whole schema is compared only after the file's schema version has changed.
-
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._complete_at: int | None = None
-
-    def forget(self) -> None:
-        """Compare the whole schema at the next call: another file may lie there then."""
-        self._complete_at = None
-
-    def is_complete(self, connection: sqlite3.Connection) -> bool:
-        """Return whether nothing is missing."""
-        version = schema_version(connection)
-        if version != self._complete_at and installed(connection):
-            self._complete_at = version
-        return version == self._complete_at
-
-    def ensure(self, connection: sqlite3.Connection) -> None:
-        """Install what is missing, in a transaction of its own.
-
-        Raises:
-            SchemaError: The table of episodes has another form.
-        """
-        if not self.is_complete(connection):
-            with transaction(connection):
-                self.complete(connection)
-
-    def complete(self, connection: sqlite3.Connection) -> None:
-        """Install what is missing, within the caller's transaction.
-
-        Raises:
-            SchemaError: The table of episodes has another form.
-        """
-        if self.is_complete(connection):
-            return
-        try:
-            install(connection)
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
-                raise
-            raise SchemaError(
-                self._path, f"'episodes' is not the table we know: {error}"
-            ) from error
-
-
-def warnings_of(connection: sqlite3.Connection) -> list[str]:
-    """Return what the health of a store has to say about its episode log."""
-    if installed(connection):
-        return []
-    return ["the episode log is not installed: the next call of the store installs it"]
-
-
-def newest(connection: sqlite3.Connection) -> Position:
+def newest(session: Session) -> Position:
     """Return the last position of the log."""
-    row = connection.execute(_SQL["newest"]).fetchone()
+    row = session.one("episode_log.newest")
     return Position(row[0], shown(row[1])) if row else Position()
 
 
-def episode_at(connection: sqlite3.Connection, seq: int) -> str | None:
+def episode_at(session: Session, seq: int) -> str | None:
     """Return the episode id of one log row; None when there is no such row."""
-    row = connection.execute(_SQL["episode_at"], {"seq": seq}).fetchone()
+    row = session.one("episode_log.episode_at", {"seq": seq})
     return shown(row[0]) if row else None
 
 
-def pending(connection: sqlite3.Connection, after: int, at_most: int) -> int:
+def pending(session: Session, after: int, at_most: int) -> int:
     """Count the log rows after a position, up to `at_most`."""
-    counted: int = connection.execute(
-        _SQL["pending"], {"after": after, "at_most": at_most}
-    ).fetchone()[0]
+    counted: int = session.value("episode_log.pending", {"after": after, "at_most": at_most})
     return counted
 
 
-def oldest_timestamp(connection: sqlite3.Connection, after: int) -> str | None:
+def oldest_timestamp(session: Session, after: int) -> str | None:
     """Return the stored timestamp of the first existing episode after a position."""
-    row = connection.execute(_SQL["oldest_timestamp"], {"after": after}).fetchone()
+    row = session.one("episode_log.oldest_timestamp", {"after": after})
     return row[0] if row else None

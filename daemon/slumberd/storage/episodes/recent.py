@@ -18,9 +18,7 @@ such read also reads these rows.
 from __future__ import annotations
 
 import heapq
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from operator import itemgetter
@@ -30,11 +28,9 @@ import orjson
 
 from slumberd.model.episode import Episode, EpisodeVersion, NaiveTimestamps, instant
 from slumberd.model.scope import PLACEHOLDER_KEY, Scope, ScopeFilter, ScopeMismatch, escape
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes.rows import decode, episode_of
-from slumberd.storage.sqlite.connection import decode_texts_with, lenient_text
 
-_SQL = statements("recent")
 # A day for the offset, and one for a blank in place of the T, which sorts before it.
 _SLACK = timedelta(days=2)
 _TIMESTAMP = itemgetter(3)
@@ -70,21 +66,21 @@ class _Range(NamedTuple):
         """Return the part that has one value of the axis."""
         return _Range(self.axis, {**self.values, self.axis: value})
 
-    def sql(self, form: Form) -> str:
-        """Return the statement that reads its rows of one form."""
-        return _SQL[f"owned_{self.axis}" if self.is_by_content else f"{self.axis}_{form}"]
+    def statement(self, form: Form) -> str:
+        """Return the name of the statement that reads its rows of one form."""
+        name = f"owned_{self.axis}" if self.is_by_content else f"{self.axis}_{form}"
+        return f"recent.{name}"
 
 
-def _ranges(connection: sqlite3.Connection, scope: ScopeFilter) -> list[_Range]:
+def _ranges(session: Session, scope: ScopeFilter) -> list[_Range]:
     """Return the ranges to read: by scope key, and by content where only that names the owner."""
     user = f',"user":{_quoted(scope.user)}'
-    owners = [owner for owner in (user, "") if _has_owned_rows(connection, owner)]
+    owners = [owner for owner in (user, "") if _has_owned_rows(session, owner)]
     return [*_ranges_of_key(scope), *(_by_content(scope, owner) for owner in owners)]
 
 
-def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
-    found: tuple[int] = connection.execute(_SQL["any_owned"], {"user": user}).fetchone()
-    return bool(found[0])
+def _has_owned_rows(session: Session, user: str) -> bool:
+    return bool(session.value("recent.any_owned", {"user": user}))
 
 
 def _by_content(scope: ScopeFilter, user: str) -> _Range:
@@ -123,15 +119,9 @@ def _range(scope: ScopeFilter, user: str, session: str, agent: str) -> _Range:
 class _Rows:
     """Reads the rows of ranges whose timestamps are of one form, in falling order of their text."""
 
-    def __init__(self, connection: sqlite3.Connection, form: Form) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, form: Form) -> None:
+        self._session = session
         self._form = form
-        self._open: list[sqlite3.Cursor] = []
-
-    def close(self) -> None:
-        """Read no further."""
-        for cursor in self._open:
-            cursor.close()
 
     def of(self, wanted: _Range, floor: str) -> Iterable[Row]:
         """Return the rows of a range, none of another form with a text below `floor`."""
@@ -142,18 +132,15 @@ class _Rows:
         return heapq.merge(*self._read_each_value(wanted, floor), key=_TIMESTAMP, reverse=True)
 
     def _any(self, wanted: _Range) -> bool:
-        found: tuple[int] = self._connection.execute(_SQL["any_other"], wanted.values).fetchone()
-        return bool(found[0])
+        return bool(self._session.value("recent.any_other", wanted.values))
 
-    def _read_value(self, wanted: _Range, floor: str) -> sqlite3.Cursor:
+    def _read_value(self, wanted: _Range, floor: str) -> Iterator[Row]:
         values = {**wanted.values, "floor": floor, "utc": self._form == "utc"}
-        cursor = self._connection.execute(wanted.sql(self._form), values)
-        self._open.append(cursor)
-        return cursor
+        return self._session.stream(wanted.statement(self._form), values)
 
     def _read_each_value(self, wanted: _Range, floor: str) -> Iterator[Iterator[Row]]:
-        sql, last = _SQL[f"next_{wanted.axis}_{self._form}"], wanted.values["last"]
-        while found := self._connection.execute(sql, {**wanted.values, "last": last}).fetchone():
+        statement, last = f"recent.next_{wanted.axis}_{self._form}", wanted.values["last"]
+        while found := self._session.one(statement, {**wanted.values, "last": last}):
             # As bytes: text that is not UTF-8 is decoded to other text, and would be found again.
             *newest, last = found
             yield self._read_from(tuple(newest), wanted.at(last), floor)
@@ -198,7 +185,7 @@ class _Newest:
 
 
 def recall(
-    connection: sqlite3.Connection,
+    session: Session,
     scope: ScopeFilter,
     limit: int,
     *,
@@ -207,29 +194,13 @@ def recall(
 ) -> list[Episode]:
     """Return the latest readable episodes of a scope, newest first, then by id from the last."""
     read = partial(decode, 0, mismatch=mismatch, naive=naive)
-    try:
-        return _find(connection, scope, limit, read)
-    except sqlite3.OperationalError as error:
-        if "decode to UTF-8" not in str(error):
-            raise
-        # Some text of another program is not UTF-8. The lenient text factory reads it, but slowly.
-        with decode_texts_with(connection, lenient_text):
-            return _find(connection, scope, limit, read)
-
-
-def _find(
-    connection: sqlite3.Connection,
-    scope: ScopeFilter,
-    limit: int,
-    read: Callable[[Row], EpisodeVersion],
-) -> list[Episode]:
-    newest, ranges = _Newest(limit), _ranges(connection, scope)
+    newest, ranges = _Newest(limit), _ranges(session, scope)
+    rows = _Rows(session, "utc")
     for wanted in ranges:
-        with closing(_Rows(connection, "utc")) as rows:
-            _take(rows.of(wanted, ""), newest, timedelta(0), scope, read)
+        _take(rows.of(wanted, ""), newest, timedelta(0), scope, read)
+    rows = _Rows(session, "other")
     for wanted in ranges:
-        with closing(_Rows(connection, "other")) as rows:
-            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, scope, read)
+        _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, scope, read)
     return newest.ordered()
 
 

@@ -28,7 +28,7 @@ from slumberd.model.scope import (
     scope_of,
     validate_scope,
 )
-from slumberd.storage.sqlite.connection import Mangled
+from slumberd.storage.engine import Mangled
 from slumberd.storage.strict_json import (
     MOST_DEPTH,
     lossy_values,

@@ -1,18 +1,16 @@
-"""The store of episodes in one SQLite file: the specified memory store and the episode log."""
+"""The store of episodes: the specified memory store, and the episode log."""
 
 from __future__ import annotations
 
-import asyncio
-import math
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
-from threading import Event
-from typing import Self, TypeVar, overload
+from typing import Self, overload
 
 from slumberd.clock import Clock, SystemClock
+from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
+from slumberd.consolidation.salience_gate import Embedding, no_embedder
+from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import MemoryScopeError
 from slumberd.filters import sandbox
 from slumberd.model.delta import AnyDelta
@@ -23,15 +21,15 @@ from slumberd.model.episode import (
     NaiveTimestamps,
     microseconds,
 )
-from slumberd.model.firing import Position, Window
+from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
+from slumberd.storage.engine import EpisodeEngine, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
-from slumberd.storage.episodes.batch_deltas import classify_all, log_left_out
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
@@ -39,9 +37,8 @@ from slumberd.storage.episodes.erasure import (
     erase_episodes,
     find_scope,
     ids_outside,
-    scrub_memory,
 )
-from slumberd.storage.episodes.log import Installation, warnings_of
+from slumberd.storage.episodes.everything import log_left_out, read_everything
 from slumberd.storage.episodes.recent import recall
 from slumberd.storage.episodes.reporters import (
     TOLERANCE_SECONDS,
@@ -49,45 +46,16 @@ from slumberd.storage.episodes.reporters import (
     SpellingReporter,
     log_misspelling,
 )
-from slumberd.storage.episodes.rows import encode, instant_or_none
+from slumberd.storage.episodes.rows import Row, encode, instant_or_none
 from slumberd.storage.episodes.windows import Matching, Reader
 from slumberd.storage.episodes.writes import Encode, GroupCommit, PutCounts, encode_readable, write
-from slumberd.storage.sqlite import health as sqlite_health
-from slumberd.storage.sqlite import migrations
-from slumberd.storage.sqlite.connection import (
-    BUSY_SECONDS,
-    Pragmas,
-    Synchronous,
-    data_version,
-    snapshot,
-    transaction,
-    translate_errors,
-)
-from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, fsync_file
-from slumberd.storage.sqlite.recovery import check_after_a_crash
-from slumberd.storage.sqlite.watch import Watch, notify_watches
-
-T = TypeVar("T")
-
-_STORE = "sqlite_memory"
-LOG_PAGES = 4_000
-"""Pages of the write-ahead log at which SQLite checkpoints: 16 MiB. Random ids dirty pages all over
-the file, many of them repeatedly. Fewer checkpoints write each page fewer times."""
 
 
-class _NotInstalledError(Exception):
-    """A snapshot lacks a table, an index or a trigger of slumberd's; only used in this module."""
-
-
-class SQLiteMemoryStore:
-    """Episodes in one SQLite file; implements ``ports.MemoryStore`` and ``ports.EpisodeLog``.
-
-    Every method but `health` and `close` installs a table, an index or a trigger that is missing,
-    and so repairs a table that another program has rebuilt.
+class EngineMemoryStore:
+    """Episodes on any engine; implements ``MemoryStore`` and ``EpisodeLog``.
 
     Args:
-        path: The file; the store creates it and its directories at the first use.
-        synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
+        engine: Opens the transactions.
         scope_mismatch: Which of scope key and content names the owner of a row, when they differ.
             Only rows of other programs differ. ``quarantine`` reads no such row.
         naive_timestamps: The zone of a timestamp without an offset, of episodes that are put and
@@ -96,46 +64,44 @@ class SQLiteMemoryStore:
         future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
             in the future, when it is put and when a rule reads it.
         filter_seconds: How long a rule's filter may take for one batch.
-        busy_seconds: How long a statement waits for another process's lock.
         clock: The time of `consolidate`'s promotions, of `migrate` and of reads.
-        traceless: Whether reads change neither the file nor its directory; each read opens it.
+        records_reads: Whether the store records that `recent` returned episodes.
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
+        embedding: Makes the embedder of the salience gates, when a gate first needs it.
     """
-
-    _seen: int | None = None
-    _hardened: Place | None = None
 
     def __init__(  # noqa: PLR0913 # one for each setting
         self,
-        path: Path,
+        engine: EpisodeEngine,
         *,
-        synchronous: Synchronous = "normal",
         scope_mismatch: ScopeMismatch = "quarantine",
         naive_timestamps: NaiveTimestamps = "local",
         future_tolerance_seconds: float = TOLERANCE_SECONDS,
         filter_seconds: float = sandbox.SECONDS,
-        busy_seconds: float = BUSY_SECONDS,
         clock: Clock | None = None,
-        traceless: bool = False,
+        records_reads: bool = True,
         misspelled: Callable[[Misspelling], None] = log_misspelling,
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
+        embedding: Embedding = no_embedder,
     ) -> None:
-        self._path = Path(path)
-        self._database = _database_of(self._path, synchronous, busy_seconds, traceless=traceless)
+        self._engine = engine
         self._mismatch = scope_mismatch
         self._naive = naive_timestamps
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
-        tolerance = math.inf if traceless else future_tolerance_seconds
-        self._future = FutureReporter(self._clock, tolerance)
-        self._installation = Installation(self._path)
-        prepare, notify = self._installation.complete, partial(notify_watches, self._path)
-        self._puts = GroupCommit(prepare, notify, naive=naive_timestamps)
-        self._reads = AccessRecorder(self._database.write, prepare, notify, access_limits)
-        self._records_reads = not traceless
+        self._future = FutureReporter(self._clock, future_tolerance_seconds)
+        self._puts = GroupCommit(engine, naive=naive_timestamps)
+        self._reads = AccessRecorder(engine, access_limits)
+        self._records_reads = records_reads
         self._spelling = SpellingReporter(misspelled)
-        self._stop = Event()
+        self._windows = WindowReader(self, embedding)
+        self._seen: int | None = None
+
+    @property
+    def where(self) -> str:
+        """The store in words, for errors and logs."""
+        return self._engine.where
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,13 +115,12 @@ class SQLiteMemoryStore:
         The store first writes the recorded reads, if it can without waiting.
         """
         await self._reads.close()
-        self._installation.forget()
-        self._seen = self._hardened = None
-        await self._database.close()
+        self._seen = None
+        await self._engine.close()
 
     def stop(self) -> None:
         """Make the running pass and every later one raise `StoppedError`; from any thread."""
-        self._stop.set()
+        self._engine.halt()
 
     async def bootstrap(self) -> None:
         """Create the table, its indexes and the episode log where they are missing.
@@ -163,16 +128,15 @@ class SQLiteMemoryStore:
         Raises:
             SchemaError: The file is not a database or is damaged, or ``episodes`` has another form.
         """
-        await self._database.check(check_after_a_crash)
-        await self._database.write(self._installation.ensure)
+        await self._engine.bootstrap()
 
     async def health(self) -> StoreHealth:
         """Report the health; never raises for the state of the file, and creates nothing."""
-        return await sqlite_health.health(self._database, table="episodes", warn=warnings_of)
+        return await self._engine.health()
 
     async def pulse(self) -> int:
         """Return how many rows were written, after a read in each thread of the file."""
-        return await self._database.pulse()
+        return await self._engine.pulse()
 
     async def migrate(self, plan: MigrationPlan) -> None:
         """Add nullable columns to ``episodes``; existing columns stay as they are.
@@ -181,9 +145,7 @@ class SQLiteMemoryStore:
             MigrationNotSupportedError: The plan has another kind of step; nothing is changed.
         """
         await self.bootstrap()
-        at = self._clock.now().isoformat()
-        add = partial(migrations.add_columns, plan=plan, store=_STORE, tables=["episodes"], at=at)
-        await self._database.write(add)
+        await self._engine.migrate(plan, at=self._clock.now().isoformat())
 
     @overload
     async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None: ...
@@ -218,11 +180,7 @@ class SQLiteMemoryStore:
         scope = _scope_of(episode, Scope(user, session, agent))
         encoding = encode_readable if strict else encode
         row = encoding(episode, scope, operation="put", naive=self._naive)
-        try:
-            await self._puts.put(row, self._database.post)
-        except Exception:
-            with translate_errors(self._path, self._database.pragmas):
-                raise
+        await self._puts.put(row)
         self._spelling.check(episode)
         self._future.report_rows([row])
 
@@ -240,25 +198,26 @@ class SQLiteMemoryStore:
                 is written.
         """
         encoding = encode_readable if strict else encode
-        counts = await self._database.write(partial(self._write_many, episodes, encoding))
+        counts, rows = await self._engine.write(partial(self._write_many, episodes, encoding))
+        self._engine.notify()
+        self._future.report_rows(rows)
         for episode in episodes:
             self._spelling.check(episode)
         return counts
 
     def _write_many(
-        self, episodes: Sequence[Episode], encode: Encode, connection: sqlite3.Connection
-    ) -> PutCounts:
-        encoded = partial(encode, operation="put", naive=self._naive)
+        self, episodes: Sequence[Episode], encode: Encode, session: Session
+    ) -> tuple[PutCounts, list[Row]]:
         rows = [
-            encoded(episode, Scope(episode.user, episode.session, episode.agent))
+            encode(
+                episode,
+                Scope(episode.user, episode.session, episode.agent),
+                operation="put",
+                naive=self._naive,
+            )
             for episode in episodes
         ]
-        with transaction(connection):
-            self._installation.complete(connection)
-            counts = write(connection, rows, self._naive)
-        notify_watches(self._path)
-        self._future.report_rows(rows)
-        return counts
+        return write(session, rows, self._naive), rows
 
     async def recent(
         self, user: str, session: str | None = None, agent: str | None = None, *, limit: int
@@ -282,48 +241,71 @@ class SQLiteMemoryStore:
         search = partial(
             recall, scope=scope, limit=limit, mismatch=self._mismatch, naive=self._naive
         )
-        found = await self._read(search)
+        found = await self._engine.read(search)
         if self._records_reads:
             self._reads.note([episode.id for episode in found], microseconds(self._clock.now()))
         return found
 
-    async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
-        """Return one delta for each episode that the rule's filter selects; cumulative.
+    @overload
+    async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]: ...
 
-        Facts get the ids that the daemon gives them. A rule of several channels has a delta for
-        each. One bad episode must not stop the others: an unreadable episode, or one with a
-        malformed intent or ``replaces``, is left out with a logged warning.
+    @overload
+    async def consolidate(
+        self, rule: ConsolidationRule, *, window: Window, bounds: Bounds = UNBOUNDED
+    ) -> DeltaBatch: ...
+
+    async def consolidate(
+        self, rule: ConsolidationRule, *, window: Window | None = None, bounds: Bounds = UNBOUNDED
+    ) -> list[AnyDelta] | DeltaBatch:
+        """Return what a rule requests: of all episodes its deltas, of a window its batch.
+
+        Without a window the deltas are cumulative: one for each episode that the filter selects,
+        by instant. Facts get the ids that the daemon gives them. A rule of several channels has a
+        delta for each. One bad episode must not stop the others: an unreadable episode, or one
+        with a malformed intent or ``replaces``, is left out with a logged warning.
+
+        With a window the result is the batch that ``FactStore.apply_deltas`` takes. It also has
+        the versions that the filter does not select, and those that cannot be read. Unless it is
+        a dry run, all that was read survives a power cut afterwards.
+
+        Args:
+            rule: The rule.
+            window: The part of the episode log; None takes all episodes.
+            bounds: What ends the reading of the window early.
 
         Raises:
-            FilterError: The filter may not run.
+            FilterError: The filter may not run, or ran over its time limit.
+            StoppedError: `stop` was called, or the bounds cancelled the reading.
         """
-        reader = self._reader(rule)
-        work = partial(classify_all, reader=reader, rule=rule, at=self._clock.now())
-        deltas, faults = await self._read(work, prepare=reader.prepare)
-        if faults:
-            log_left_out(rule.id, faults)
-        return deltas
+        now = self._clock.now()
+        if window is not None:
+            return await self._windows.consolidate(rule, window, at=window.at or now, bounds=bounds)
+        work = partial(read_everything, reader=self._reader(rule), rule=rule, at=now)
+        found = (await self._engine.read(work)).classify()
+        if found.faults:
+            log_left_out(rule.id, found.faults)
+        return found.deltas
 
     async def newest(self) -> Position:
         """Return the last place of the log; the start when it is empty."""
-        return await self._read(episode_log.newest)
+        return await self._engine.read(episode_log.newest)
 
     async def episode_at(self, seq: int) -> str | None:
         """Return the episode id of one log row; None when there is no such row."""
-        return await self._read(partial(episode_log.episode_at, seq=seq))
+        return await self._engine.read(partial(episode_log.episode_at, seq=seq))
 
     async def pending(self, after: int, *, at_most: int) -> int:
         """Count the log rows above a place; counting ends at `at_most`."""
-        return await self._read(partial(episode_log.pending, after=after, at_most=at_most))
+        return await self._engine.read(partial(episode_log.pending, after=after, at_most=at_most))
 
     async def oldest_at(self, after: int) -> datetime | None:
         """Return when the first existing episode above a position happened."""
-        text = await self._read(partial(episode_log.oldest_timestamp, after=after))
+        text = await self._engine.read(partial(episode_log.oldest_timestamp, after=after))
         return instant_or_none(text, self._naive)
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
-    ) -> Window:
+    ) -> ReadWindow:
         """Read at most `limit` log rows above a place, none above `upto`, in one snapshot.
 
         Of each episode only the newest log row counts. An episode that is unreadable, or on which
@@ -335,8 +317,9 @@ class SQLiteMemoryStore:
             StoppedError: `stop` was called.
         """
         reader = self._reader(rule)
-        window = await self._read(
-            partial(reader.window, after=after, limit=limit, upto=upto), prepare=reader.prepare
+        window = await self._engine.read(
+            partial(reader.window, after=after, limit=limit, upto=upto),
+            cancelled=self._engine.halted.is_set,
         )
         self._future.report_versions(window.versions)
         return window
@@ -350,7 +333,7 @@ class SQLiteMemoryStore:
             FilterError: The rule's filter must not run, or ran over its budget.
         """
         reader = self._reader(rule)
-        return await self._read(partial(reader.named, eids=eids, upto=upto), prepare=reader.prepare)
+        return await self._engine.read(partial(reader.named, eids=eids, upto=upto))
 
     async def matching(self, rule: ConsolidationRule) -> Matching:
         """Count what a rule's filter selects now of all episodes, in one snapshot.
@@ -363,11 +346,11 @@ class SQLiteMemoryStore:
             StoppedError: `stop` was called.
         """
         reader = self._reader(rule)
-        return await self._read(reader.matching, prepare=reader.prepare)
+        return await self._engine.read(reader.matching)
 
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
         """Return how often some episodes were read; episodes that were never read are left out."""
-        return await self._read(partial(access_tracking.accesses, eids=eids))
+        return await self._engine.read(partial(access_tracking.accesses, eids=eids))
 
     async def log_again_after_read(self, seen: Mapping[str, int]) -> None:
         """Mark episodes that a gate holds back: the next read logs them again for every rule.
@@ -375,50 +358,34 @@ class SQLiteMemoryStore:
         Args:
             seen: By episode, the reads that the gate knew. With more reads, it is logged at once.
         """
-
-        def work(connection: sqlite3.Connection) -> bool:
-            with transaction(connection):
-                self._installation.complete(connection)
-                return access_tracking.hold(connection, seen)
-
-        if await self._database.write(work):
-            notify_watches(self._path)
+        if await self._engine.write(partial(access_tracking.hold, seen=seen)):
+            self._engine.notify()
 
     async def fsync(self) -> None:
         """Sync all that was read so far to the disk, whichever program wrote it."""
-        with translate_errors(self._path, self._database.pragmas):
-            self._hardened = await asyncio.to_thread(fsync_file, self._path, self._hardened)
+        await self._engine.fsync()
 
     async def changed(self) -> bool:
         """Return whether any connection committed since the last call; True at the first call."""
-        seen = await self._read(data_version)
+        seen = await self._engine.version()
         before, self._seen = self._seen, seen
         return seen != before
 
-    def watch(self, notify: Callable[[], object], *, poll_seconds: float) -> Watch:
-        """Return a watch that, once entered, calls back soon after any connection commits.
-
-        Args:
-            notify: The callback; called from a thread of the watch.
-            poll_seconds: How long a commit may go unnoticed.
-        """
-        return Watch(self._path, notify, poll_seconds=poll_seconds)
-
     async def episodes_in(self, scope: ScopeFilter) -> Found:
         """Return the episodes of a scope."""
-        return await self._database.read(
+        return await self._engine.read(
             partial(find_scope, scope=scope, mismatch=self._mismatch, naive=self._naive)
         )
 
     async def ids_outside(self, scope: ScopeFilter, eids: Iterable[str]) -> set[str]:
         """Return those of the ids that belong to an episode outside of a scope."""
-        return await self._database.read(
+        return await self._engine.read(
             partial(ids_outside, scope=scope, eids=eids, mismatch=self._mismatch)
         )
 
     async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
         """Return the key of the hashes of erased scopes, and the moment of each erasure."""
-        return await self._database.read(remembered)
+        return await self._engine.read(remembered)
 
     async def forget(
         self, scope: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
@@ -439,64 +406,26 @@ class SQLiteMemoryStore:
             erasure=EpisodeErasure(scope, frozenset(eids), moment, key),
             mismatch=self._mismatch,
         )
-        erased = await self._database.write(erase)
+        erased = await self._engine.write(erase, overwrite=True)
         await self.fsync()  # the certificate must stay true after a power cut
         return erased
 
     async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:
         """Store the erased scopes of other databases that have the same key."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            with transaction(connection):
-                learn_moments(connection, key, moments)
-
-        await self._database.write(work)
+        await self._engine.write(partial(learn_moments, key=key, moments=moments))
 
     async def scrub(self) -> bool:
         """Rewrite the file without the erased bytes; return whether its log could be emptied."""
-        return await self._database.write(scrub_memory)
+        return await self._engine.scrub()
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
         return Reader(
             rule,
             mismatch=self._mismatch,
             naive=self._naive,
-            stop=self._stop,
+            stop=self._engine.halted,
             seconds=self._filter_seconds,
         )
-
-    async def _read(
-        self,
-        work: Callable[[sqlite3.Connection], T],
-        *,
-        prepare: Callable[[sqlite3.Connection], None] | None = None,
-    ) -> T:
-        """Run `work` on one snapshot, install what is missing first, and return the result."""
-        with translate_errors(self._path, self._database.pragmas):
-            missing = not self._path.exists()
-        if missing:
-            await self.bootstrap()
-
-        def read(connection: sqlite3.Connection) -> T:
-            if prepare is not None:
-                prepare(connection)
-            with snapshot(connection):
-                if not self._installation.is_complete(connection):
-                    raise _NotInstalledError
-                return work(connection)
-
-        try:
-            return await self._database.read(read)
-        except _NotInstalledError:
-            await self.bootstrap()
-            return await self._database.read(read)
-
-
-def _database_of(
-    path: Path, synchronous: Synchronous, busy_seconds: float, *, traceless: bool
-) -> Database:
-    pragmas = Pragmas(synchronous, log_pages=LOG_PAGES, busy_seconds=busy_seconds)
-    return TracelessDatabase(path, pragmas) if traceless else Database(path, pragmas)
 
 
 def _scope_of(episode: Episode, given: Scope) -> Scope:

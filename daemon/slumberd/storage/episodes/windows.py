@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from threading import Event
 from typing import Any
 
-import orjson
-
 from slumberd.errors import StoppedError
-from slumberd.filters import sandbox
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
-from slumberd.model.firing import Position, Window
+from slumberd.model.firing import Position, ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
-from slumberd.storage.sqlite.connection import interrupting_when, lenient_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +52,6 @@ class Matching:
 Found = tuple[int, int, Sequence[Any]]
 """A log row's number, the rowid of its episode, and the episode's columns."""
 
-_LOG = statements("episode_log")
-_EPISODES = statements("episodes")
 PAGE_ROWS = 5_000
 """Episodes that a pass over all of them reads at a time, by default."""
 
@@ -106,49 +99,39 @@ class Reader:
             sorted(_TEXT_COLUMNS & self._filter.reads) if self._filter is not None else []
         )
 
-    def prepare(self, connection: sqlite3.Connection) -> None:
-        """Prepare a connection for the filter; outside of any transaction."""
-        if self._filter is not None:
-            sandbox.prepare(connection, self._naive)
-
     def window(
         self,
-        connection: sqlite3.Connection,
+        session: Session,
         after: Position,
         limit: int,
         upto: int | None = None,
-    ) -> Window:
+    ) -> ReadWindow:
         """Return the episodes of at most `limit` log rows after a position, none after `upto`."""
-        with interrupting_when(connection, self._stop.is_set):
-            rows = _fetch(connection, _LOG["window"], {"after": after.seq, "limit": limit})
+        rows = session.rows("episode_log.window", {"after": after.seq, "limit": limit})
         if upto is not None:
             rows = [row for row in rows if row[0] <= upto]
         if not rows:
-            return Window(after, after)
+            return ReadWindow(after, after)
         end = Position(rows[-1][0], shown(rows[-1][1]))
-        found, reread = _find_newest(connection, rows)
-        versions = self._versions(connection, [*found, *reread])
+        found, reread = _find_newest(session, rows)
+        versions = self._versions(session, [*found, *reread])
         for place in range(len(found), len(versions)):
             versions[place] = versions[place]._replace(reread=True)
-        return Window(after, end, versions)
+        return ReadWindow(after, end, versions)
 
-    def named(
-        self, connection: sqlite3.Connection, eids: Sequence[str], upto: int
-    ) -> list[EpisodeVersion]:
+    def named(self, session: Session, eids: Sequence[str], upto: int) -> list[EpisodeVersion]:
         """Return some episodes by id, but none whose newest log row is after `upto`."""
-        parameters = {"ids": orjson.dumps(eids).decode()}
-        rows = [row for row in _fetch(connection, _LOG["moved"], parameters) if row[0] is not None]
+        parameters = {"ids": [*eids]}
+        rows = [row for row in session.rows("episode_log.moved", parameters) if row[0] is not None]
         found = [(row[0], row[1], row[2:]) for row in rows if row[0] <= upto]
-        return self._versions(connection, sorted(found, key=itemgetter(0)))
+        return self._versions(session, sorted(found, key=itemgetter(0)))
 
-    def selected(self, connection: sqlite3.Connection) -> Iterator[EpisodeVersion]:
+    def selected(self, session: Session) -> Iterator[EpisodeVersion]:
         """Yield every readable episode that the filter selects; no other is decoded."""
         after = -(2**63)
-        while rows := _fetch(
-            connection, _EPISODES["page"], {"after": after, "limit": self._page_rows}
-        ):
+        while rows := session.rows("episodes.page", {"after": after, "limit": self._page_rows}):
             after = rows[-1][0]
-            result = self._run_filter(connection, [row[0] for row in rows])
+            result = self._run_filter(session, [row[0] for row in rows])
             chosen = rows if result is None else [row for row in rows if row[0] in result.matched]
             for first in range(0, len(chosen), self._decoded_rows):
                 self._check_stopped()
@@ -164,20 +147,18 @@ class Reader:
             else:
                 yield self._decode_selected(result, 0, rid, row)
 
-    def matching(self, connection: sqlite3.Connection) -> Matching:
+    def matching(self, session: Session) -> Matching:
         """Count the episodes that the filter selects, without decoding them."""
         after, found = -(2**63), Matching()
-        while rows := connection.execute(_EPISODES["rowids"], (after, self._page_rows)).fetchall():
+        while rows := session.rows("episodes.rowids", (after, self._page_rows)):
             self._check_stopped()
             page = [rid for (rid,) in rows]
             after = page[-1]
-            found = found.plus(page, self._run_filter(connection, page))
+            found = found.plus(page, self._run_filter(session, page))
         return found
 
-    def _versions(
-        self, connection: sqlite3.Connection, found: Sequence[Found]
-    ) -> list[EpisodeVersion]:
-        result = self._run_filter(connection, [rid for _, rid, _ in found])
+    def _versions(self, session: Session, found: Sequence[Found]) -> list[EpisodeVersion]:
+        result = self._run_filter(session, [rid for _, rid, _ in found])
         versions: list[EpisodeVersion] = []
         for first in range(0, len(found), self._decoded_rows):
             self._check_stopped()
@@ -192,10 +173,8 @@ class Reader:
         if self._stop.is_set():
             raise StoppedError("the store was stopped")
 
-    def _run_filter(
-        self, connection: sqlite3.Connection, rids: Sequence[int]
-    ) -> FilterResult | None:
-        return None if self._filter is None else self._filter.select(connection, rids)
+    def _run_filter(self, session: Session, rids: Sequence[int]) -> FilterResult | None:
+        return None if self._filter is None else session.apply_filter(self._filter, rids)
 
     def _decode_selected(
         self, result: FilterResult, seq: int, rid: int, row: Sequence[Any]
@@ -235,24 +214,8 @@ def _filter_of(
     return Filter(rule.id, rule.when_filter, mismatch=mismatch, stop=stop, seconds=seconds)
 
 
-def _fetch(
-    connection: sqlite3.Connection, sql: str, parameters: Mapping[str, object]
-) -> list[tuple[Any, ...]]:
-    try:
-        return connection.execute(sql, parameters).fetchall()
-    except sqlite3.OperationalError as error:
-        if "decode to UTF-8" not in str(error):
-            raise
-    # Some text of another program is not UTF-8. The lenient text factory reads it, but is slower.
-    connection.text_factory = lenient_text
-    try:
-        return connection.execute(sql, parameters).fetchall()
-    finally:
-        connection.text_factory = str
-
-
 def _find_newest(
-    connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
+    session: Session, rows: Sequence[tuple[Any, ...]]
 ) -> tuple[list[Found], list[Found]]:
     """Return, in log order, the rows that are the newest of an existing episode, and the rereads.
 
@@ -261,7 +224,7 @@ def _find_newest(
     episode that has only such rows in the window is in the second list, with its own number.
     """
     lost = [row[1] for row in rows if row[4] is None and isinstance(row[1], str)]
-    moved = _find_moved(connection, lost) if lost else {}
+    moved = _find_moved(session, lost) if lost else {}
     found: dict[int, Found] = {}
     reread: dict[int, Found] = {}
     for seq, eid, is_reread, *stored in rows:
@@ -276,7 +239,7 @@ def _find_newest(
     return sorted(found.values(), key=itemgetter(0)), sorted(again, key=itemgetter(0))
 
 
-def _find_moved(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Sequence[Any]]:
+def _find_moved(session: Session, eids: Sequence[str]) -> dict[str, Sequence[Any]]:
     """Find by id the episodes that have another rowid now: replaced, or restored from a dump."""
-    rows = connection.execute(_LOG["moved"], {"ids": orjson.dumps(eids).decode()}).fetchall()
+    rows = session.rows("episode_log.moved", {"ids": [*eids]})
     return {row[2]: row for row in rows}

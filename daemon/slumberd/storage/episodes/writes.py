@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from threading import Lock
 from typing import Literal, NamedTuple
 
-import orjson
-
 from slumberd.consolidation.claim import Fault, claim_of
-from slumberd.errors import ForgottenError, MemoryScopeError, UnreadableEpisodeError
+from slumberd.errors import (
+    ForgottenError,
+    MemoryScopeError,
+    RowRefusedError,
+    UnreadableEpisodeError,
+)
 from slumberd.model.episode import Episode, NaiveTimestamps, microseconds
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import EpisodeEngine, Session, Transact
 from slumberd.storage.episodes.rows import Row, decode, encode, owner_of, same
-from slumberd.storage.sqlite.connection import transaction
-from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
-
-Post = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
-"""Queues a function for the writing connection's thread, or raises."""
+from slumberd.storage.erased_scopes import erased_scope_lookup
 
 Encode = Callable[..., Row]
 """Returns an episode as a row, as `codec.encode` does."""
 
 Change = Literal["new", "changed", "unchanged"]
-
-_SQL = statements("episodes")
-_BY_ID, _INSERT = _SQL["by_id"], _SQL["insert"]
 
 
 class PutCounts(NamedTuple):
@@ -71,65 +66,59 @@ def encode_readable(
     return row
 
 
-def write(
-    connection: sqlite3.Connection, rows: Sequence[Row], naive: NaiveTimestamps = "local"
-) -> PutCounts:
+def write(session: Session, rows: Sequence[Row], naive: NaiveTimestamps = "local") -> PutCounts:
     """Write rows within the caller's transaction.
 
     Args:
-        connection: The connection.
+        session: The session.
         rows: What to write.
         naive: The zone of a stored timestamp without an offset.
 
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
-    past = erased_scope_lookup(connection)
-    if _write_new(connection, rows, past):
+    past = erased_scope_lookup(session)
+    if _write_new(session, rows, past):
         return PutCounts(new=len(rows))
-    cursor = connection.cursor()
-    changes = Counter(_write_row(cursor, row, past, naive) for row in rows)
+    changes = Counter(_write_row(session, row, past, naive) for row in rows)
     return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
 
 
-def _write_new(
-    connection: sqlite3.Connection, rows: Sequence[Row], past: ErasedScopes | None
-) -> bool:
+def _write_new(session: Session, rows: Sequence[Row], past: ErasedScopes | None) -> bool:
     """Insert all rows when all ids are new, the usual case; else write none and return False."""
     ids = {row.id for row in rows}
     if past is not None or len(ids) != len(rows) or len(rows) == 1:
         return False
-    parameter = orjson.dumps([*ids]).decode()
-    if connection.execute(_SQL["any_of_ids"], {"ids": parameter}).fetchone():
+    if session.one("episodes.any_of_ids", {"ids": [*ids]}):
         return False
-    connection.executemany(_INSERT, rows)
+    session.do_each("episodes.insert", rows)
     return True
 
 
 def _write_row(
-    cursor: sqlite3.Cursor, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
+    session: Session, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> Change:
     if past is not None:
         _check_not_erased(row, past)
     # Not by ON CONFLICT: it would run other programs' triggers for unchanged rows, too.
-    found = cursor.execute(_BY_ID, (row.id,)).fetchone()
+    found = session.one("episodes.by_id", (row.id,))
     if found is None:
-        cursor.execute(_INSERT, row)
+        session.do("episodes.insert", row)
         return "new"
     before = Row(*found)
     _check_owner(row, before)
     if same(row, before, naive):
         return "unchanged"
-    cursor.execute(_SQL["update"], (row.content, row.timestamp, row.metadata, row.id))
+    session.do("episodes.update", (row.content, row.timestamp, row.metadata, row.id))
     return "changed"
 
 
 def _write_or_refuse(
-    cursor: sqlite3.Cursor, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
+    session: Session, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> MemoryScopeError | None:
     """Write a row, or return why it is refused."""
     try:
-        _write_row(cursor, row, past, naive)
+        _write_row(session, row, past, naive)
     except MemoryScopeError as error:
         return error
     return None
@@ -182,45 +171,32 @@ class Waiting:
 
 
 class GroupCommit:
-    """Commits all puts that wait for the writing connection in one transaction.
+    """Commits all puts that wait for the engine's writing thread in one transaction.
 
-    The first put queues a flush for the connection's thread. Later puts wait until that flush runs:
-    it takes all waiting puts, and wakes them. When the flush cannot be queued, since the file does
-    not open, the first put raises the error, and the next one tries again.
+    The first put queues a flush for that thread. Later puts wait until that flush runs: it takes
+    all waiting puts, and wakes them. When the flush cannot be queued, since the store does not
+    open, the first put raises the error, and the next one tries again.
 
     Args:
-        prepare: Called with the connection, in the transaction, before the first write.
-        notify: Called after the commit.
-        naive: The zone of a stored timestamp without an offset.
+        engine: Opens the transactions.
+        naive: The zone of a timestamp without an offset.
     """
 
-    def __init__(
-        self,
-        prepare: Callable[[sqlite3.Connection], None],
-        notify: Callable[[], None],
-        *,
-        naive: NaiveTimestamps = "local",
-    ) -> None:
-        self._prepare = prepare
+    def __init__(self, engine: EpisodeEngine, *, naive: NaiveTimestamps = "local") -> None:
+        self._engine = engine
         self._naive = naive
-        self._notify = notify
         self._queue: deque[Waiting] = deque()
         self._flush_requested = Lock()
 
-    async def put(self, row: Row, post: Post) -> None:
-        """Return when the row is committed.
-
-        Args:
-            row: What to write.
-            post: Queues a function for the writing connection's thread.
-        """
+    async def put(self, row: Row) -> None:
+        """Return when the row is committed."""
         waiting = Waiting(row)
         self._queue.append(waiting)
         try:
             while not waiting.finished:
                 # A flush that another put requested has not run yet, and takes this put, too.
                 if self._flush_requested.acquire(blocking=False):
-                    await self._request_flush(post)
+                    await self._request_flush()
                 await waiting.wake()
         except BaseException:
             self._withdraw(waiting)
@@ -228,45 +204,43 @@ class GroupCommit:
         if waiting.error is not None:
             raise waiting.error
 
-    async def _request_flush(self, post: Post) -> None:
+    async def _request_flush(self) -> None:
         try:
-            await post(self._flush)
+            await self._engine.post(self._flush)
         except BaseException:
             self._flush_requested.release()
             _wake(self._queue.copy())
             raise
 
-    def _flush(self, connection: sqlite3.Connection) -> None:
+    def _flush(self, transact: Transact) -> None:
         self._flush_requested.release()
         puts = self._take()
         try:
-            outcomes = self._commit(connection, puts)
+            outcomes = self._commit(transact, puts)
         except Exception as error:  # noqa: BLE001 # every put gets the error
             outcomes = [error] * len(puts)
         for put, outcome in zip(puts, outcomes, strict=True):
             put.finish(outcome)
         try:
-            self._notify()
+            self._engine.notify()
         finally:
             _wake(puts)
 
-    def _commit(
-        self, connection: sqlite3.Connection, puts: Sequence[Waiting]
-    ) -> list[Exception | None]:
+    def _commit(self, transact: Transact, puts: Sequence[Waiting]) -> list[Exception | None]:
         """Commit the puts; return for each the error that refused it, else None."""
         try:
-            with transaction(connection):
-                self._prepare(connection)
-                past = erased_scope_lookup(connection)
-                if _write_new(connection, [put.row for put in puts], past):
-                    return [None] * len(puts)
-                cursor = connection.cursor()
-                return [_write_or_refuse(cursor, put.row, past, self._naive) for put in puts]
-        except sqlite3.IntegrityError as error:
+            return transact(lambda session: self._write(session, puts))
+        except RowRefusedError as error:
             if len(puts) == 1:
                 return [error]
             # A constraint or trigger of another program refused one of them: find out which.
-            return [outcome for put in puts for outcome in self._commit(connection, [put])]
+            return [outcome for put in puts for outcome in self._commit(transact, [put])]
+
+    def _write(self, session: Session, puts: Sequence[Waiting]) -> list[Exception | None]:
+        past = erased_scope_lookup(session)
+        if _write_new(session, [put.row for put in puts], past):
+            return [None] * len(puts)
+        return [_write_or_refuse(session, put.row, past, self._naive) for put in puts]
 
     def _withdraw(self, waiting: Waiting) -> None:
         # A running flush may have taken the put already.

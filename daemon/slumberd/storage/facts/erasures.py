@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from slumberd.model.scope import ScopeFilter
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
-from slumberd.storage.facts.lifecycle import FactFile
+from slumberd.storage.erased_scopes import erased_scope_lookup
+from slumberd.storage.facts.transactions import FactTransactions
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.erasure import Erasure, ErasureRequest, Unfinished, erase, find_scope
-from slumberd.storage.sqlite.connection import snapshot
-from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup, overwriting, scrub
 
 _EARLIEST = -(2**62)
 """An instant before every other one, microseconds."""
@@ -21,8 +20,8 @@ _EARLIEST = -(2**62)
 class ErasureTable:
     """Erases scopes, and keeps the keyed hashes of erased scopes."""
 
-    def __init__(self, file: FactFile) -> None:
-        self._file = file
+    def __init__(self, transactions: FactTransactions) -> None:
+        self._transactions = transactions
 
     async def forget(  # noqa: PLR0913 # the fields of one request
         self,
@@ -48,35 +47,28 @@ class ErasureTable:
             by: The person.
             dry_run: Return the outcome, and write nothing.
         """
-        file = self._file
-
-        def work(connection: sqlite3.Connection) -> Erasure:
-            with (
-                overwriting(connection),
-                file.append_transaction(connection, keep=not dry_run),
-            ):
-                ids = frozenset(eids), frozenset(kept)
-                request = ErasureRequest(scope, *ids, moment, at, by, key)
-                return erase(connection, request, depth=file.lineage_depth)
-
-        return await file.database.write(work)
+        ids = frozenset(eids), frozenset(kept)
+        request = ErasureRequest(scope, *ids, moment, at, by, key)
+        depth = self._transactions.lineage_depth
+        return await self._transactions.append(
+            lambda session: erase(session, request, depth=depth),
+            keep=not dry_run,
+            overwrite=True,
+        )
 
     async def end(self, scopes: Collection[ScopeFilter]) -> None:
         """Record that some erasures are complete in memory.db, too."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            with overwriting(connection), self._file.transaction(connection):
-                erasure.end(connection, scopes)
-
-        await self._file.database.write(work)
+        await self._transactions.engine.write(
+            lambda session: erasure.end(session, scopes), overwrite=True
+        )
 
     async def learn(self, key: bytes, moments: Iterable[Moments]) -> None:
         """Store the erased scopes of other databases that have the same key."""
-        await self._file.write(lambda connection: learn_moments(connection, key, moments))
+        await self._transactions.write(lambda session: learn_moments(session, key, moments))
 
     async def scrub(self) -> bool:
         """Rewrite the file without the erased bytes; return whether its log could be emptied."""
-        return await self._file.database.write(scrub)
+        return await self._transactions.engine.scrub()
 
     async def episodes_in(self, scope: ScopeFilter) -> tuple[set[str], int]:
         """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
@@ -84,27 +76,26 @@ class ErasureTable:
         The instant is in microseconds, and 0 without episodes.
         """
 
-        def work(connection: sqlite3.Connection) -> tuple[set[str], int]:
-            with snapshot(connection):
-                found = find_scope(connection, scope)
+        def work(session: Session) -> tuple[set[str], int]:
+            found = find_scope(session, scope)
             return found.eids, found.newest
 
-        return await self._file.read(work)
+        return await self._transactions.read(work)
 
     async def find_unfinished(self) -> list[Unfinished]:
         """Return the erasures that may be incomplete in memory.db."""
-        return await self._file.read(erasure.read_unfinished)
+        return await self._transactions.read(erasure.read_unfinished)
 
     async def scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
         """Return the key of the hashes of erased scopes, and the last erased instant of each."""
-        return await self._file.read(remembered)
+        return await self._transactions.read(remembered)
 
     async def covers(self, scope: ScopeFilter) -> bool:
         """Return whether the scope, or a wider one, was erased before."""
         names = scope.user, scope.session or "", scope.agent or ""
 
-        def work(connection: sqlite3.Connection) -> bool:
-            past = erased_scope_lookup(connection)
+        def work(session: Session) -> bool:
+            past = erased_scope_lookup(session)
             return past is not None and past.covers(*names, _EARLIEST)
 
-        return await self._file.read(work)
+        return await self._transactions.read(work)

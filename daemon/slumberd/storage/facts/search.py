@@ -7,8 +7,7 @@ reads the facts that it returns and those between them. Any other search reads a
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from heapq import merge, nlargest, nsmallest
 from itertools import islice
@@ -19,7 +18,7 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Position, matcher, place_after, position
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import FACTS
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.facts.index_ranges import (
     BEYOND,
     FIRST,
@@ -31,11 +30,9 @@ from slumberd.storage.facts.index_ranges import (
     compile_expression,
     index_range,
 )
-from slumberd.storage.ledger.fact_rows import fact_of, readable_facts, unicode_or_none
+from slumberd.storage.ledger.fact_rows import fact_of, readable_facts
 from slumberd.storage.ledger.history import facts_at
-from slumberd.storage.sqlite.connection import decode_texts_with, snapshot
 
-_FACTS = statements("facts")
 _ID = attrgetter("id")
 _PREFERENCES = (
     ("id", Text), ("id", Among), ("user", Text), ("subject", Text), ("object", Text),
@@ -51,7 +48,7 @@ _MAX_AGENTS = 100
 Values = dict[str, Any]
 
 
-def search(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
+def search(session: Session, pattern: FactPattern) -> list[Fact]:
     """Return a page of the facts that match a pattern, in its order.
 
     Raises:
@@ -63,27 +60,16 @@ def search(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
     if ranges["id"] is None and pattern.channel not in (None, FACTS):
         ranges["id"] = index_range(Prefix(f"@{pattern.channel}/"))
     page = Page(pattern)
-    with snapshot(connection), decode_texts_with(connection, unicode_or_none):
-        cursors = _open_cursors(connection, pattern, ranges) if pattern.order == "id" else None
-        if cursors is not None:
-            return _merge_cursors(cursors, page, pattern)
-        statement, values = _choose_query(ranges)
-        return page.of(readable_facts(connection.execute(_FACTS[statement], values)))
-
-
-def _merge_cursors(
-    cursors: Sequence[sqlite3.Cursor], page: Page, pattern: FactPattern
-) -> list[Fact]:
-    try:
-        merged = merge(*map(readable_facts, cursors), key=_ID, reverse=pattern.descending)
+    streams = _open_streams(session, pattern, ranges) if pattern.order == "id" else None
+    if streams is not None:
+        merged = merge(*map(readable_facts, streams), key=_ID, reverse=pattern.descending)
         return list(islice(page.matching(merged), pattern.limit))
-    finally:
-        for cursor in cursors:  # a cursor that is not at its end holds the snapshot
-            cursor.close()
+    statement, values = _choose_query(ranges)
+    return page.of(readable_facts(session.stream(f"facts.{statement}", values)))
 
 
 def search_as_of(
-    connection: sqlite3.Connection,
+    session: Session,
     pattern: FactPattern,
     depth: int,
     valid_at: datetime | None,
@@ -93,14 +79,13 @@ def search_as_of(
     for slot in SLOTS:
         index_range(getattr(pattern, slot))  # raises for invalid Unicode, as in `search`
     page = Page(pattern)
-    with snapshot(connection):
-        as_of = facts_at(
-            connection,
-            user=pattern.user if isinstance(pattern.user, str) else None,
-            depth=depth,
-            valid_at=None if valid_at is None else microseconds(valid_at),
-            believed_at=None if believed_at is None else microseconds(believed_at),
-        )
+    as_of = facts_at(
+        session,
+        user=pattern.user if isinstance(pattern.user, str) else None,
+        depth=depth,
+        valid_at=None if valid_at is None else microseconds(valid_at),
+        believed_at=None if believed_at is None else microseconds(believed_at),
+    )
     return page.of(map(fact_of, as_of))
 
 
@@ -182,24 +167,24 @@ def _query_by_text(slot: str, text: str, ranges: dict[str, IndexRange]) -> tuple
             return "find_facts_of_subject", values
 
 
-def _open_cursors(
-    connection: sqlite3.Connection, pattern: FactPattern, ranges: dict[str, IndexRange]
-) -> list[sqlite3.Cursor] | None:
-    """Return cursors that read all candidates by id; None where another query is faster."""
+def _open_streams(
+    session: Session, pattern: FactPattern, ranges: dict[str, IndexRange]
+) -> list[Iterator[Row]] | None:
+    """Return streams that read all candidates by id; None where another query is faster."""
     between = _id_bounds(pattern, ranges["id"])
     backwards = "_backwards" if pattern.descending else ""
     owners: list[Values] = [{}]
     statement = "facts_from_id"
     if isinstance(user := ranges["user"], Text) and pattern.limit is not None:
-        agents = _agents(connection, user.text, ranges["agent"])
+        agents = _agents(session, user.text, ranges["agent"])
         if len(agents) > _MAX_AGENTS:
             return None
         statement = "facts_of_owner_from_id"
         owners = [{"user": user.text, "agent": agent} for agent in agents]
     elif _choose_query(ranges)[0] not in ("all_facts", "facts_from_id"):
         return None
-    sql = _FACTS[f"{statement}{backwards}"]
-    return [connection.execute(sql, owner | between) for owner in owners]
+    sql = f"facts.{statement}{backwards}"
+    return [session.stream(sql, owner | between) for owner in owners]
 
 
 def _id_bounds(pattern: FactPattern, id: IndexRange) -> Values:
@@ -228,7 +213,7 @@ def _next(text: str) -> str:
     return f"{text}\0"
 
 
-def _agents(connection: sqlite3.Connection, user: str, agent_range: IndexRange) -> list[str]:
+def _agents(session: Session, user: str, agent_range: IndexRange) -> list[str]:
     """Return the agents of a user; the index finds each one, however many facts it has."""
     if isinstance(agent_range, Text):
         return [agent_range.text]
@@ -236,6 +221,6 @@ def _agents(connection: sqlite3.Connection, user: str, agent_range: IndexRange) 
     # A fact whose agent is no text is unreadable.
     return [
         agent
-        for (agent,) in connection.execute(_FACTS["agents_of_user"], values)
+        for (agent,) in session.stream("facts.agents_of_user", values)
         if isinstance(agent, str)
     ]

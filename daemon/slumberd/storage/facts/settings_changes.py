@@ -2,74 +2,66 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
 import orjson
 
+from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.model.firing import START, Firing
 from slumberd.model.record import Outcome
-from slumberd.sql_statements import statements
-from slumberd.storage.facts.lifecycle import set_number
+from slumberd.storage.engine import Session
+from slumberd.storage.facts.transactions import set_number
 from slumberd.storage.ledger.batch import Batch, number
 from slumberd.storage.ledger.history import channels_at
-
-_SQL = statements("ledger")
 
 _KEYS_PER_BATCH = 2_000
 """Keys whose facts are rewritten at a time."""
 
 
-def rewrite_lineages(connection: sqlite3.Connection, depth: int, at: datetime) -> int:
+def rewrite_lineages(session: Session, depth: int, at: datetime) -> int:
     """Rewrite every fact when its lineage has another depth, within the caller's transaction.
 
     Returns:
         How many keys there are; 0 when the depth is unchanged.
     """
-    if number(connection, "depth") == depth:
+    if number(session, "depth") == depth:
         return 0
-    keys = [row[0] for row in connection.execute(_SQL["keys"]).fetchall()]
+    keys = [row[0] for row in session.rows("ledger.keys")]
     for first in range(0, len(keys), _KEYS_PER_BATCH):
-        _rewrite(connection, keys[first : first + _KEYS_PER_BATCH], depth, at)
-    set_number(connection, "depth", depth)
+        _rewrite(session, keys[first : first + _KEYS_PER_BATCH], depth, at)
+    set_number(session, "depth", depth)
     return len(keys)
 
 
-def _rewrite(connection: sqlite3.Connection, keys: Sequence[str], depth: int, at: datetime) -> None:
+def _rewrite(session: Session, keys: Sequence[str], depth: int, at: datetime) -> None:
     firing = Firing("@lineage", "", "manual", at)
-    batch = Batch(connection, firing, channels_at(connection), depth)
+    batch = Batch(session, firing, channels_at(session), depth)
     batch.note = {"lineage_depth": depth}
     batch.loaded.load_in_full(set(keys))
     resolution = batch.resolution()
     resolution.rewrite_facts()
-    batch.write(resolution, {})
+    batch.write(Decision.of(resolution, {}))
 
 
-def change_channels(
-    connection: sqlite3.Connection, after: MultiValued, depth: int, at: datetime
-) -> Outcome:
+def change_channels(session: Session, after: MultiValued, depth: int, at: datetime) -> Outcome:
     """Store which predicates are multi-valued, and resolve the keys that this changes.
 
     Args:
-        connection: In a transaction.
+        session: In a transaction.
         after: The multi-valued predicates from now on.
         depth: How many replaced assertions a fact's lineage names.
         at: The moment.
     """
-    before = channels_at(connection)
+    before = channels_at(session)
     firing = Firing("@channels", "", "manual", at, START, START)
-    batch = Batch(connection, firing, after, depth)
+    batch = Batch(session, firing, after, depth)
     channels = {name: sorted(predicates) for name, predicates in after.channels.items()}
     batch.note = {"multi_valued": channels}
-    connection.execute(_SQL["add_channels"], (batch.number, orjson.dumps(channels)))
-    keys = {
-        key
-        for (key,) in connection.execute(_SQL["keys"]).fetchall()
-        if (key in before) != (key in after)
-    }
+    session.do("ledger.add_channels", (batch.number, orjson.dumps(channels)))
+    keys = {key for (key,) in session.rows("ledger.keys") if (key in before) != (key in after)}
     batch.loaded.load_in_full(keys)
     resolution = batch.resolution()
     resolution.resolve_again(keys, before)
-    return batch.write(resolution, {})
+    return batch.write(Decision.of(resolution, {}))

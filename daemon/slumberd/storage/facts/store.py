@@ -1,45 +1,53 @@
-"""The store of facts in one SQLite file: what a host calls, and the parts behind it."""
+"""The store of facts: what a host calls, and the parts behind it."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Self
+from typing import Self, overload
 
-from slumberd.clock import Clock
+from slumberd.clock import Clock, SystemClock
+from slumberd.consolidation.delta_batch import Condition, DeltaBatch
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.graph_promotion import Promoted, ledger_rule_id
+from slumberd.consolidation.manual import (
+    ApplyDelta,
+    Assert,
+    Declare,
+    ManualBatch,
+    Remove,
+    Retract,
+)
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern, assume_utc
 from slumberd.model.firing import Firing, Trigger
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.record import Break, Checkpoint
+from slumberd.model.record import Break, Checkpoint, Outcome
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.verify import verify
+from slumberd.storage.engine import FactEngine, Session
+from slumberd.storage.facts.delta_applier import BACKLOG_ROWS, DeltaApplier
 from slumberd.storage.facts.erasures import ErasureTable
-from slumberd.storage.facts.ledger import CheckpointPolicy, SQLiteLedger
-from slumberd.storage.facts.lifecycle import LINEAGE_DEPTH, FactFile
+from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.manual_statements import assertion_of, lineage_entry
 from slumberd.storage.facts.promotion_feed import PromotionFeed
 from slumberd.storage.facts.reads import FactReader
 from slumberd.storage.facts.search import search, search_as_of
+from slumberd.storage.facts.transactions import LINEAGE_DEPTH, FactTransactions
 from slumberd.storage.facts.watermarks import WatermarkTable, record_success
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.graph_promotion import promote
-from slumberd.storage.sqlite.connection import Synchronous
 
 
-class SQLiteFactStore:
-    """Facts and their ledger in one SQLite file; implements `FactStore`.
+class EngineFactStore:
+    """Facts and their ledger on any engine; implements `FactStore`.
 
     Programs call the methods of this class. The daemon and the commands also use its parts.
 
     Attributes:
-        file: The file: its transactions, its writer, its key.
+        transactions: The transactions, and the only writer.
         reads: Reads of the ledger.
         watermarks: How far each rule has read.
         ledger: Writes batches, edits and undos; implements ``Ledger``.
@@ -47,47 +55,34 @@ class SQLiteFactStore:
         promotion_feed: The promotions for provenance sinks; implements ``Promotions``.
 
     Args:
-        path: The SQLite file; `bootstrap` creates it and its directory.
-        synchronous: ``full`` survives a power cut, ``normal`` any crash of the process.
+        engine: Opens the transactions.
+        clock: The time.
         lineage_depth: How many replaced assertions a fact's lineage names.
-        clock: The time; None means the system's.
-        key: The key of the ledger, from its first row on; None for a ledger without a key.
-        traceless: Whether reads leave no files beside a database that no program has open; each
-            read then opens the file.
         comparer: Returns what compares texts, for rules that compare; None when there is none.
-        checkpoints: When SQLite checkpoints the write-ahead log.
+        backlog_rows: A batch of so many candidates counts as a backlog.
     """
 
-    def __init__(  # noqa: PLR0913 # one per setting
+    def __init__(
         self,
-        path: Path,
+        engine: FactEngine,
         *,
-        synchronous: Synchronous = "full",
-        lineage_depth: int = LINEAGE_DEPTH,
         clock: Clock | None = None,
-        key: bytes | None = None,
-        traceless: bool = False,
+        lineage_depth: int = LINEAGE_DEPTH,
         comparer: Callable[[], TextComparer] | None = None,
-        checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
+        backlog_rows: int = BACKLOG_ROWS,
     ) -> None:
-        self.file = FactFile(
-            path,
-            synchronous=synchronous,
-            lineage_depth=lineage_depth,
-            clock=clock,
-            key=key,
-            traceless=traceless,
-        )
-        self.reads = FactReader(self.file)
-        self.watermarks = WatermarkTable(self.file)
-        self.ledger = SQLiteLedger(self.file, self.watermarks, comparer, checkpoints)
-        self.erasures = ErasureTable(self.file)
-        self.promotion_feed = PromotionFeed(self.file)
+        self.transactions = FactTransactions(engine, clock or SystemClock(), lineage_depth)
+        self.reads = FactReader(self.transactions)
+        self.watermarks = WatermarkTable(self.transactions)
+        self.ledger = FactLedger(self.transactions, self.watermarks)
+        self.erasures = ErasureTable(self.transactions)
+        self.promotion_feed = PromotionFeed(self.transactions)
+        self._applier = DeltaApplier(self.transactions, self.watermarks, comparer, backlog_rows)
 
     @property
-    def path(self) -> Path:
-        """The SQLite file."""
-        return self.file.path
+    def where(self) -> str:
+        """The store in words, for errors and logs."""
+        return self.transactions.engine.where
 
     async def bootstrap(self) -> None:
         """Create the missing tables, of the specification and of slumberd.
@@ -96,11 +91,15 @@ class SQLiteFactStore:
             SchemaError: The file is no database, is damaged, or a newer slumberd wrote it.
             LedgerKeyError: The key is not the one that the ledger was begun with.
         """
-        await self.file.bootstrap()
+        await self.transactions.engine.bootstrap()
 
     async def health(self) -> StoreHealth:
         """Report the health; never raises for the state of the file, and creates nothing."""
-        return await self.file.health()
+        return await self.transactions.engine.health()
+
+    async def pulse(self) -> int:
+        """Check that the store answers; return how many rows it has written."""
+        return await self.transactions.engine.pulse()
 
     async def migrate(self, plan: MigrationPlan) -> None:
         """Add nullable columns to ``facts``; existing columns stay as they are.
@@ -108,7 +107,8 @@ class SQLiteFactStore:
         Raises:
             MigrationNotSupportedError: The plan asks for anything else; nothing is done.
         """
-        await self.file.migrate(plan)
+        await self.bootstrap()
+        await self.transactions.engine.migrate(plan, at=self.transactions.clock.now().isoformat())
 
     async def query(
         self,
@@ -131,10 +131,10 @@ class SQLiteFactStore:
         """
         if valid_at is None and believed_at is None:
             finds = find if is_specified(pattern) else search
-            return await self.file.read(lambda connection: finds(connection, pattern))
-        depth = self.file.lineage_depth
-        return await self.file.read(
-            lambda connection: search_as_of(connection, pattern, depth, valid_at, believed_at)
+            return await self.transactions.read(lambda session: finds(session, pattern))
+        depth = self.transactions.lineage_depth
+        return await self.transactions.read(
+            lambda session: search_as_of(session, pattern, depth, valid_at, believed_at)
         )
 
     async def pin(self, fact: Fact) -> None:
@@ -149,11 +149,11 @@ class SQLiteFactStore:
             FactConflictError: Another user, agent or channel holds the id.
         """
         declared = assertion_of(fact)._replace(pinned_at=microseconds(assume_utc(fact.pinned_at)))
-        await self.ledger.edit(lambda edits: edits.declare_fact(declared))
+        await self.apply_deltas(ManualBatch([Declare(declared)]))
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""
-        await self.ledger.edit(lambda edits: edits.remove_fact(fact_id))
+        await self.apply_deltas(ManualBatch([Remove(fact_id)]))
 
     async def correct(self, fact: Fact, *, by: str, reason: str) -> None:
         """State a fact as a person: it competes, and is current until a newer episode.
@@ -169,9 +169,9 @@ class SQLiteFactStore:
             InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
-        entry = lineage_entry(by, reason, self.file.clock.now())
+        entry = lineage_entry(by, reason, self.transactions.clock.now())
         stated = assertion_of(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
-        await self.ledger.edit(lambda edits: edits.assert_fact(stated, again=True), by=by)
+        await self.apply_deltas(ManualBatch([Assert(stated)], by))
 
     async def retract(self, *fact_ids: str, by: str, reason: str) -> None:
         """Retract facts as a person; those that are not current stay as they are.
@@ -184,8 +184,8 @@ class SQLiteFactStore:
         Raises:
             ValueError: `by` or `reason` is empty.
         """
-        lineage = (lineage_entry(by, reason, self.file.clock.now()),)
-        await self.ledger.edit(lambda edits: edits.retract(fact_ids, lineage=lineage), by=by)
+        lineage = (lineage_entry(by, reason, self.transactions.clock.now()),)
+        await self.apply_deltas(ManualBatch([Retract(fact_ids, lineage)], by))
 
     async def apply_delta(self, delta: Delta, *, strict: bool = False) -> None:
         """Apply one delta, whole or not at all; applying it again changes nothing.
@@ -202,8 +202,56 @@ class SQLiteFactStore:
             FactConflictError: It names a fact of another user, agent or channel, or an id in
                 ``replaces`` is unknown and `strict` is set.
         """
-        own = validate_delta(delta)
-        await self.ledger.edit(lambda edits: edits.apply_delta(own, strict=strict))
+        await self.apply_deltas(ManualBatch([ApplyDelta(validate_delta(delta), strict)]))
+
+    @overload
+    async def apply_deltas(
+        self,
+        batch: DeltaBatch,
+        *,
+        dry_run: bool = False,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Condition | None = None,
+    ) -> Outcome: ...
+
+    @overload
+    async def apply_deltas(
+        self, batch: ManualBatch, *, dry_run: bool = False
+    ) -> Outcome | None: ...
+
+    async def apply_deltas(
+        self,
+        batch: DeltaBatch | ManualBatch,
+        *,
+        dry_run: bool = False,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Condition | None = None,
+    ) -> Outcome | None:
+        """Apply a batch: facts, ledger, quarantine and watermark, in one transaction.
+
+        Only this changes facts: what rules request for a window, and what people and programs
+        edit. The batch of a window that would delete too many facts is held back for approval.
+
+        Args:
+            batch: From ``MemoryStore.consolidate`` with a window, or manual edits.
+            dry_run: Return the outcome, and write nothing.
+            on_decided: Called, in any thread, when only the writing of the batch is left.
+            cancelled: Called often, in any thread; True cancels the batch. None never cancels.
+
+        Returns:
+            What changed; None when manual edits changed nothing.
+
+        Raises:
+            FactConflictError: An edit names a fact of another user, agent or channel.
+            InputError: A value of an edit cannot be stored unchanged.
+            StoppedError: `cancelled` returned True; nothing is written.
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+        if isinstance(batch, ManualBatch):
+            return await self._applier.edit(batch, dry_run=dry_run)
+        return await self._applier.apply(
+            batch, dry_run=dry_run, on_decided=on_decided, cancelled=cancelled
+        )
 
     async def promote(  # noqa: PLR0913 # the fields of its ledger rows
         self,
@@ -235,16 +283,16 @@ class SQLiteFactStore:
         Raises:
             InputError: A fact cannot be stored unchanged.
         """
-        now = self.file.clock.now() if at is None else at
+        now = self.transactions.clock.now() if at is None else at
         author = f"rule:{rule_id}" + (f", {by}" if by else "")
         firing = Firing(ledger_rule_id(rule_id), rule_hash, trigger, now, by=author, run=run)
 
-        def append(connection: sqlite3.Connection) -> Promoted:
-            promoted = promote(connection, facts, self.file.lineage_depth, firing)
-            record_success(connection, rule_id, now)
+        def append(session: Session) -> Promoted:
+            promoted = promote(session, facts, self.transactions.lineage_depth, firing)
+            record_success(session, rule_id, now)
             return promoted
 
-        return await self.file.append(append, keep=not dry_run)
+        return await self.transactions.append(append, keep=not dry_run)
 
     async def why(self, fact_id: str) -> Explanation:
         """Explain how a fact became current, or how it was removed.
@@ -252,7 +300,7 @@ class SQLiteFactStore:
         Raises:
             NoInputError: Neither the facts nor the ledger have the id.
         """
-        return await self.file.read(lambda connection: why(connection, fact_id))
+        return await self.transactions.read(lambda session: why(session, fact_id))
 
     async def verify(
         self, against: Iterable[Checkpoint] = (), *, chain_only: bool = False
@@ -269,15 +317,15 @@ class SQLiteFactStore:
         Raises:
             LedgerKeyError: The store does not have the key of the ledger's first row.
         """
-        depth = self.file.lineage_depth
-        return await self.file.read(
-            lambda connection: verify(connection, depth, against, chain_only=chain_only)
+        depth = self.transactions.lineage_depth
+        return await self.transactions.read(
+            lambda session: verify(session, depth, against, chain_only=chain_only)
         )
 
     async def close(self) -> None:
         """Close the file; the next call opens the file that is at the path then."""
         await self.watermarks.save_logged()
-        await self.file.close(at_once=self.ledger.skips_checkpoint)
+        await self.transactions.engine.close(at_once=self.transactions.skips_checkpoint)
 
     async def __aenter__(self) -> Self:
         return self

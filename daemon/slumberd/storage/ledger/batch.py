@@ -5,37 +5,35 @@ The caller begins the transaction of facts.db and ends it.
 
 from __future__ import annotations
 
-import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
-from typing import Any, TypeVar
+from functools import lru_cache, partial
+from typing import Any
 
 import orjson
 
 from slumberd.consolidation.claim import MANUAL, Claim, user_and_agent
+from slumberd.consolidation.decision import Decision, check_cancelled, decide, until_cancelled
+from slumberd.consolidation.delta_batch import Condition, never
 from slumberd.consolidation.incoming import (
     Candidate,
     Contested,
     Erased,
     HeldBack,
     Unreadable,
-    order_of,
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, MultiValued
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.resolved_effect import ResolvedEffect, deletion_impact
 from slumberd.consolidation.state import CurrentFact
-from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ErasedScopes
-from slumberd.sql_statements import statements
-from slumberd.storage.ledger.bulk_write import Row, insert, own_writes
+from slumberd.storage.engine import Row, Session
+from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger.rows import (
     FIRING,
     FIRING_KIND,
@@ -52,16 +50,7 @@ from slumberd.storage.ledger.rows import (
 )
 from slumberd.storage.ledger.similarity import BatchSimilarity
 from slumberd.storage.ledger.state_loader import LoadedState
-from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
 from slumberd.storage.strict_json import written
-
-T = TypeVar("T")
-
-_SQL = statements("ledger")
-_FACTS = statements("facts")
-
-_ROWS_BETWEEN_CHECKS = 50
-"""Rows between two checks for a cancelled firing; a row takes microseconds, or folds a key."""
 
 GENERATION_BITS = 40
 """Log numbers take the low bits of a version: a restored log starts a new generation above."""
@@ -86,55 +75,63 @@ class Batch:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        session: Session,
         firing: Firing,
         multi: MultiValued,
         depth: int,
-        cancelled: Callable[[], bool] | None = None,
+        cancelled: Condition = never,
         on_decided: Callable[[], None] | None = None,
     ) -> None:
         self._is_cancelled = cancelled
         self._on_decided = on_decided
-        self._connection = connection
+        self._session = session
         self._firing = firing
-        last = connection.execute(_SQL["last_row"]).fetchone()
+        last = session.one("ledger.last_row")
         self.number: int = last[0] + 1 if last else 1
         self.head: bytes = last[1] if last else GENESIS
-        self._key = require_key(connection) if last else record_key(connection)
-        recorded = connection.execute(_SQL["last_instant"]).fetchone()
+        self._key = require_key(session) if last else record_key(session)
+        recorded = session.one("ledger.last_instant")
         self.at = max(microseconds(firing.at), recorded[0] if recorded else -(2**62))
-        self._generations = connection.execute(_SQL["generations"]).fetchall()
+        self._generations = session.rows("ledger.generations")
         self._generation = self._generations[0][1] if self._generations else 0
-        self.loaded = LoadedState(connection, multi, depth)
+        self.loaded = LoadedState(session, multi, depth)
         self.note: dict[str, Any] = {}
         self.overwrites = False
         self.found: dict[str, Row] = {}
 
-    def commit(
+    def apply(
         self,
-        by_channel: Mapping[str, Sequence[Candidate]],
+        candidates: Mapping[str, Sequence[Candidate]],
         similarity: BatchSimilarity | None = None,
     ) -> Outcome:
-        """Resolve the candidates and write the result.
+        """Decide what the candidates change, and write it.
 
         Args:
-            by_channel: The candidates, by channel.
+            candidates: The candidates, by channel.
             similarity: Links new facts with similar facts; None when the rule does not ask.
+
+        Raises:
+            OverLimitError: The batch deletes more facts than its limits allow.
+            StoppedError: The firing was cancelled.
         """
-        erased = load_erased_scopes(self._connection)
+        erased = load_erased_scopes(self._session)
         prepared = {
-            channel: self._set_versions(_remove_erased(candidates, erased))
-            for channel, candidates in by_channel.items()
+            channel: self._set_versions(_remove_erased(found, erased))
+            for channel, found in candidates.items()
         }
         self._load_for([candidate for found in prepared.values() for candidate in found])
-        linked = {
-            channel: self._add_links(self._apply_past_decisions(candidates), similarity)
-            for channel, candidates in prepared.items()
-        }
-        resolution = self.resolution()
-        counts = {channel: self._resolve(resolution, found) for channel, found in linked.items()}
-        self._check_limits(resolution)
-        return self.write(resolution, counts)
+        known = self.loaded.known_state
+        decision = decide(
+            prepared,
+            known,
+            number=self.number,
+            at=self.at,
+            again=self._firing.again,
+            link=list if similarity is None else partial(similarity.add_links, known_state=known),
+            cancelled=self._is_cancelled,
+        )
+        self._check_limits(decision)
+        return self.write(decision)
 
     def _load_for(self, candidates: Sequence[Candidate]) -> None:
         """Load the state that the resolution of the candidates needs."""
@@ -147,41 +144,12 @@ class Batch:
         if waiting:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
 
-    def _apply_past_decisions(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        known_state = self.loaded.known_state
-        known = known_state.evaluations
-        return [
-            known_state.with_earlier_claim(candidate) if candidate.fact_id in known else candidate
-            for candidate in candidates
-        ]
-
-    def _add_links(
-        self, candidates: Sequence[Candidate], similarity: BatchSimilarity | None
-    ) -> Sequence[Candidate]:
-        if similarity is None:
-            return candidates
-        return similarity.add_links(candidates, self.loaded.known_state)
-
-    def _check_cancelled(self) -> None:
-        # The engine interrupts a statement; between statements only this check does.
-        if self._is_cancelled is not None and self._is_cancelled():
-            raise StoppedError("the firing was cancelled before its commit")
-
-    def _until_cancelled(self, values: Iterable[T]) -> Iterator[T]:
-        for number, value in enumerate(values):
-            if number % _ROWS_BETWEEN_CHECKS == 0:
-                self._check_cancelled()
-            yield value
-
-    def _check_limits(self, resolution: Resolution) -> None:
+    def _check_limits(self, decision: Decision) -> None:
         if self._firing.limits == NO_LIMITS:
             return
-        impact = deletion_impact(resolution.entries)
-        before = (
-            self._connection.execute(_FACTS["count_facts"]).fetchone()[0]
-            if impact.fewer > MIN_ALARMING_LOSS
-            else 0
-        )
+        impact = deletion_impact(decision.rows)
+        alarming = impact.fewer > MIN_ALARMING_LOSS
+        before = self._session.value("facts.count_facts") if alarming else 0
         problem = self._firing.limits.describe_excess(impact, before)
         if problem:
             raise OverLimitError(problem)
@@ -208,59 +176,48 @@ class Batch:
         found = (number for after, number in self._generations if seq and after < seq)
         return seq | (next(found, 0) << GENERATION_BITS)
 
-    def _resolve(self, resolution: Resolution, candidates: Sequence[Candidate]) -> Counts:
-        before, filtered = len(resolution.entries), resolution.filtered
-        known, passed_over = resolution.known, resolution.passed_over
-        for candidate in self._until_cancelled(sorted(candidates, key=order_of)):
-            resolution.apply(candidate)
-        added = resolution.entries[before:]
-        read = len(candidates) - (resolution.passed_over - passed_over)
-        counts = counts_of(read, resolution.filtered - filtered, added)
-        return counts._replace(noop=counts.noop + resolution.known - known)
-
-    def write(self, resolution: Resolution, counts: dict[str, Counts]) -> Outcome:
-        """Write the rows of a resolution; return the outcome."""
-        entries = resolution.entries
-        outcome = self._outcome(entries, counts)
-        ledger = [*seal(self._rows(entries, counts), self.head, self._key)]
-        current = resolution.current_facts().values()
-        facts = [fact_row(fact) for fact in self._until_cancelled(current)]
+    def write(self, decision: Decision) -> Outcome:
+        """Write the rows of a decision; return the outcome."""
+        rows, counts = decision.rows, decision.counts
+        outcome = self._outcome(rows, counts)
+        ledger = [*seal(self._rows(rows, counts), self.head, self._key)]
+        facts = [fact_row(fact) for fact in until_cancelled(decision.facts, self._is_cancelled)]
         heads = [*self.loaded.changed_rows()]
-        self._check_cancelled()
+        check_cancelled(self._is_cancelled)
         if self._on_decided is not None:
             self._on_decided()
-        self._write_ledger(ledger, self._firing_row(entries, counts))
-        self._write_references(entries)
-        self._write_quarantine(entries)
-        self._write_facts(facts, resolution.removed)
+        self._write_ledger(ledger, self._firing_row(rows, counts))
+        self._write_references(rows)
+        self._write_quarantine(rows)
+        self._write_facts(facts, decision.removed)
         self.loaded.save(heads)
-        self._check_cancelled()
+        check_cancelled(self._is_cancelled)
         return outcome
 
-    def _outcome(self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]) -> Outcome:
+    def _outcome(self, entries: Sequence[ResolvedEffect], counts: Mapping[str, Counts]) -> Outcome:
         firing = replace(self._firing, at=instant(self.at))
         firing_id = firing_id_of(firing.rule_id, self.number)
         records = [self._firing_record(firing_id, firing.at)]
         records += [self._record(entry, firing_id, firing.at) for entry in entries]
-        return Outcome(firing, firing_id, counts, records, 0.0)
+        return Outcome(firing, firing_id, dict(counts), records, 0.0)
 
     def _write_ledger(self, rows: Sequence[Row], firing: Row) -> None:
-        self._connection.execute(_SQL["add_firing"], firing)
-        insert(self._connection, _SQL["add_row"], rows)
+        self._session.do("ledger.add_firing", firing)
+        self._session.insert("ledger.add_row", rows)
 
     def _last_seq(self, entries: Sequence[ResolvedEffect]) -> int:
         return entries[-1].seq if entries else self.number
 
     def _rows(
-        self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]
+        self, entries: Sequence[ResolvedEffect], counts: Mapping[str, Counts]
     ) -> Iterator[LedgerRow[str]]:
         key_ids = self.loaded.key_ids
         yield self._row_of_firing(counts, self._last_seq(entries))
-        for entry in self._until_cancelled(entries):
+        for entry in until_cancelled(entries, self._is_cancelled):
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
             yield row_of(entry, firing=self.number, key_id=key_id)
 
-    def _firing_row(self, entries: Sequence[ResolvedEffect], counts: dict[str, Counts]) -> Row:
+    def _firing_row(self, entries: Sequence[ResolvedEffect], counts: Mapping[str, Counts]) -> Row:
         firing = self._firing
         return (
             self.number, firing.rule_id, firing.rule_hash, firing.trigger, self.at,
@@ -268,7 +225,7 @@ class Batch:
             _counts_json(counts),
         )  # fmt: skip
 
-    def _row_of_firing(self, counts: dict[str, Counts], last_seq: int) -> LedgerRow[str]:
+    def _row_of_firing(self, counts: Mapping[str, Counts], last_seq: int) -> LedgerRow[str]:
         firing = self._firing
         payload = orjson.dumps(
             {
@@ -296,19 +253,19 @@ class Batch:
             if entry.event == "claim" and entry.candidate and entry.candidate.claim
             for name in entry.candidate.claim.names
         ]
-        self._connection.executemany(_SQL["add_reference"], named)
+        self._session.do_each("ledger.add_reference", named)
 
     def _write_quarantine(self, entries: Sequence[ResolvedEffect]) -> None:
-        has_any = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]
+        has_any = self._session.value("ledger.any_quarantine")
         readable = [
             (entry.candidate.rule_id, _channel_of(entry), entry.candidate.eid)
             for entry in entries
             if has_any and entry.candidate and entry.candidate.version
             if entry.event not in ("quarantine", "known")
         ]
-        self._connection.executemany(_SQL["drop_quarantine"], readable)
-        self._connection.executemany(
-            _SQL["put_quarantine"],
+        self._session.do_each("ledger.drop_quarantine", readable)
+        self._session.do_each(
+            "ledger.put_quarantine",
             [_quarantine_row(entry) for entry in entries if entry.event == "quarantine"],
         )
 
@@ -319,11 +276,11 @@ class Batch:
             for fact_id in removed
             if fact_id not in current_ids and (self.overwrites or not self._is_new(fact_id))
         ]
-        with own_writes(self._connection, rows=len(dropped) + len(current)):
-            parameters = {"ids": orjson.dumps(dropped).decode()}
-            self._connection.execute(_FACTS["drop_facts"], parameters)
+        with self._session.own_writes(rows=len(dropped) + len(current)):
+            parameters = {"ids": [*dropped]}
+            self._session.do("facts.drop_facts", parameters)
             changed = [row for row in current if self.found.get(str(row[0])) != row]
-            insert(self._connection, _FACTS["put_fact"], changed if self.found else current)
+            self._session.insert("facts.put_fact", changed if self.found else current)
 
     def _is_new(self, fact_id: str) -> bool:
         evaluations = self.loaded.known_state.evaluations.get(fact_id)
@@ -353,9 +310,9 @@ class Batch:
         )
 
 
-def number(connection: sqlite3.Connection, name: str) -> int:
+def number(session: Session, name: str) -> int:
     """Return one of the store's numbers, such as ``epoch`` or ``logged``."""
-    value: int = connection.execute(_SQL["number"], (name,)).fetchone()[0]
+    value: int = session.value("ledger.number", (name,))
     return value
 
 
@@ -416,21 +373,6 @@ def _quarantine_row(entry: ResolvedEffect) -> tuple[object, ...]:
         candidate.reason,
         candidate.detail,
         entry.seq,
-    )
-
-
-def counts_of(read: int, filtered: int, entries: Sequence[ResolvedEffect]) -> Counts:
-    """Count what became of the candidates, from their ledger rows."""
-    kinds = Counter(entry.effect for entry in entries if entry.event != "restored")
-    return Counts(
-        read,
-        filtered,
-        kinds["add"],
-        kinds["update"],
-        kinds["delete"],
-        kinds["noop"],
-        kinds["quarantine"],
-        sum(1 for entry in entries if entry.event == "restored"),
     )
 
 

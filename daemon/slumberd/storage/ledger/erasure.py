@@ -7,7 +7,6 @@ and its episodes; it is overwritten once memory.db has erased them.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,19 +15,17 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.consolidation.claim import MANUAL
+from slumberd.consolidation.decision import Decision
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.model.scope import ScopeFilter, escape
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
+from slumberd.storage.erased_scopes import record_erased_scope
 from slumberd.storage.ledger.batch import Batch
-from slumberd.storage.ledger.bulk_write import own_writes
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import ErasedRows
-from slumberd.storage.sqlite.erased_scopes import record_erased_scope
-
-_UNFINISHED = statements("unfinished_erasures")
 
 
 class Unfinished(NamedTuple):
@@ -47,10 +44,10 @@ class Unfinished(NamedTuple):
     by: str
 
 
-def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
+def begin(session: Session, erasure: Unfinished) -> None:
     """Record an erasure that memory.db has not done; inside the transaction of the erasure."""
-    connection.execute(
-        _UNFINISHED["begin"],
+    session.do(
+        "unfinished_erasures.begin",
         {
             "scope": _scope_json(erasure.reach),
             "eids": orjson.dumps(sorted(erasure.eids)),
@@ -60,16 +57,16 @@ def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
     )
 
 
-def end(connection: sqlite3.Connection, scopes: Collection[ScopeFilter]) -> None:
+def end(session: Session, scopes: Collection[ScopeFilter]) -> None:
     """Delete the records of finished erasures; the transaction overwrites deleted rows."""
-    connection.executemany(_UNFINISHED["end"], [(_scope_json(scope),) for scope in scopes])
+    session.do_each("unfinished_erasures.end", [(_scope_json(scope),) for scope in scopes])
 
 
-def read_unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
+def read_unfinished(session: Session) -> list[Unfinished]:
     """Return the erasures that memory.db may not have done yet."""
     return [
         Unfinished(ScopeFilter(*orjson.loads(scope)), frozenset(orjson.loads(eids)), moment, by)
-        for scope, eids, moment, by in connection.execute(_UNFINISHED["all"])
+        for scope, eids, moment, by in session.stream("unfinished_erasures.all")
     ]
 
 
@@ -82,8 +79,6 @@ FORGET = "@erasure"
 
 WITHOUT_OWNER = "//"
 """The first part of an owner whose user and agent are unknown."""
-
-_SQL = {**statements("facts"), **statements("erasure")}
 
 
 @dataclass(slots=True)
@@ -121,18 +116,16 @@ class Erasure:
     head: str
 
 
-def find_scope(
-    connection: sqlite3.Connection, scope: ScopeFilter, eids: Set[str] = frozenset()
-) -> ScopeContent:
+def find_scope(session: Session, scope: ScopeFilter, eids: Set[str] = frozenset()) -> ScopeContent:
     """Return the content of the ledger that belongs to a scope.
 
     Args:
-        connection: Of facts.db.
+        session: Of facts.db.
         scope: The scope.
         eids: Ids of its episodes; quarantined rows of them without an owner are found too.
     """
     found = ScopeContent()
-    for seq, fact_id, at, document, owner in _rows(connection, scope, eids):
+    for seq, fact_id, at, document, owner in _rows(session, scope, eids):
         if scope.session is not None and document.get("session") != scope.session:
             continue
         if fact_id is None:
@@ -142,19 +135,17 @@ def find_scope(
             found.newest = max(found.newest, at or 0)
         if document.get("rank") != MANUAL:
             found.eids.add(document.get("eid") or episode_id_of(fact_id or ""))
-    found.claims |= _manual_claims_that_refer(connection, found.claims)
+    found.claims |= _manual_claims_that_refer(session, found.claims)
     found.eids.discard("")
     return found
 
 
-def _rows(
-    connection: sqlite3.Connection, scope: ScopeFilter, eids: Set[str]
-) -> Iterator[tuple[Any, ...]]:
+def _rows(session: Session, scope: ScopeFilter, eids: Set[str]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows whose key or owner is in the scope, of any session."""
     keys = _key_range(scope)
-    for seq, fact_id, at, payload, key in connection.execute(_SQL["rows_of_keys"], keys):
+    for seq, fact_id, at, payload, key in session.stream("erasure.rows_of_keys", keys):
         yield seq, fact_id, at, orjson.loads(payload), _owner_in(key)
-    for seq, fact_id, at, payload in connection.execute(_SQL["rows_without_key"]):
+    for seq, fact_id, at, payload in session.stream("erasure.rows_without_key"):
         document = orjson.loads(payload)
         if document["owner"].startswith(keys["low"]):
             yield seq, fact_id, at, document, document["owner"]
@@ -182,24 +173,16 @@ def _owner_in(key: str) -> str:
 
 
 def _manual_claims_that_refer(
-    connection: sqlite3.Connection, claims: set[tuple[str, str]]
+    session: Session, claims: set[tuple[str, str]]
 ) -> set[tuple[str, str]]:
     """Return the manual claims that removed these facts: they repeat the content."""
     found = set()
-    parameters = {"ids": _json({fact_id for fact_id, _ in claims})}
-    for name, referrer, payload in connection.execute(_SQL["manual_claims_that_refer"], parameters):
+    parameters = {"ids": sorted({fact_id for fact_id, _ in claims})}
+    for name, referrer, payload in session.stream("erasure.manual_claims_that_refer", parameters):
         owner = orjson.loads(payload)["owner"]
         if (name, owner) in claims:
             found.add((referrer, owner))
     return found
-
-
-def _numbers(rows: Collection[int]) -> str:
-    return orjson.dumps(sorted(rows)).decode()
-
-
-def _json(values: Collection[str]) -> str:
-    return orjson.dumps(sorted(values)).decode()
 
 
 class ErasureRequest(NamedTuple):
@@ -224,73 +207,71 @@ class ErasureRequest(NamedTuple):
     key: bytes | None
 
 
-def erase(connection: sqlite3.Connection, request: ErasureRequest, *, depth: int) -> Erasure:
+def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     """Erase a scope; inside a transaction that overwrites deleted rows.
 
     Args:
-        connection: Of facts.db.
+        session: Of facts.db.
         request: The erasure.
         depth: Links of lineage.
     """
     scope, moment = request.scope, request.moment
-    found = find_scope(connection, scope, request.eids - request.kept)
+    found = find_scope(session, scope, request.eids - request.kept)
     firing = Firing(FORGET, "", "manual", request.at, by=request.by)
-    batch = Batch(connection, firing, channels_at(connection), depth)
+    batch = Batch(session, firing, channels_at(session), depth)
     head = batch.head.hex()
-    digest = record_erased_scope(connection, scope, moment, request.key)
-    begin(connection, Unfinished(scope, request.eids | found.eids, moment, request.by))
+    digest = record_erased_scope(session, scope, moment, request.key)
+    begin(session, Unfinished(scope, request.eids | found.eids, moment, request.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
     resolution = batch.resolution()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
-    rows = {*found.rows, *_rows_of(connection, scope, found.claims)}
+    rows = {*found.rows, *_rows_of(session, scope, found.claims)}
     histories = batch.loaded.load_histories(fact_ids)
     keys = sorted(batch.loaded.known_state.complete_keys)
     resolution.erase(
         {fact_id: history.without(rows).remaining() for fact_id, history in histories.items()}
     )
-    before = _count_facts(connection)
-    counts = {"slumberd_ledger": _erase_rows(connection, rows)}
-    batch.note["erased"] = _read_erased(connection).document()
-    outcome = batch.write(resolution, {})
-    counts |= _delete_beside(connection, request, found, rows, keys)
-    counts["facts"] = before + len(outcome.records) - 1 - _count_facts(connection)
+    before = _count_facts(session)
+    counts = {"slumberd_ledger": _erase_rows(session, rows)}
+    batch.note["erased"] = _read_erased(session).document()
+    outcome = batch.write(Decision.of(resolution, {}))
+    counts |= _delete_beside(session, request, found, rows, keys)
+    counts["facts"] = before + len(outcome.records) - 1 - _count_facts(session)
     return Erasure(outcome, counts, found.eids, head)
 
 
-def _rows_of(
-    connection: sqlite3.Connection, scope: ScopeFilter, claims: set[tuple[str, str]]
-) -> Iterator[int]:
+def _rows_of(session: Session, scope: ScopeFilter, claims: set[tuple[str, str]]) -> Iterator[int]:
     """Yield the numbers of the rows of some claims, without rows of other owners."""
     owners = {
         number: _owner_in(key)
-        for number, key in connection.execute(_SQL["numbers_of_keys"], _key_range(scope))
+        for number, key in session.stream("erasure.numbers_of_keys", _key_range(scope))
     }
-    parameters = {"ids": _json({fact_id for fact_id, _ in claims})}
-    for seq, fact_id, key_id, payload in connection.execute(_SQL["rows_of_facts"], parameters):
+    parameters = {"ids": sorted({fact_id for fact_id, _ in claims})}
+    for seq, fact_id, key_id, payload in session.stream("erasure.rows_of_facts", parameters):
         owner = orjson.loads(payload).get("owner") if payload else None
         if (fact_id, owner or owners.get(key_id)) in claims:
             yield seq
 
 
-def _count_facts(connection: sqlite3.Connection) -> int:
-    count: int = connection.execute(_SQL["count_facts"]).fetchone()[0]
+def _count_facts(session: Session) -> int:
+    count: int = session.value("erasure.count_facts")
     return count
 
 
-def _erase_rows(connection: sqlite3.Connection, rows: Collection[int]) -> int:
-    return connection.execute(_SQL["erase_rows"], {"rows": _numbers(rows)}).rowcount
+def _erase_rows(session: Session, rows: Collection[int]) -> int:
+    return session.do("erasure.erase_rows", {"rows": sorted(rows)})
 
 
-def _read_erased(connection: sqlite3.Connection) -> ErasedRows:
+def _read_erased(session: Session) -> ErasedRows:
     """Return all rows that are erased, by this erasure or an earlier one."""
     erased = ErasedRows()
-    for (seq,) in connection.execute(_SQL["erased"]):
+    for (seq,) in session.stream("erasure.erased"):
         erased.add(seq)
     return erased
 
 
 def _delete_beside(
-    connection: sqlite3.Connection,
+    session: Session,
     request: ErasureRequest,
     found: ScopeContent,
     rows: Collection[int],
@@ -298,19 +279,16 @@ def _delete_beside(
 ) -> dict[str, int]:
     """Delete the rows of a scope from the other tables; return their numbers, by table."""
     scope, eids = request.scope, found.eids | request.eids
-    ids = {"ids": _json({fact_id for fact_id, _ in found.claims})}
+    ids = {"ids": sorted({fact_id for fact_id, _ in found.claims})}
     columns = {"user": scope.user, "agent": scope.agent, "whole": scope.session is None}
     deletions: dict[str, tuple[str, dict[str, Any]]] = {
-        "facts": ("drop_facts_of_scope", columns | ids),
-        "slumberd_references": ("drop_references", ids),
-        "slumberd_keys": ("drop_keys", {"keys": _json(keys)}),
-        "slumberd_quarantine": ("drop_quarantine_of_rows", {"rows": _numbers(rows)}),
+        "facts": ("erasure.drop_facts_of_scope", columns | ids),
+        "slumberd_references": ("erasure.drop_references", ids),
+        "slumberd_keys": ("erasure.drop_keys", {"keys": sorted(keys)}),
+        "slumberd_quarantine": ("erasure.drop_quarantine_of_rows", {"rows": sorted(rows)}),
     }
     # The id of an episode that is kept stays, or its rules would read it again.
-    for name in ("blank_firings", "blank_watermarks", "blank_held_batches"):
-        connection.execute(_SQL[name], {"eids": _json(eids - request.kept)})
-    with own_writes(connection, rows=0):
-        return {
-            table: connection.execute(_SQL[name], values).rowcount
-            for table, (name, values) in deletions.items()
-        }
+    for name in ("erasure.blank_firings", "erasure.blank_watermarks", "erasure.blank_held_batches"):
+        session.do(name, {"eids": sorted(eids - request.kept)})
+    with session.own_writes(rows=0):
+        return {table: session.do(name, values) for table, (name, values) in deletions.items()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -26,10 +25,9 @@ from slumberd.model.fact_ids import channel_of, owner_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Record
 from slumberd.model.scope import escape
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.manual_edits import ManualEdits
-from slumberd.storage.sqlite.connection import decode_texts_with, escaped
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep, written
 
 UNREADABLE = "external_unreadable"
@@ -170,9 +168,6 @@ def _pinned_at(value: object) -> int:
 CHUNK = 2_000
 """At most so many changes are recorded as one firing."""
 
-_SQL = statements("external_changes")
-_LEDGER = statements("ledger")
-
 
 class _Change(NamedTuple):
     """The row of a changed fact id.
@@ -197,18 +192,18 @@ class _Change(NamedTuple):
         return self.row is not None, at or 0, self.fact_id
 
 
-def has_changes(connection: sqlite3.Connection) -> bool:
+def has_changes(session: Session) -> bool:
     """Return whether a change is not recorded yet."""
-    return bool(connection.execute(_SQL["any_change"]).fetchone()[0])
+    return bool(session.value("external_changes.any_change"))
 
 
 def record_changes(
-    connection: sqlite3.Connection, depth: int, at: datetime, *, chunk: int = CHUNK
+    session: Session, depth: int, at: datetime, *, chunk: int = CHUNK
 ) -> list[Record]:
     """Record the changes of other programs; inside a transaction, before its own writes.
 
     Args:
-        connection: Without an open cursor on ``facts``.
+        session: Without an open cursor on ``facts``.
         depth: Links of lineage.
         at: The instant of the changes.
         chunk: Record at most so many changes as one firing.
@@ -216,40 +211,38 @@ def record_changes(
     Returns:
         The rows that are added to the ledger.
     """
-    if not has_changes(connection):
+    if not has_changes(session):
         return []
-    with decode_texts_with(connection, escaped):
-        changed = connection.execute(_SQL["changes"]).fetchall()
+    changed = session.rows("external_changes.changes")
     firing = Firing(EXTERNAL, "", "manual", at)
-    adopting = not connection.execute(_LEDGER["last_row"]).fetchone()
+    adopting = not session.one("ledger.last_row")
     records = []
     for first in range(0, len(changed), chunk):
-        changes = _sorted_changes(connection, changed[first : first + chunk])
-        edits = ManualEdits(connection, depth, firing)
-        records += _record_firing(edits, connection, changes, adopting=adopting)
-    connection.execute(_SQL["drop_changes"])
+        changes = _sorted_changes(session, changed[first : first + chunk])
+        edits = ManualEdits(session, depth, firing)
+        records += _record_firing(edits, session, changes, adopting=adopting)
+    session.do("external_changes.drop_changes")
     return records
 
 
 def _sorted_changes(
-    connection: sqlite3.Connection, changed: Iterable[tuple[object, int | None]]
+    session: Session, changed: Iterable[tuple[object, int | None]]
 ) -> list[_Change]:
-    with decode_texts_with(connection, escaped):
-        return sorted(_read_changes(connection, changed), key=lambda change: change.sort_key)
+    return sorted(_read_changes(session, changed), key=lambda change: change.sort_key)
 
 
 def _read_changes(
-    connection: sqlite3.Connection, changed: Iterable[tuple[object, int | None]]
+    session: Session, changed: Iterable[tuple[object, int | None]]
 ) -> Iterator[_Change]:
     for fact_id, rowid in changed:
-        row = None if rowid is None else connection.execute(_SQL["row"], (rowid,)).fetchone()
+        row = None if rowid is None else session.one("external_changes.row", (rowid,))
         content = decode_fact_row(row) if row else Unreadable("the row was removed")
         yield _Change(printable_id(fact_id), row, content)
 
 
 def _record_firing(
     edits: ManualEdits,
-    connection: sqlite3.Connection,
+    session: Session,
     changes: Sequence[_Change],
     *,
     adopting: bool,
@@ -259,7 +252,9 @@ def _record_firing(
     if adopting:
         edits.batch.note = {"adopted": len(edits.batch.found)}
     edits.load([change.fact_id for change in changes])
-    connection.executemany(_SQL["drop_unreadable"], [_quarantine_key(change) for change in changes])
+    session.do_each(
+        "external_changes.drop_unreadable", [_quarantine_key(change) for change in changes]
+    )
     claims = [(change, _claim_of(edits, change)) for change in changes]
     edits.apply_changes([claim for _, claim in claims if claim is not None])
     for change, claim in claims:

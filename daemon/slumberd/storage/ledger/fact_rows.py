@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
@@ -15,26 +14,24 @@ from slumberd.consolidation.state import CurrentFact
 from slumberd.model.construct import construct
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import lineage_of, metadata_of
-from slumberd.storage.sqlite.connection import decode_texts_with
 
-_FACTS = statements("facts")
 _ID = attrgetter("id")
 
 SPECIFIED = frozenset(("subject", "predicate", "object", "user", "agent"))
 """The slots that the specification has."""
 
 
-def find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
+def find(session: Session, pattern: FactPattern) -> list[Fact]:
     """Return the facts that equal a pattern, by id.
 
     Args:
-        connection: To the facts.
+        session: To the facts.
         pattern: `is_specified` is true of it.
     """
     wanted = {slot: text for slot in SPECIFIED if (text := getattr(pattern, slot)) is not None}
-    found = _fetch(connection, _FACTS[_query(wanted)], wanted)
+    found = session.rows(f"facts.{_query(wanted)}", wanted)
     return sorted(filter(_equal_to(wanted), readable_facts(found)), key=_ID)
 
 
@@ -57,26 +54,6 @@ def _query(wanted: Mapping[str, str]) -> str:
     if "subject" in wanted:
         return f"find_facts_of_subject{'_and_predicate' if 'predicate' in wanted else ''}"
     return "find_facts_of_object" if "object" in wanted else "all_facts"
-
-
-def _fetch(
-    connection: sqlite3.Connection, sql: str, values: dict[str, Any]
-) -> list[tuple[Any, ...]]:
-    try:
-        return connection.execute(sql, values).fetchall()
-    except sqlite3.OperationalError as error:
-        if "decode to UTF-8" not in str(error):
-            raise
-    with decode_texts_with(connection, unicode_or_none):
-        return connection.execute(sql, values).fetchall()
-
-
-def unicode_or_none(text: bytes) -> str | None:
-    """Return a text as a text factory; None when it is not UTF-8."""
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def readable_facts(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
-
-import orjson
 
 from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.graph_promotion import Promoted, PromotionState, Verdict, Withheld
@@ -16,18 +13,17 @@ from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
+from slumberd.storage.erased_scopes import erased_scope_lookup
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.fact_rows import fact_from
 from slumberd.storage.ledger.manual_edits import ManualEdits, check_storable
-from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
 
-_SQL = statements("ledger")
 _EVER = -(2**63)
 
 
 def promote(
-    connection: sqlite3.Connection,
+    session: Session,
     facts: Sequence[Fact],
     depth: int,
     firing: Firing,
@@ -35,7 +31,7 @@ def promote(
     """Promote the facts that the ledger does not have yet; inside a transaction.
 
     Args:
-        connection: Of facts.db.
+        session: Of facts.db.
         facts: The facts of the triples.
         depth: Links of lineage.
         firing: Its rule id is `ledger_rule_id` the rule.
@@ -43,19 +39,19 @@ def promote(
     Raises:
         InputError: The ledger cannot store a fact unchanged.
     """
-    promotion = _GraphPromotion(connection, ManualEdits(connection, depth, firing), firing)
+    promotion = _GraphPromotion(session, ManualEdits(session, depth, firing), firing)
     return promotion.promote(facts)
 
 
 class _GraphPromotion:
     """One promotion of a graph."""
 
-    def __init__(self, connection: sqlite3.Connection, edits: ManualEdits, firing: Firing) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, edits: ManualEdits, firing: Firing) -> None:
+        self._session = session
         self._edits = edits
         self._rule_id = firing.rule_id
         self._known_state: KnownState = edits.known_state
-        self._erased = erased_scope_lookup(connection)
+        self._erased = erased_scope_lookup(session)
         self._assertions: dict[str, ManualAssertion] = {}
 
     def promote(self, facts: Sequence[Fact]) -> Promoted:
@@ -111,8 +107,8 @@ class _GraphPromotion:
             for evaluation in evaluations
             if evaluation.rule_id == MANUAL_RULE_ID
         }
-        parameters = {"numbers": orjson.dumps(sorted(firings)).decode()}
-        rule_ids = dict(self._connection.execute(_SQL["rules_of_firings"], parameters).fetchall())
+        parameters = {"numbers": sorted(firings)}
+        rule_ids: dict[int, str] = dict(self._session.rows("ledger.rules_of_firings", parameters))
         return PromotionState(known_state, histories, rule_ids, self._rule_id)
 
     @staticmethod

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import sqlite3
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import orjson
 
 from slumberd.consolidation.claim import Claim
+from slumberd.consolidation.decision import Decision, counts_of
 from slumberd.consolidation.incoming import Candidate, Unmatched
 from slumberd.consolidation.manual import (
     OWN_IDS,
+    ApplyDelta,
+    Assert,
+    Declare,
+    Edit,
     ManualAssertion,
+    Remove,
+    Retract,
     assertion,
     candidate_of,
     declaration,
@@ -31,12 +37,10 @@ from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
-from slumberd.sql_statements import statements
-from slumberd.storage.ledger.batch import Batch, counts_of
+from slumberd.storage.engine import Session
+from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep
-
-_FACTS = statements("facts")
 
 
 class ManualEdits:
@@ -47,19 +51,43 @@ class ManualEdits:
         known_state: The loaded state; `load` loads more.
     """
 
-    def __init__(self, connection: sqlite3.Connection, depth: int, firing: Firing) -> None:
-        self._connection = connection
-        self.batch = Batch(connection, firing, channels_at(connection), depth)
+    def __init__(self, session: Session, depth: int, firing: Firing) -> None:
+        self._session = session
+        self.batch = Batch(session, firing, channels_at(session), depth)
         self.known_state: KnownState = self.batch.loaded.known_state
         self.resolution = self.batch.resolution()
         self._claims = 0
+
+    def run(self, edit: Edit) -> None:
+        """Run one edit.
+
+        Raises:
+            FactConflictError: Another user, agent or channel holds one of its ids.
+            InputError: A value cannot be stored unchanged.
+            NoInputError: It retracts an id that no claim ever had, and that is an error.
+        """
+        match edit:
+            case Assert(fact, again):
+                self.assert_fact(fact, again=again)
+            case Declare(fact):
+                self.declare_fact(fact)
+            case Remove(fact_id):
+                self.remove_fact(fact_id)
+            case Retract(fact_ids, lineage, known_only):
+                self.retract(fact_ids, lineage=lineage, known_only=known_only)
+            case ApplyDelta(delta, strict):
+                self.apply_delta(delta, strict=strict)
+            case _:
+                assert_never(edit)
 
     def finish(self) -> Outcome | None:
         """Write the edits and return the outcome; None when there were none."""
         entries = self.resolution.entries
         if not entries:
             return None
-        return self.batch.write(self.resolution, {"": counts_of(self._claims, 0, entries)})
+        return self.batch.write(
+            Decision.of(self.resolution, {"": counts_of(self._claims, 0, entries)})
+        )
 
     def assert_fact(self, asserted: ManualAssertion, *, again: bool) -> None:
         """Assert a fact, unless the last manual edit of its id is equal.
@@ -262,7 +290,7 @@ class ManualEdits:
         return claim._replace(precedence=claim.precedence._replace(at=newest))
 
     def _has_row(self, fact_id: str) -> bool:
-        return self._connection.execute(_FACTS["has_fact"], (fact_id,)).fetchone() is not None
+        return self._session.one("facts.has_fact", (fact_id,)) is not None
 
     def is_taken(self, fact_id: str, owner: str) -> bool:
         """Return whether another user, agent or channel than the owner holds a fact id."""

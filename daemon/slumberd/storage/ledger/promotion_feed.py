@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from slumberd.consolidation.precedence import effective_claims
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import Lag, Page, Promotion, payload_text
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.rows import (
     CLAIM,
     KINDS,
@@ -26,10 +25,7 @@ from slumberd.storage.ledger.rows import (
     replaced_ids,
     row_with_firing,
 )
-from slumberd.storage.sqlite.connection import snapshot
 
-_SQL = statements("promotion_feed")
-_LEDGER = statements("ledger")
 ASSERTED, REFUSED = "asserted:", "refused:"
 """Prefixes of numbers: the last row published to a sink, and the rows that it refused."""
 
@@ -39,32 +35,33 @@ _KINDS: Mapping[int, Literal["add", "update"]] = {
 }
 
 
-def page(connection: sqlite3.Connection, after: int, limit: int, *, current_only: bool) -> Page:
+def page(session: Session, after: int, limit: int, *, current_only: bool) -> Page:
     """Return the promotions in at most `limit` ledger rows after a number.
 
     Args:
-        connection: Outside of any transaction.
+        session: The transaction.
         after: The number of a row.
         limit: At most so many rows are read, of any kind.
         current_only: Return only promotions of current facts.
     """
-    with snapshot(connection):
-        values = {"after": after, "limit": limit}
-        upto = connection.execute(_SQL["end_of_page"], values).fetchone()[0]
-        if upto is None:
-            return Page((), after)
-        query = _SQL["promotions_of_current_facts" if current_only else "promotions"]
-        found = connection.execute(query, {"after": after, "upto": upto})
-        rows = [*map(row_with_firing, found.fetchall())]
-        return Page([*_promotions(connection, rows)], upto)
+    values = {"after": after, "limit": limit}
+    upto = session.value("promotion_feed.end_of_page", values)
+    if upto is None:
+        return Page((), after)
+    query = (
+        "promotion_feed.promotions_of_current_facts"
+        if current_only
+        else "promotion_feed.promotions"
+    )
+    found = session.rows(query, {"after": after, "upto": upto})
+    rows = [*map(row_with_firing, found)]
+    return Page([*_promotions(session, rows)], upto)
 
 
-def _promotions(
-    connection: sqlite3.Connection, found: Sequence[RowWithFiring]
-) -> Iterator[Promotion]:
+def _promotions(session: Session, found: Sequence[RowWithFiring]) -> Iterator[Promotion]:
     """Yield the promotions of rows that made a fact current, without erased rows."""
     restoring = {row.fact_id or "" for row, *_ in found if not _has_own_claim(row)}
-    evaluations = _read_evaluations(connection, restoring) if restoring else []
+    evaluations = _read_evaluations(session, restoring) if restoring else []
     for promoting in found:
         row = promoting.row
         claim = _own_claim(row) or _find_restored_claim(row, evaluations)
@@ -87,9 +84,9 @@ def _own_claim(row: LedgerRow[str]) -> Claim | None:
     return claim_from(row.fact_id or "", row.at or 0, orjson.loads(row.payload))
 
 
-def _read_evaluations(connection: sqlite3.Connection, ids: Iterable[str]) -> list[tuple[Any, ...]]:
-    parameters = {"ids": orjson.dumps(sorted(ids)).decode()}
-    return connection.execute(_LEDGER["evaluations"], parameters).fetchall()
+def _read_evaluations(session: Session, ids: Iterable[str]) -> list[tuple[Any, ...]]:
+    parameters = {"values": sorted(ids)}
+    return session.rows("ledger.evaluations", parameters)
 
 
 def _find_restored_claim(
@@ -129,34 +126,34 @@ def _promotion_of(found: RowWithFiring, claim: Claim) -> Promotion:
     )
 
 
-def has_content(connection: sqlite3.Connection, seq: int) -> bool:
+def has_content(session: Session, seq: int) -> bool:
     """Return whether a row has its content; an erased row does not."""
-    return connection.execute(_SQL["has_content"], {"seq": seq}).fetchone() is not None
+    return session.one("promotion_feed.has_content", {"seq": seq}) is not None
 
 
-def read_position(connection: sqlite3.Connection, reader: str) -> tuple[int, int]:
+def read_position(session: Session, reader: str) -> tuple[int, int]:
     """Return the last row published to a sink, and the number of rows that it refused."""
-    return _number(connection, ASSERTED, reader), _number(connection, REFUSED, reader)
+    return _number(session, ASSERTED, reader), _number(session, REFUSED, reader)
 
 
-def _number(connection: sqlite3.Connection, what: str, reader: str) -> int:
-    row = connection.execute(_LEDGER["number"], (what + reader,)).fetchone()
+def _number(session: Session, what: str, reader: str) -> int:
+    row = session.one("ledger.number", (what + reader,))
     return row[0] if row else 0
 
 
-def sink_names(connection: sqlite3.Connection) -> list[str]:
+def sink_names(session: Session) -> list[str]:
     """Return the names of the sinks that promotions were published to, sorted."""
-    return [name for (name,) in connection.execute(_SQL["sinks"]).fetchall()]
+    return [name for (name,) in session.rows("promotion_feed.sinks")]
 
 
-def save_position(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
+def save_position(session: Session, reader: str, seq: int, refused: int) -> None:
     """Write the values that `read_position` returns; inside a transaction."""
     for what, value in ((ASSERTED, seq), (REFUSED, refused)):
-        connection.execute(_SQL["put_number"], {"name": what + reader, "value": value})
+        session.do("promotion_feed.put_number", {"name": what + reader, "value": value})
 
 
-def lag(connection: sqlite3.Connection, reader: str) -> Lag:
+def lag(session: Session, reader: str) -> Lag:
     """Return the rows that are not published to a sink yet."""
-    after = _number(connection, ASSERTED, reader)
-    rows, first = connection.execute(_SQL["lag"], {"after": after}).fetchone()
+    after = _number(session, ASSERTED, reader)
+    rows, first = session.rows("promotion_feed.lag", {"after": after})[0]
     return Lag(max(0, rows), None if first is None else instant(first))

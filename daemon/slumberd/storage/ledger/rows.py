@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import hmac
 import os
-import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256 as _sha256
 from itertools import starmap
-from pathlib import Path
 from typing import Any, AnyStr, Generic, NamedTuple, assert_never
 
 import orjson
@@ -38,8 +36,7 @@ from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
 from slumberd.model.record import Kind, Record
-from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import KeyedConnection
+from slumberd.storage.engine import Session
 from slumberd.storage.strict_json import written
 
 GENESIS = bytes(32)
@@ -431,9 +428,6 @@ def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
     return (episode_id_of(fact_id),) if fact_id else ()
 
 
-_SQL = statements("ledger")
-_FILE = statements("migrations")["file"]
-
 _NO_KEY = 0
 _MISSING = "the ledger has a key: set facts.key_file to the file of its key"
 _WRONG = "the ledger was begun with another key: set facts.key_file to the file of that key"
@@ -443,29 +437,25 @@ _NOT_KEYED = (
 )
 
 
-def record_key(connection: sqlite3.Connection) -> bytes | None:
-    """Record the key of the connection, if any, for a new ledger; inside a transaction."""
-    key = _key_of_connection(connection)
-    connection.execute(_SQL["set_number"], {"name": "key", "value": _fingerprint_of(key)})
+def record_key(session: Session) -> bytes | None:
+    """Record the key of the session, if any, for a new ledger; inside a transaction."""
+    key = session.key
+    session.do("ledger.set_number", {"name": "key", "value": _fingerprint_of(key)})
     return key
 
 
-def require_key(connection: sqlite3.Connection) -> bytes | None:
-    """Return the key of the connection, if any, after checking it against the ledger.
+def require_key(session: Session) -> bytes | None:
+    """Return the key of the session, if any, after checking it against the ledger.
 
     Raises:
-        LedgerKeyError: The keys differ, or only one of connection and ledger has a key.
+        LedgerKeyError: The keys differ, or only one of session and ledger has a key.
     """
-    key = _key_of_connection(connection)
-    recorded = connection.execute(_SQL["number"], ("key",)).fetchone()[0]
-    if recorded != _fingerprint_of(key) and connection.execute(_SQL["last_row"]).fetchone():
+    key = session.key
+    recorded = session.value("ledger.number", ("key",))
+    if recorded != _fingerprint_of(key) and session.one("ledger.last_row"):
         problem = _MISSING if key is None else _WRONG if recorded else _NOT_KEYED
-        raise LedgerKeyError(Path(connection.execute(_FILE).fetchone()[0]), problem)
+        raise LedgerKeyError(session.where, problem)
     return key
-
-
-def _key_of_connection(connection: sqlite3.Connection) -> bytes | None:
-    return connection.key if isinstance(connection, KeyedConnection) else None
 
 
 def _fingerprint_of(key: bytes | None) -> int:

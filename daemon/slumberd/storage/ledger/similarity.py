@@ -6,7 +6,6 @@ of an episode: another rule that evaluates the same version gets the same links.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
@@ -20,7 +19,7 @@ from slumberd.consolidation.state import KnownState, reaches_precedence_rule
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
 from slumberd.retrieval.protocols import TextComparer
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 
 MOST_COMPARED = 1_000
 """A fact is compared with at most so many facts of its family: the latest."""
@@ -28,7 +27,6 @@ MOST_COMPARED = 1_000
 MOST_LINKED = 8
 """A fact is linked with at most so many facts: the nearest."""
 
-_SQL = statements("similarity")
 _DIGITS = 4
 
 
@@ -36,7 +34,7 @@ class BatchSimilarity:
     """Compares new facts with current facts.
 
     Args:
-        connection: In the transaction of the batch.
+        session: In the transaction of the batch.
         comparer: Finds texts that are near to each other.
         least: Two texts are near from this cosine on.
         cancelled: Returns whether the comparison must stop.
@@ -44,13 +42,13 @@ class BatchSimilarity:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        session: Session,
         comparer: TextComparer,
         least: float,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self._cancelled = cancelled
-        self._connection = connection
+        self._session = session
         self._comparer = comparer
         self._least = least
 
@@ -104,7 +102,7 @@ class BatchSimilarity:
         """Yield the latest current facts of a family, oldest first."""
         high = family[:-1] + chr(ord("/") + 1)
         parameters = {"low": family, "high": high, "most": MOST_COMPARED}
-        found = self._connection.execute(_SQL["winners_between"], parameters).fetchall()
+        found = self._session.rows("similarity.winners_between", parameters)
         for key, slot, fact_id, at, rank, precedence_id, payload in reversed(found):
             # A declared fact shares its key with other facts, but does not compete with them.
             own = f"{key}/{slot}" if is_declared_slot(slot) else key

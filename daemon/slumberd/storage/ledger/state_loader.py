@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,12 +20,10 @@ from slumberd.consolidation.precedence import (
     slot_of_declared,
 )
 from slumberd.consolidation.state import KnownState, keys_to_load
-from slumberd.sql_statements import statements
-from slumberd.storage.ledger.bulk_write import insert
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.rows import EVENTS, evaluations_from, histories_from
 from slumberd.storage.strict_json import written
 
-_SQL = statements("ledger")
 _GATED = EVENTS.index("gated")
 
 _StateRow = tuple[Any, ...]
@@ -40,8 +37,8 @@ class LoadedState:
         key_ids: The number of each key of the ledger.
     """
 
-    def __init__(self, connection: sqlite3.Connection, multi: MultiValued, depth: int) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, multi: MultiValued, depth: int) -> None:
+        self._session = session
         self._stored: dict[tuple[str, str], _StateRow] = {}
         self.key_ids: dict[str, int] = {}
         self.known_state = KnownState(multi, depth)
@@ -61,8 +58,8 @@ class LoadedState:
 
     def load_waiting(self, rule_id: str, fact_ids: Sequence[str]) -> None:
         """Load the fact ids whose last evaluation by a rule was below its salience minimum."""
-        parameters = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
-        for fact_id, what, version in self._connection.execute(_SQL["last_of_rule"], parameters):
+        parameters = {"rule": rule_id, "ids": [*fact_ids]}
+        for fact_id, what, version in self._session.stream("ledger.last_of_rule", parameters):
             if what == _GATED:
                 self.known_state.waiting[fact_id] = version
             else:
@@ -136,14 +133,10 @@ class LoadedState:
                 wanted |= {(claim.key, slot) for slot in known_state.multi_valued.slots_of(claim)}
         return wanted
 
-    def _select(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+    def _select(self, query: str, values: Iterable[Any]) -> list[Row]:
+        """Return the rows of a statement whose only parameter is a list."""
         wanted = list(values)
-        if not wanted:
-            return []
-        sql = _SQL[query]
-        # Each query takes one JSON array; its parameter is the only one.
-        parameter = sql[sql.index("json_each(:") + 11 : sql.index(")", sql.index("json_each(:"))]
-        return self._connection.execute(sql, {parameter: orjson.dumps(wanted).decode()}).fetchall()
+        return self._session.rows(f"ledger.{query}", {"values": wanted}) if wanted else []
 
     def load_evaluations(self, fact_ids: Iterable[str]) -> None:
         """Load the evaluations of some fact ids, where they are not loaded yet."""
@@ -182,10 +175,10 @@ class LoadedState:
 
     def save(self, changed: Sequence[_StateRow]) -> None:
         """Write the changed slot states, and delete those of slots that no longer exist."""
-        self._connection.executemany(
-            _SQL["drop_states"], [(key,) for key in self.known_state.complete_keys]
+        self._session.do_each(
+            "ledger.drop_states", [(key,) for key in self.known_state.complete_keys]
         )
-        insert(self._connection, _SQL["put_state"], changed)
+        self._session.insert("ledger.put_state", changed)
 
     def changed_rows(self) -> Iterator[_StateRow]:
         """Yield the row of each slot state that changed, or that `save` deletes first."""

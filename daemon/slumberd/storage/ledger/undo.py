@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-import orjson
-
+from slumberd.consolidation.decision import Decision
 from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.consolidation.incoming import Undo
 from slumberd.consolidation.precedence import History, UndoneEvaluation
@@ -20,7 +18,7 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome, Record
-from slumberd.sql_statements import statements
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of
@@ -70,8 +68,6 @@ def in_order(firings: Sequence[Undoing], undo: str) -> list[Undoing]:
 
 UNDO = "@undo"
 """The rule id of undo firings."""
-
-_SQL = statements("ledger")
 
 
 class ByRun(NamedTuple):
@@ -126,18 +122,18 @@ class UndoneFirings:
         self.records += deltas[: self.limit - len(self.records)]
 
 
-def undo(connection: sqlite3.Connection, firing_id: str, depth: int, undoer: Undoer) -> Outcome:
+def undo(session: Session, firing_id: str, depth: int, undoer: Undoer) -> Outcome:
     """Undo one firing; inside a transaction.
 
     Raises:
         UsageError: There is no such firing, or it is an erasure.
     """
-    rule_id, number = _find_undoable(connection, firing_id)
-    return _undo(connection, Undoing(number, rule_id), depth, undoer)
+    rule_id, number = _find_undoable(session, firing_id)
+    return _undo(session, Undoing(number, rule_id), depth, undoer)
 
 
 def undo_each(
-    connection: sqlite3.Connection, wanted: Wanted, depth: int, undoer: Undoer
+    session: Session, wanted: Wanted, depth: int, undoer: Undoer
 ) -> Iterator[tuple[str, Outcome]]:
     """Undo several firings; inside a transaction.
 
@@ -146,63 +142,63 @@ def undo_each(
     Yields:
         The id of each firing, with the outcome of its undo.
     """
-    undone = undone_firing_ids(connection.execute(_SQL["undone_by"], {"undo": UNDO}), UNDO)
-    for firing in in_order(find_firings(connection, wanted), UNDO):
+    undone = undone_firing_ids(session.stream("ledger.undone_by", {"undo": UNDO}), UNDO)
+    for firing in in_order(find_firings(session, wanted), UNDO):
         firing_id = firing_id_of(firing.rule_id, firing.number)
         if firing_id not in undone:
-            yield firing_id, _undo(connection, firing, depth, undoer)
+            yield firing_id, _undo(session, firing, depth, undoer)
 
 
-def find_firings(connection: sqlite3.Connection, wanted: Wanted) -> list[Undoing]:
+def find_firings(session: Session, wanted: Wanted) -> list[Undoing]:
     """Return the selected firings that added rows, oldest first.
 
     Raises:
         UsageError: One of them is an erasure.
     """
-    found = [Undoing(*row) for row in _rows_of(connection, wanted)]
+    found = [Undoing(*row) for row in _rows_of(session, wanted)]
     for firing in found:
         _refuse_erasure(firing.rule_id, firing_id_of(firing.rule_id, firing.number))
     return found
 
 
-def _rows_of(connection: sqlite3.Connection, wanted: Wanted) -> sqlite3.Cursor:
+def _rows_of(session: Session, wanted: Wanted) -> Iterator[Row]:
     match wanted:
         case ByRun(run):
-            return connection.execute(_SQL["firings_of_run"], {"run": run})
+            return session.stream("ledger.firings_of_run", {"run": run})
         case BySince(rule_id, since):
             parameters = {"rules": _ledger_ids_of(rule_id), "since": microseconds(since)}
-            return connection.execute(_SQL["firings_since"], parameters)
+            return session.stream("ledger.firings_since", parameters)
 
 
-def has_firings(connection: sqlite3.Connection, wanted: Wanted) -> bool:
+def has_firings(session: Session, wanted: Wanted) -> bool:
     """Return whether a run has a firing that added rows, or a rule any firing."""
     match wanted:
         case ByRun():
-            return bool(find_firings(connection, wanted))
+            return bool(find_firings(session, wanted))
         case BySince(rule_id, _):
             parameters = {"rules": _ledger_ids_of(rule_id)}
-            return bool(connection.execute(_SQL["any_firing_of"], parameters).fetchone()[0])
+            return bool(session.value("ledger.any_firing_of", parameters))
 
 
-def _ledger_ids_of(rule_id: str) -> str:
-    """Return the rule ids of a rule in the ledger as JSON: for episodes, and for a graph."""
-    return orjson.dumps([rule_id, ledger_rule_id(rule_id)]).decode()
+def _ledger_ids_of(rule_id: str) -> list[str]:
+    """Return the rule ids of a rule in the ledger: for episodes, and for a graph."""
+    return [rule_id, ledger_rule_id(rule_id)]
 
 
-def _undo(connection: sqlite3.Connection, undoing: Undoing, depth: int, undoer: Undoer) -> Outcome:
+def _undo(session: Session, undoing: Undoing, depth: int, undoer: Undoer) -> Outcome:
     number = undoing.number
     firing = Firing(UNDO, "", "manual", undoer.at, by=undoer.by, run=undoer.run)
-    batch = Batch(connection, firing, channels_at(connection), depth)
+    batch = Batch(session, firing, channels_at(session), depth)
     batch.note = {"undoes": firing_id_of(undoing.rule_id, number)}
     parameters = {"rule": undoing.rule_id, "firing": number}
-    found = connection.execute(_SQL["evaluated_in_firing"], parameters)
+    found = session.stream("ledger.evaluated_in_firing", parameters)
     evaluated = [fact_id for (fact_id,) in found]
     histories = batch.loaded.load_histories(evaluated)
     resolution = batch.resolution()
     for fact_id in evaluated:
         withdraw(resolution, fact_id, histories[fact_id], (number, batch.number), at=batch.at)
-    connection.execute(_SQL["drop_quarantine_of_firing"], parameters)
-    return batch.write(resolution, {})
+    session.do("ledger.drop_quarantine_of_firing", parameters)
+    return batch.write(Decision.of(resolution, {}))
 
 
 def withdraw(
@@ -228,17 +224,17 @@ def withdraw(
     resolution.undo(undo, without_firing.remaining())
 
 
-def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int] | None:
+def find_firing(session: Session, firing_id: str) -> tuple[str, int] | None:
     """Return the rule and the number of a firing; None when the ledger does not have it."""
     rule_id, _, number = firing_id.rpartition("@")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
-    found = connection.execute(_SQL["firing"], (int(number),)).fetchone()
+    found = session.one("ledger.firing", (int(number),))
     return (rule_id, int(number)) if found and found[0] == rule_id else None
 
 
-def _find_undoable(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
-    found = find_firing(connection, firing_id)
+def _find_undoable(session: Session, firing_id: str) -> tuple[str, int]:
+    found = find_firing(session, firing_id)
     if found is None:
         raise UsageError(f"no firing {firing_id!r}; `slumberd audit ls --kind firing` lists them")
     _refuse_erasure(found[0], firing_id)

@@ -162,7 +162,7 @@ def _begin_together(
             return
         for connection in reading:
             connection.execute("ROLLBACK")
-    raise StoreBusyError(sources[0], limits.busy_seconds)
+    raise StoreBusyError(str(sources[0]), limits.busy_seconds)
 
 
 def _versions(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) -> list[int]:
@@ -256,7 +256,7 @@ class _CopyProgress:
     def __call__(self, status: int, remaining: int, total: int) -> None:
         """Take the state of one step; SQLite calls this."""
         if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusyError(self._path, self._busy_seconds)
+            raise StoreBusyError(str(self._path), self._busy_seconds)
         if self._remaining is not None and remaining >= self._remaining > 0:
             self._restarts -= 1
         if self._restarts < 0:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from slumberd.errors import (
     PermissionDeniedError,
+    RowRefusedError,
     SchemaError,
     StoppedError,
     StoreBusyError,
@@ -20,6 +21,7 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_modes import create_file, make_directory
+from slumberd.storage.engine import Mangled
 
 Synchronous = Literal["normal", "full"]
 Access = Literal["write", "read"]
@@ -140,10 +142,12 @@ def translate_errors(path: Path, pragmas: Pragmas) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         raise _operational_error(error, path, pragmas) from error
+    except sqlite3.IntegrityError as error:
+        raise RowRefusedError(f"{str(path)!r}: {error}") from error
     except sqlite3.DatabaseError as error:
         raise _damage_error(error, path) from error
     except PermissionError as error:
-        raise PermissionDeniedError(path, "open") from error
+        raise PermissionDeniedError(str(path), "open") from error
     except OSError as error:
         raise StoreError(f"{str(path)!r} cannot be opened: {error.strerror}") from error
     except UnicodeEncodeError as error:  # half of a surrogate pair; SQLite cannot store it
@@ -154,15 +158,15 @@ def _operational_error(error: sqlite3.OperationalError, path: Path, pragmas: Pra
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     match code:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreBusyError(path, pragmas.busy_seconds)
+            return StoreBusyError(str(path), pragmas.busy_seconds)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            return PermissionDeniedError(path, "write")
+            return PermissionDeniedError(str(path), "write")
         case sqlite3.SQLITE_INTERRUPT:
             return StoppedError(f"{str(path)!r}: the work was cancelled before it was committed")
         case sqlite3.SQLITE_CANTOPEN if not path.exists():
             return StoreError(f"{str(path)!r} does not exist")
         case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK, effective_ids=True):
-            return PermissionDeniedError(path, "read")
+            return PermissionDeniedError(str(path), "read")
         case _:
             return StoreError(f"{str(path)!r}: {error}")
 
@@ -170,9 +174,9 @@ def _operational_error(error: sqlite3.OperationalError, path: Path, pragmas: Pra
 def _damage_error(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
-        return SchemaError(path, "is no SQLite database")
+        return SchemaError(str(path), "is no SQLite database")
     if code == sqlite3.SQLITE_CORRUPT:
-        return SchemaError(path, "is damaged; `slumberd restore DIR` puts back a backup")
+        return SchemaError(str(path), "is damaged; `slumberd restore DIR` puts back a backup")
     return StoreError(f"{str(path)!r}: {error}")
 
 
@@ -219,6 +223,17 @@ def interrupting_when(
 
 
 @contextmanager
+def waiting_at_most(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
+    """Wait at most so long for other programs' locks within the block."""
+    usual: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+    connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds):d}")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {usual:d}")
+
+
+@contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     """Run the block's reads on one snapshot."""
     connection.execute("BEGIN")
@@ -247,16 +262,23 @@ def escaped(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
+def unicode_or_none(text: bytes) -> str | None:
+    """Decode text; return None when it is not UTF-8."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def is_invalid_text(error: sqlite3.OperationalError) -> bool:
+    """Return whether an error says that a text of a row is not UTF-8."""
+    return "decode to UTF-8" in str(error)
+
+
 def data_version(connection: sqlite3.Connection) -> int:
     """Return a number that changes when another connection commits."""
     version: int = connection.execute("PRAGMA data_version").fetchone()[0]
     return version
-
-
-class Mangled(str):
-    """Text of a row that was not valid UTF-8; the invalid bytes are shown as escapes."""
-
-    __slots__ = ()
 
 
 def lenient_text(raw: bytes) -> str:

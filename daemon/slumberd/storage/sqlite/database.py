@@ -33,10 +33,24 @@ class Database:
 
     Both open at first use and stay open. A host that ends need not call `close`. All calls raise
     once the path has no file any more, or another file than the open one.
+
+    Args:
+        path: The file.
+        pragmas: The settings of the connections.
+        key: The key of its ledger.
+        prepare_reader: Called once with each new connection that reads.
     """
 
-    def __init__(self, path: Path, pragmas: Pragmas, *, key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        pragmas: Pragmas,
+        *,
+        key: bytes | None = None,
+        prepare_reader: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> None:
         self.path = path
+        self._prepare_reader = prepare_reader
         self.pragmas = pragmas
         self.key = key
         self._open: dict[Access, ConnectionThread] = {}
@@ -85,7 +99,7 @@ class Database:
                 f"move {log} away if it may belong to another file; "
                 "else `slumberd restore DIR` puts back a backup"
             )
-            raise SchemaError(self.path, f"is damaged; {remedy}") from error
+            raise SchemaError(str(self.path), f"is damaged; {remedy}") from error
 
     async def pulse(self) -> int:
         """Make each open connection read, which proves that its thread still works.
@@ -103,9 +117,7 @@ class Database:
 
     async def _connection(self, access: Access) -> ConnectionThread:
         if access not in self._open:
-            opened = await ConnectionThread(
-                partial(connect, self.path, self.pragmas, access=access, key=self.key)
-            ).open()
+            opened = await ConnectionThread(partial(self._connect, access)).open()
             # Two callers may open at once; the first one's connection is kept.
             if access in self._open:
                 await opened.close()
@@ -114,6 +126,12 @@ class Database:
                 self._open[access] = opened
                 _check_same_file(self.path, self._opened_file)
         return self._open[access]
+
+    def _connect(self, access: Access, how: str = "") -> sqlite3.Connection:
+        opened = connect(self.path, self.pragmas, access=access, key=self.key, how=how)
+        if access == "read" and self._prepare_reader is not None:
+            self._prepare_reader(opened)
+        return opened
 
     def interrupt(self) -> None:
         """Interrupt the writing statement, or the checkpoint after it; from any thread."""
@@ -217,7 +235,7 @@ def _check_same_file(path: Path, place: Place | None) -> None:
     if found is None:
         raise StoreError(f"{str(path)!r} does not exist any more: put it back, or restart slumberd")
     if found != place:
-        raise StoreReplacedError(path, "is not the file that was opened")
+        raise StoreReplacedError(str(path), "is not the file that was opened")
 
 
 def _checkpoint_all(connection: sqlite3.Connection) -> None:
@@ -256,7 +274,7 @@ def untouched(path: Path) -> Signature | None:
     """
     with translate_errors(path, Pragmas()):
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
-            raise SchemaError(path, "is no regular file")
+            raise SchemaError(str(path), "is no regular file")
         with path.open("rb") as file:
             header = file.read(_READ_VERSION_AT + 1)
         # While a connection to a file with a write-ahead log is open, these two files exist.
@@ -307,8 +325,6 @@ class TracelessDatabase(Database):
     def _read(self, work: Callable[[sqlite3.Connection], T], how: str) -> T:
         with (
             translate_errors(self.path, self.pragmas),
-            closing(
-                connect(self.path, self.pragmas, access="read", key=self.key, how=how)
-            ) as connection,
+            closing(self._connect("read", how)) as connection,
         ):
             return work(connection)

@@ -151,7 +151,7 @@ def _check_files(path: Path) -> None:
                     raise StoreError(f"{str(path)!r} does not exist") from error
                 continue
             if not stat.S_ISREG(mode):
-                raise SchemaError(file, "is no regular file")
+                raise SchemaError(str(file), "is no regular file")
 
 
 def _log_files(path: Path) -> list[Path]:

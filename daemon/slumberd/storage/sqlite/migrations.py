@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from slumberd.errors import MigrationNotSupportedError, SchemaError
@@ -248,6 +247,7 @@ def _split(script: str) -> Iterator[str]:
         raise ValueError(f"a script ends within a statement: {sql[-60:]!r}")
 
 
-def file_of(connection: sqlite3.Connection) -> Path:
-    """Return the path of a connection's main database."""
-    return Path(connection.execute(_SQL["file"]).fetchone()[0])
+def file_of(connection: sqlite3.Connection) -> str:
+    """Return the path of a connection's main database, as text."""
+    path: str = connection.execute(_SQL["file"]).fetchone()[0]
+    return path

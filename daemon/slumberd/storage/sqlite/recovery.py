@@ -90,7 +90,7 @@ def check_after_a_crash(connection: sqlite3.Connection, path: Path) -> None:
         SchemaError: The log belongs to another file, or the database is damaged.
     """
     if damage_in(connection, LEFT_LOG_SECONDS) or has_foreign_log(connection, path):
-        raise SchemaError(path, "is damaged")
+        raise SchemaError(str(path), "is damaged")
 
 
 def has_foreign_log(connection: sqlite3.Connection, path: Path) -> bool:

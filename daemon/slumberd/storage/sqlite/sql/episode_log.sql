@@ -107,6 +107,7 @@ ORDER BY log.seq
 LIMIT 1
 
 -- name: window
+-- texts: lenient
 SELECT l.seq, l.eid, l.rid IS NULL,
   (
     SELECT max(later.seq)
@@ -122,6 +123,7 @@ ORDER BY l.seq
 LIMIT :limit
 
 -- name: moved
+-- texts: lenient
 SELECT
   (
     SELECT max(later.seq)

@@ -117,6 +117,7 @@ SET content = ?, timestamp = ?, metadata = ?
 WHERE id = ?
 
 -- name: page
+-- texts: lenient
 SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
 WHERE rowid > :after

@@ -6,10 +6,12 @@ WHERE claims.what = 1
 GROUP BY facts.fact_id
 
 -- name: scope_keys
+-- texts: lenient
 SELECT DISTINCT scope_key
 FROM episodes
 
 -- name: timestamps
+-- texts: lenient
 SELECT timestamp
 FROM episodes
 WHERE scope_key = ?

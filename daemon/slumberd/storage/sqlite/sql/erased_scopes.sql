@@ -40,10 +40,12 @@ ON CONFLICT (digest) DO UPDATE SET
   moment = max(moment, excluded.moment)
 
 -- name: episodes
+-- texts: lenient
 SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
 
 -- name: episodes_of
+-- texts: lenient
 SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
 WHERE id IN (SELECT value FROM json_each(:eids))

@@ -24,10 +24,12 @@ SELECT EXISTS (
 )
 
 -- name: all_changed_ids
+-- texts: escaped
 SELECT fact_id
 FROM slumberd_external_changes
 
 -- name: changes
+-- texts: escaped
 SELECT touched.fact_id, facts.rowid
 FROM slumberd_external_changes AS touched
 LEFT JOIN facts
@@ -36,6 +38,7 @@ LEFT JOIN facts
 ORDER BY facts.rowid IS NOT NULL, facts.pinned_at, touched.fact_id
 
 -- name: row
+-- texts: escaped
 SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
 FROM facts
 WHERE rowid = ?
@@ -50,6 +53,7 @@ WHERE rule = :rule
   AND eid = :eid
 
 -- name: unreadable_ids
+-- texts: escaped
 SELECT eid
 FROM slumberd_quarantine
 WHERE rule = :rule

@@ -24,6 +24,7 @@ HAVING max(ledger.what) > 1
   OR min(ledger.key_id) < max(ledger.key_id)
 
 -- name: facts_of
+-- texts: escaped
 SELECT facts.fact_id, facts.user, facts.agent, facts.payload, facts.lineage, facts.confidence,
   facts.metadata, facts.pinned_at
 FROM json_each(:ids) AS wanted
@@ -36,6 +37,7 @@ WHERE winner_at IS NOT NULL
   OR retractions IS NOT NULL
 
 -- name: all_facts
+-- texts: escaped
 SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
 FROM facts
 ORDER BY fact_id

@@ -11,23 +11,27 @@ CREATE TABLE IF NOT EXISTS facts (
 )
 
 -- name: find_facts_of_user
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE user = :user
 
 -- name: find_facts_of_user_and_agent
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE user = :user
   AND agent = :agent
 
 -- name: find_facts_of_subject
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.subject') END = :subject
 
 -- name: find_facts_of_subject_and_predicate
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
@@ -36,12 +40,14 @@ WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.predicate') END = :predicate
 
 -- name: find_facts_of_object
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.object') END = :object
 
 -- name: all_facts
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 ORDER BY fact_id
@@ -72,6 +78,7 @@ SELECT count(*)
 FROM facts
 
 -- name: facts_from_id
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE fact_id >= :low
@@ -79,6 +86,7 @@ WHERE fact_id >= :low
 ORDER BY fact_id
 
 -- name: facts_from_id_backwards
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE fact_id >= :low
@@ -86,6 +94,7 @@ WHERE fact_id >= :low
 ORDER BY fact_id DESC
 
 -- name: facts_of_owner_from_id
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE user = :user
@@ -95,6 +104,7 @@ WHERE user = :user
 ORDER BY fact_id
 
 -- name: facts_of_owner_from_id_backwards
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE user = :user
@@ -104,6 +114,7 @@ WHERE user = :user
 ORDER BY fact_id DESC
 
 -- name: agents_of_user
+-- texts: none
 WITH RECURSIVE agents (agent) AS (
   SELECT min(agent)
   FROM facts
@@ -119,22 +130,26 @@ WHERE agent IS NOT NULL
 LIMIT :limit
 
 -- name: find_facts_of_ids
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE fact_id IN (SELECT value FROM json_each(:values))
 
 -- name: find_facts_of_users
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE user IN (SELECT value FROM json_each(:values))
 
 -- name: find_facts_of_users_between
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE user >= :low
   AND user < :high
 
 -- name: find_facts_of_subjects
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
@@ -142,6 +157,7 @@ WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
   IN (SELECT value FROM json_each(:values))
 
 -- name: find_facts_of_subjects_between
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
@@ -150,6 +166,7 @@ WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.subject') END < :high
 
 -- name: find_facts_of_subject_and_predicates
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
@@ -159,6 +176,7 @@ WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     IN (SELECT value FROM json_each(:values))
 
 -- name: find_facts_of_subject_and_predicates_between
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
@@ -169,6 +187,7 @@ WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.predicate') END < :high
 
 -- name: find_facts_of_objects
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
@@ -176,6 +195,7 @@ WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
   IN (SELECT value FROM json_each(:values))
 
 -- name: find_facts_of_objects_between
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
@@ -184,6 +204,7 @@ WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.object') END < :high
 
 -- name: find_facts_without_object
+-- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))

@@ -109,3 +109,8 @@ SELECT EXISTS (
   FROM facts
   WHERE user = ?
 )
+
+-- name: kind_of_facts
+SELECT type
+FROM sqlite_master
+WHERE name = 'facts' COLLATE NOCASE

@@ -76,7 +76,7 @@ ON CONFLICT DO NOTHING
 -- name: evaluations
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing
-FROM json_each(:ids) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.what IN (1, 2, 3, 6)
@@ -158,10 +158,11 @@ WHERE seq > (SELECT n FROM slumberd_firings WHERE n = :firing)
 
 -- name: referrers
 SELECT refs.referenced, refs.referrer
-FROM json_each(:ids) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_references AS refs ON refs.referenced = wanted.value
 
 -- name: states_of_keys
+-- texts: escaped
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
   keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:keys) AS wanted
@@ -170,13 +171,13 @@ CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value
 -- name: whole_states
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
   keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
-FROM json_each(:keys) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value AND keys.slot = ''
 
 -- name: declared_states
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
   keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
-FROM json_each(:keys) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_keys AS keys
   ON keys.key = wanted.value
   AND keys.slot > '@'
@@ -185,7 +186,7 @@ CROSS JOIN slumberd_keys AS keys
 -- name: states_of_slots
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
   keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
-FROM json_each(:slots) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_keys AS keys
   ON keys.key = json_extract(wanted.value, '$[0]')
   AND keys.slot = json_extract(wanted.value, '$[1]')
@@ -210,7 +211,7 @@ WHERE key = ?
 
 -- name: facts_of_keys
 SELECT DISTINCT keys.key, ledger.fact_id
-FROM json_each(:keys) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value AND keys.slot = ''
 CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = keys.key_id
 WHERE ledger.fact_id IS NOT NULL
@@ -219,13 +220,6 @@ WHERE ledger.fact_id IS NOT NULL
 SELECT key
 FROM slumberd_keys
 WHERE slot = ''
-
--- name: numbers_of_keys
-SELECT key_id
-FROM slumberd_keys
-WHERE key >= :low
-  AND key < :high
-  AND slot = ''
 
 -- name: evaluations_between
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
@@ -484,22 +478,26 @@ WHERE ledger.what = 1
   AND firings.rule = :rule
 
 -- name: rows_to_export
+-- texts: bytes
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
   salt, commitment, chain
 FROM slumberd_ledger
 ORDER BY seq
 
 -- name: hash_links
+-- texts: bytes
 SELECT seq, delta, firing, version, what, kind, reason, commitment, chain
 FROM slumberd_ledger
 ORDER BY seq
 
 -- name: all_firings
+-- texts: bytes
 SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, counts
 FROM slumberd_firings
 ORDER BY n
 
 -- name: all_channels
+-- texts: bytes
 SELECT seq, multi_valued
 FROM slumberd_channels
 
@@ -524,12 +522,14 @@ FROM (
 )
 
 -- name: claims_with_references
+-- texts: escaped
 SELECT fact_id, payload
 FROM slumberd_ledger
 WHERE what = 1
   AND instr(payload, CAST('"names":' AS BLOB)) > 0
 
 -- name: all_references
+-- texts: escaped
 SELECT referenced, referrer
 FROM slumberd_references
 

@@ -79,6 +79,7 @@ WHERE (
 ORDER BY timestamp DESC
 
 -- name: key_utc
+-- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes
 WHERE scope_key = CAST(:key AS TEXT)
@@ -87,6 +88,7 @@ WHERE scope_key = CAST(:key AS TEXT)
 ORDER BY timestamp DESC
 
 -- name: next_key_utc
+-- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata, CAST(scope_key AS BLOB)
 FROM episodes
 -- include: of_next_key
@@ -96,6 +98,7 @@ ORDER BY scope_key, timestamp DESC
 LIMIT 1
 
 -- name: agent_utc
+-- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes INDEXED BY slumberd_episodes_utc
 -- include: of_agent
@@ -104,6 +107,7 @@ FROM episodes INDEXED BY slumberd_episodes_utc
 ORDER BY timestamp DESC
 
 -- name: next_agent_utc
+-- texts: lenient
 -- include: columns_of_next_agent
 FROM episodes INDEXED BY slumberd_episodes_utc
 -- include: of_next_agent
@@ -112,6 +116,7 @@ FROM episodes INDEXED BY slumberd_episodes_utc
 -- include: first_agent
 
 -- name: key_other
+-- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes
 WHERE scope_key = CAST(:key AS TEXT)
@@ -121,6 +126,7 @@ WHERE scope_key = CAST(:key AS TEXT)
 ORDER BY timestamp DESC
 
 -- name: next_key_other
+-- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata, CAST(scope_key AS BLOB)
 FROM episodes
 -- include: of_next_key
@@ -130,6 +136,7 @@ ORDER BY scope_key, timestamp DESC
 LIMIT 1
 
 -- name: agent_other
+-- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes INDEXED BY slumberd_episodes_other
 -- include: of_agent
@@ -139,6 +146,7 @@ FROM episodes INDEXED BY slumberd_episodes_other
 ORDER BY timestamp DESC
 
 -- name: next_agent_other
+-- texts: lenient
 -- include: columns_of_next_agent
 FROM episodes INDEXED BY slumberd_episodes_other
 -- include: of_next_agent
@@ -160,12 +168,14 @@ SELECT EXISTS (
 )
 
 -- name: owned_user
+-- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes INDEXED BY slumberd_episodes_by_user
 -- include: content_names_user
 -- include: of_content
 
 -- name: owned_session
+-- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes INDEXED BY slumberd_episodes_by_session
 WHERE (

@@ -1,9 +1,5 @@
--- name: kind_of_facts
-SELECT type
-FROM sqlite_master
-WHERE name = 'facts' COLLATE NOCASE
-
 -- name: watermarks
+-- texts: escaped
 SELECT mark.rule, mark.seq,
   (
     SELECT upto_seq
@@ -16,15 +12,18 @@ FROM slumberd_watermark AS mark
 ORDER BY mark.rule
 
 -- name: generations
+-- texts: escaped
 SELECT generation, after
 FROM slumberd_generations
 ORDER BY generation DESC
 
 -- name: highest_generation
+-- texts: escaped
 SELECT max(generation)
 FROM slumberd_firings
 
 -- name: versions
+-- texts: escaped
 SELECT ledger.seq, ledger.version, firings.generation
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
@@ -33,12 +32,14 @@ WHERE ledger.version != 0
 ORDER BY ledger.seq
 
 -- name: approvals
+-- texts: escaped
 SELECT payload
 FROM slumberd_ledger
 WHERE what = 0
   AND instr(payload, CAST('"approves":' AS BLOB)) > 0
 
 -- name: held_batches
+-- texts: escaped
 SELECT held.rule, held.n, held.upto_seq, held.problem, held.approved, firings.rule, own.payload
 FROM slumberd_held_batches AS held
 LEFT JOIN slumberd_firings AS firings ON firings.n = held.n
@@ -46,6 +47,7 @@ LEFT JOIN slumberd_ledger AS own ON own.seq = held.n
 ORDER BY held.rule
 
 -- name: quarantine
+-- texts: escaped
 SELECT held.rule, held.channel, held.eid, held.version, held.owner, held.reason, held.detail,
   held.seq, ledger.what, firings.rule, ledger.version, ledger.reason, ledger.payload
 FROM slumberd_quarantine AS held
@@ -54,10 +56,12 @@ LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 ORDER BY held.seq
 
 -- name: quarantined_ids
+-- texts: escaped
 SELECT rule, channel, eid
 FROM slumberd_quarantine
 
 -- name: quarantine_rows
+-- texts: escaped
 SELECT ledger.seq, ledger.firing, firings.rule, ledger.payload
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
@@ -67,12 +71,14 @@ WHERE ledger.what = 3
 ORDER BY ledger.seq
 
 -- name: quarantine_removals
+-- texts: escaped
 SELECT own.payload
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule IN ('@quarantine', '@undo')
 
 -- name: is_read_later
+-- texts: escaped
 SELECT 1
 FROM slumberd_ledger AS later
 CROSS JOIN slumberd_firings AS firings ON firings.n = later.firing

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain
-from typing import Any
 
 from slumberd.sql_statements import statements
+from slumberd.storage.engine import Row
 
 MOST = 200
 """Rows of one statement: it takes a millisecond or two, and can be stopped afterwards."""
 
 _SIZES = (MOST, 20, 4, 1)
-
-Row = tuple[Any, ...]
 
 
 def insert(connection: sqlite3.Connection, sql: str, rows: Sequence[Row]) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
@@ -23,10 +22,12 @@ from slumberd.storage.audit.partition import (
     read_as_one_part,
 )
 from slumberd.storage.audit.recompute import Findings, Recomputation, ResolvedPart
+from slumberd.storage.audit.results import Replay
 from slumberd.storage.audit.verify import first_break
-from slumberd.storage.ledger import schema
-from slumberd.storage.ledger.bulk_write import insert, own_writes
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.external_changes import UNREADABLE, printable_id
+from slumberd.storage.sqlite import ledger_schema as schema
+from slumberd.storage.sqlite.bulk_write import insert, own_writes
 from slumberd.storage.sqlite.connection import (
     Pragmas,
     connect,
@@ -36,13 +37,14 @@ from slumberd.storage.sqlite.connection import (
     translate_errors,
 )
 from slumberd.storage.sqlite.database import traceless
+from slumberd.storage.sqlite.session import SQLiteSession
 
 _SQL = statements("replay")
 _ERASED_SCOPES = statements("erased_scopes")
 _SCHEMA = statements("ledger_schema")
 _PRAGMAS = Pragmas(cache_mebibytes=64)
 
-_Divide = Callable[[sqlite3.Connection], Iterable[Part]]
+_Divide = Callable[[Session], Iterable[Part]]
 """Divides a ledger into the parts that replay resolves one by one."""
 
 COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
@@ -54,33 +56,6 @@ FORGETTING = (
     *(sql for name, sql in _SQL.items() if name.startswith("keep_")),
 )
 """Statements that copy the tables of erased scopes, for a database that has them."""
-
-
-class Replay(NamedTuple):
-    """The result of a replay.
-
-    Attributes:
-        rows: Rows of the ledger.
-        firings: Firings.
-        facts: Facts that are current after the replay.
-        erased: Rows whose content was erased.
-        differing: Rows with another delta, facts and keys with other content; counted together.
-        unclear: Rows with another delta that come after an erased row, which may explain it.
-        first: The first difference.
-    """
-
-    rows: int
-    firings: int
-    facts: int
-    erased: int
-    differing: int
-    unclear: int
-    first: Break | None
-
-    @property
-    def broken(self) -> bool:
-        """Whether the chain is broken; a ledger with a broken chain is not replayed."""
-        return self.first is not None and not self.rows
 
 
 def rebuild(
@@ -104,7 +79,7 @@ def rebuild(
     try:
         os.close(create_file(path))
     except FileExistsError as error:
-        raise OutputExistsError(path) from error
+        raise OutputExistsError(str(path)) from error
     try:
         replay = traceless(live, partial(_rebuild, live, path, depth, key, part_rows))
     except BaseException:
@@ -128,23 +103,29 @@ def _rebuild(
 
 def _write_file(uri: str, path: Path, depth: int, key: bytes | None, divide: _Divide) -> Replay:
     os.truncate(path, 0)
-    with closing(connect(path, _PRAGMAS, access="write", key=key)) as connection:
-        return _fill(connection, uri, depth, divide)
+    with (
+        closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
+        closing(SQLiteSession(connection, str(path))) as session,
+    ):
+        return _fill(connection, session, uri, depth, divide)
 
 
-def _fill(connection: sqlite3.Connection, uri: str, depth: int, divide: _Divide) -> Replay:
-    schema.create(connection)
+def _fill(
+    connection: sqlite3.Connection, session: SQLiteSession, uri: str, depth: int, divide: _Divide
+) -> Replay:
+    schema.create(connection, session)
     # The file is new, so it need not survive a crash.
     connection.execute(_SQL["in_memory_journal"])
     connection.execute(_SQL["no_sync"])
     connection.execute(_SQL["attach"], (uri,))
     with transaction(connection):
         _copy(connection)
-        rows, _, broken = first_break(connection)
+        rows, _, broken = first_break(session)
         if broken is None:
-            replay = _replay(connection, depth, rows, divide)
+            replay = _replay(connection, session, depth, rows, divide)
         else:
             replay = Replay(0, 0, 0, 0, 1, 0, broken)
+    session.close()
     connection.execute(_SQL["detach"])
     connection.execute(_SQL["wal_journal"])
     return replay
@@ -159,10 +140,12 @@ def _copy(connection: sqlite3.Connection) -> None:
             connection.execute(keep)
 
 
-def _replay(connection: sqlite3.Connection, depth: int, rows: int, divide: _Divide) -> Replay:
+def _replay(
+    connection: sqlite3.Connection, session: Session, depth: int, rows: int, divide: _Divide
+) -> Replay:
     erased, firings = _count(connection, "erased"), _count(connection, "firings")
-    recomputation = Recomputation(connection, depth)
-    resolved = map(recomputation.resolve, divide(connection))
+    recomputation = Recomputation(session, depth)
+    resolved = map(recomputation.resolve, divide(session))
     findings = _write_resolved(connection, resolved, rows=rows)
     if findings.rows != rows - erased - firings:
         raise DependentPartsError

@@ -6,16 +6,14 @@ import sqlite3
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Self
 
 import orjson
 
 from slumberd.sql_statements import statements
+from slumberd.storage.audit.results import Difference, Side, Totals
 from slumberd.storage.sqlite.connection import Pragmas, lenient_text, transaction
 from slumberd.storage.sqlite.database import Database
-
-Sign = Literal["+", "-", "~", "="]
-"""A fact that appears, disappears, replaces another, or is promoted by other rules."""
 
 _SQL = statements("compare")
 _PAGE = 1_000
@@ -25,63 +23,6 @@ _COMPARE = (
     "put_removed", "put_added", "name_channels", "name_triples", "put_pairs", "put_differences",
     "put_other_contents", "put_other_support",
 )  # fmt: skip
-
-
-class Side(NamedTuple):
-    """A fact before or after.
-
-    Attributes:
-        fact_id: Its id.
-        payload: Its payload; empty when it is unreadable, or equal on both sides.
-        confidence: 0 to 1; None when it is equal on both sides.
-        rules: The rules that promote it, for a fact whose rules differ.
-    """
-
-    fact_id: str
-    payload: dict[str, Any]
-    confidence: float | None
-    rules: list[str]
-
-
-class Difference(NamedTuple):
-    """One difference between two states of the facts.
-
-    Attributes:
-        sign: The kind of difference.
-        user: The fact's user.
-        agent: The fact's agent.
-        old: The fact before; None for one that appears.
-        new: The fact after; None for one that disappears.
-    """
-
-    sign: Sign
-    user: str
-    agent: str
-    old: Side | None
-    new: Side | None
-
-
-class Totals(NamedTuple):
-    """How many facts differ.
-
-    Attributes:
-        appear: Facts that are current only after.
-        change: Facts with other content, and facts that replace a fact of the same key.
-        disappear: Facts that are current only before.
-        stay: Facts that are equal.
-        support: How many of the equal facts are promoted by other rules than before.
-    """
-
-    appear: int
-    change: int
-    disappear: int
-    stay: int
-    support: int
-
-    @property
-    def differ(self) -> bool:
-        """Whether any fact appears, changes or disappears."""
-        return any((self.appear, self.change, self.disappear))
 
 
 class Comparison:

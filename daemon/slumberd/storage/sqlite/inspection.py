@@ -19,9 +19,8 @@ from slumberd.model.store_status import (
     StoreLocation,
     StoreSizes,
 )
-from slumberd.storage.audit import offline_status
-from slumberd.storage.ledger import schema
-from slumberd.storage.sqlite import recovery
+from slumberd.storage.sqlite import ledger_schema as schema
+from slumberd.storage.sqlite import offline_status, recovery
 from slumberd.storage.sqlite.connection import Pragmas, translate_errors
 from slumberd.storage.sqlite.health import fs_type
 from slumberd.storage.sqlite.recovery import look

@@ -25,16 +25,24 @@ from slumberd.sql_statements import statements
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
+from slumberd.storage.erased_scopes import load_erased_scopes
 from slumberd.storage.ledger import promotion_feed
-from slumberd.storage.ledger.bulk_write import has_change_triggers
 from slumberd.storage.ledger.rows import firing_id_of
-from slumberd.storage.ledger.schema import has_ledger
+from slumberd.storage.sqlite import episode_installation
+from slumberd.storage.sqlite.bulk_write import has_change_triggers
 from slumberd.storage.sqlite.connection import lenient_text
-from slumberd.storage.sqlite.erased_scopes import load_erased_scopes
 from slumberd.storage.sqlite.health import has_table
+from slumberd.storage.sqlite.ledger_schema import has_ledger
+from slumberd.storage.sqlite.migrations import file_of
 from slumberd.storage.sqlite.recovery import run_within
+from slumberd.storage.sqlite.session import SQLiteSession
 
 _LISTED = 100
+
+
+def _session(connection: sqlite3.Connection) -> SQLiteSession:
+    return SQLiteSession(connection, str(file_of(connection)))
+
 
 _LEDGER = statements("ledger")
 _EPISODE_LOG = statements("episode_log")
@@ -122,7 +130,7 @@ def _find_future(
 
 def read_erased_scopes(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return the erased scopes of a database; None when it never had an erasure."""
-    return load_erased_scopes(connection)
+    return load_erased_scopes(_session(connection))
 
 
 def count_erased_content(
@@ -140,7 +148,8 @@ def count_erased_content(
     """
     of_episodes = has_table(connection, "episodes")
     find = erased_content.episodes_of_erased if of_episodes else erased_content.facts_of_erased
-    return run_within(connection, seconds, partial(find, pasts=pasts))
+    session = _session(connection)
+    return run_within(connection, seconds, lambda _: find(session, pasts))
 
 
 def _find_unreached(connection: sqlite3.Connection) -> list[str]:
@@ -152,7 +161,7 @@ def _find_unreached(connection: sqlite3.Connection) -> list[str]:
 
 def logs_episodes(connection: sqlite3.Connection) -> bool:
     """Return whether a database of episodes has slumberd's log, indexes and triggers."""
-    return episode_log.installed(connection)
+    return episode_installation.installed(connection)
 
 
 def count_episodes(connection: sqlite3.Connection) -> int:
@@ -223,8 +232,8 @@ def read_backlogs(
 
 
 def _read_backlog(connection: sqlite3.Connection, after: int, at_most: int) -> Backlog:
-    pending = episode_log.pending(connection, after, at_most)
-    return Backlog(pending, episode_log.oldest_timestamp(connection, after))
+    pending = episode_log.pending(_session(connection), after, at_most)
+    return Backlog(pending, episode_log.oldest_timestamp(_session(connection), after))
 
 
 def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
@@ -249,7 +258,8 @@ def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
         },
         held=_read_held(connection),
         sinks={
-            name: _read_progress(connection, name) for name in promotion_feed.sink_names(connection)
+            name: _read_progress(connection, name)
+            for name in promotion_feed.sink_names(_session(connection))
         },
         unfinished=_count_unfinished(connection),
     )
@@ -269,8 +279,8 @@ def _count_unfinished(connection: sqlite3.Connection) -> int:
 
 
 def _read_progress(connection: sqlite3.Connection, reader: str) -> SinkProgress:
-    _, refused = promotion_feed.read_position(connection, reader)
-    return SinkProgress(promotion_feed.lag(connection, reader), refused)
+    _, refused = promotion_feed.read_position(_session(connection), reader)
+    return SinkProgress(promotion_feed.lag(_session(connection), reader), refused)
 
 
 def _read_successes(connection: sqlite3.Connection) -> dict[str, int]:

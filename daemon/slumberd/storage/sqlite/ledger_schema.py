@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from slumberd.sql_statements import statements
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.sqlite import migrations
 from slumberd.storage.sqlite.connection import transaction
@@ -17,8 +18,12 @@ _OLDEST = _NEWEST = 2
 """Versions of the tables that are read; slumberd 0.1.0 wrote version 1."""
 
 
-def create(connection: sqlite3.Connection) -> None:
+def create(connection: sqlite3.Connection, session: Session) -> None:
     """Create the specified table and the tables of the ledger, where they are missing.
+
+    Args:
+        connection: Outside of any transaction.
+        session: Runs statements on the same connection.
 
     Raises:
         SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
@@ -29,7 +34,7 @@ def create(connection: sqlite3.Connection) -> None:
         connection.execute(_FACTS["create_facts"])
     steps = [";\n".join(_SCHEMA.values())]
     migrations.upgrade(connection, steps, component=_COMPONENT, oldest=_OLDEST)
-    require_key(connection)
+    require_key(session)
 
 
 def find_missing(connection: sqlite3.Connection) -> list[str]:

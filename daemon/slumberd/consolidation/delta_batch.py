@@ -1,0 +1,101 @@
+"""The batch that one firing moves: what a rule requests for a window of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from slumberd.consolidation.batch_deltas import Classified, classify
+from slumberd.consolidation.incoming import Candidate, HeldBack
+from slumberd.model.delta import AnyDelta
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.firing import Firing, Position
+
+Condition = Callable[[], bool]
+"""Returns whether a condition holds; thread-safe."""
+
+
+def never() -> bool:
+    """Return False: a condition that never holds."""
+    return False
+
+
+class Bounds(NamedTuple):
+    """What ends the reading of a window early.
+
+    Attributes:
+        cancelled: Once it returns True, reading raises `StoppedError`.
+        enough: Once it returns True, the salience gate measures no more, and the batch is smaller.
+    """
+
+    cancelled: Condition = never
+    enough: Condition = never
+
+
+UNBOUNDED = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaBatch:
+    """The deltas that a rule requests for a window, with the claims that they make.
+
+    What the store of facts applies are the candidates: each holds the claim of one version in one
+    channel, or why there is none. `deltas` returns the same in the specification's words.
+
+    Attributes:
+        firing: The rule, the window, and when and why the rule fires.
+        candidates: What each version requests, by channel.
+        versions: The newest versions in the window, in log order, unmatched ones included.
+        named: Further episodes that `versions` name as replaced, as far as they are known.
+    """
+
+    firing: Firing
+    candidates: Mapping[str, Sequence[Candidate]]
+    versions: Sequence[EpisodeVersion] = ()
+    named: Sequence[EpisodeVersion] = ()
+
+    @property
+    def upto(self) -> Position:
+        """The last position of the window; the next window begins after it."""
+        return self.firing.upto
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no row in the window."""
+        return self.firing.upto == self.firing.after
+
+    @property
+    def size(self) -> int:
+        """The number of candidates in all channels."""
+        return sum(map(len, self.candidates.values()))
+
+    @property
+    def deltas(self) -> list[AnyDelta]:
+        """One delta for each version and channel, as ``MemoryStore.consolidate`` returns them."""
+        return self.classify().deltas
+
+    def classify(self) -> Classified:
+        """Return the deltas of the versions that the rule selects, and the faults of the others."""
+        selected = [version for version in self.versions if version.matched and not version.fault]
+        return classify(
+            selected,
+            self.firing.rule_id,
+            [*self.candidates],
+            at=self.firing.at,
+            others=self.named,
+        )
+
+    @property
+    def reads_of_held_back(self) -> dict[str, int]:
+        """The known number of reads of each episode that the rule's salience gate holds back."""
+        return {
+            candidate.eid: candidate.shortfall.reads
+            for found in self.candidates.values()
+            for candidate in found
+            if isinstance(candidate, HeldBack)
+        }
+
+    def fired_as(self, firing: Firing) -> DeltaBatch:
+        """Return the batch with another firing, of the same rule and window or at a watermark."""
+        return replace(self, firing=firing)

@@ -1,0 +1,129 @@
+"""Consolidate a window: read its versions, apply the salience gate, and evaluate them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
+from slumberd.consolidation.incoming import Candidate, evaluate
+from slumberd.consolidation.protocols import EpisodeReads
+from slumberd.consolidation.salience_gate import Embedding, SalienceGate, no_embedder
+from slumberd.errors import StoppedError
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.firing import Firing, Position, ReadWindow, Window
+from slumberd.model.rule import ConsolidationRule
+
+EVALUATED_AT_ONCE = 500
+"""Versions that are evaluated between two checks for cancellation."""
+
+NEWEST = 2**63 - 1
+"""In place of the number of a log row: the end of the log."""
+
+
+class WindowReader:
+    """Turns windows of an episode log into batches of requested deltas.
+
+    Args:
+        log: The episode log.
+        embedding: Makes the embedder of the salience gates, when a gate first needs it.
+        at_once: Versions that it evaluates between two checks for cancellation.
+    """
+
+    def __init__(
+        self,
+        log: EpisodeReads,
+        embedding: Embedding = no_embedder,
+        at_once: int = EVALUATED_AT_ONCE,
+    ) -> None:
+        self._log = log
+        self._gate = SalienceGate(log, embedding)
+        self._at_once = at_once
+
+    async def consolidate(
+        self,
+        rule: ConsolidationRule,
+        window: Window,
+        *,
+        at: datetime,
+        bounds: Bounds = UNBOUNDED,
+    ) -> DeltaBatch:
+        """Return what a rule requests for a window.
+
+        Unless it is a dry run, all that was read survives a power cut afterwards, and the
+        episodes that the gate holds back are logged again once they are read.
+
+        Args:
+            rule: The rule.
+            window: The window.
+            at: The firing's instant.
+            bounds: What ends the reading early.
+
+        Raises:
+            FilterError: The rule's filter is not allowed, or ran over its time limit.
+            StoppedError: The bounds cancelled the reading.
+        """
+        read = await self._read(rule, window)
+        wanted = _between(read.versions, window)
+        versions = await self._gate.apply(wanted, rule, at, bounds=bounds)
+        if len(versions) < len(wanted):
+            # Each log row has at most one version. The embedder has cached their vectors.
+            read = await self._read(rule, window._replace(limit=len(versions)))
+            versions = await self._gate.apply(
+                _between(read.versions, window), rule, at, bounds=Bounds(bounds.cancelled)
+            )
+        candidates = await asyncio.to_thread(self._evaluate, versions, rule, bounds)
+        batch = DeltaBatch(_firing_of(rule, window.after, read.upto, at), candidates, versions)
+        if not window.dry_run:
+            await self._secure(batch)
+        return batch
+
+    async def _read(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
+        if window.episodes is None:
+            return await self._log.select(
+                rule, after=window.after, limit=window.limit, upto=window.upto
+            )
+        upto = NEWEST if window.upto is None else window.upto
+        versions = await self._log.reread(rule, window.episodes, upto=upto)
+        return ReadWindow(window.after, window.after, versions)
+
+    def _evaluate(
+        self, versions: Sequence[EpisodeVersion], rule: ConsolidationRule, bounds: Bounds
+    ) -> dict[str, list[Candidate]]:
+        found: dict[str, list[Candidate]] = {name: [] for name in rule.then_emits}
+        for first in range(0, len(versions), self._at_once):
+            if bounds.cancelled():
+                raise StoppedError("the firing was cancelled")
+            for name, candidates in evaluate(versions[first : first + self._at_once], rule).items():
+                found[name] += candidates
+        return found
+
+    async def _secure(self, batch: DeltaBatch) -> None:
+        # Before the store of facts records what the gate holds back. In the other order, a crash
+        # in between would leave episodes that no rule evaluates again, even after a read.
+        if seen := batch.reads_of_held_back:
+            await self._log.log_again_after_read(seen)
+        # The episodes must survive a power cut before their facts do. Otherwise the log would give
+        # their numbers to new episodes, which the watermark has passed already.
+        await self._log.fsync()
+
+
+def _between(versions: Sequence[EpisodeVersion], window: Window) -> Sequence[EpisodeVersion]:
+    if window.between is None:
+        return versions
+    first, end = window.between
+    return [version for version in versions if first <= version.at < end]
+
+
+def _firing_of(rule: ConsolidationRule, after: Position, upto: Position, at: datetime) -> Firing:
+    return Firing(
+        rule.id,
+        rule.content_hash,
+        "manual",
+        at,
+        after,
+        upto,
+        limits=rule.limits,
+        min_similarity=None if rule.similarity is None else rule.similarity.min,
+    )

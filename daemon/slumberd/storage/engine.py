@@ -1,0 +1,252 @@
+"""What the stores need of an engine: transactions that run the engine's statements by name.
+
+The modules in ``ledger``, ``episodes``, ``facts`` and ``audit`` use only these protocols. An
+engine, such as the package ``sqlite``, brings the text of the statements, the tables and the
+errors. Statements are named ``{file}.{statement}``, as ``ledger.last_row``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from threading import Event
+from typing import Any, Protocol, TypeVar
+
+from slumberd.filters.sandbox import Filter, FilterResult
+from slumberd.model.health import MigrationPlan, StoreHealth
+
+T = TypeVar("T")
+
+Row = tuple[Any, ...]
+"""A row of a table, or of the result of a statement."""
+
+Values = Sequence[Any] | Mapping[str, Any]
+"""The parameters of a statement, by place or by name. A list is one parameter with many values."""
+
+
+class Mangled(str):
+    """Text of a row that was not valid UTF-8; the invalid bytes are shown as escapes."""
+
+    __slots__ = ()
+
+
+class Session(Protocol):
+    """One transaction of an engine, used in one thread."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key of the ledger's hash chain; None without one."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """The store in words, for errors: a path, or an address without its password."""
+        ...
+
+    def rows(self, name: str, values: Values = ()) -> list[Row]:
+        """Return all rows of a statement."""
+        ...
+
+    def stream(self, name: str, values: Values = ()) -> Iterator[Row]:
+        """Yield the rows of a statement as they are read, however many there are.
+
+        The iterator may be dropped before its end, but not used after the transaction.
+        """
+        ...
+
+    def one(self, name: str, values: Values = ()) -> Row | None:
+        """Return the first row of a statement; None without rows."""
+        ...
+
+    def value(self, name: str, values: Values = ()) -> Any:  # noqa: ANN401 # as the column is
+        """Return the first value of the first row of a statement that always has a row."""
+        ...
+
+    def do(self, name: str, values: Values = ()) -> int:
+        """Run a statement that changes rows; return how many."""
+        ...
+
+    def do_each(self, name: str, rows: Iterable[Values]) -> None:
+        """Run a statement once for each element of `rows`."""
+        ...
+
+    def insert(self, name: str, rows: Sequence[Row]) -> None:
+        """Insert many rows by a statement that inserts one."""
+        ...
+
+    def own_writes(self, *, rows: int) -> AbstractContextManager[None]:
+        """Mark what the block writes into ``facts`` as slumberd's own, not another program's.
+
+        Args:
+            rows: About how many rows the block writes.
+        """
+        ...
+
+    def find_schema_change(self) -> str:
+        """Return what another program changed in the tables of facts; empty when nothing."""
+        ...
+
+    def apply_filter(self, rule_filter: Filter, numbers: Sequence[int]) -> FilterResult:
+        """Return which of some rows of ``episodes`` a rule's filter selects.
+
+        Raises:
+            FilterError: The filter does not compile, or runs over its time limit.
+            StoppedError: Its stop event was set.
+        """
+        ...
+
+
+Work = Callable[[Session], T]
+"""Work within one transaction; it must not keep the session."""
+
+
+class Transact(Protocol):
+    """Runs work in one transaction, in the thread of the caller."""
+
+    def __call__(self, work: Work[T]) -> T:
+        """Commit all that the work writes, and return its result; else write nothing."""
+        ...
+
+
+class Engine(Protocol):
+    """Opens the transactions of one store."""
+
+    @property
+    def where(self) -> str:
+        """The store in words, for errors and logs."""
+        ...
+
+    async def bootstrap(self) -> None:
+        """Create the missing tables; a second call changes nothing.
+
+        Raises:
+            SchemaError: The store is damaged, or another version of slumberd wrote it.
+            LedgerKeyError: The key is not the one that the ledger was begun with.
+        """
+        ...
+
+    async def health(self) -> StoreHealth:
+        """Report the health; never raises for the state of the store, and creates nothing."""
+        ...
+
+    async def migrate(self, plan: MigrationPlan, *, at: str) -> None:
+        """Add nullable columns to the specified table.
+
+        Args:
+            plan: The columns.
+            at: The instant of the migration, as ``isoformat`` writes it.
+
+        Raises:
+            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
+        """
+        ...
+
+    async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
+        """Run `work` on one snapshot, and return its result.
+
+        Args:
+            work: Reads only.
+            cancelled: Called often, in any thread; True cancels the running statement.
+
+        Raises:
+            StoppedError: `cancelled` returned True.
+        """
+        ...
+
+    async def write(
+        self,
+        work: Work[T],
+        *,
+        keep: bool = True,
+        cancelled: Callable[[], bool] | None = None,
+        bulk: bool = False,
+        overwrite: bool = False,
+        wait_seconds: float | None = None,
+    ) -> T:
+        """Run `work` in one transaction, and return its result; on an error nothing is written.
+
+        Args:
+            work: Reads and writes.
+            keep: Whether to commit; else nothing is written.
+            cancelled: Called often, in any thread; True cancels the transaction.
+            bulk: Whether the write is part of a backlog, until `finish_backlog` is called.
+            overwrite: Whether the engine overwrites what `work` deletes.
+            wait_seconds: How long to wait for other writers; None means the engine's usual time.
+
+        Raises:
+            StoppedError: `cancelled` returned True.
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+        ...
+
+    async def scrub(self) -> bool:
+        """Remove the bytes of erased rows; return whether none is left in a log of the store."""
+        ...
+
+    async def pulse(self) -> int:
+        """Check that the store answers; return how many rows it has written."""
+        ...
+
+    async def close(self, *, at_once: bool = False) -> None:
+        """Close the store; the next use opens it again.
+
+        Args:
+            at_once: Whether to leave unfinished upkeep to the next start.
+        """
+        ...
+
+    @property
+    def halted(self) -> Event:
+        """Set by `halt`."""
+        ...
+
+    def halt(self) -> None:
+        """Make long reads stop, now and from now on; from any thread."""
+        ...
+
+
+class FactEngine(Engine, Protocol):
+    """Opens the transactions of a store of facts, fenced against writers that were superseded."""
+
+    async def take(self) -> int:
+        """Become the only writer: earlier writers can commit no more; return the new epoch."""
+        ...
+
+    async def check_writer(self) -> None:
+        """Check that this store may still write.
+
+        Raises:
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+        ...
+
+    async def finish_backlog(self) -> None:
+        """Do the upkeep that writes with ``bulk`` have put off; nothing without such writes."""
+        ...
+
+
+class EpisodeEngine(Engine, Protocol):
+    """Opens the transactions of a store of episodes, which other programs write, too."""
+
+    async def post(self, flush: Callable[[Transact], None]) -> None:
+        """Queue `flush` for the thread that writes, and do not wait for it.
+
+        Args:
+            flush: Begins transactions by its argument; must not raise, since no caller waits.
+
+        Raises:
+            StoreError: The store does not open; nothing is queued.
+        """
+        ...
+
+    def notify(self) -> None:
+        """Wake those who wait for new episodes; from any thread."""
+        ...
+
+    async def fsync(self) -> None:
+        """Sync all that was read so far to the disk, whichever program wrote it."""
+        ...
+
+    async def version(self) -> int:
+        """Return a number that changes when any connection commits."""
+        ...

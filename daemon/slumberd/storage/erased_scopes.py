@@ -1,0 +1,73 @@
+"""Keep the keyed hashes of erased scopes in a store, and look scopes up in them."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+
+from slumberd.model.scope import ErasedScopes, ScopeFilter, digest_of
+from slumberd.storage.engine import Session
+
+
+def load_erased_scopes(session: Session) -> ErasedScopes | None:
+    """Return all erased scopes, loaded for many look-ups; None when nothing was ever erased."""
+    key = _key(session)
+    if key is None:
+        return None
+    moments: dict[bytes, int] = dict(session.rows("erased_scopes.moments"))
+    return ErasedScopes(key, moments.get)
+
+
+def erased_scope_lookup(session: Session) -> ErasedScopes | None:
+    """Return the erased scopes, each looked up in the file; None when nothing was ever erased."""
+    key = _key(session)
+    return None if key is None else ErasedScopes(key, partial(_moment_of, session))
+
+
+def _key(session: Session) -> bytes | None:
+    if not session.one("erased_scopes.exists"):
+        return None
+    key: bytes = session.value("erased_scopes.key")
+    return key
+
+
+def _moment_of(session: Session, digest: bytes) -> int | None:
+    found = session.one("erased_scopes.moment", (digest,))
+    return found[0] if found else None
+
+
+def key_of(session: Session) -> bytes | None:
+    """Return the key of the hashes; None when nothing was ever erased here."""
+    return _key(session)
+
+
+def record_erased_scope(
+    session: Session, scope: ScopeFilter, moment: int, key: bytes | None = None
+) -> bytes:
+    """Record that a scope is erased up to a moment; return its hash.
+
+    Args:
+        session: In a transaction.
+        scope: The scope.
+        moment: The last erased instant, microseconds.
+        key: The key of the hashes if this database has none yet; None draws one. All databases of
+            a state directory share it, so that each can take over the hashes of another.
+    """
+    key = _begin(session, key or secrets.token_bytes(32))
+    digest = digest_of(key, scope.user, scope.session, scope.agent)
+    session.do("erased_scopes.add_moment", (digest, moment))
+    return digest
+
+
+def record_erased_hash(session: Session, key: bytes, digest: bytes, moment: int) -> None:
+    """Record an erased scope by its hash in another database that has the same key."""
+    if _begin(session, key) == key:
+        session.do("erased_scopes.add_moment", (digest, moment))
+
+
+def _begin(session: Session, key: bytes) -> bytes:
+    session.do("erased_scopes.create_erasure_key")
+    session.do("erased_scopes.create_erased_scopes")
+    session.do("erased_scopes.add_key", (key,))
+    stored: bytes = session.value("erased_scopes.key")
+    return stored

@@ -1,0 +1,81 @@
+"""The store of facts in one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from slumberd.clock import Clock
+from slumberd.retrieval.protocols import TextComparer
+from slumberd.storage.audit.results import Replay
+from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
+from slumberd.storage.facts.store import EngineFactStore
+from slumberd.storage.facts.transactions import LINEAGE_DEPTH
+from slumberd.storage.sqlite.connection import Pragmas, Synchronous
+from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteFactEngine
+from slumberd.storage.sqlite.replay import rebuild
+
+
+class SQLiteFactStore(EngineFactStore):
+    """Facts and their ledger in one SQLite file; implements `FactStore`.
+
+    Attributes:
+        path: The file.
+        engine: Opens the transactions of the file.
+
+    Args:
+        path: The file; `bootstrap` creates it and its directory.
+        synchronous: ``full`` survives a power cut, ``normal`` any crash of the process.
+        lineage_depth: How many replaced assertions a fact's lineage names.
+        clock: The time; None means the system's.
+        key: The key of the ledger, from its first row on; None for a ledger without a key.
+        traceless: Whether reads leave no files beside a database that no program has open; each
+            read then opens the file.
+        comparer: Returns what compares texts, for rules that compare; None when there is none.
+        checkpoints: When SQLite checkpoints the write-ahead log.
+        backlog_rows: A batch of so many candidates counts as a backlog.
+    """
+
+    def __init__(  # noqa: PLR0913 # one per setting
+        self,
+        path: Path,
+        *,
+        synchronous: Synchronous = "full",
+        lineage_depth: int = LINEAGE_DEPTH,
+        clock: Clock | None = None,
+        key: bytes | None = None,
+        traceless: bool = False,
+        comparer: Callable[[], TextComparer] | None = None,
+        checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
+        backlog_rows: int = BACKLOG_ROWS,
+    ) -> None:
+        self.path = Path(path)
+        self._key = key
+        self.engine = SQLiteFactEngine(
+            self.path,
+            Pragmas(synchronous, cache_mebibytes=32),
+            key=key,
+            traceless=traceless,
+            checkpoints=checkpoints,
+        )
+        super().__init__(
+            self.engine,
+            clock=clock,
+            lineage_depth=lineage_depth,
+            comparer=comparer,
+            backlog_rows=backlog_rows,
+        )
+
+    async def replay(self, path: Path) -> Replay:
+        """Rebuild the facts in a new file from the ledger alone, and compare.
+
+        Args:
+            path: The new file.
+
+        Raises:
+            OutputExistsError: The new file exists already.
+            LedgerKeyError: The store does not have the key of the ledger's first row.
+        """
+        depth = self.transactions.lineage_depth
+        return await asyncio.to_thread(rebuild, self.path, path, depth, self._key)
