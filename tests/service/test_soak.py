@@ -31,15 +31,15 @@ import sys, time
 from slumberd.cli import main
 from slumberd.storage.facts.delta_applier import DeltaApplier
 
-commit = DeltaApplier.apply
+apply = DeltaApplier.apply
 
-async def commit_after_the_watermark(self, firing, evaluated, **more):
-    end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
+async def apply_after_the_watermark(self, batch, **more):
+    end = {"rule": batch.firing.rule_id, **batch.upto._asdict(), "served": 0}
     await self._transactions.write(lambda session: session.do("ledger.set_watermark", end))
     time.sleep(0.5)
-    return await commit(self, firing, evaluated, **more)
+    return await apply(self, batch, **more)
 
-DeltaApplier.apply = commit_after_the_watermark
+DeltaApplier.apply = apply_after_the_watermark
 main(sys.argv[1:])
 """
 

@@ -42,11 +42,11 @@ def stop():
 STOPS_BEFORE_ITS_COMMIT = f"""{STOPS}
 from slumberd.storage.facts.delta_applier import DeltaApplier
 
-commit = DeltaApplier.apply
+apply = DeltaApplier.apply
 
 async def stopping(self, *given, **named):
     stop()
-    return await commit(self, *given, **named)
+    return await apply(self, *given, **named)
 
 DeltaApplier.apply = stopping
 """

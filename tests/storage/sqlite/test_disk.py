@@ -65,11 +65,12 @@ FEW_PAGES = 6 * 4_120
 MOVES_THE_WATERMARK_FIRST = """
 from slumberd.storage.facts.delta_applier import DeltaApplier
 
-commit = DeltaApplier.apply
+apply = DeltaApplier.apply
 
-async def advance_first(self, firing, candidates, **named):
-    await self._transactions.write(lambda session: self.watermarks.advance(session, firing))
-    return await commit(self, firing, candidates, **named)
+async def advance_first(self, batch, **named):
+    advance = self._watermarks.advance
+    await self._transactions.write(lambda session: advance(session, batch.firing))
+    return await apply(self, batch, **named)
 
 DeltaApplier.apply = advance_first
 """
