@@ -319,6 +319,25 @@ class RowRefusedError(StoreError):
     """A constraint or a trigger, of the table or of another program, refused a row."""
 
 
+class LogRestoredError(StoreError):
+    """A row of the episode log that a rule has read is not there any more.
+
+    Attributes:
+        where: The store of episodes.
+        seq: The number of the row.
+        episode_id: The episode that the row had.
+    """
+
+    def __init__(self, where: str, seq: int, episode_id: str) -> None:
+        super().__init__(
+            f"{where!r}: log row {seq} is not episode {episode_id!r} any more, so the episodes "
+            "were restored from a backup; resume at an earlier position of the rule"
+        )
+        self.where = where
+        self.seq = seq
+        self.episode_id = episode_id
+
+
 class MemoryScopeError(StoreError):
     """An episode, or a read, does not fit its scope.
 

@@ -14,9 +14,18 @@ from typing import Self
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
 from slumberd.consolidation.window_reader import WindowReader
-from slumberd.errors import FilterError, StoppedError
+from slumberd.errors import FilterError, LogRestoredError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
-from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, ReadWindow, Window
+from slumberd.model.firing import (
+    START,
+    Counts,
+    Firing,
+    HeldBatch,
+    Position,
+    ReadWindow,
+    RulePosition,
+    Window,
+)
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -122,11 +131,16 @@ class FakeEpisodeLog:
     ) -> ReadWindow:
         self._record("select")
         self._refuse_filter(rule)
+        newest = self._last()
+        if after != START and next(
+            (row.id for row in self.versions if row.seq == after.seq), None
+        ) != (after.eid):
+            raise LogRestoredError("the fake episode log", after.seq, after.eid)
         rows = self._above(after.seq)[:limit]
         if upto is not None:
             rows = [row for row in rows if row.seq <= upto]
         end = Position(rows[-1].seq, rows[-1].id) if rows else after
-        return ReadWindow(after, end, self._current_in(rows))
+        return ReadWindow(after, end, self._current_in(rows), newest)
 
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
@@ -299,6 +313,10 @@ class FakeLedger:
         for candidate in chain.from_iterable(batch.candidates.values()):
             self._note_quarantine(batch.firing.rule_id, candidate)
         return outcome
+
+    async def position_of(self, rule_id: str) -> RulePosition:
+        self._record("position_of")
+        return RulePosition(self._watermarks.get(rule_id), self.holds.get(rule_id))
 
     async def held(self) -> Mapping[str, HeldBatch]:
         self._record("held")

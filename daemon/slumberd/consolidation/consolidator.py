@@ -16,7 +16,7 @@ from slumberd.consolidation.delta_lines import DeltaLines
 from slumberd.consolidation.fire_request import FireRequest, FiringCall, Report
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
-from slumberd.errors import FiringTimeoutError, StoppedError
+from slumberd.errors import FiringTimeoutError, LogRestoredError, StoppedError
 from slumberd.model.episode import EpisodeVersion, misspellings_in
 from slumberd.model.firing import (
     NO_LIMITS,
@@ -123,16 +123,18 @@ class Consolidator:
         return asyncio.timeout(None if left == math.inf else left)
 
     async def _fire(self, call: FiringCall, report: Report) -> None:
+        rule = call.request.rule
         async with self._time_limit(call):
-            after = await self.resume(call.request.rule, call.request.at)
-            held = (await self._facts.ledger.held()).get(call.request.rule.id)
-            last = (await self._episodes.newest()).seq
+            position, held = await self._facts.ledger.position_of(rule.id)
+            after = position or await self._begin(rule, call.request.at)
+            if held is not None and not await self._agrees_with_log(after):
+                after, held = await self._walk_back(rule.id, after), None
         if held is not None and not held.approved:
             report.held = held
             return
         if held is not None:
             after = await self._commit_approved(call, after, Position(*held.upto), report)
-        await self._consume_backlog(call, (after, last), report)
+        await self._consume_backlog(call, after, report)
         if report.firing_ids and not report.cut_short:
             await self._facts.ledger.checkpoint_after_backlog()
 
@@ -149,24 +151,26 @@ class Consolidator:
         report.add(await self._apply(approved, cancelled=self._cancellation(call)))
         return upto
 
-    async def _consume_backlog(
-        self, call: FiringCall, span: tuple[Position, int], report: Report
-    ) -> None:
-        after, last = span
+    async def _consume_backlog(self, call: FiringCall, after: Position, report: Report) -> None:
+        """Consolidate what the log has above a position, up to its end at the first read."""
+        report.cut_short = call.request.stopped
+        if report.cut_short:
+            return
+        async with self._time_limit(call):
+            batch = await self._read_first(call, after)
+        last = batch.newest
         async with ReadingAhead(partial(self._read, call, last)) as windows:
-            while after.seq < last:
-                if call.request.stopped:
-                    report.cut_short = True
-                    return
-                async with self._time_limit(call):
-                    batch = await windows.read(after)
-                if batch.is_empty:
-                    return
+            while not batch.is_empty:
                 after = batch.upto
                 follow = windows.follow(after) if after.seq < last else None
                 report.add(await self._apply(batch, follow, self._cancellation(call)))
-                if report.held:
+                if report.held or after.seq >= last:
                     return
+                report.cut_short = call.request.stopped
+                if report.cut_short:
+                    return
+                async with self._time_limit(call):
+                    batch = await windows.read(after)
 
     async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Report what a firing would do now, to at most `Sizes.previewed` log rows."""
@@ -294,7 +298,15 @@ class Consolidator:
     async def _agrees_with_log(self, mark: Position) -> bool:
         return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
 
-    async def _read(self, call: FiringCall, upto: int, after: Position) -> DeltaBatch:
+    async def _read_first(self, call: FiringCall, after: Position) -> DeltaBatch:
+        """Return the first batch of a firing; step back when the log was restored."""
+        try:
+            return await self._read(call, None, after)
+        except LogRestoredError:
+            earlier = await self._walk_back(call.request.rule.id, after)
+            return await self._read(call, None, earlier)
+
+    async def _read(self, call: FiringCall, upto: int | None, after: Position) -> DeltaBatch:
         """Return the next batch of a firing."""
         batch = await self._consolidate(call, Window(after, upto, self._batch))
         self._check_spelling(batch.versions)

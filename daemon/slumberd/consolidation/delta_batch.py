@@ -48,12 +48,14 @@ class DeltaBatch:
         candidates: What each version requests, by channel.
         versions: The newest versions in the window, in log order, unmatched ones included.
         named: Further episodes that `versions` name as replaced, as far as they are known.
+        newest: The number of the last row of the log when the window was read.
     """
 
     firing: Firing
     candidates: Mapping[str, Sequence[Candidate]]
     versions: Sequence[EpisodeVersion] = ()
     named: Sequence[EpisodeVersion] = ()
+    newest: int = 0
 
     @property
     def upto(self) -> Position:

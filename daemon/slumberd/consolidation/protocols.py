@@ -8,7 +8,7 @@ from typing import Protocol
 
 from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
 from slumberd.model.episode import EpisodeVersion, Misspelling
-from slumberd.model.firing import HeldBatch, Position, ReadWindow, Window
+from slumberd.model.firing import HeldBatch, Position, ReadWindow, RulePosition, Window
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
@@ -151,6 +151,10 @@ class Ledger(Protocol):
     @property
     def watermarks(self) -> Watermarks:
         """How far each rule has read; `apply_deltas` moves the watermark of its rule."""
+        ...
+
+    async def position_of(self, rule_id: str) -> RulePosition:
+        """Return where a rule is in the log, and its batch that awaits approval, if any."""
         ...
 
     async def held(self) -> Mapping[str, HeldBatch]:

@@ -62,6 +62,7 @@ class WindowReader:
 
         Raises:
             FilterError: The rule's filter is not allowed, or ran over its time limit.
+            LogRestoredError: The window begins after a row that is not in the log any more.
             StoppedError: The bounds cancelled the reading.
         """
         read = await self._read(rule, window)
@@ -74,8 +75,9 @@ class WindowReader:
                 _between(read.versions, window), rule, at, bounds=Bounds(bounds.cancelled)
             )
         candidates = await asyncio.to_thread(self._evaluate, versions, rule, bounds)
-        batch = DeltaBatch(_firing_of(rule, window.after, read.upto, at), candidates, versions)
-        if not window.dry_run:
+        firing = _firing_of(rule, window.after, read.upto, at)
+        batch = DeltaBatch(firing, candidates, versions, newest=read.newest)
+        if versions and not window.dry_run:
             await self._secure(batch)
         return batch
 

@@ -119,6 +119,18 @@ START = Position()
 """Before the first episode."""
 
 
+class RulePosition(NamedTuple):
+    """Where a rule is in the episode log.
+
+    Attributes:
+        position: Its last position; None for a new rule.
+        held: Its batch that awaits approval, or is approved; None without one.
+    """
+
+    position: Position | None
+    held: HeldBatch | None
+
+
 class Timing(NamedTuple):
     """How late a firing is for the instants of its rule's cron expression.
 
@@ -167,11 +179,13 @@ class ReadWindow:
         after: Exclusive.
         upto: Inclusive; equal to `after` when no log row lies above it.
         versions: The newest versions in the range, in log order, unmatched versions included.
+        newest: The number of the last log row, in the same snapshot; 0 for an empty log.
     """
 
     after: Position
     upto: Position
     versions: list[EpisodeVersion] = field(default_factory=list)
+    newest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

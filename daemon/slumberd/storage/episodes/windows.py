@@ -9,13 +9,14 @@ from operator import itemgetter
 from threading import Event
 from typing import Any
 
-from slumberd.errors import StoppedError
+from slumberd.errors import LogRestoredError, StoppedError
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
-from slumberd.model.firing import Position, ReadWindow
+from slumberd.model.firing import START, Position, ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.storage.engine import Session
+from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
 
 
@@ -106,18 +107,25 @@ class Reader:
         limit: int,
         upto: int | None = None,
     ) -> ReadWindow:
-        """Return the episodes of at most `limit` log rows after a position, none after `upto`."""
+        """Return the episodes of at most `limit` log rows after a position, none after `upto`.
+
+        Raises:
+            LogRestoredError: The row at the position is not the episode of the position any more.
+        """
+        if after != START and episode_log.episode_at(session, after.seq) != after.eid:
+            raise LogRestoredError(session.where, after.seq, after.eid)
+        newest = episode_log.newest(session).seq
         rows = session.rows("episode_log.window", {"after": after.seq, "limit": limit})
         if upto is not None:
             rows = [row for row in rows if row[0] <= upto]
         if not rows:
-            return ReadWindow(after, after)
+            return ReadWindow(after, after, newest=newest)
         end = Position(rows[-1][0], shown(rows[-1][1]))
         found, reread = _find_newest(session, rows)
         versions = self._versions(session, [*found, *reread])
         for place in range(len(found), len(versions)):
             versions[place] = versions[place]._replace(reread=True)
-        return ReadWindow(after, end, versions)
+        return ReadWindow(after, end, versions, newest)
 
     def named(self, session: Session, eids: Sequence[str], upto: int) -> list[EpisodeVersion]:
         """Return some episodes by id, but none whose newest log row is after `upto`."""

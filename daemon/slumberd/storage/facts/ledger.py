@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from slumberd.consolidation.precedence import MultiValued
-from slumberd.model.firing import HeldBatch
+from slumberd.model.firing import HeldBatch, Position, RulePosition
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import drop_entries, list_quarantine, record_decision
@@ -42,13 +42,19 @@ class FactLedger:
         """Make `close` skip the checkpoint, during a backlog; the next start does it."""
         self._transactions.skips_checkpoint = True
 
+    async def position_of(self, rule_id: str) -> RulePosition:
+        """Return where a rule is in the log, and its batch that awaits approval, if any."""
+
+        def work(session: Session) -> RulePosition:
+            mark = session.one("ledger.watermark", (rule_id,))
+            position = None if mark is None else Position(*mark)
+            return RulePosition(position, _read_held(session).get(rule_id))
+
+        return await self._transactions.read(work)
+
     async def held(self) -> dict[str, HeldBatch]:
         """Return the batches that await approval, or are approved, by rule."""
-        found = await self._transactions.fetch_all("ledger.held_batches")
-        return {
-            rule: HeldBatch(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
-            for rule, n, seq, eid, problem, approved in found
-        }
+        return await self._transactions.read(_read_held)
 
     async def decide(self, held: HeldBatch, *, approve: bool, at: datetime, by: str) -> None:
         """Approve or reject a batch that awaits approval; the ledger records the decision.
@@ -185,3 +191,10 @@ class FactLedger:
         return await self._transactions.append_batch(
             lambda session: change_channels(session, multi, depth, at)
         )
+
+
+def _read_held(session: Session) -> dict[str, HeldBatch]:
+    return {
+        rule: HeldBatch(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
+        for rule, n, seq, eid, problem, approved in session.rows("ledger.held_batches")
+    }
