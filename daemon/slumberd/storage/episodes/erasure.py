@@ -21,7 +21,8 @@ from slumberd.sql_statements import statements
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes.rows import instant_or_zero, scope_in
 from slumberd.storage.sqlite.connection import lenient_text, transaction
-from slumberd.storage.sqlite.erased_scopes import overwriting, record_erased_scope, scrub
+from slumberd.storage.sqlite.erased_scopes import record_erased_scope
+from slumberd.storage.sqlite.scrubbing import Scrubbed, scrub
 
 _SQL = statements("erased_scopes")
 
@@ -132,7 +133,7 @@ def erase_episodes(
     Returns:
         The number of erased rows, by table.
     """
-    with overwriting(connection), transaction(connection):
+    with transaction(connection):
         found = find_scope(connection, erasure.scope, mismatch)
         rowids = {"rowids": orjson.dumps(found.rowids).decode()}
         names = sorted({*found.eids, *erasure.eids})
@@ -148,10 +149,11 @@ def erase_episodes(
     }
 
 
-def scrub_memory(connection: sqlite3.Connection) -> bool:
-    """Rewrite the file without the erased bytes; return whether its log could be emptied."""
-    emptied = scrub(connection)
-    # VACUUM may change the rowids of episodes; the log finds them again by id.
-    with transaction(connection):
-        connection.execute(_SQL["renumber_log"])
-    return emptied
+def scrub_memory(connection: sqlite3.Connection) -> Scrubbed:
+    """Remove the erased bytes from the file and from its log; return what was done."""
+    done = scrub(connection)
+    if done.rewritten is not None:
+        # VACUUM may change the rowids of episodes; the log finds them again by id.
+        with transaction(connection):
+            connection.execute(_SQL["renumber_log"])
+    return done

@@ -65,6 +65,7 @@ from slumberd.storage.sqlite.connection import (
 )
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, fsync_file
 from slumberd.storage.sqlite.recovery import check_after_a_crash
+from slumberd.storage.sqlite.scrubbing import Scrubbed
 from slumberd.storage.sqlite.watch import Watch, notify_watches
 
 T = TypeVar("T")
@@ -452,8 +453,8 @@ class SQLiteMemoryStore:
 
         await self._database.write(work)
 
-    async def scrub(self) -> bool:
-        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the erased bytes from the file and from its log; return what was done."""
         return await self._database.write(scrub_memory)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:

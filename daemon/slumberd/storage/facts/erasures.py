@@ -12,7 +12,8 @@ from slumberd.storage.facts.lifecycle import FactFile
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.erasure import Erasure, ErasureRequest, Unfinished, erase, find_scope
 from slumberd.storage.sqlite.connection import snapshot
-from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup, overwriting, scrub
+from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
+from slumberd.storage.sqlite.scrubbing import Scrubbed, scrub
 
 _EARLIEST = -(2**62)
 """An instant before every other one, microseconds."""
@@ -51,10 +52,7 @@ class ErasureTable:
         file = self._file
 
         def work(connection: sqlite3.Connection) -> Erasure:
-            with (
-                overwriting(connection),
-                file.append_transaction(connection, keep=not dry_run),
-            ):
+            with file.append_transaction(connection, keep=not dry_run):
                 ids = frozenset(eids), frozenset(kept)
                 request = ErasureRequest(scope, *ids, moment, at, by, key)
                 return erase(connection, request, depth=file.lineage_depth)
@@ -65,7 +63,7 @@ class ErasureTable:
         """Record that some erasures are complete in memory.db, too."""
 
         def work(connection: sqlite3.Connection) -> None:
-            with overwriting(connection), self._file.transaction(connection):
+            with self._file.transaction(connection):
                 erasure.end(connection, scopes)
 
         await self._file.database.write(work)
@@ -74,8 +72,8 @@ class ErasureTable:
         """Store the erased scopes of other databases that have the same key."""
         await self._file.write(lambda connection: learn_moments(connection, key, moments))
 
-    async def scrub(self) -> bool:
-        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the erased bytes from the file and from its log; return what was done."""
         return await self._file.database.write(scrub)
 
     async def episodes_in(self, scope: ScopeFilter) -> tuple[set[str], int]:

@@ -1,11 +1,9 @@
-"""Keep the hashes of erased scopes in a database, and remove erased bytes from its file."""
+"""Keep the hashes of erased scopes in a database."""
 
 from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from slumberd.model.scope import ErasedScopes, ScopeFilter, digest_of
@@ -77,29 +75,3 @@ def _begin(connection: sqlite3.Connection, key: bytes) -> bytes:
     connection.execute(_SQL["add_key"], (key,))
     stored: bytes = connection.execute(_SQL["key"]).fetchone()[0]
     return stored
-
-
-@contextmanager
-def overwriting(connection: sqlite3.Connection) -> Iterator[None]:
-    """Make SQLite overwrite with zeros what the block deletes; outside of any transaction."""
-    connection.execute("PRAGMA secure_delete = ON")
-    try:
-        yield
-    finally:
-        connection.execute("PRAGMA secure_delete = OFF")
-
-
-def scrub(connection: sqlite3.Connection) -> bool:
-    """Rewrite the file, so that no free page holds deleted content, and empty its log.
-
-    Returns:
-        Whether the write-ahead log could be emptied; a reader may prevent it.
-    """
-    # In memory, a copy of a large file would not fit.
-    connection.execute("PRAGMA temp_store = FILE")
-    try:
-        connection.execute("VACUUM")
-    finally:
-        connection.execute("PRAGMA temp_store = MEMORY")
-    busy: int = connection.execute("PRAGMA wal_checkpoint = TRUNCATE").fetchone()[0]
-    return not busy
