@@ -22,22 +22,22 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 from slumberd.storage.sqlite.free_space import FreeSpace, Interval, UnexpectedPageError
 
-_FEW = 256
-"""Pages that are overwritten within a write transaction: some milliseconds."""
-
 _ROUNDS = 8
-"""How often pages are overwritten again outside of a write transaction, while others write."""
+"""How often pages that others wrote meanwhile are overwritten, before the others must wait."""
 
 _WAIT_SECONDS = 0.02
 """How long to wait for a reader or a checkpoint of another program, before the next attempt."""
+
+_LOCK_WAIT_SECONDS = 0.001
+"""How long to wait before the next attempt to take the write lock."""
 
 _TRUNCATE_MILLISECONDS = 50
 """How long an attempt to empty the log, which stops other writers, waits for readers."""
@@ -123,63 +123,111 @@ class _Overwriter:
         self._seconds = seconds
         self._log = path.with_name(f"{path.name}-wal")
         self._size: int = writer.execute("PRAGMA page_size").fetchone()[0]
+        self._writer.execute("PRAGMA busy_timeout = 0")  # `_begin` tries again
         self._zeros = bytes(self._size)
         self._overflows: dict[int, int] = {}
         self._pages: set[int] = set()
         self._bytes = 0
+        self._version = 0
 
     def run(self) -> Overwritten:
         """Overwrite all free bytes, then those of pages that changed meanwhile."""
         self._check_format()
-        self._hold_file(None)
+        self._hold_file()
         self._clear(self._free_space().of_all())
         self._clear_behind_end()
         os.fsync(self._file)
-        few = iter([_FEW] * _ROUNDS)
-        # After many rounds, other writers must wait.
-        while changed := self._hold_file(next(few, sys.maxsize)):
+        for _ in range(_ROUNDS):
+            if self._invalidate_caches():
+                break
+            changed = self._hold_file()
             self._clear(self._free_space().of(changed))
+        else:
+            self._hold_file(last=True)
         self._holder.execute("ROLLBACK")
         emptied = self._empty_log()
         self._sync()
         return Overwritten(len(self._pages), self._bytes, emptied)
 
     def _check_format(self) -> None:
-        mode = self._writer.execute("PRAGMA journal_mode").fetchone()[0]
+        mode = self._holder.execute("PRAGMA journal_mode").fetchone()[0]
         if mode != "wal":
             raise CannotOverwriteError(f"its journal mode is {mode!r}")
         header = self._read(1)
         if header[_RESERVED_AT] or any(header[_LARGEST_ROOT_AT]):
             raise CannotOverwriteError("it has reserved bytes in its pages, or auto_vacuum")
 
-    def _hold_file(self, few: int | None) -> set[int]:
+    def _hold_file(self, *, last: bool = False) -> set[int]:
         """Move the log into the file, and keep the file unchanged from then on.
 
         Args:
-            few: When at most so many pages changed, overwrite their free bytes, too, before
-                another program can write. None at the first call.
+            last: Overwrite the free bytes of the pages that changed before others can write again.
 
         Returns:
-            The pages that changed since the last call, when their free bytes are to be overwritten.
+            All pages that changed since the last call.
         """
         until = time.monotonic() + self._seconds
         changed: set[int] = set()
         while True:
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
+            with self._write_lock():
                 changed |= self._logged_pages()
                 if self._move_log():
-                    if few is not None and len(changed) <= few:
+                    if last:
                         self._clear(self._free_space().of(changed))
-                        changed = set()
-                    self._invalidate_caches()
+                        self._commit()
                     return changed
-            finally:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
             if time.monotonic() > until:
                 raise CannotOverwriteError("another program reads it for too long")
             time.sleep(_WAIT_SECONDS)
+
+    @contextmanager
+    def _write_lock(self) -> Iterator[None]:
+        # The pages in the cache may have free bytes from before.
+        self._writer.execute("PRAGMA shrink_memory")
+        self._begin()
+        try:
+            yield
+            self._version = self._data_version()
+        finally:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+
+    def _begin(self) -> None:
+        """Take the write lock. SQLite itself tries too rarely beside a program that writes a lot."""
+        until = time.monotonic() + self._seconds
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_LOCK_WAIT_SECONDS)
+            else:
+                return
+
+    def _data_version(self) -> int:
+        """Return a number that changes when another program commits."""
+        version: int = self._writer.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def _invalidate_caches(self) -> bool:
+        """Make all connections read their pages again, unless others wrote since the last hold.
+
+        Returns:
+            Whether nobody wrote, so that no page has old bytes any more.
+        """
+        before = self._version
+        with self._write_lock():
+            if self._data_version() != before:
+                return False
+            self._commit()
+            return True
+
+    def _commit(self) -> None:
+        """Commit a transaction that changes nothing but page 1, which has only the schema."""
+        version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
+        self._writer.execute(f"PRAGMA user_version = {version:d}")
+        self._writer.execute("COMMIT")
 
     def _move_log(self) -> bool:
         """Move the log into the file, and begin a snapshot; return whether all was moved.
@@ -212,15 +260,6 @@ class _Overwriter:
                 pages.add(page)
                 log.seek(self._size, os.SEEK_CUR)
         return pages
-
-    def _invalidate_caches(self) -> None:
-        """Commit a transaction that changes nothing, so that each connection reads its pages again.
-
-        It writes page 1, the only free bytes of which are of the schema.
-        """
-        version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
-        self._writer.execute(f"PRAGMA user_version = {version:d}")
-        self._writer.execute("COMMIT")
 
     def _free_space(self) -> FreeSpace:
         count: int = self._holder.execute("PRAGMA page_count").fetchone()[0]
