@@ -216,6 +216,24 @@ def test_page_in_the_cache_of_another_program_brings_nothing_back(tmp_path: Path
         assert canaries(path) == 0
 
 
+def test_cache_brings_nothing_back_while_a_reader_keeps_the_log(tmp_path: Path) -> None:
+    path = created(tmp_path / "host.db")
+    with opened(path, wal_autocheckpoint=0) as host, opened(path) as reader:
+        delete_rows(host)
+        host.execute("SELECT * FROM plain").fetchall()
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM plain").fetchall()
+        done = scrubbed(path, busy_seconds=0.1)
+
+        host.execute("UPDATE plain SET content = upper(content)")
+        host.execute("UPDATE keyed SET content = upper(content)")
+
+        reader.execute("ROLLBACK")
+        host.execute("PRAGMA wal_checkpoint = TRUNCATE")
+        assert done == Scrubbed(log_emptied=False)
+        assert canaries(path) == 0
+
+
 WRITER = """
 import random, sqlite3, sys
 host = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.firing import Position
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
     Scope,
@@ -19,8 +20,9 @@ from slumberd.model.scope import (
 )
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes.log import episode_at, newest
 from slumberd.storage.episodes.rows import instant_or_zero, scope_in
-from slumberd.storage.sqlite.connection import lenient_text, transaction
+from slumberd.storage.sqlite.connection import lenient_text, snapshot, transaction
 from slumberd.storage.sqlite.erased_scopes import record_erased_scope
 from slumberd.storage.sqlite.scrubbing import Scrubbed, scrub
 
@@ -49,11 +51,21 @@ def find_scope(
     scope: ScopeFilter,
     mismatch: ScopeMismatch,
     naive: NaiveTimestamps = "local",
+    *,
+    rowids: Iterable[int] | None = None,
 ) -> Found:
-    """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
+    """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope.
+
+    Args:
+        connection: Of memory.db.
+        scope: The scope.
+        mismatch: Which of scope key and content names the owner of a row.
+        naive: The zone of a timestamp without an offset.
+        rowids: The only rows that can belong to the scope; None when any can.
+    """
     rows, instants, naming = [], [], 0
     escaped, plain = escape(scope.user), scope.user.encode()
-    for rowid, *row in _rows(connection, "episodes", {}):
+    for rowid, *row in _candidates(connection, rowids):
         if not _may_name(escaped, plain, row):
             continue
         owner, named = scope_in(row, mismatch=mismatch)
@@ -67,6 +79,15 @@ def find_scope(
             naming += 1
     newest = max(instants, default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
+
+
+def _candidates(
+    connection: sqlite3.Connection, rowids: Iterable[int] | None
+) -> Iterator[Sequence[Any]]:
+    if rowids is None:
+        return _rows(connection, "episodes", {})
+    parameters = {"rowids": orjson.dumps(sorted(rowids)).decode()}
+    return _rows(connection, "episodes_at", parameters)
 
 
 def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
@@ -133,8 +154,13 @@ def erase_episodes(
     Returns:
         The number of erased rows, by table.
     """
+    # To look at all rows takes long, and other programs must not wait for it.
+    with snapshot(connection):
+        last = newest(connection)
+        before = find_scope(connection, erasure.scope, mismatch).rowids
     with transaction(connection):
-        found = find_scope(connection, erasure.scope, mismatch)
+        candidates = _rows_since(connection, last, before)
+        found = find_scope(connection, erasure.scope, mismatch, rowids=candidates)
         rowids = {"rowids": orjson.dumps(found.rowids).decode()}
         names = sorted({*found.eids, *erasure.eids})
         parameters = {"eids": orjson.dumps(names).decode()}
@@ -147,6 +173,20 @@ def erase_episodes(
         "slumberd_episode_log": blanked,
         "slumberd_accesses": read,
     }
+
+
+def _rows_since(
+    connection: sqlite3.Connection, last: Position, before: Iterable[int]
+) -> set[int] | None:
+    """Return some rows and those that were written after a place of the log.
+
+    Returns:
+        None when the log does not tell: another program may have rebuilt it.
+    """
+    if last.seq and episode_at(connection, last.seq) != last.eid:
+        return None
+    written = connection.execute(_SQL["written_since"], {"seq": last.seq})
+    return {*before, *(rowid for (rowid,) in written)}
 
 
 def scrub_memory(connection: sqlite3.Connection) -> Scrubbed:

@@ -193,7 +193,7 @@ class _Overwriter:
                 self._writer.execute("ROLLBACK")
 
     def _begin(self) -> None:
-        """Take the write lock. SQLite itself tries too rarely beside a program that writes a lot."""
+        """Take the write lock; SQLite itself tries too rarely beside a busy writer."""
         until = time.monotonic() + self._seconds
         while True:
             try:

@@ -43,6 +43,17 @@ ON CONFLICT (digest) DO UPDATE SET
 SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
 
+-- name: episodes_at
+SELECT rowid, id, scope_key, content, timestamp, metadata
+FROM episodes
+WHERE rowid IN (SELECT value FROM json_each(:rowids))
+
+-- name: written_since
+SELECT DISTINCT rid
+FROM slumberd_episode_log
+WHERE seq > :seq
+  AND rid IS NOT NULL
+
 -- name: episodes_of
 SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
