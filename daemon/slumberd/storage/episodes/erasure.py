@@ -64,10 +64,7 @@ def find_scope(
         rowids: The only rows that can belong to the scope; None when any can.
     """
     rows, instants, naming = [], [], 0
-    escaped, plain = escape(scope.user), scope.user.encode()
-    for rowid, *row in _candidates(connection, rowids):
-        if not _may_name(escaped, plain, row):
-            continue
+    for rowid, *row in _candidates(connection, scope.user, rowids):
         owner, named = scope_in(row, mismatch=mismatch)
         if scope.holds(owner):
             rows.append((rowid, *row))
@@ -82,21 +79,14 @@ def find_scope(
 
 
 def _candidates(
-    connection: sqlite3.Connection, rowids: Iterable[int] | None
+    connection: sqlite3.Connection, user: str, rowids: Iterable[int] | None
 ) -> Iterator[Sequence[Any]]:
+    """Yield some rows, or all rows that may name a user; most do not."""
     if rowids is None:
-        return _rows(connection, "episodes", {})
-    parameters = {"rowids": orjson.dumps(sorted(rowids)).decode()}
-    return _rows(connection, "episodes_at", parameters)
-
-
-def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
-    """Return whether a row may name a user; a quick test, since most rows do not."""
-    key, content = row[1], row[2]
-    if not (isinstance(key, str) and isinstance(content, bytes)):
-        return True
-    # JSON may write any character as an escape.
-    return escaped in key or plain in content or b"\\" in content
+        # JSON may write any character as an escape, so content with a backslash may name anybody.
+        parameters: dict[str, Any] = {"escaped": escape(user), "plain": user.encode()}
+        return _rows(connection, "episodes_that_may_name", parameters)
+    return _rows(connection, "episodes_at", {"rowids": orjson.dumps(sorted(rowids)).decode()})
 
 
 def _scope_in_key(key: object) -> Scope | None:
@@ -116,7 +106,7 @@ def ids_outside(
 
 
 def _rows(
-    connection: sqlite3.Connection, query: str, parameters: dict[str, str]
+    connection: sqlite3.Connection, query: str, parameters: dict[str, Any]
 ) -> Iterator[Sequence[Any]]:
     connection.text_factory = lenient_text
     try:

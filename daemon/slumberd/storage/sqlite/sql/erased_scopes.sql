@@ -39,9 +39,14 @@ VALUES (?, ?)
 ON CONFLICT (digest) DO UPDATE SET
   moment = max(moment, excluded.moment)
 
--- name: episodes
+-- name: episodes_that_may_name
 SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
+WHERE typeof(scope_key) <> 'text'
+  OR typeof(content) <> 'blob'
+  OR instr(scope_key, :escaped) > 0
+  OR instr(content, :plain) > 0
+  OR instr(content, x'5C') > 0
 
 -- name: episodes_at
 SELECT rowid, id, scope_key, content, timestamp, metadata
