@@ -13,9 +13,12 @@ import pytest
 from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
+from slumberd.model.scope import ScopeFilter
 from slumberd.service.control_socket import Peer
 from slumberd.service.operations import Operations
 from slumberd.service.requests import ForgetForm
+from slumberd.storage.episodes.erasure import EpisodeErasure, erase_episodes
+from slumberd.storage.sqlite.connection import Pragmas, connect
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
@@ -90,6 +93,7 @@ async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> No
         assert certificate["rows"]["memory.db"]["episodes"] == 4
         assert certificate["rows"]["facts.db"]["slumberd_ledger"] > 8
         assert certificate["write_ahead_log_emptied"] == {"facts.db": True, "memory.db": True}
+        assert certificate["rewritten"] == {}
         assert await home.facts.reads.quarantine() == []
         _, head, broken = await home.facts.verify()
         assert broken is None
@@ -305,3 +309,30 @@ def test_forget_command_prints_a_certificate(tmp_path: Path, *, running: bool) -
     assert again.returncode == 65
     assert "erasure of its scope" in again.stderr
     assert site.call("audit", "verify").returncode == 0
+
+
+async def test_erasure_finds_an_episode_that_is_written_after_its_search(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with open_stores(tmp_path) as home:
+        await home.put(canary("1"), OTHER)
+        with (
+            closing(sqlite3.connect(path, isolation_level=None)) as host,
+            closing(connect(path, Pragmas(), access="write")) as connection,
+        ):
+
+            def write(statement: str) -> None:
+                if statement == "BEGIN IMMEDIATE":
+                    host.execute(
+                        "INSERT INTO episodes SELECT 'late', scope_key, content, timestamp, "
+                        "metadata FROM episodes WHERE id LIKE 'canary%'"
+                    )
+
+            connection.set_trace_callback(write)
+            erasure = EpisodeErasure(
+                ScopeFilter(f"{CANARY}-user", None, None), frozenset(), 0, None
+            )
+
+            rows = erase_episodes(connection, erasure, "quarantine")
+
+            left = host.execute("SELECT id FROM episodes").fetchall()
+        assert (rows["episodes"], left) == (2, [("other",)])
