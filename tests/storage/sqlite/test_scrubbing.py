@@ -119,9 +119,11 @@ def shorten_rows(host: sqlite3.Connection) -> None:
 
 def reuse_free_pages(host: sqlite3.Connection) -> None:
     """Leave old bytes in pages that another table uses now, and behind its overflow pages."""
+    host.execute("BEGIN")  # later, SQLite would begin with an empty page
     free_pages(host)
-    for number in range(100, 106):
-        add(host, number, "new", 5_000)
+    for number in range(100, 120):
+        add(host, number, "new", 6_500 + 100 * (number % 10))
+    host.execute("COMMIT")
 
 
 def roll_back(host: sqlite3.Connection) -> None:
