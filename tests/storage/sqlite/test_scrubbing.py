@@ -279,7 +279,7 @@ def test_scrub_clears_pages_that_another_program_writes_meanwhile(tmp_path: Path
     plain, keyed = rows_of(path)
     assert [len(plain), len(keyed)] == [3_000, 3_000]
     contents = {f"other-{number}": content for number, _, content in plain}
-    assert contents == dict(keyed)
+    assert contents == {str(key): content for key, content in keyed}
 
 
 @pytest.mark.parametrize("seed", range(25))
