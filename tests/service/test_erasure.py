@@ -13,6 +13,7 @@ import pytest
 from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
+from slumberd.model.scope import ScopeFilter
 from slumberd.service.control_socket import Peer
 from slumberd.service.operations import Operations
 from slumberd.service.requests import ForgetForm
@@ -90,6 +91,7 @@ async def test_no_file_contains_anything_of_an_erased_user(tmp_path: Path) -> No
         assert certificate["rows"]["episodes"]["episodes"] == 4
         assert certificate["rows"]["facts"]["slumberd_ledger"] > 8
         assert certificate["write_ahead_log_emptied"] == {"facts": True, "episodes": True}
+        assert certificate["rewritten"] == {}
         assert await home.facts.reads.quarantine() == []
         _, head, broken = await home.facts.verify()
         assert broken is None
@@ -305,3 +307,26 @@ def test_forget_command_prints_a_certificate(tmp_path: Path, *, running: bool) -
     assert again.returncode == 65
     assert "erasure of its scope" in again.stderr
     assert site.call("audit", "verify").returncode == 0
+
+
+async def test_erasure_finds_an_episode_that_is_written_after_its_search(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with open_stores(tmp_path) as home:
+        await home.put(canary("1"), OTHER)
+        scope = ScopeFilter(f"{CANARY}-user", None, None)
+        with closing(sqlite3.connect(path, isolation_level=None)) as host:
+            write = home.memory.engine.write
+
+            async def write_late(*arguments: Any, **more: Any) -> Any:
+                host.execute(
+                    "INSERT INTO episodes SELECT 'late', scope_key, content, timestamp, "
+                    "metadata FROM episodes WHERE id LIKE 'canary%'"
+                )
+                return await write(*arguments, **more)
+
+            home.memory.engine.write = write_late  # type: ignore[method-assign]
+
+            rows = await home.memory.forget(scope, (), moment=0)
+
+            left = host.execute("SELECT id FROM episodes").fetchall()
+        assert (rows["episodes"], left) == (2, [("other",)])

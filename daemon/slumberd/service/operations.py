@@ -329,14 +329,17 @@ class Operations:
             raise NothingKeptError(scope.user, scope.session, scope.agent)
 
     async def _scrub_files(self) -> Answer:
-        """Rewrite both files after an erasure; return that part of the certificate."""
-        emptied = {
+        """Remove the erased bytes from both files; return that part of the certificate."""
+        done = {
             "facts": await self._facts.erasures.scrub(),
             "episodes": await self._memory.scrub(),
         }
         await self._consolidator.log_pending_records()
-        head = (await self._facts.ledger.head()).head.hex()
-        return {"head_after": head, "write_ahead_log_emptied": emptied}
+        return {
+            "head_after": (await self._facts.ledger.head()).head.hex(),
+            "write_ahead_log_emptied": {file: one.log_emptied for file, one in done.items()},
+            "rewritten": {file: one.rewritten for file, one in done.items() if one.rewritten},
+        }
 
     async def _held_batch(self, firing_id: str) -> HeldBatch:
         held = (await self._facts.ledger.held()).values()

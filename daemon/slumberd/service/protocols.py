@@ -22,6 +22,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.provenance.protocols import Promotions
 from slumberd.storage.audit.results import Replay
+from slumberd.storage.engine import Scrubbed
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.episodes.windows import Matching
 from slumberd.storage.episodes.writes import PutCounts
@@ -129,8 +130,8 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
         """Record the erased scopes of other stores that have the same key."""
         ...
 
-    async def scrub(self) -> bool:
-        """Remove the erased bytes; return whether the write-ahead log could be emptied."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the bytes of erased rows from the store and its logs; return what was done."""
         ...
 
 
@@ -332,8 +333,8 @@ class FactErasures(Protocol):
         """Record the erased scopes of other stores that have the same key."""
         ...
 
-    async def scrub(self) -> bool:
-        """Remove the erased bytes; return whether the write-ahead log could be emptied."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the bytes of erased rows from the store and its logs; return what was done."""
         ...
 
     async def episodes_in(self, scope: ScopeFilter) -> tuple[set[str], int]:

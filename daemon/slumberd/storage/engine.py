@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from threading import Event
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.health import MigrationPlan, StoreHealth
@@ -22,6 +22,19 @@ Row = tuple[Any, ...]
 
 Values = Sequence[Any] | Mapping[str, Any]
 """The parameters of a statement, by place or by name. A list is one parameter with many values."""
+
+
+class Scrubbed(NamedTuple):
+    """What the scrub of a store did.
+
+    Attributes:
+        log_emptied: Whether the logs of the store could be emptied; a reader may prevent it.
+        rewritten: Why the whole store was rewritten; None when its free bytes were overwritten in
+            place.
+    """
+
+    log_emptied: bool
+    rewritten: str | None = None
 
 
 class Mangled(str):
@@ -160,7 +173,6 @@ class Engine(Protocol):
         keep: bool = True,
         cancelled: Callable[[], bool] | None = None,
         bulk: bool = False,
-        overwrite: bool = False,
         wait_seconds: float | None = None,
     ) -> T:
         """Run `work` in one transaction, and return its result; on an error nothing is written.
@@ -170,7 +182,6 @@ class Engine(Protocol):
             keep: Whether to commit; else nothing is written.
             cancelled: Called often, in any thread; True cancels the transaction.
             bulk: Whether the write is part of a backlog, until `finish_backlog` is called.
-            overwrite: Whether the engine overwrites what `work` deletes.
             wait_seconds: How long to wait for other writers; None means the engine's usual time.
 
         Raises:
@@ -179,8 +190,8 @@ class Engine(Protocol):
         """
         ...
 
-    async def scrub(self) -> bool:
-        """Remove the bytes of erased rows; return whether none is left in a log of the store."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the bytes of erased rows from the store and its logs; return what was done."""
         ...
 
     async def pulse(self) -> int:

@@ -61,7 +61,8 @@ FLAT = {
     "episodes": "any_of_ids by_id insert page rowids update",
     "episode_log": "episode_at moved objects oldest_timestamp window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
-    "erased_scopes": "add_key add_moment drop_episodes episodes_of exists key moment moments",
+    "erased_scopes": "add_key add_moment drop_episodes episodes_at episodes_of exists key "
+    "moment moments written_since",
     "recent": "agent_other agent_utc any_other any_owned key_other key_utc owned_session "
     "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
@@ -129,7 +130,7 @@ WHOLE = {
     "facts.all_facts": "a search without a condition",
     "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",
     "erased_scopes.blank_log": "rows of an erased user may be anywhere",
-    "erased_scopes.episodes": "rows of an erased user may be anywhere",
+    "erased_scopes.episodes_that_may_name": "rows of an erased user may be anywhere",
     "erased_scopes.renumber_log": "once rows were numbered anew, which VACUUM does",
     "ledger.claims_with_references": "verification reads all",
     "ledger.all_evaluations": "a caller asks for the facts of all users at an instant",

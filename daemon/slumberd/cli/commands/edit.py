@@ -154,8 +154,9 @@ def forget(
     imports of episodes of the erased scope are refused, unless the episodes are newer than the
     erasure. With --session, the facts of other sessions are resolved again. This cannot be undone.
 
-    Both databases are rewritten, which takes time, and as much disk space again as they occupy. If
-    nothing of the user is stored, and the user was never erased, the exit code is 66.
+    The command reads both databases whole, and overwrites their free bytes in place. If it cannot,
+    it rewrites the file, which needs as much disk space again, and other programs wait meanwhile.
+    If nothing of the user is stored, and the user was never erased, the exit code is 66.
     """
     settings = settings_of(config, state_dir)
     if not (yes or dry_run):

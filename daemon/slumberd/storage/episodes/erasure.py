@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.firing import Position
 from slumberd.model.scope import (
     PLACEHOLDER_KEY,
     Scope,
@@ -16,6 +17,7 @@ from slumberd.model.scope import (
 )
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes.log import episode_at, newest
 from slumberd.storage.episodes.rows import instant_or_zero, scope_in
 from slumberd.storage.erased_scopes import record_erased_scope
 
@@ -42,13 +44,20 @@ def find_scope(
     scope: ScopeFilter,
     mismatch: ScopeMismatch,
     naive: NaiveTimestamps = "local",
+    *,
+    rowids: Iterable[int] | None = None,
 ) -> Found:
-    """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
+    """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope.
+
+    Args:
+        session: Of the episodes.
+        scope: The scope.
+        mismatch: Which of scope key and content names the owner of a row.
+        naive: The zone of a timestamp without an offset.
+        rowids: The only rows that can belong to the scope; None when any can.
+    """
     rows, instants, naming = [], [], 0
-    escaped, plain = escape(scope.user), scope.user.encode()
-    for rowid, *row in session.stream("erased_scopes.episodes", {}):
-        if not _may_name(escaped, plain, row):
-            continue
+    for rowid, *row in _candidates(session, scope.user, rowids):
         owner, named = scope_in(row, mismatch=mismatch)
         if scope.holds(owner):
             rows.append((rowid, *row))
@@ -62,13 +71,15 @@ def find_scope(
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
 
 
-def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
-    """Return whether a row may name a user; a quick test, since most rows do not."""
-    key, content = row[1], row[2]
-    if not (isinstance(key, str) and isinstance(content, bytes)):
-        return True
-    # JSON may write any character as an escape.
-    return escaped in key or plain in content or b"\\" in content
+def _candidates(
+    session: Session, user: str, rowids: Iterable[int] | None
+) -> Iterator[Sequence[Any]]:
+    """Yield some rows, or all rows that may name a user; most do not."""
+    if rowids is None:
+        # JSON may write any character as an escape, so content with a backslash may name anybody.
+        parameters = {"escaped": escape(user), "plain": user.encode()}
+        return session.stream("erased_scopes.episodes_that_may_name", parameters)
+    return session.stream("erased_scopes.episodes_at", {"rowids": sorted(rowids)})
 
 
 def _scope_in_key(key: object) -> Scope | None:
@@ -103,20 +114,39 @@ class EpisodeErasure(NamedTuple):
     key: bytes | None
 
 
+class Search(NamedTuple):
+    """Where a search for the episodes of a scope has looked.
+
+    Attributes:
+        newest: The last position of the log at the time.
+        rowids: The rows that it has found.
+    """
+
+    newest: Position
+    rowids: list[int]
+
+
+def search_episodes(session: Session, erasure: EpisodeErasure, mismatch: ScopeMismatch) -> Search:
+    """Search all rows for an erasure; that takes long, and other programs must not wait for it."""
+    return Search(newest(session), find_scope(session, erasure.scope, mismatch).rowids)
+
+
 def erase_episodes(
-    session: Session, erasure: EpisodeErasure, mismatch: ScopeMismatch
+    session: Session, erasure: EpisodeErasure, mismatch: ScopeMismatch, before: Search
 ) -> dict[str, int]:
     """Erase the episodes of a scope and their ids in the log; store the scope as erased.
 
     Args:
-        session: The transaction; the engine overwrites what it deletes.
+        session: The transaction.
         erasure: The request.
         mismatch: Which of scope key and content names the owner of a row.
+        before: The result of a search before the transaction.
 
     Returns:
         The number of erased rows, by table.
     """
-    found = find_scope(session, erasure.scope, mismatch)
+    candidates = _rows_since(session, before)
+    found = find_scope(session, erasure.scope, mismatch, rowids=candidates)
     names = sorted({*found.eids, *erasure.eids})
     session.do("erased_scopes.drop_episodes", {"rowids": found.rowids})
     blanked = session.do("erased_scopes.blank_log", {"eids": names})
@@ -127,3 +157,16 @@ def erase_episodes(
         "slumberd_episode_log": blanked,
         "slumberd_accesses": read,
     }
+
+
+def _rows_since(session: Session, before: Search) -> set[int] | None:
+    """Return the rows of a search and those that were written after it.
+
+    Returns:
+        None when the log does not tell: another program may have rebuilt it.
+    """
+    last = before.newest
+    if last.seq and episode_at(session, last.seq) != last.eid:
+        return None
+    written = session.rows("erased_scopes.written_since", {"seq": last.seq})
+    return {*before.rowids, *(rowid for (rowid,) in written)}

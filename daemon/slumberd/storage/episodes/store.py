@@ -26,7 +26,7 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
-from slumberd.storage.engine import EpisodeEngine, Session
+from slumberd.storage.engine import EpisodeEngine, Scrubbed, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
@@ -37,6 +37,7 @@ from slumberd.storage.episodes.erasure import (
     erase_episodes,
     find_scope,
     ids_outside,
+    search_episodes,
 )
 from slumberd.storage.episodes.everything import log_left_out, read_everything
 from slumberd.storage.episodes.recent import recall
@@ -401,12 +402,14 @@ class EngineMemoryStore:
         Returns:
             The number of erased rows, by table.
         """
-        erase = partial(
-            erase_episodes,
-            erasure=EpisodeErasure(scope, frozenset(eids), moment, key),
-            mismatch=self._mismatch,
+        erasure = EpisodeErasure(scope, frozenset(eids), moment, key)
+        mismatch = self._mismatch
+        before = await self._engine.read(
+            partial(search_episodes, erasure=erasure, mismatch=mismatch)
         )
-        erased = await self._engine.write(erase, overwrite=True)
+        erased = await self._engine.write(
+            partial(erase_episodes, erasure=erasure, mismatch=mismatch, before=before)
+        )
         await self.fsync()  # the certificate must stay true after a power cut
         return erased
 
@@ -414,8 +417,8 @@ class EngineMemoryStore:
         """Store the erased scopes of other databases that have the same key."""
         await self._engine.write(partial(learn_moments, key=key, moments=moments))
 
-    async def scrub(self) -> bool:
-        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the bytes of erased rows from the store and its logs; return what was done."""
         return await self._engine.scrub()
 
     def _reader(self, rule: ConsolidationRule) -> Reader:

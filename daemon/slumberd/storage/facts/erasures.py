@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Scrubbed, Session
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
 from slumberd.storage.erased_scopes import erased_scope_lookup
 from slumberd.storage.facts.transactions import FactTransactions
@@ -53,21 +53,18 @@ class ErasureTable:
         return await self._transactions.append(
             lambda session: erase(session, request, depth=depth),
             keep=not dry_run,
-            overwrite=True,
         )
 
     async def end(self, scopes: Collection[ScopeFilter]) -> None:
         """Record that some erasures are complete in memory.db, too."""
-        await self._transactions.engine.write(
-            lambda session: erasure.end(session, scopes), overwrite=True
-        )
+        await self._transactions.write(lambda session: erasure.end(session, scopes))
 
     async def learn(self, key: bytes, moments: Iterable[Moments]) -> None:
         """Store the erased scopes of other databases that have the same key."""
         await self._transactions.write(lambda session: learn_moments(session, key, moments))
 
-    async def scrub(self) -> bool:
-        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the bytes of erased rows from the store and its logs; return what was done."""
         return await self._transactions.engine.scrub()
 
     async def episodes_in(self, scope: ScopeFilter) -> tuple[set[str], int]:

@@ -90,7 +90,6 @@ class FactTransactions:
         keep: bool = True,
         cancelled: Callable[[], bool] | None = None,
         bulk: bool = False,
-        overwrite: bool = False,
     ) -> T:
         """Run `work`, which appends to the ledger, in one transaction; return its result.
 
@@ -101,7 +100,6 @@ class FactTransactions:
             keep: Whether to commit; else nothing is written.
             cancelled: Called often, in any thread; True cancels the transaction.
             bulk: Whether the transaction is part of a backlog.
-            overwrite: Whether the engine overwrites what `work` deletes.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced.
@@ -112,9 +110,7 @@ class FactTransactions:
             self._record_changes(session)
             return work(session)
 
-        return await self.engine.write(
-            append, keep=keep, cancelled=cancelled, bulk=bulk, overwrite=overwrite
-        )
+        return await self.engine.write(append, keep=keep, cancelled=cancelled, bulk=bulk)
 
     async def append_batch(
         self,

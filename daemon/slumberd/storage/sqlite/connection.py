@@ -133,6 +133,8 @@ def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access)
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_SIZE_LIMIT:d}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {pragmas.log_pages:d}")
     connection.execute(f"PRAGMA synchronous = {pragmas.synchronous}")
+    # Deleted rows are overwritten with zeros. Some builds of SQLite do so by default.
+    connection.execute("PRAGMA secure_delete = ON")
 
 
 @contextmanager

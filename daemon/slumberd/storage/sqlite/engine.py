@@ -15,7 +15,7 @@ from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.filters import sandbox
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.storage.engine import Row, Session, Transact, Work
+from slumberd.storage.engine import Row, Scrubbed, Session, Transact, Work
 from slumberd.storage.sqlite import health, ledger_schema, migrations
 from slumberd.storage.sqlite.connection import (
     Pragmas,
@@ -28,8 +28,8 @@ from slumberd.storage.sqlite.connection import (
 )
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, fsync_file
 from slumberd.storage.sqlite.episode_installation import Installation, warnings_of
-from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
 from slumberd.storage.sqlite.recovery import check_after_a_crash
+from slumberd.storage.sqlite.scrubbing import scrub
 from slumberd.storage.sqlite.session import SQLiteSession
 from slumberd.storage.sqlite.watch import notify_watches
 
@@ -148,7 +148,6 @@ class SQLiteEngine:
         keep: bool = True,
         cancelled: Callable[[], bool] | None = None,
         bulk: bool = False,
-        overwrite: bool = False,
         wait_seconds: float | None = None,
     ) -> T:
         """Run `work` in one transaction, and return its result; on an error nothing is written."""
@@ -158,8 +157,6 @@ class SQLiteEngine:
             with ExitStack() as around:
                 if bulk:
                     self._delay_checkpoints(connection)
-                if overwrite:
-                    around.enter_context(overwriting(connection))
                 if wait_seconds is not None:
                     around.enter_context(waiting_at_most(connection, wait_seconds))
                 return self._transact(connection, work, keep, cancelled, is_written)
@@ -208,8 +205,8 @@ class SQLiteEngine:
             await self.database.write(work)
             self._in_backlog = False
 
-    async def scrub(self) -> bool:
-        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the bytes of erased rows from the file and its log; return what was done."""
         return await self.database.write(scrub)
 
     async def pulse(self) -> int:
@@ -406,15 +403,16 @@ class SQLiteEpisodeEngine(SQLiteEngine):
             await self.bootstrap()
         return await self.database.read(data_version)
 
-    async def scrub(self) -> bool:
-        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
+    async def scrub(self) -> Scrubbed:
+        """Remove the bytes of erased rows from the file and its log; return what was done."""
 
-        def work(connection: sqlite3.Connection) -> bool:
-            emptied = scrub(connection)
-            # VACUUM may change the rowids of episodes; the log finds them again by id.
-            with transaction(connection):
-                SQLiteSession(connection, self.where).do("erased_scopes.renumber_log")
-            return emptied
+        def work(connection: sqlite3.Connection) -> Scrubbed:
+            done = scrub(connection)
+            if done.rewritten is not None:
+                # VACUUM may change the rowids of episodes; the log finds them again by id.
+                with transaction(connection):
+                    SQLiteSession(connection, self.where).do("erased_scopes.renumber_log")
+            return done
 
         return await self.database.write(work)
 

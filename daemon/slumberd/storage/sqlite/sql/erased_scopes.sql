@@ -39,10 +39,27 @@ VALUES (?, ?)
 ON CONFLICT (digest) DO UPDATE SET
   moment = max(moment, excluded.moment)
 
--- name: episodes
+-- name: episodes_that_may_name
 -- texts: lenient
 SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
+WHERE typeof(scope_key) <> 'text'
+  OR typeof(content) <> 'blob'
+  OR instr(scope_key, :escaped) > 0
+  OR instr(content, :plain) > 0
+  OR instr(content, x'5C') > 0
+
+-- name: episodes_at
+-- texts: lenient
+SELECT rowid, id, scope_key, content, timestamp, metadata
+FROM episodes
+WHERE rowid IN (SELECT value FROM json_each(:rowids))
+
+-- name: written_since
+SELECT DISTINCT rid
+FROM slumberd_episode_log
+WHERE seq > :seq
+  AND rid IS NOT NULL
 
 -- name: episodes_of
 -- texts: lenient
