@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
 
     Attributes:
         evaluated: Versions that it evaluates between two checks for cancellation.
-        logged: Ledger rows whose pending log lines it writes at once.
+        logged: Ledger rows whose log lines it writes at once.
         previewed: Log rows that a preview or a rehearsal resolves at most. It keeps them in
             memory, and a rehearsal also keeps the write lock.
     """
@@ -435,8 +435,7 @@ class Consolidator:
             firing, candidates, on_decided=on_decided, cancelled=cancelled
         )
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
-        # After a cancellation the lines are written later, or at the next start.
-        await self._lines.complete(outcome, defer=cancelled is not None and cancelled())
+        await self._lines.complete(outcome, cancelled=cancelled)
         return outcome
 
     @property
