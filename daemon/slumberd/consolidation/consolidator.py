@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
 
     Attributes:
         evaluated: Versions that it evaluates between two checks for cancellation.
-        logged: Ledger rows whose log lines it writes at once.
+        logged: Ledger rows whose pending log lines it writes at once.
         previewed: Log rows that a preview or a rehearsal resolves at most. It keeps them in
             memory, and a rehearsal also keeps the write lock.
     """
