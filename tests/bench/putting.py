@@ -38,7 +38,8 @@ TOGETHER = 64
 BATCH = 1_000
 """Rows in a transaction of `put_many`: as many as an import takes."""
 
-_CALLERS = {1: ("one by one", at_least(10)), TOGETHER: (f"{TOGETHER} at once", at_least(50))}
+# A put alone has no limit to Stargraph's: most of it is its transaction, as `_measure_alone` shows.
+_CALLERS = {1: ("one by one", None), TOGETHER: (f"{TOGETHER} at once", at_least(50))}
 _ROWS = "SELECT id, scope_key, content, timestamp, metadata FROM episodes ORDER BY rowid"
 
 
@@ -47,6 +48,7 @@ def measure(table: Table, shop: Workshop) -> None:
     with reference(SECTION) as host:
         for callers in _CALLERS:
             _measure_callers(table, shop, callers, host)
+    _measure_alone(table, shop)
     for count in (shop.small, shop.middle):
         _measure_many(table, shop, count)
 
@@ -74,10 +76,17 @@ def _measure_callers(table: Table, shop: Workshop, callers: int, host: Stargraph
 
 
 def _put(shop: Workshop, count: int, callers: int, synchronous: Synchronous) -> Cost:
+    with _home(shop) as home:
+        return _put_by_callers(home.state / "memory.db", count, callers, synchronous)
+
+
+def _put_by_callers(
+    path: Path, count: int, callers: int, synchronous: Synchronous = "normal"
+) -> Cost:
     """Put by callers; each takes its next episode when the last is committed."""
-    with _home(shop) as home, asyncio.Runner() as runner:
-        memory = _memory(runner, home.state / "memory.db", synchronous)
-        works = (_put_all(memory, some, callers) for some in _portions(count, few(shop)))
+    with asyncio.Runner() as runner:
+        memory = _memory(runner, path, synchronous)
+        works = (_put_all(memory, some, callers) for some in _portions(count, BATCH))
         costs = [timed(partial(runner.run, work))[1] for work in works]
         return total([*costs, timed(lambda: runner.run(memory.close()))[1]])
 
@@ -101,6 +110,22 @@ def _put_by(host: Stargraph, shop: Workshop, count: int, callers: int) -> Cost:
         return Cost(**host.ask("timed_put", home.state, episodes=given, callers=callers))
 
 
+def _measure_alone(table: Table, shop: Workshop) -> None:
+    """Compare a put alone with its row in a transaction of its own."""
+    count = few(shop)
+    pairs = [_alone(shop, count) for _ in range(shop.times)]
+    ours, bare = [first for first, _ in pairs], [second for _, second in pairs]
+    table.rate(SECTION, f"bare transactions of one row, {count:,}", count, bare)
+    pair = rates(count, ours), rates(count, bare)
+    table.ratio(SECTION, f"one by one, {count:,}, of the bare rate", pair, at_least(0.55))
+
+
+def _alone(shop: Workshop, count: int) -> tuple[Cost, Cost]:
+    with _home(shop) as home:
+        path = home.state / "memory.db"
+        return _put_by_callers(path, count, 1), _bare(path, home.state / "bare.db", each=1)
+
+
 def _measure_many(table: Table, shop: Workshop, count: int) -> None:
     pairs = [_many(shop, count) for _ in range(shop.times)]
     ours, bare = [first for first, _ in pairs], [second for _, second in pairs]
@@ -120,7 +145,7 @@ def _many(shop: Workshop, count: int) -> tuple[Cost, Cost]:
     """Write the same episodes by `put_many` and by bare SQLite."""
     with _home(shop) as home:
         path = home.state / "memory.db"
-        return _put_many(path, count), _bare(path, home.state / "bare.db")
+        return _put_many(path, count), _bare(path, home.state / "bare.db", each=BATCH)
 
 
 def _put_many(path: Path, count: int) -> Cost:
@@ -131,18 +156,19 @@ def _put_many(path: Path, count: int) -> Cost:
         return total([*costs, timed(lambda: runner.run(memory.close()))[1]])
 
 
-def _bare(source: Path, target: Path) -> Cost:
+def _bare(source: Path, target: Path, *, each: int) -> Cost:
+    """Write the rows of a store with plain SQLite, so many in each transaction."""
     with asyncio.Runner() as runner:
         runner.run(_memory(runner, target).close())
     connection = connect(target, Pragmas(log_pages=LOG_PAGES), access="write")
     with closing(sqlite3.connect(source)) as ready:
         found = ready.execute(_ROWS)
-        costs = [timed(partial(_write, connection, rows))[1] for rows in _fetched(found)]
+        costs = [timed(partial(_write, connection, rows))[1] for rows in _fetched(found, each)]
     return total([*costs, timed(connection.close)[1]])
 
 
-def _fetched(found: sqlite3.Cursor) -> Iterator[list[tuple[str | bytes, ...]]]:
-    while rows := found.fetchmany(BATCH):
+def _fetched(found: sqlite3.Cursor, each: int) -> Iterator[list[tuple[str | bytes, ...]]]:
+    while rows := found.fetchmany(each):
         yield rows
 
 

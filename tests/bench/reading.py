@@ -32,8 +32,11 @@ CALLS = 40
 MILLISECONDS, MICROSECONDS_A_ROW = 0.2, 8.0
 """The time limit of a call, and of each row that it returns."""
 
+MANY_ROWS, OF_MANY = 100, 2.5
+"""From so many rows on, the limit is so many times the time limit of a call."""
+
 LEVEL = 1.5
-"""The limit of the ratio of a read of a large store to a small one, for each row."""
+"""The limit of the ratio of a read of a large store to a small one, in processor time."""
 
 TALKER = "talker"
 """A user with very many episodes, nearly all of them with one agent."""
@@ -94,8 +97,9 @@ async def _measure(table: Table, shop: Workshop) -> None:
 
 
 def _line(table: Table, name: str, took: Sequence[Took]) -> None:
-    shares, processor, _ = zip(*took, strict=True)
-    table.add(Line(SECTION, name, "of it", shares, processor, at_most(1)))
+    shares, processor, rows = zip(*took, strict=True)
+    bound = at_most(OF_MANY if median(rows) > MANY_ROWS else 1)
+    table.add(Line(SECTION, name, "of it", shares, processor, bound))
 
 
 def _level(
@@ -104,7 +108,7 @@ def _level(
     """Compare a read of a large store with a smaller one that returns as many rows."""
     for size, few in fewer:
         if few[0].rows > 0.9 * many[0].rows:
-            pairs = [took.share for took in many], [took.share for took in few]
+            pairs = [took.processor for took in many], [took.processor for took in few]
             table.ratio(SECTION, f"{name}, to that of {size:,}", pairs, at_most(LEVEL))
             return
 

@@ -86,6 +86,20 @@ class JammedLog(FakeDeltaLog):
         super().applied(records)
 
 
+class ExpiringLog(FakeDeltaLog):
+    """A log that takes its first lines until the timeout of the rule is over.
+
+    Attributes:
+        clock: The clock of the timeout.
+    """
+
+    clock: OverdueClock
+
+    def applied(self, records: Sequence[Record]) -> None:
+        super().applied(records)
+        self.clock.on_time = 0
+
+
 async def test_due_firing_is_recorded_without_a_requester() -> None:
     bench = Bench(1)
 
@@ -227,6 +241,21 @@ async def test_timeout_of_a_store_is_not_reported_as_a_timeout_of_the_rule() -> 
 
     with pytest.raises(TimeoutError, match="the store gave up"):
         await bench.consolidator.fire(FireRequest(rule("all", timeout=60), "manual", START))
+
+
+async def test_lines_that_the_timeout_of_a_rule_interrupts_are_written_later_once() -> None:
+    log = ExpiringLog()
+    bench = Bench(6, log=log, sizes=Sizes(logged=2))
+    log.clock = bench.clock
+
+    await bench.consolidator.fire(FireRequest(rule("all", timeout=60), "manual", START))
+
+    # The first two ledger rows are those of the firing and of e1.
+    assert [record.fact_id for record in log.lines] == ["e1"]
+    assert (bench.ledger.logged, bench.consolidator.behind) == (2, True)
+    assert await bench.consolidator.log_pending_records() == 5
+    assert [record.fact_id for record in log.lines] == ["e1", "e2", "e3", "e4", "e5", "e6"]
+    assert not bench.consolidator.behind
 
 
 class SlowLedger(FakeLedger):

@@ -354,8 +354,7 @@ class Consolidator:
         began = self._clock.monotonic()
         outcome = await self._facts.apply_deltas(batch, on_decided=on_decided, cancelled=cancelled)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
-        # After a cancellation the lines are written later, or at the next start.
-        await self._lines.complete(outcome, defer=cancelled is not None and cancelled())
+        await self._lines.complete(outcome, cancelled=cancelled)
         return outcome
 
     @property

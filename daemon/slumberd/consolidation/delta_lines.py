@@ -7,7 +7,7 @@ rows or another head, shows what was changed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import DeltaLog, Ledger
@@ -30,7 +30,8 @@ class DeltaLines:
         ledger: The ledger.
         log: The log that gets the lines.
         clock: Measures the time between checkpoints.
-        at_once: At most this many pending lines are read from the ledger at once.
+        at_once: At most this many lines are written, and at most this many pending ones are read,
+            between two checks for a cancellation.
     """
 
     def __init__(self, ledger: Ledger, log: DeltaLog, clock: Clock, *, at_once: int) -> None:
@@ -40,21 +41,29 @@ class DeltaLines:
         self._checkpoints = Checkpoints(ledger, log, clock)
         self.behind = False
 
-    async def complete(self, outcome: Outcome, *, defer: bool) -> None:
-        """Log that a batch is committed; write its lines first, unless `defer`."""
-        if defer:
+    async def complete(
+        self, outcome: Outcome, *, cancelled: Callable[[], bool] | None = None
+    ) -> None:
+        """Log that a batch is committed; write its lines first.
+
+        Args:
+            outcome: The batch.
+            cancelled: Once it returns True, the other lines are written later, or at the next
+                start.
+        """
+        if cancelled is not None and cancelled():
             self.behind = True
         elif self.behind:
-            await self.write_pending()
+            await self.write_pending(cancelled)
         else:
-            await self._write([*outcome.noticed, *outcome.records])
+            await self._write([*outcome.noticed, *outcome.records], cancelled)
         self._log.completed(outcome)
 
-    async def write_pending(self) -> int:
+    async def write_pending(self, cancelled: Callable[[], bool] | None = None) -> int:
         """Write the pending lines, as long as the log takes them; return how many."""
         written = 0
         while (records := await self._ledger.watermarks.unlogged(limit=self._at_once)) and (
-            await self._write(records)
+            await self._write(records, cancelled)
         ):
             written += len(records)
         return written
@@ -63,18 +72,29 @@ class DeltaLines:
         """Log the ledger's number of rows and its head."""
         await self._checkpoints.write()
 
-    async def _write(self, records: Sequence[Record]) -> bool:
-        """Write the lines of records; return False when the log reader is too slow."""
-        # Until they are written, the next attempt must begin with these records.
+    async def _write(self, records: Sequence[Record], cancelled: Callable[[], bool] | None) -> bool:
+        """Write the lines of records; return False when some of them must be written later."""
+        # Until all are written, the next attempt begins after the last record that is marked.
         self.behind = True
-        try:
-            await asyncio.to_thread(self._log.applied, records)
-        except TimeoutError:
-            return False
-        await self._ledger.watermarks.mark_logged(records[-1].seq)
-        self.behind = False
-        await self._checkpoints.follow(records[-1].seq)
-        return True
+        count = await self._write_portions(records, cancelled)
+        if count:
+            await self._ledger.watermarks.mark_logged(records[count - 1].seq)
+            await self._checkpoints.follow(records[count - 1].seq)
+        self.behind = count < len(records)
+        return not self.behind
+
+    async def _write_portions(
+        self, records: Sequence[Record], cancelled: Callable[[], bool] | None
+    ) -> int:
+        """Write lines until a cancellation, or until the log takes no more; return how many."""
+        for first in range(0, len(records), self._at_once):
+            if cancelled is not None and cancelled():
+                return first
+            try:
+                await asyncio.to_thread(self._log.applied, records[first : first + self._at_once])
+            except TimeoutError:
+                return first
+        return len(records)
 
 
 class Checkpoints:
