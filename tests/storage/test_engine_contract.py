@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from threading import Event
 from typing import Any
 
@@ -138,20 +139,24 @@ async def test_work_that_is_not_cancelled_is_committed(subject: Subject, table: 
 async def test_write_waits_for_another_writer_as_long_as_it_is_told(
     subject: Subject, table: Table
 ) -> None:
-    other, loop = subject.again(), asyncio.get_running_loop()
+    """The patient writer begins to wait first, and is still waiting when the hasty one gives up."""
+    patient, hasty, loop = subject.again(), subject.again(), asyncio.get_running_loop()
 
     def insert(session: Session) -> int:
         return session.do(table.insert, table.row(2))
 
-    def work(session: Session) -> None:
+    def work(session: Session) -> Future[int]:
         session.do(table.insert, table.row(1))
-        meanwhile = asyncio.run_coroutine_threadsafe(other.write(insert, wait_seconds=0.05), loop)
+        waiting = asyncio.run_coroutine_threadsafe(patient.write(insert), loop)
+        refused = asyncio.run_coroutine_threadsafe(hasty.write(insert, wait_seconds=0.05), loop)
         with pytest.raises(StoreBusyError):
-            meanwhile.result(PATIENCE_SECONDS)
+            refused.result(PATIENCE_SECONDS)
+        return waiting
 
-    await subject.engine.write(work)
+    waiting = await subject.engine.write(work)
 
-    assert await subject.keys() == keys_of(table, 1)
+    assert await asyncio.wrap_future(waiting) == 1
+    assert await subject.keys() == keys_of(table, 1, 2)
 
 
 @pytest.mark.parametrize(("bulk", "overwrite"), [(True, False), (False, True), (True, True)])

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from slumberd.storage.engine import Row, Session
-from tests.support.engine_subjects import MANY, Subject, Table, keys_of
+from tests.support.engine_subjects import EPISODES, MANY, Subject, Table, keys_of
 from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
@@ -122,6 +122,20 @@ async def test_do_returns_how_many_rows_changed(provider: Provider) -> None:
         ]
 
     assert await engine.write(work) == [1, 0, 1, 0]
+    await engine.close()
+
+
+async def test_do_counts_every_row_that_changed(provider: Provider) -> None:
+    engine = provider.episode_engine()
+    await engine.bootstrap()
+
+    def work(session: Session) -> int:
+        session.do_each(EPISODES.insert, [EPISODES.row(number) for number in range(4)])
+        numbers = [row[0] for row in session.rows(EPISODES.all, EPISODES.values)]
+        return session.do("erased_scopes.drop_episodes", {"rowids": numbers[1:]})
+
+    assert await engine.write(work) == 3
+    assert await engine.read(EPISODES.keys) == keys_of(EPISODES, 0)
     await engine.close()
 
 
