@@ -18,10 +18,11 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
 from slumberd.model.record import Outcome
 from slumberd.storage.facts.ledger import FactLedger
+from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.watermarks import WatermarkTable
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
+from tests.support.providers import ENGINES
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +33,7 @@ READABLE = {"subject": "alice", "predicate": "likes", "object": "tea"}
 UNREADABLE = {"intent": "remember"}
 
 
-class Provider(Protocol):
+class Approval(Protocol):
     """A ledger, and a way to hold a batch until a person approves it."""
 
     @property
@@ -40,7 +41,7 @@ class Provider(Protocol):
     async def hold(self, upto: Position) -> None: ...
 
 
-class FakeProvider:
+class FakeApproval:
     """The fake: `hold` sets the batch that awaits approval."""
 
     def __init__(self) -> None:
@@ -50,10 +51,10 @@ class FakeProvider:
         self.ledger.holds[ALL.id] = HeldBatch(ALL.id, "all@1", upto, "too many", approved=False)
 
 
-class StoreProvider:
+class StoreApproval:
     """A store: it holds a batch that deletes too many facts."""
 
-    def __init__(self, store: SQLiteFactStore) -> None:
+    def __init__(self, store: EngineFactStore) -> None:
         self.ledger = store.ledger
 
     async def hold(self, upto: Position) -> None:
@@ -64,19 +65,20 @@ class StoreProvider:
         assert (await self.ledger.commit(held, evaluate([retraction], ALL))).held is not None
 
 
-@pytest.fixture(params=["fake", "sqlite"])
-async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Provider]:
+@pytest.fixture(params=["fake", *ENGINES])
+async def approval(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Approval]:
     if request.param == "fake":
-        yield FakeProvider()
+        yield FakeApproval()
         return
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
-        await store.bootstrap()
-        yield StoreProvider(store)
+    with ENGINES[request.param](tmp_path) as provider:
+        async with provider.facts() as store:
+            await store.bootstrap()
+            yield StoreApproval(store)
 
 
 @pytest.fixture
-def ledger(provider: Provider) -> Ledger:
-    return provider.ledger
+def ledger(approval: Approval) -> Ledger:
+    return approval.ledger
 
 
 def statement(number: int, **metadata: object) -> EpisodeVersion:
@@ -289,9 +291,9 @@ async def test_ledger_knows_the_channels_and_the_facts_of_each_rule(ledger: Ledg
     assert await ledger.promoted_by("other", ["e1", "@notes/e1"]) == {"@notes/e1"}
 
 
-async def test_batch_awaits_approval_until_the_watermark_passes_it(provider: Provider) -> None:
-    ledger = provider.ledger
-    await provider.hold(Position(5, "e5"))
+async def test_batch_awaits_approval_until_the_watermark_passes_it(approval: Approval) -> None:
+    ledger = approval.ledger
+    await approval.hold(Position(5, "e5"))
     held = (await ledger.held())["all"]
     assert (held.rule_id, held.upto, held.approved) == ("all", (5, "e5"), False)
 
@@ -302,12 +304,12 @@ async def test_batch_awaits_approval_until_the_watermark_passes_it(provider: Pro
     assert await ledger.held() == {}
 
 
-async def test_rewound_rule_has_no_batch_that_awaits_approval(provider: Provider) -> None:
-    await provider.hold(Position(5, "e5"))
+async def test_rewound_rule_has_no_batch_that_awaits_approval(approval: Approval) -> None:
+    await approval.hold(Position(5, "e5"))
 
-    await provider.ledger.watermarks.rewind("all", Position(1, "e1"))
+    await approval.ledger.watermarks.rewind("all", Position(1, "e1"))
 
-    assert await provider.ledger.held() == {}
+    assert await approval.ledger.held() == {}
 
 
 async def test_rows_are_unlogged_until_they_are_marked_as_logged(ledger: Ledger) -> None:
