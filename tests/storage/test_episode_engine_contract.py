@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slumberd.errors import RowRefusedError
 from slumberd.storage.engine import EpisodeEngine, Session, Transact
 from tests.support.providers import Provider
 from tests.support.waiting import PATIENCE_SECONDS
@@ -98,6 +99,27 @@ async def test_failed_transaction_of_a_flush_writes_nothing_and_the_next_one_is_
     assert await engine.read(ids) == ["e2"]
 
 
+async def test_refused_row_is_an_error_of_its_own_and_nothing_is_written(
+    engine: EpisodeEngine,
+) -> None:
+    """A flush of puts finds out by this error that one of them is at fault."""
+    await engine.write(insert("e1"))
+
+    def insert_both(session: Session) -> None:
+        for id in ("e2", "e1"):
+            insert(id)(session)
+
+    def flush(transact: Transact) -> None:
+        with pytest.raises(RowRefusedError):
+            transact(insert_both)
+
+    await flushed(engine, flush)
+    with pytest.raises(RowRefusedError):
+        await engine.write(insert_both)
+
+    assert await engine.read(ids) == ["e1"]
+
+
 async def test_flushes_run_one_after_the_other_in_the_order_of_their_posts(
     engine: EpisodeEngine,
 ) -> None:
@@ -134,7 +156,7 @@ async def test_synced_store_has_every_row(engine: EpisodeEngine) -> None:
     assert await engine.read(ids) == ["e1"]
 
 
-@pytest.mark.parametrize("call", ["read", "write", "post", "version", "fsync"])
+@pytest.mark.parametrize("call", ["read", "write", "post", "version"])
 async def test_first_use_of_a_missing_store_creates_it(provider: Provider, call: str) -> None:
     engine = provider.episode_engine()
 
@@ -146,7 +168,6 @@ async def test_first_use_of_a_missing_store_creates_it(provider: Provider, call:
         "write": lambda: engine.write(insert("e1")),
         "post": lambda: flushed(engine, insert_one),
         "version": engine.version,
-        "fsync": engine.fsync,
     }
 
     await calls[call]()
