@@ -10,7 +10,11 @@ from hypothesis import settings
 from tests.support.catalogue_check import problems_of_log_files, watched
 from tests.support.sample_sizes import use_full_samples
 
-pytest_plugins = ["tests.support.ledger_fixtures"]
+pytest_plugins = [
+    "tests.support.ledger_fixtures",
+    "tests.support.providers",
+    "tests.support.engine_subjects",
+]
 
 # A busy machine must not fail an example; the tests that measure time have their own limits.
 settings.register_profile("slumberd", deadline=None)

@@ -19,10 +19,11 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
 from slumberd.model.record import Outcome
 from slumberd.storage.facts.ledger import FactLedger
+from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.watermarks import WatermarkTable
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
+from tests.support.providers import ENGINES
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +34,7 @@ READABLE = {"subject": "alice", "predicate": "likes", "object": "tea"}
 UNREADABLE = {"intent": "remember"}
 
 
-class Provider(Protocol):
+class Approval(Protocol):
     """A ledger, and a way to hold a batch until a person approves it."""
 
     @property
@@ -41,7 +42,7 @@ class Provider(Protocol):
     async def hold(self, upto: Position) -> None: ...
 
 
-class FakeProvider:
+class FakeApproval:
     """The fake: `hold` sets the batch that awaits approval."""
 
     def __init__(self) -> None:
@@ -51,10 +52,10 @@ class FakeProvider:
         self.store.holds[ALL.id] = HeldBatch(ALL.id, "all@1", upto, "too many", approved=False)
 
 
-class StoreProvider:
+class StoreApproval:
     """A store: it holds a batch that deletes too many facts."""
 
-    def __init__(self, store: SQLiteFactStore) -> None:
+    def __init__(self, store: EngineFactStore) -> None:
         self.store = store
 
     async def hold(self, upto: Position) -> None:
@@ -67,19 +68,20 @@ class StoreProvider:
         ).held is not None
 
 
-@pytest.fixture(params=["fake", "sqlite"])
-async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Provider]:
+@pytest.fixture(params=["fake", *ENGINES])
+async def approval(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Approval]:
     if request.param == "fake":
-        yield FakeProvider()
+        yield FakeApproval()
         return
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
-        await store.bootstrap()
-        yield StoreProvider(store)
+    with ENGINES[request.param](tmp_path) as provider:
+        async with provider.facts() as store:
+            await store.bootstrap()
+            yield StoreApproval(store)
 
 
 @pytest.fixture
-def store(provider: Provider) -> FactTarget:
-    return provider.store
+def store(approval: Approval) -> FactTarget:
+    return approval.store
 
 
 def statement(number: int, **metadata: object) -> EpisodeVersion:
@@ -102,7 +104,7 @@ async def fire(store: FactTarget, *versions: EpisodeVersion, seconds: float = 0)
     ("implementation", "port"),
     [
         (FakeLedger, FactTarget),
-        (SQLiteFactStore, FactTarget),
+        (EngineFactStore, FactTarget),
         (FakeLedger, Ledger),
         (FactLedger, Ledger),
         (FakeLedger, Watermarks),
@@ -287,24 +289,24 @@ async def test_episode_is_quarantined_for_its_rule_until_a_version_is_readable(
     assert await store.ledger.quarantined_of("all") == ["e2"]
 
 
-async def test_batch_awaits_approval_until_the_watermark_passes_it(provider: Provider) -> None:
-    await provider.hold(Position(5, "e5"))
-    held = (await provider.store.ledger.held())["all"]
+async def test_batch_awaits_approval_until_the_watermark_passes_it(approval: Approval) -> None:
+    await approval.hold(Position(5, "e5"))
+    held = (await approval.store.ledger.held())["all"]
     assert (held.rule_id, held.upto, held.approved) == ("all", (5, "e5"), False)
 
-    await fire(provider.store, statement(4))
-    assert "all" in await provider.store.ledger.held()
-    await fire(provider.store, statement(5))
+    await fire(approval.store, statement(4))
+    assert "all" in await approval.store.ledger.held()
+    await fire(approval.store, statement(5))
 
-    assert await provider.store.ledger.held() == {}
+    assert await approval.store.ledger.held() == {}
 
 
-async def test_rewound_rule_has_no_batch_that_awaits_approval(provider: Provider) -> None:
-    await provider.hold(Position(5, "e5"))
+async def test_rewound_rule_has_no_batch_that_awaits_approval(approval: Approval) -> None:
+    await approval.hold(Position(5, "e5"))
 
-    await provider.store.watermarks.rewind("all", Position(1, "e1"))
+    await approval.store.watermarks.rewind("all", Position(1, "e1"))
 
-    assert await provider.store.ledger.held() == {}
+    assert await approval.store.ledger.held() == {}
 
 
 async def test_rows_are_unlogged_until_they_are_marked_as_logged(store: FactTarget) -> None:

@@ -11,10 +11,11 @@ import pytest
 from slumberd.model.episode import microseconds
 from slumberd.model.scope import ScopeFilter
 from slumberd.provenance.protocols import Promotions
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.facts.store import EngineFactStore
 from tests.support.builders import at
 from tests.support.example_ledgers import ALL, fire, said
 from tests.support.fakes import FakePromotions
+from tests.support.providers import ENGINES
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +46,7 @@ class FakeLedger:
 class StoredLedger:
     """A store with episodes that replace no other."""
 
-    def __init__(self, store: SQLiteFactStore) -> None:
+    def __init__(self, store: EngineFactStore) -> None:
         self.ledger = store.promotion_feed
         self._store = store
         self._newest = 0
@@ -60,16 +61,17 @@ class StoredLedger:
         await self._store.erasures.forget(scope, moment=moment, at=at(200), by="me", dry_run=False)
 
 
-@pytest.fixture(params=["fake", "sqlite"])
+@pytest.fixture(params=["fake", *ENGINES])
 async def promoted(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[PromotedEpisodes]:
     if request.param == "fake":
         yield FakeLedger()
         return
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
-        await store.bootstrap()
-        yield StoredLedger(store)
+    with ENGINES[request.param](tmp_path) as provider:
+        async with provider.facts() as store:
+            await store.bootstrap()
+            yield StoredLedger(store)
 
 
 async def seqs_of(promoted: PromotedEpisodes, after: int, limit: int) -> tuple[list[int], int]:

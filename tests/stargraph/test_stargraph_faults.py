@@ -70,10 +70,11 @@ SHOWN_BY = {
     "D11": "storage/facts/test_fact_store_contract.py::"
     "test_payload_without_an_id_always_gets_the_same_id",
     "D14": "service/test_growth.py::test_read_takes_the_same_steps_in_a_large_store",
-    "E01": "storage/episodes/test_log.py::test_health_reports_a_missing_file_and_creates_nothing",
-    "E02": "storage/facts/test_fact_store_contract.py::"
+    "E01": "storage/sqlite/test_episode_log.py::"
+    "test_health_reports_a_missing_file_and_creates_nothing",
+    "E02": "storage/sqlite/test_fact_file.py::"
     "test_health_reports_that_another_program_holds_the_lock",
-    "E03": "storage/episodes/test_log.py::test_health_reports_a_file_of_another_program",
+    "E03": "storage/sqlite/test_episode_log.py::test_health_reports_a_file_of_another_program",
     "E04": "storage/episodes/test_memory_store_contract.py::"
     "test_a_migration_adds_its_column_once_and_is_recorded",
     "E05": "storage/episodes/test_memory_store_contract.py::"

@@ -17,6 +17,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
+from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.ledger.rows import GENESIS, chain_of, commitment_of, fixed_part
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule, version
@@ -32,7 +33,7 @@ def said(id: str, seq: int, **metadata: Any) -> EpisodeVersion:
 
 
 async def fire(
-    store: SQLiteFactStore, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]
+    store: EngineFactStore, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]
 ) -> Outcome:
     """Let a rule evaluate some versions."""
     upto = Position(versions[-1].seq, versions[-1].id)
@@ -83,7 +84,7 @@ LATER = [
 ]
 
 
-async def _edit_manually(store: SQLiteFactStore, clock: FakeClock) -> None:
+async def _edit_manually(store: EngineFactStore, clock: FakeClock) -> None:
     entry = {"rule_id": "me", "source_episode_ids": ["x"], "promotion_ts": at(0).isoformat()}
     body = {"subject": "alice", "predicate": "owns", "object": "a pan"}
     pinned = Fact(

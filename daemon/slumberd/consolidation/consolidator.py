@@ -309,7 +309,7 @@ class Consolidator:
     async def _read(self, call: FiringCall, upto: int | None, after: Position) -> DeltaBatch:
         """Return the next batch of a firing."""
         batch = await self._consolidate(call, Window(after, upto, self._batch))
-        self._check_spelling(batch.versions)
+        await self._check_spelling(batch.versions)
         return batch
 
     async def _consolidate(
@@ -331,12 +331,12 @@ class Consolidator:
         ends_at = now + min(_GATE_SECONDS, (call.ends_at - now) / 2)
         return lambda: self._clock.monotonic() >= ends_at
 
-    def _check_spelling(self, versions: Sequence[EpisodeVersion]) -> None:
+    async def _check_spelling(self, versions: Sequence[EpisodeVersion]) -> None:
         """Log the misspelled keys of versions that no rule of this process has read before."""
         fresh = [version for version in versions if version.seq > self._spelling_checked_upto]
         if fresh:
             self._spelling_checked_upto = max(version.seq for version in fresh)
-            self._log.misspelled(misspellings_in(fresh))
+            self._log.misspelled(await asyncio.to_thread(misspellings_in, fresh))
 
     def _new_report(
         self, rule: ConsolidationRule, *, rehearsed: bool = False, run: str = ""

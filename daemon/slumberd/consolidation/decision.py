@@ -39,10 +39,17 @@ class Decision(NamedTuple):
     removed: Sequence[str]
 
     @classmethod
-    def of(cls, resolution: Resolution, counts: Mapping[str, Counts]) -> Decision:
-        """Return the decision of a resolution that is complete."""
-        current = resolution.current_facts().values()
-        return cls(resolution.entries, counts, [*current], [*resolution.removed])
+    def of(
+        cls, resolution: Resolution, counts: Mapping[str, Counts], cancelled: Condition = never
+    ) -> Decision:
+        """Return the decision of a resolution that is complete.
+
+        Raises:
+            StoppedError: `cancelled` returned True.
+        """
+        found = until_cancelled(resolution.current_facts(), cancelled)
+        current = {fact.fact_id: fact for fact in found}
+        return cls(resolution.entries, counts, [*current.values()], [*resolution.removed])
 
 
 def decide(  # noqa: PLR0913 # one for each part of the request
@@ -73,7 +80,7 @@ def decide(  # noqa: PLR0913 # one for each part of the request
     linked = {channel: link(_with_earlier(found, known)) for channel, found in candidates.items()}
     resolution = Resolution(known, firing=number, at=at, again=again)
     counts = {channel: _resolve(resolution, found, cancelled) for channel, found in linked.items()}
-    return Decision.of(resolution, counts)
+    return Decision.of(resolution, counts, cancelled)
 
 
 def _with_earlier(candidates: Sequence[Candidate], known: KnownState) -> Sequence[Candidate]:

@@ -7,7 +7,7 @@ state must hold every claim of those keys (`state.keys_to_load`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from slumberd.consolidation.claim import ALL, Claim, deletes_by_key
@@ -216,14 +216,12 @@ class Resolution:
         """Set the number of the next row; recomputed rows keep the numbers that they have."""
         self._next = seq
 
-    def current_facts(self) -> dict[str, CurrentFact]:
-        """Return the facts that are now current in every dirty slot, by fact id."""
-        found = {}
+    def current_facts(self) -> Iterator[CurrentFact]:
+        """Yield the facts that are now current in every dirty slot."""
         for key, slot in self.dirty:
             winner = self._state.current_at((key, slot))
             if winner is not None:
-                found[winner.fact_id] = self._state.current(key, slot, winner)
-        return found
+                yield self._state.current(key, slot, winner)
 
     def _is_owned_by_another(self, candidate: EvaluatedCandidate | HeldBack) -> bool:
         return any(

@@ -14,18 +14,19 @@ from slumberd.errors import FilterError
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
-from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeEpisodeLog
+from tests.support.providers import ENGINES
 
 pytestmark = pytest.mark.integration
 
 
-FILTERED = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
+FILTERED = pytest.mark.parametrize("host", ENGINES, indirect=True)
 """For tests that run a filter; the fake runs no filter."""
 
 
-class Provider(Protocol):
+class Host(Protocol):
     """An episode log, and the writes and reads of its host."""
 
     @property
@@ -34,7 +35,7 @@ class Provider(Protocol):
     async def read_all_of_alice(self) -> None: ...
 
 
-class FakeProvider:
+class FakeHost:
     """The fake."""
 
     def __init__(self) -> None:
@@ -48,10 +49,10 @@ class FakeProvider:
         self.log.read(*{version.id for version in versions if version.user == "alice"})
 
 
-class StoreProvider:
+class StoreHost:
     """A store; its counts of reads are written when it is closed."""
 
-    def __init__(self, store: SQLiteMemoryStore) -> None:
+    def __init__(self, store: EngineMemoryStore) -> None:
         self.log = store
 
     async def put(self, *episodes: Episode) -> None:
@@ -68,27 +69,25 @@ class StoreProvider:
         await self.log.close()
 
 
-@pytest.fixture(params=["fake", "sqlite"])
-async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Provider]:
+@pytest.fixture(params=["fake", *ENGINES])
+async def host(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Host]:
     if request.param == "fake":
-        yield FakeProvider()
+        yield FakeHost()
         return
-    async with SQLiteMemoryStore(tmp_path / "memory.db") as store:
-        await store.bootstrap()
-        yield StoreProvider(store)
+    with ENGINES[request.param](tmp_path) as provider:
+        async with provider.memory() as store:
+            await store.bootstrap()
+            yield StoreHost(store)
 
 
 @pytest.fixture
-def log(provider: Provider) -> EpisodeLog:
-    return provider.log
+def log(host: Host) -> EpisodeLog:
+    return host.log
 
 
-@pytest.mark.parametrize("implementation", [FakeEpisodeLog, SQLiteMemoryStore])
-def test_methods_of_an_episode_log_have_the_parameters_of_the_protocol(
-    implementation: type,
-) -> None:
+def test_methods_of_an_episode_log_have_the_parameters_of_the_protocol(log: EpisodeLog) -> None:
     for name, method in inspect.getmembers(EpisodeLog, inspect.iscoroutinefunction):
-        ours = getattr(implementation, name)
+        ours = getattr(type(log), name)
         assert inspect.iscoroutinefunction(ours)
         assert list(inspect.signature(ours).parameters) == list(
             inspect.signature(method).parameters
@@ -104,9 +103,9 @@ async def test_empty_log_ends_where_it_begins(log: EpisodeLog) -> None:
 
 
 async def test_window_ends_at_its_limit_and_the_next_one_begins_there(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(*(episode(f"e{n}") for n in range(5)))
+    await host.put(*(episode(f"e{n}") for n in range(5)))
 
     first = await log.select(rule(), after=BEGINNING, limit=3)
     second = await log.select(rule(), after=first.upto, limit=3)
@@ -119,9 +118,9 @@ async def test_window_ends_at_its_limit_and_the_next_one_begins_there(
 
 @FILTERED
 async def test_window_marks_versions_that_the_filter_does_not_select(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a", user="bob"), episode("b"))
+    await host.put(episode("a", user="bob"), episode("b"))
 
     window = await log.select(rule(when_filter="user = 'bob'"), after=BEGINNING, limit=5)
 
@@ -133,9 +132,9 @@ async def test_window_marks_versions_that_the_filter_does_not_select(
 
 @FILTERED
 async def test_window_marks_the_version_on_which_the_filter_fails(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a", source_node="{}"), episode("b", source_node="{"))
+    await host.put(episode("a", source_node="{}"), episode("b", source_node="{"))
 
     window = await log.select(
         rule(when_filter="json_extract(source_node, '$.x') IS NULL"), after=BEGINNING, limit=5
@@ -147,10 +146,8 @@ async def test_window_marks_the_version_on_which_the_filter_fails(
     ]
 
 
-async def test_window_has_the_newest_version_of_each_episode(
-    provider: Provider, log: EpisodeLog
-) -> None:
-    await provider.put(episode("a"), episode("b"), episode("a", content="x"))
+async def test_window_has_the_newest_version_of_each_episode(host: Host, log: EpisodeLog) -> None:
+    await host.put(episode("a"), episode("b"), episode("a", content="x"))
 
     window = await log.select(rule(), after=BEGINNING, limit=5)
 
@@ -160,8 +157,8 @@ async def test_window_has_the_newest_version_of_each_episode(
     ]
 
 
-async def test_pending_rows_are_counted_up_to_a_bound(provider: Provider, log: EpisodeLog) -> None:
-    await provider.put(*(episode(f"e{n}") for n in range(5)))
+async def test_pending_rows_are_counted_up_to_a_bound(host: Host, log: EpisodeLog) -> None:
+    await host.put(*(episode(f"e{n}") for n in range(5)))
 
     assert await log.pending(0, at_most=100) == 5
     assert await log.pending(0, at_most=3) == 3
@@ -170,9 +167,9 @@ async def test_pending_rows_are_counted_up_to_a_bound(provider: Provider, log: E
 
 
 async def test_oldest_instant_is_that_of_the_first_pending_episode(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a", timestamp=at(1)), episode("b", timestamp=at(2)))
+    await host.put(episode("a", timestamp=at(1)), episode("b", timestamp=at(2)))
 
     assert await log.oldest_at(0) == at(1)
     assert await log.oldest_at(1) == at(2)
@@ -180,24 +177,24 @@ async def test_oldest_instant_is_that_of_the_first_pending_episode(
 
 
 async def test_oldest_instant_of_a_replaced_version_is_that_of_the_newest(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a", timestamp=at(1)), episode("b", timestamp=at(2)))
-    await provider.put(episode("a", timestamp=at(3)))
+    await host.put(episode("a", timestamp=at(1)), episode("b", timestamp=at(2)))
+    await host.put(episode("a", timestamp=at(3)))
 
     assert await log.oldest_at(0) == at(3)
 
 
-async def test_log_row_names_its_episode(provider: Provider, log: EpisodeLog) -> None:
-    await provider.put(episode("a"), episode("b"))
+async def test_log_row_names_its_episode(host: Host, log: EpisodeLog) -> None:
+    await host.put(episode("a"), episode("b"))
 
     assert await log.episode_at(2) == "b"
     assert await log.newest() == Position(2, "b")
 
 
-async def test_change_is_reported_once(provider: Provider, log: EpisodeLog) -> None:
+async def test_change_is_reported_once(host: Host, log: EpisodeLog) -> None:
     seen = [await log.changed(), await log.changed()]
-    await provider.put(episode())
+    await host.put(episode())
     seen += [await log.changed(), await log.changed()]
 
     assert seen == [True, False, True, False]
@@ -208,23 +205,23 @@ async def test_forbidden_filter_is_refused(log: EpisodeLog) -> None:
         await log.select(rule(when_filter="1; DROP TABLE episodes"), after=BEGINNING, limit=1)
 
 
-async def test_reads_of_an_episode_are_counted(provider: Provider, log: EpisodeLog) -> None:
-    await provider.put(episode("a"), episode("b", user="bob"))
+async def test_reads_of_an_episode_are_counted(host: Host, log: EpisodeLog) -> None:
+    await host.put(episode("a"), episode("b", user="bob"))
 
-    await provider.read_all_of_alice()
+    await host.read_all_of_alice()
     found = await log.accesses(["a", "b", "absent"])
 
     assert [(eid, access.reads) for eid, access in found.items()] == [("a", 1)]
 
 
 async def test_held_episode_is_logged_once_more_when_it_is_read(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a"), episode("b"))
+    await host.put(episode("a"), episode("b"))
     await log.log_again_after_read({"a": 0})
 
     for _ in range(2):
-        await provider.read_all_of_alice()
+        await host.read_all_of_alice()
     whole = await log.select(rule(), after=BEGINNING, limit=5)
     rest = await log.select(rule(), after=Position(2, "b"), limit=5)
 
@@ -240,10 +237,10 @@ async def test_held_episode_is_logged_once_more_when_it_is_read(
 
 
 async def test_held_episode_with_an_unknown_read_is_logged_at_once(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a"))
-    await provider.read_all_of_alice()
+    await host.put(episode("a"))
+    await host.read_all_of_alice()
 
     await log.log_again_after_read({"a": 1})
     assert await log.newest() == Position(1, "a")
@@ -253,12 +250,12 @@ async def test_held_episode_with_an_unknown_read_is_logged_at_once(
 
 
 async def test_edit_of_an_episode_that_was_logged_again_is_a_new_version(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a"))
+    await host.put(episode("a"))
     await log.log_again_after_read({"a": 0})
-    await provider.read_all_of_alice()
-    await provider.put(episode("a", content="x"))
+    await host.read_all_of_alice()
+    await host.put(episode("a", content="x"))
 
     between = await log.select(rule(), after=Position(1, "a"), limit=1)
     rest = await log.select(rule(), after=Position(1, "a"), limit=5)
@@ -269,10 +266,8 @@ async def test_edit_of_an_episode_that_was_logged_again_is_a_new_version(
     ]
 
 
-async def test_window_ends_at_the_last_row_that_it_may_read(
-    provider: Provider, log: EpisodeLog
-) -> None:
-    await provider.put(*(episode(f"e{n}") for n in range(5)))
+async def test_window_ends_at_the_last_row_that_it_may_read(host: Host, log: EpisodeLog) -> None:
+    await host.put(*(episode(f"e{n}") for n in range(5)))
 
     window = await log.select(rule(), after=Position(1, "e0"), limit=9, upto=3)
     empty = await log.select(rule(), after=Position(3, "e2"), limit=9, upto=3)
@@ -285,9 +280,9 @@ async def test_window_ends_at_the_last_row_that_it_may_read(
 
 
 async def test_old_row_of_an_edited_episode_is_read_at_its_newest_row_only(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a"), episode("b"), episode("a", content="x"))
+    await host.put(episode("a"), episode("b"), episode("a", content="x"))
 
     first = await log.select(rule(), after=BEGINNING, limit=1)
 
@@ -295,9 +290,9 @@ async def test_old_row_of_an_edited_episode_is_read_at_its_newest_row_only(
 
 
 async def test_episodes_are_read_again_in_log_order_unless_they_changed_later(
-    provider: Provider, log: EpisodeLog
+    host: Host, log: EpisodeLog
 ) -> None:
-    await provider.put(episode("a"), episode("b"), episode("c"), episode("a", content="x"))
+    await host.put(episode("a"), episode("b"), episode("c"), episode("a", content="x"))
 
     early = await log.reread(rule(), ["c", "b", "a", "missing", "b"], upto=3)
     late = await log.reread(rule(), ["a", "c"], upto=4)
@@ -306,8 +301,8 @@ async def test_episodes_are_read_again_in_log_order_unless_they_changed_later(
     assert [(version.seq, version.content) for version in late] == [(3, "content of c"), (4, "x")]
 
 
-async def test_version_has_what_its_host_wrote(provider: Provider, log: EpisodeLog) -> None:
-    await provider.put(episode("a", user="bob", metadata={"intent": "add"}, content="x"))
+async def test_version_has_what_its_host_wrote(host: Host, log: EpisodeLog) -> None:
+    await host.put(episode("a", user="bob", metadata={"intent": "add"}, content="x"))
 
     (found,) = (await log.select(rule(), after=BEGINNING, limit=1)).versions
 
@@ -316,18 +311,16 @@ async def test_version_has_what_its_host_wrote(provider: Provider, log: EpisodeL
     assert (found.at, found.matched, found.fault) == (microseconds(START), True, "")
 
 
-async def test_episode_that_the_log_does_not_know_is_not_held(
-    provider: Provider, log: EpisodeLog
-) -> None:
+async def test_episode_that_the_log_does_not_know_is_not_held(host: Host, log: EpisodeLog) -> None:
     await log.log_again_after_read({"a": 0})
-    await provider.put(episode("a"))
-    await provider.read_all_of_alice()
+    await host.put(episode("a"))
+    await host.read_all_of_alice()
 
     assert await log.newest() == Position(1, "a")
 
 
-async def test_log_survives_a_call_of_fsync(provider: Provider, log: EpisodeLog) -> None:
-    await provider.put(episode("a"))
+async def test_log_survives_a_call_of_fsync(host: Host, log: EpisodeLog) -> None:
+    await host.put(episode("a"))
 
     await log.fsync()
 

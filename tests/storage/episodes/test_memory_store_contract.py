@@ -6,7 +6,6 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from slumberd.errors import (
     InputError,
     MemoryScopeError,
     MigrationNotSupported,
+    StoppedError,
     UnreadableEpisodeError,
 )
 from slumberd.model.delta import AddDelta, UpdateDelta
@@ -25,19 +25,20 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.model.health import MigrationPlan
+from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.protocols import MemoryStore
-from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock
+from tests.support.providers import Provider
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(params=["sqlite"])
-async def memory(tmp_path: Path) -> AsyncIterator[SQLiteMemoryStore]:
-    async with SQLiteMemoryStore(tmp_path / "memory.db", clock=FakeClock()) as store:
+@pytest.fixture
+async def memory(provider: Provider) -> AsyncIterator[EngineMemoryStore]:
+    async with provider.memory(clock=FakeClock()) as store:
         await store.bootstrap()
         yield store
 
@@ -61,13 +62,15 @@ async def versions(memory: EpisodeLog) -> list[tuple[int, str, str]]:
     return [(version.seq, version.id, version.content) for version in window.versions]
 
 
-async def test_store_implements_the_protocol_of_a_memory_store(memory: SQLiteMemoryStore) -> None:
+async def test_store_implements_the_protocol_of_a_memory_store(memory: EngineMemoryStore) -> None:
     assert isinstance(memory, MemoryStore)
 
 
-def test_methods_have_the_parameters_of_the_protocol_and_are_coroutine_functions() -> None:
+def test_methods_have_the_parameters_of_the_protocol_and_are_coroutine_functions(
+    memory: EngineMemoryStore,
+) -> None:
     for name, method in inspect.getmembers(MemoryStore, inspect.iscoroutinefunction):
-        ours = getattr(SQLiteMemoryStore, name)
+        ours = getattr(type(memory), name)
         assert inspect.iscoroutinefunction(ours)
         required, accepted = (
             inspect.signature(method).parameters,
@@ -79,7 +82,7 @@ def test_methods_have_the_parameters_of_the_protocol_and_are_coroutine_functions
         assert all(extension.default is not extension.empty for extension in extensions)
 
 
-async def test_recent_returns_an_episode_equal_to_the_one_put(memory: SQLiteMemoryStore) -> None:
+async def test_recent_returns_an_episode_equal_to_the_one_put(memory: EngineMemoryStore) -> None:
     original = episode(metadata={"subject": "é", "n": [1, 2.5, None, True, {"x": "y"}]})
 
     await put(memory, original)
@@ -87,14 +90,14 @@ async def test_recent_returns_an_episode_equal_to_the_one_put(memory: SQLiteMemo
     assert await memory.recent("alice", "s1", "rag", limit=1) == [original]
 
 
-async def test_the_same_episode_again_changes_nothing(memory: SQLiteMemoryStore) -> None:
+async def test_the_same_episode_again_changes_nothing(memory: EngineMemoryStore) -> None:
     await put(memory, episode(), episode())
 
     assert await memory.newest() == Position(1, "e1")
 
 
 async def test_same_id_with_other_content_is_a_new_version(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(memory, episode(), episode("e2"), episode(content="corrected"))
 
@@ -106,7 +109,7 @@ async def test_same_id_with_other_content_is_a_new_version(
     "change", [{"metadata": {"a": 1}}, {"timestamp": at(1)}, {"source_node": "x"}]
 )
 async def test_a_change_of_any_field_is_a_new_version(
-    memory: SQLiteMemoryStore, change: dict[str, Any]
+    memory: EngineMemoryStore, change: dict[str, Any]
 ) -> None:
     await put(memory, episode(), episode(**change))
 
@@ -115,7 +118,7 @@ async def test_a_change_of_any_field_is_a_new_version(
 
 
 async def test_the_same_instant_in_another_zone_is_the_same_episode(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(memory, episode(), episode(timestamp=START.astimezone(timezone(timedelta(hours=9)))))
 
@@ -123,7 +126,7 @@ async def test_the_same_instant_in_another_zone_is_the_same_episode(
 
 
 async def test_metadata_with_true_instead_of_1_is_a_new_version(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(memory, episode(metadata={"a": 1}), episode(metadata={"a": True}))
 
@@ -132,7 +135,7 @@ async def test_metadata_with_true_instead_of_1_is_a_new_version(
 
 @pytest.mark.parametrize("other", [{"user": "bob"}, {"session": "s2"}, {"agent": "planner"}])
 async def test_an_id_of_another_scope_is_refused_and_nothing_is_written(
-    memory: SQLiteMemoryStore, other: dict[str, str]
+    memory: EngineMemoryStore, other: dict[str, str]
 ) -> None:
     await put(memory, episode())
 
@@ -143,7 +146,7 @@ async def test_an_id_of_another_scope_is_refused_and_nothing_is_written(
     assert (await memory.newest()).seq == 1
 
 
-async def test_a_scope_that_contradicts_the_episode_is_refused(memory: SQLiteMemoryStore) -> None:
+async def test_a_scope_that_contradicts_the_episode_is_refused(memory: EngineMemoryStore) -> None:
     with pytest.raises(MemoryScopeError, match="says that it belongs to"):
         await memory.put(episode(user="bob"), user="alice", session="s1", agent="rag")
 
@@ -151,7 +154,7 @@ async def test_a_scope_that_contradicts_the_episode_is_refused(memory: SQLiteMem
 
 
 @pytest.mark.parametrize("user", ["", "a\nb", "\ud800"])
-async def test_invalid_scope_is_refused(memory: SQLiteMemoryStore, user: str) -> None:
+async def test_invalid_scope_is_refused(memory: EngineMemoryStore, user: str) -> None:
     invalid = Episode.model_construct(**(episode().model_dump() | {"user": user}))
 
     with pytest.raises(MemoryScopeError):
@@ -159,7 +162,7 @@ async def test_invalid_scope_is_refused(memory: SQLiteMemoryStore, user: str) ->
 
 
 async def test_concurrent_puts_are_all_written_and_only_the_bad_one_fails(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(memory, episode("taken", user="bob"))
     good = [episode(f"e{n}") for n in range(50)]
@@ -174,7 +177,7 @@ async def test_concurrent_puts_are_all_written_and_only_the_bad_one_fails(
 
 
 async def test_concurrent_puts_of_one_id_from_two_scopes_have_one_winner(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     outcomes = await asyncio.gather(
         put(memory, episode()), put(memory, episode(user="bob")), return_exceptions=True
@@ -183,7 +186,7 @@ async def test_concurrent_puts_of_one_id_from_two_scopes_have_one_winner(
     assert [type(outcome) for outcome in outcomes] == [type(None), MemoryScopeError]
 
 
-async def test_cancelled_put_does_not_affect_another_put(memory: SQLiteMemoryStore) -> None:
+async def test_cancelled_put_does_not_affect_another_put(memory: EngineMemoryStore) -> None:
     tasks = [asyncio.ensure_future(put(memory, episode(f"e{n}"))) for n in range(20)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
@@ -196,8 +199,8 @@ async def test_cancelled_put_does_not_affect_another_put(memory: SQLiteMemorySto
     await put(memory, episode("after"))
 
 
-def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
-    memory = SQLiteMemoryStore(tmp_path / "memory.db")
+def test_one_store_serves_several_event_loops(provider: Provider) -> None:
+    memory = provider.memory()
 
     for n in range(3):
         asyncio.run(asyncio.wait_for(put(memory, episode(f"e{n}")), timeout=PATIENCE_SECONDS))
@@ -206,14 +209,14 @@ def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
     asyncio.run(memory.close())
 
 
-async def test_a_closed_store_opens_again(memory: SQLiteMemoryStore) -> None:
+async def test_a_closed_store_opens_again(memory: EngineMemoryStore) -> None:
     await put(memory, episode())
     await memory.close()
 
     assert await ids(memory, "alice") == ["e1"]
 
 
-async def test_put_many_counts_episodes_by_outcome(memory: SQLiteMemoryStore) -> None:
+async def test_put_many_counts_episodes_by_outcome(memory: EngineMemoryStore) -> None:
     await put(memory, episode("e1"), episode("e2"))
     many = [
         episode("e1"),
@@ -235,7 +238,7 @@ async def test_put_many_counts_episodes_by_outcome(memory: SQLiteMemoryStore) ->
     ],
 )
 async def test_put_many_writes_all_episodes_or_none(
-    memory: SQLiteMemoryStore, bad: Episode, error: type[Exception]
+    memory: EngineMemoryStore, bad: Episode, error: type[Exception]
 ) -> None:
     await put(memory, episode("e1"))
 
@@ -246,7 +249,7 @@ async def test_put_many_writes_all_episodes_or_none(
 
 
 async def test_put_many_keeps_the_last_of_two_episodes_with_one_id(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     counts = await memory.put_many([episode("e1"), episode("e2"), episode("e1", content="x")])
 
@@ -254,12 +257,12 @@ async def test_put_many_keeps_the_last_of_two_episodes_with_one_id(
     assert await versions(memory) == [(2, "e2", "content of e2"), (3, "e1", "x")]
 
 
-async def test_put_many_accepts_no_episode(memory: SQLiteMemoryStore) -> None:
+async def test_put_many_accepts_no_episode(memory: EngineMemoryStore) -> None:
     assert await memory.put_many([]) == PutCounts()
 
 
 async def test_recent_reads_more_when_a_part_of_the_scope_is_omitted(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(
         memory,
@@ -277,7 +280,7 @@ async def test_recent_reads_more_when_a_part_of_the_scope_is_omitted(
 
 
 async def test_recent_returns_the_newest_first_then_the_last_id(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(
         memory,
@@ -298,7 +301,7 @@ async def test_recent_returns_the_newest_first_then_the_last_id(
     "user", ["Alice", "ALICE", "alic", "alice2", "%", "a_ice", "alice/", "\u0430lice"]
 )
 async def test_other_spelling_of_a_user_reads_no_episode(
-    memory: SQLiteMemoryStore, user: str
+    memory: EngineMemoryStore, user: str
 ) -> None:
     await put(memory, episode())
 
@@ -308,7 +311,7 @@ async def test_other_spelling_of_a_user_reads_no_episode(
 
 
 async def test_a_slash_in_an_id_injects_nothing_into_another_scope(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(memory, episode(user="alice/session/x/agent/y"))
 
@@ -317,26 +320,26 @@ async def test_a_slash_in_an_id_injects_nothing_into_another_scope(
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_a_limit_below_one_is_refused(memory: SQLiteMemoryStore, limit: int) -> None:
+async def test_a_limit_below_one_is_refused(memory: EngineMemoryStore, limit: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         await memory.recent("alice", limit=limit)
 
 
 @pytest.mark.parametrize("scope", [("",), ("alice", ""), ("alice", None, "a\nb")])
 async def test_read_of_an_invalid_scope_is_refused(
-    memory: SQLiteMemoryStore, scope: tuple[str, ...]
+    memory: EngineMemoryStore, scope: tuple[str, ...]
 ) -> None:
     with pytest.raises(MemoryScopeError):
         await ids(memory, *scope)
 
 
-async def test_very_long_user_is_read_unchanged(memory: SQLiteMemoryStore) -> None:
+async def test_very_long_user_is_read_unchanged(memory: EngineMemoryStore) -> None:
     await put(memory, episode(user="u" * 50_001))
 
     assert await ids(memory, "u" * 50_001) == ["e1"]
 
 
-async def test_consolidation_is_cumulative(memory: SQLiteMemoryStore) -> None:
+async def test_consolidation_is_cumulative(memory: EngineMemoryStore) -> None:
     counts = []
     for n in range(3):
         await put(memory, episode(f"e{n}"))
@@ -346,7 +349,7 @@ async def test_consolidation_is_cumulative(memory: SQLiteMemoryStore) -> None:
 
 
 async def test_consolidation_follows_instants_and_returns_provenance(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(
         memory,
@@ -362,7 +365,7 @@ async def test_consolidation_follows_instants_and_returns_provenance(
     assert (second.replaces, second.rule_id, second.promotion_ts) == (["early"], "r1", START)
 
 
-async def test_consolidation_applies_the_filter_of_the_rule(memory: SQLiteMemoryStore) -> None:
+async def test_consolidation_applies_the_filter_of_the_rule(memory: EngineMemoryStore) -> None:
     await put(memory, triple("a", "alice", "likes", "tea"), triple("b", "alice", "hates", "tea"))
 
     deltas = await memory.consolidate(rule(when_filter="predicate = 'likes'"))
@@ -371,7 +374,7 @@ async def test_consolidation_applies_the_filter_of_the_rule(memory: SQLiteMemory
 
 
 async def test_consolidation_leaves_out_malformed_episodes_with_one_warning(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(
         memory,
@@ -395,12 +398,21 @@ async def test_consolidation_leaves_out_malformed_episodes_with_one_warning(
     ]
 
 
-async def test_forbidden_filter_is_not_run(memory: SQLiteMemoryStore) -> None:
+async def test_stopped_store_ends_its_pass(memory: EngineMemoryStore) -> None:
+    await put(memory, episode())
+
+    memory.stop()
+
+    with pytest.raises(StoppedError):
+        await memory.consolidate(rule())
+
+
+async def test_forbidden_filter_is_not_run(memory: EngineMemoryStore) -> None:
     with pytest.raises(FilterError):
         await memory.consolidate(rule(when_filter="1; DROP TABLE episodes"))
 
 
-async def test_health_counts_the_episodes(memory: SQLiteMemoryStore) -> None:
+async def test_health_counts_the_episodes(memory: EngineMemoryStore) -> None:
     await put(memory, episode("a"), episode("b"))
 
     health = await memory.health()
@@ -419,7 +431,7 @@ def plan(**operation: Any) -> MigrationPlan:
     return MigrationPlan(target_version=2, operations=[usual | operation])
 
 
-async def test_a_migration_adds_its_column_once_and_is_recorded(memory: SQLiteMemoryStore) -> None:
+async def test_a_migration_adds_its_column_once_and_is_recorded(memory: EngineMemoryStore) -> None:
     await put(memory, episode())
 
     await memory.migrate(plan())
@@ -437,13 +449,13 @@ async def test_a_migration_adds_its_column_once_and_is_recorded(memory: SQLiteMe
         pytest.param({"nullable": False}, "non-nullable-add", id="not nullable"),
         pytest.param({"column": ""}, "missing-fields", id="no column"),
         pytest.param({"table": 5}, "missing-fields", id="a table that is no text"),
-        pytest.param({"table": "sqlite_master"}, "unknown table 'sqlite_master'", id="table"),
+        pytest.param({"table": "elsewhere"}, "unknown table 'elsewhere'", id="table"),
         pytest.param({"type": "TEXT NOT NULL"}, "unusable type 'TEXT NOT NULL'", id="type"),
         pytest.param({"type": "TEXT); DROP"}, "unusable type 'TEXT); DROP'", id="injection"),
     ],
 )
 async def test_migration_with_an_unsupported_step_is_refused_whole(
-    memory: SQLiteMemoryStore, operation: dict[str, Any], reason: str
+    memory: EngineMemoryStore, operation: dict[str, Any], reason: str
 ) -> None:
     good = plan(column="first").operations
 
@@ -452,17 +464,17 @@ async def test_migration_with_an_unsupported_step_is_refused_whole(
             MigrationPlan(target_version=2, operations=good + plan(**operation).operations)
         )
 
-    assert (caught.value.store, caught.value.reason) == ("sqlite_memory", reason)
+    assert caught.value.reason == reason
     assert (await memory.health()).version == 1
 
 
-async def test_a_column_may_have_any_name(memory: SQLiteMemoryStore) -> None:
+async def test_a_column_may_have_any_name(memory: EngineMemoryStore) -> None:
     await memory.migrate(plan(column='od"d; name'))
 
     assert (await memory.health()).version == 2
 
 
-async def test_recent_returns_timestamps_in_utc(memory: SQLiteMemoryStore) -> None:
+async def test_recent_returns_timestamps_in_utc(memory: EngineMemoryStore) -> None:
     local = datetime(2026, 1, 1, 17, tzinfo=timezone(timedelta(hours=5)))
     await put(memory, episode(timestamp=local))
 
@@ -482,7 +494,7 @@ async def test_recent_returns_timestamps_in_utc(memory: SQLiteMemoryStore) -> No
     ],
 )
 async def test_a_strict_put_refuses_what_every_rule_would_quarantine(
-    memory: SQLiteMemoryStore, metadata: dict[str, Any], reason: str, detail: str
+    memory: EngineMemoryStore, metadata: dict[str, Any], reason: str, detail: str
 ) -> None:
     bad = episode("bad", metadata=metadata)
 
@@ -497,14 +509,14 @@ async def test_a_strict_put_refuses_what_every_rule_would_quarantine(
 
 
 async def test_a_put_that_is_not_strict_takes_what_every_rule_would_quarantine(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     await put(memory, episode("bad", metadata={"intent": "updte"}))
 
     assert await ids(memory, "alice") == ["bad"]
 
 
-async def test_a_strict_put_takes_what_a_rule_can_read(memory: SQLiteMemoryStore) -> None:
+async def test_a_strict_put_takes_what_a_rule_can_read(memory: EngineMemoryStore) -> None:
     update = triple("e1", "alice", "likes", "tea", metadata={"intent": "update", "replaces": "e0"})
 
     await memory.put(update, user="alice", session="s1", agent="rag", strict=True)
@@ -514,7 +526,7 @@ async def test_a_strict_put_takes_what_a_rule_can_read(memory: SQLiteMemoryStore
 
 
 async def test_a_put_logs_each_misspelled_key_of_metadata_once(
-    memory: SQLiteMemoryStore,
+    memory: EngineMemoryStore,
 ) -> None:
     with capture_logs() as caught:
         await put(memory, episode("e1", metadata={"predicat": "likes", "topic": "tea"}))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +16,6 @@ from slumberd.errors import (
     FactConflictError,
     InputError,
     MigrationNotSupported,
-    SchemaError,
     UsageError,
 )
 from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
@@ -27,10 +23,11 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.health import MigrationPlan
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.protocols import FactStore
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -81,20 +78,19 @@ def delete(*replaces: str, **overrides: Any) -> DeleteDelta:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
-    path = tmp_path / "facts.db"
-    async with SQLiteFactStore(path, synchronous="normal", clock=FakeClock()) as opened:
+async def store(provider: Provider) -> AsyncIterator[EngineFactStore]:
+    async with provider.facts(clock=FakeClock()) as opened:
         await opened.bootstrap()
         yield opened
         _, _, broken = await opened.verify()
         assert broken is None
 
 
-async def ids(store: SQLiteFactStore, **pattern: Any) -> list[str]:
+async def ids(store: EngineFactStore, **pattern: Any) -> list[str]:
     return [found.id for found in await store.query(FactPattern(**pattern))]
 
 
-async def promote(store: SQLiteFactStore, *versions: Any, seq: int = 1) -> None:
+async def promote(store: EngineFactStore, *versions: Any, seq: int = 1) -> None:
     """Let a rule promote versions of episodes."""
     fired = rule("all")
     upto = Position(seq, versions[-1].id)
@@ -103,8 +99,8 @@ async def promote(store: SQLiteFactStore, *versions: Any, seq: int = 1) -> None:
     )
 
 
-def test_store_implements_the_protocol(tmp_path: Path) -> None:
-    store = SQLiteFactStore(tmp_path / "facts.db")
+def test_store_implements_the_protocol(provider: Provider) -> None:
+    store = provider.facts()
 
     assert isinstance(store, FactStore)
     assert all(
@@ -113,24 +109,7 @@ def test_store_implements_the_protocol(tmp_path: Path) -> None:
     )
 
 
-async def test_bootstrap_creates_the_table_of_stargraph(store: SQLiteFactStore) -> None:
-    await store.bootstrap()
-
-    with closing(sqlite3.connect(store.path)) as connection:
-        columns = connection.execute("PRAGMA table_info(facts)").fetchall()
-    assert [(name, kind, notnull, key) for _, name, kind, notnull, _, key in columns] == [
-        ("fact_id", "TEXT", 0, 1),
-        ("user", "TEXT", 1, 0),
-        ("agent", "TEXT", 1, 0),
-        ("payload", "BLOB", 1, 0),
-        ("lineage", "BLOB", 1, 0),
-        ("confidence", "REAL", 1, 0),
-        ("metadata", "BLOB", 1, 0),
-        ("pinned_at", "TEXT", 1, 0),
-    ]
-
-
-async def test_query_returns_a_pinned_fact_unchanged(store: SQLiteFactStore) -> None:
+async def test_query_returns_a_pinned_fact_unchanged(store: EngineFactStore) -> None:
     given = fact(metadata={"by": ["me"]}, lineage=[{"a": 1}, {"replaces": "x"}])
     await store.pin(given)
 
@@ -139,7 +118,7 @@ async def test_query_returns_a_pinned_fact_unchanged(store: SQLiteFactStore) -> 
     assert found == given
 
 
-async def test_pin_replaces_the_fact_with_its_id(store: SQLiteFactStore) -> None:
+async def test_pin_replaces_the_fact_with_its_id(store: EngineFactStore) -> None:
     await store.pin(fact())
     await store.pin(fact(payload={"anything": "else"}))
 
@@ -148,11 +127,11 @@ async def test_pin_replaces_the_fact_with_its_id(store: SQLiteFactStore) -> None
     assert found.payload == {"anything": "else"}
 
 
-async def correct(store: SQLiteFactStore, given: Fact) -> None:
+async def correct(store: EngineFactStore, given: Fact) -> None:
     await store.correct(given, by="me", reason="it is so")
 
 
-async def test_a_correction_replaces_the_fact_of_its_key(store: SQLiteFactStore) -> None:
+async def test_a_correction_replaces_the_fact_of_its_key(store: EngineFactStore) -> None:
     await promote(store, version("e1", metadata=payload(None, "coffee"), timestamp=at(99_999)))
 
     await correct(store, fact("mine"))
@@ -160,7 +139,7 @@ async def test_a_correction_replaces_the_fact_of_its_key(store: SQLiteFactStore)
     assert await ids(store) == ["mine"]
 
 
-async def test_correction_records_its_author_and_reason(store: SQLiteFactStore) -> None:
+async def test_correction_records_its_author_and_reason(store: EngineFactStore) -> None:
     await store.correct(fact("mine"), by="ann", reason="she corrected it")
 
     (found,) = await store.query(EVERYTHING)
@@ -170,7 +149,7 @@ async def test_correction_records_its_author_and_reason(store: SQLiteFactStore) 
 
 @pytest.mark.parametrize(("by", "reason"), [("", "why"), ("who", " ")])
 async def test_correction_without_author_or_reason_is_refused(
-    store: SQLiteFactStore, by: str, reason: str
+    store: EngineFactStore, by: str, reason: str
 ) -> None:
     with pytest.raises(ValueError, match="name the author and the reason"):
         await store.correct(fact("mine"), by=by, reason=reason)
@@ -180,7 +159,7 @@ async def test_correction_without_author_or_reason_is_refused(
     assert await store.reads.ledger_rows() == 0
 
 
-async def test_a_pinned_fact_competes_with_no_other(store: SQLiteFactStore) -> None:
+async def test_a_pinned_fact_competes_with_no_other(store: EngineFactStore) -> None:
     await promote(store, version("e1", metadata=payload(None, "coffee")))
 
     for what in ("tea", "milk", "water"):
@@ -193,7 +172,7 @@ async def test_a_pinned_fact_competes_with_no_other(store: SQLiteFactStore) -> N
 
 
 async def test_pin_of_the_fact_of_another_user_changes_no_other_fact(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await store.pin(fact("alices"))
 
@@ -202,7 +181,7 @@ async def test_pin_of_the_fact_of_another_user_changes_no_other_fact(
     assert await ids(store) == ["alices", "bobs"]
 
 
-async def test_unpinned_fact_can_be_pinned_again(store: SQLiteFactStore) -> None:
+async def test_unpinned_fact_can_be_pinned_again(store: EngineFactStore) -> None:
     await store.pin(fact())
     await store.unpin("f1")
 
@@ -212,7 +191,7 @@ async def test_unpinned_fact_can_be_pinned_again(store: SQLiteFactStore) -> None
 
 
 async def test_retracted_pin_returns_only_with_a_later_instant(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await store.pin(fact())
     await store.retract("f1", by="me", reason="it is wrong")
@@ -229,7 +208,7 @@ async def test_retracted_pin_returns_only_with_a_later_instant(
     [pytest.param(99, [], id="later"), pytest.param(-1, ["f1"], id="earlier")],
 )
 async def test_a_delete_by_key_covers_the_older_pinned_facts_of_that_key(
-    store: SQLiteFactStore, seconds: int, left: list[str]
+    store: EngineFactStore, seconds: int, left: list[str]
 ) -> None:
     await store.pin(fact())
     metadata = {"subject": "alice", "predicate": "drinks", "intent": "delete"}
@@ -240,7 +219,7 @@ async def test_a_delete_by_key_covers_the_older_pinned_facts_of_that_key(
 
 
 async def test_an_older_pin_that_arrives_after_a_delete_by_key_is_covered(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     metadata = {"subject": "alice", "predicate": "drinks", "intent": "delete"}
     await promote(store, version("e1", metadata=metadata, timestamp=at(9)))
@@ -253,7 +232,7 @@ async def test_an_older_pin_that_arrives_after_a_delete_by_key_is_covered(
     assert await ids(store) == ["e2"]
 
 
-async def test_a_delete_of_another_object_leaves_a_pinned_fact(store: SQLiteFactStore) -> None:
+async def test_a_delete_of_another_object_leaves_a_pinned_fact(store: EngineFactStore) -> None:
     metadata = {"subject": "alice", "predicate": "drinks", "object": "rum", "intent": "delete"}
     await promote(store, version("e1", metadata=metadata, timestamp=at(9)))
 
@@ -262,7 +241,7 @@ async def test_a_delete_of_another_object_leaves_a_pinned_fact(store: SQLiteFact
     assert await ids(store) == ["f1"]
 
 
-async def test_an_episode_that_names_a_pinned_fact_replaces_it(store: SQLiteFactStore) -> None:
+async def test_an_episode_that_names_a_pinned_fact_replaces_it(store: EngineFactStore) -> None:
     await store.pin(fact())
     metadata = payload(None, "milk") | {"intent": "update", "replaces": ["f1"]}
 
@@ -273,7 +252,7 @@ async def test_an_episode_that_names_a_pinned_fact_replaces_it(store: SQLiteFact
     assert found.lineage[1] == {"replaces": "f1", "source_episode_ids": []}
 
 
-async def test_a_pin_over_a_promoted_fact_is_a_manual_edit_of_it(store: SQLiteFactStore) -> None:
+async def test_a_pin_over_a_promoted_fact_is_a_manual_edit_of_it(store: EngineFactStore) -> None:
     await promote(store, version("e1", metadata=payload(None, "coffee")))
     await store.pin(fact("e1"))
 
@@ -284,7 +263,7 @@ async def test_a_pin_over_a_promoted_fact_is_a_manual_edit_of_it(store: SQLiteFa
     assert await ids(store) == ["e2"]
 
 
-async def test_only_a_newer_episode_changes_a_correction(store: SQLiteFactStore) -> None:
+async def test_only_a_newer_episode_changes_a_correction(store: EngineFactStore) -> None:
     await correct(store, fact("mine"))
     await promote(store, version("old", seq=1, metadata=payload(None, "milk"), timestamp=at(-9)))
     assert await ids(store) == ["mine"]
@@ -297,7 +276,7 @@ async def test_only_a_newer_episode_changes_a_correction(store: SQLiteFactStore)
 
 
 async def test_edit_of_its_episode_does_not_restore_an_unpinned_fact(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await promote(store, version("e1", metadata=payload(None, "tea")))
     await store.unpin("e1")
@@ -310,7 +289,7 @@ async def test_edit_of_its_episode_does_not_restore_an_unpinned_fact(
 
 
 async def test_older_episode_does_not_restore_an_unpinned_fact_when_its_own_is_emptied(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await promote(store, version("older", metadata=payload(None, "tea")))
     await promote(
@@ -323,7 +302,7 @@ async def test_older_episode_does_not_restore_an_unpinned_fact_when_its_own_is_e
     assert await ids(store) == []
 
 
-async def test_unpin_of_a_fact_that_is_not_current_records_nothing(store: SQLiteFactStore) -> None:
+async def test_unpin_of_a_fact_that_is_not_current_records_nothing(store: EngineFactStore) -> None:
     await store.unpin("absent")
 
     assert await store.reads.records() == []
@@ -331,7 +310,7 @@ async def test_unpin_of_a_fact_that_is_not_current_records_nothing(store: SQLite
 
 @pytest.mark.parametrize("levels", [254, 10_000])
 async def test_a_pin_that_is_nested_too_deep_is_refused(
-    store: SQLiteFactStore, levels: int
+    store: EngineFactStore, levels: int
 ) -> None:
     nested: list[Any] = []
     for _ in range(levels):
@@ -343,14 +322,14 @@ async def test_a_pin_that_is_nested_too_deep_is_refused(
     assert await store.reads.ledger_rows() == 0
 
 
-async def test_a_pin_without_lineage_is_refused(store: SQLiteFactStore) -> None:
+async def test_a_pin_without_lineage_is_refused(store: EngineFactStore) -> None:
     with pytest.raises(ValueError, match="lineage"):
         await store.pin(fact(lineage=[]))
 
 
 @pytest.mark.parametrize("confidence", [float("nan"), float("inf"), -0.1, 1.1])
 async def test_a_confidence_outside_its_bounds_is_refused(
-    store: SQLiteFactStore, confidence: float
+    store: EngineFactStore, confidence: float
 ) -> None:
     with pytest.raises(ValueError, match="confidence"):
         await store.pin(fact(confidence=confidence))
@@ -360,7 +339,7 @@ async def test_a_confidence_outside_its_bounds_is_refused(
 
 @pytest.mark.parametrize("other", [{"user": "bob"}, {"agent": "other"}])
 async def test_an_id_that_another_scope_holds_is_refused(
-    store: SQLiteFactStore, other: dict[str, str]
+    store: EngineFactStore, other: dict[str, str]
 ) -> None:
     await store.pin(fact())
 
@@ -372,7 +351,7 @@ async def test_an_id_that_another_scope_holds_is_refused(
 
 
 async def test_episode_whose_fact_id_is_pinned_in_another_scope_is_quarantined(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await store.pin(fact("e1", user="bob"))
 
@@ -383,7 +362,7 @@ async def test_episode_whose_fact_id_is_pinned_in_another_scope_is_quarantined(
     assert [found.user for found in await store.query(EVERYTHING)] == ["bob"]
 
 
-async def test_add_delta_pins_with_its_provenance(store: SQLiteFactStore) -> None:
+async def test_add_delta_pins_with_its_provenance(store: EngineFactStore) -> None:
     await store.apply_delta(add("e1", confidence=0.5))
 
     (found,) = await store.query(EVERYTHING)
@@ -394,7 +373,7 @@ async def test_add_delta_pins_with_its_provenance(store: SQLiteFactStore) -> Non
     ]
 
 
-async def test_update_delta_replaces_facts_and_names_them(store: SQLiteFactStore) -> None:
+async def test_update_delta_replaces_facts_and_names_them(store: EngineFactStore) -> None:
     await store.apply_delta(add("e1"))
 
     await store.apply_delta(update("e2", "coffee", "e1", source_episode_ids=["e2"]))
@@ -404,7 +383,7 @@ async def test_update_delta_replaces_facts_and_names_them(store: SQLiteFactStore
     assert [entry.get("replaces") for entry in found.lineage] == [None, "e1"]
 
 
-async def test_delete_delta_removes_every_id_that_it_names(store: SQLiteFactStore) -> None:
+async def test_delete_delta_removes_every_id_that_it_names(store: EngineFactStore) -> None:
     await store.pin(fact("f1", payload={"a": 1}))
     await store.pin(fact("f2", payload={"a": 2}, user="bob"))
     await store.pin(fact("f3", payload={"a": 3}))
@@ -414,14 +393,14 @@ async def test_delete_delta_removes_every_id_that_it_names(store: SQLiteFactStor
     assert await ids(store) == ["f3"]
 
 
-async def test_noop_delta_is_recorded_and_changes_no_fact(store: SQLiteFactStore) -> None:
+async def test_noop_delta_is_recorded_and_changes_no_fact(store: EngineFactStore) -> None:
     await store.apply_delta(NoopDelta(kind="noop", **provenance()))
 
     assert await ids(store) == []
     assert [record.kind for record in await store.reads.records()] == ["firing", "noop"]
 
 
-async def test_a_delta_applied_twice_is_applied_once(store: SQLiteFactStore) -> None:
+async def test_a_delta_applied_twice_is_applied_once(store: EngineFactStore) -> None:
     await store.apply_delta(add("e1"))
     await store.apply_delta(update("e2", "coffee", "e1"))
     rows = len(await store.reads.records())
@@ -433,14 +412,14 @@ async def test_a_delta_applied_twice_is_applied_once(store: SQLiteFactStore) -> 
     assert len(await store.reads.records()) == rows
 
 
-async def test_payload_without_an_id_always_gets_the_same_id(store: SQLiteFactStore) -> None:
+async def test_payload_without_an_id_always_gets_the_same_id(store: EngineFactStore) -> None:
     for _ in range(2):
         await store.apply_delta(add(None))
 
     assert len(await ids(store)) == 1
 
 
-async def test_a_delta_cannot_replace_another_users_fact(store: SQLiteFactStore) -> None:
+async def test_a_delta_cannot_replace_another_users_fact(store: EngineFactStore) -> None:
     await store.pin(fact("bobs", user="bob"))
 
     with pytest.raises(FactConflictError, match="bobs"):
@@ -449,7 +428,7 @@ async def test_a_delta_cannot_replace_another_users_fact(store: SQLiteFactStore)
     assert await ids(store) == ["bobs"]
 
 
-async def test_unknown_id_is_ignored_unless_strict(store: SQLiteFactStore) -> None:
+async def test_unknown_id_is_ignored_unless_strict(store: EngineFactStore) -> None:
     await store.apply_delta(update("e1", "tea", "never-was"))
 
     with pytest.raises(FactConflictError, match="never-was"):
@@ -467,7 +446,7 @@ async def test_unknown_id_is_ignored_unless_strict(store: SQLiteFactStore) -> No
     ],
 )
 async def test_a_delta_without_provenance_is_refused_before_anything_is_written(
-    store: SQLiteFactStore, broken: AddDelta | DeleteDelta, violation: str
+    store: EngineFactStore, broken: AddDelta | DeleteDelta, violation: str
 ) -> None:
     with pytest.raises(ConsolidationRuleError, match=violation) as refused:
         await store.apply_delta(broken)
@@ -489,7 +468,7 @@ def other_delta(**fields: object) -> Any:
 
 
 async def test_deltas_of_other_classes_are_applied_by_their_kind(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await store.apply_delta(other_delta(kind="add", fact_payload=payload("e1")))
     await store.apply_delta(
@@ -523,7 +502,7 @@ async def test_deltas_of_other_classes_are_applied_by_their_kind(
     ],
 )
 async def test_object_that_is_not_a_delta_is_refused_and_nothing_is_written(
-    store: SQLiteFactStore, broken: Any, violation: str
+    store: EngineFactStore, broken: Any, violation: str
 ) -> None:
     with pytest.raises(ConsolidationRuleError, match=violation):
         await store.apply_delta(broken)
@@ -546,7 +525,7 @@ async def test_object_that_is_not_a_delta_is_refused_and_nothing_is_written(
     ],
 )
 async def test_pattern_finds_equal_values(
-    store: SQLiteFactStore, pattern: dict[str, str], expected: list[str]
+    store: EngineFactStore, pattern: dict[str, str], expected: list[str]
 ) -> None:
     await store.pin(fact("f1", payload={"subject": "s", "predicate": "p", "object": 5}))
     await store.pin(
@@ -592,7 +571,7 @@ async def test_pattern_finds_equal_values(
     ],
 )
 async def test_pattern_finds_matching_values(
-    store: SQLiteFactStore, pattern: dict[str, Any], expected: list[str]
+    store: EngineFactStore, pattern: dict[str, Any], expected: list[str]
 ) -> None:
     body = {"subject": "s", "predicate": "p"}
     await store.pin(fact("f1", payload=body | {"object": 5}, confidence=0.2))
@@ -606,7 +585,7 @@ async def test_pattern_finds_matching_values(
     assert await ids(store, **pattern) == expected
 
 
-async def test_pages_contain_every_fact_once(store: SQLiteFactStore) -> None:
+async def test_pages_contain_every_fact_once(store: EngineFactStore) -> None:
     for name in "fedcba":
         await store.pin(fact(name, payload={"of": name}, agent=f"agent {name < 'c'}"))
 
@@ -618,13 +597,13 @@ async def test_pages_contain_every_fact_once(store: SQLiteFactStore) -> None:
     assert seen == list("fedcba")
 
 
-async def test_pattern_of_invalid_unicode_is_a_usage_error(store: SQLiteFactStore) -> None:
+async def test_pattern_of_invalid_unicode_is_a_usage_error(store: EngineFactStore) -> None:
     with pytest.raises(UsageError, match=r"no caf\\udce9.* is no valid Unicode"):
         await ids(store, subject="no caf\udce9")
 
 
 async def test_two_clocks_distinguish_what_was_valid_from_what_was_believed(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     first = version("e1", seq=1, metadata=payload(None, "tea"), timestamp=at(0))
     late = version("e2", seq=2, metadata=payload(None, "coffee"), timestamp=at(10))
@@ -646,7 +625,7 @@ async def test_two_clocks_distinguish_what_was_valid_from_what_was_believed(
     assert await ids_at(believed_at=at(0)) == []
 
 
-async def test_reader_never_misses_the_fact(store: SQLiteFactStore) -> None:
+async def test_reader_never_misses_the_fact(store: EngineFactStore) -> None:
     await store.pin(fact("f0"))
     seen: list[int] = []
     done = asyncio.Event()
@@ -664,8 +643,8 @@ async def test_reader_never_misses_the_fact(store: SQLiteFactStore) -> None:
     assert set(seen) == {1}
 
 
-def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
-    store = SQLiteFactStore(tmp_path / "facts.db")
+def test_one_store_serves_several_event_loops(provider: Provider) -> None:
+    store = provider.facts()
 
     async def pin(name: str) -> None:
         await store.bootstrap()
@@ -678,9 +657,9 @@ def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
     asyncio.run(store.close())
 
 
-async def test_instants_that_are_recorded_never_decrease(tmp_path: Path) -> None:
+async def test_instants_that_are_recorded_never_decrease(provider: Provider) -> None:
     clock = FakeClock()
-    async with SQLiteFactStore(tmp_path / "facts.db", clock=clock) as store:
+    async with provider.facts(clock=clock) as store:
         await store.bootstrap()
         await store.pin(fact("f1", payload={}))
         clock.set(START - timedelta(days=1))
@@ -691,51 +670,39 @@ async def test_instants_that_are_recorded_never_decrease(tmp_path: Path) -> None
         assert moments == sorted(moments)
 
 
-async def test_plan_of_nullable_columns_is_applied(store: SQLiteFactStore) -> None:
+async def test_plan_of_nullable_columns_is_applied(store: EngineFactStore) -> None:
     column = {"op": "add_column", "table": "facts", "column": "note", "nullable": True}
     await store.migrate(MigrationPlan(target_version=2, operations=[column]))
     await store.pin(fact())
 
     assert await ids(store) == ["f1"]
-    with closing(sqlite3.connect(store.path)) as connection:
-        assert "note" in [row[1] for row in connection.execute("PRAGMA table_info(facts)")]
+    assert (await store.health()).version == 2
 
 
-async def test_any_other_plan_is_refused(store: SQLiteFactStore) -> None:
+async def test_any_other_plan_is_refused(store: EngineFactStore) -> None:
     plan = MigrationPlan(target_version=2, operations=[{"op": "drop_table", "table": "facts"}])
 
     with pytest.raises(MigrationNotSupported) as refused:
         await store.migrate(plan)
 
-    assert (refused.value.store, refused.value.reason) == ("sqlite_fact", "v1-add-column-only")
+    assert refused.value.reason == "v1-add-column-only"
+    assert (await store.health()).version == 1
 
 
-async def test_health_counts_facts_and_never_raises(tmp_path: Path) -> None:
-    store = SQLiteFactStore(tmp_path / "facts.db")
+async def test_health_counts_facts_and_never_raises(provider: Provider) -> None:
+    store = provider.facts()
     missing = await store.health()
     await store.bootstrap()
     await store.pin(fact())
     sound = await store.health()
     await store.close()
 
-    assert (missing.ok, (tmp_path / "facts.db").exists()) == (False, True)
+    assert not missing.ok
     assert (sound.ok, sound.fragment_count, sound.lock_state) == (True, 1, "free")
 
 
-async def test_error_names_a_file_that_is_not_a_database(tmp_path: Path) -> None:
-    path = tmp_path / "facts.db"
-    path.write_text("this is a diary, not a database\n" * 99)
-
-    with pytest.raises(SchemaError, match=r"facts\.db"):
-        await SQLiteFactStore(path).bootstrap()
-
-
-async def test_a_new_file_is_for_owner_and_group_only(store: SQLiteFactStore) -> None:
-    assert store.path.stat().st_mode & 0o007 == 0
-
-
 async def test_episode_id_that_another_user_reuses_is_quarantined(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await promote(store, version("e1", metadata=payload(None, "tea")))
 
@@ -748,7 +715,7 @@ async def test_episode_id_that_another_user_reuses_is_quarantined(
     assert entry["reason"] == "id_taken"
 
 
-async def test_repaired_episode_leaves_the_quarantine(store: SQLiteFactStore) -> None:
+async def test_repaired_episode_leaves_the_quarantine(store: EngineFactStore) -> None:
     await promote(store, version("e1", metadata={"intent": "?"}))
     assert await store.reads.count_quarantined() == {"all": 1}
 
@@ -759,7 +726,7 @@ async def test_repaired_episode_leaves_the_quarantine(store: SQLiteFactStore) ->
 
 
 async def test_unreadable_edit_withdraws_the_claim_of_the_episode(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await promote(store, version("e0", seq=1, metadata=payload(None, "milk"), timestamp=at(-5)))
     await promote(store, version("e1", seq=2, metadata=payload(None, "tea")), seq=2)
@@ -773,16 +740,7 @@ async def test_unreadable_edit_withdraws_the_claim_of_the_episode(
     assert kinds[-2:] == [("quarantine", "e1", ("e1",)), ("add", "e0", ())]
 
 
-async def test_health_reports_that_another_program_holds_the_lock(store: SQLiteFactStore) -> None:
-    with closing(sqlite3.connect(store.path)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-
-        health = await store.health()
-
-    assert health.lock_state == "held"
-
-
-async def test_version_that_is_evaluated_again_is_known(store: SQLiteFactStore) -> None:
+async def test_version_that_is_evaluated_again_is_known(store: EngineFactStore) -> None:
     read = version("e1", metadata=payload(None, "tea"))
     await promote(store, read)
 
@@ -794,7 +752,7 @@ async def test_version_that_is_evaluated_again_is_known(store: SQLiteFactStore) 
 
 
 async def test_delete_of_a_whole_multi_valued_key_covers_a_late_object(
-    store: SQLiteFactStore,
+    store: EngineFactStore,
 ) -> None:
     await store.ledger.set_channels({"facts": frozenset({"drinks"})}, at=START)
     deletion = payload(None) | {"intent": "delete", "object": None}

@@ -198,7 +198,10 @@ class Batch:
         firing = replace(self._firing, at=instant(self.at))
         firing_id = firing_id_of(firing.rule_id, self.number)
         records = [self._firing_record(firing_id, firing.at)]
-        records += [self._record(entry, firing_id, firing.at) for entry in entries]
+        records += [
+            self._record(entry, firing_id, firing.at)
+            for entry in until_cancelled(entries, self._is_cancelled)
+        ]
         return Outcome(firing, firing_id, dict(counts), records, 0.0)
 
     def _write_ledger(self, rows: Sequence[Row], firing: Row) -> None:

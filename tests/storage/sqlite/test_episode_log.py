@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.errors import SchemaError, StoppedError, StoreBusyError, StoreError
+from slumberd.errors import SchemaError, StoreBusyError, StoreError
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position, ReadWindow
@@ -532,15 +532,6 @@ def test_a_put_whose_loop_ended_leaves_the_store_usable(path: Path) -> None:
     asyncio.run(asyncio.wait_for(put(memory, episode("later")), timeout=PATIENCE_SECONDS))
     assert "later" in {item.id for item in asyncio.run(memory.recent("alice", limit=9))}
     asyncio.run(memory.close())
-
-
-async def test_stopped_store_ends_its_pass(memory: SQLiteMemoryStore) -> None:
-    await put(memory, episode())
-
-    memory.stop()
-
-    with pytest.raises(StoppedError):
-        await memory.consolidate(rule())
 
 
 async def test_commit_of_another_process_is_noticed(memory: SQLiteMemoryStore, path: Path) -> None:
