@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import FactPattern
-from slumberd.model.firing import ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.service.protocols import Episodes
@@ -44,13 +44,13 @@ class ChangingEpisodes:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.memory, name)
 
-    async def select(self, *arguments: Any, **more: Any) -> ReadWindow:
+    async def consolidate(self, *arguments: Any, **more: Any) -> DeltaBatch:
         self.windows += 1
         number = self.windows
         await self.before.pop(number, _nothing)()
-        window = await self.memory.select(*arguments, **more)
+        batch: DeltaBatch = await self.memory.consolidate(*arguments, **more)
         await self.after.pop(number, _nothing)()
-        return window
+        return batch
 
 
 async def _nothing() -> None:

@@ -18,9 +18,6 @@ pytestmark = pytest.mark.unit
 
 STORAGE = Path(slumberd.__file__).parent / "storage"
 NEUTRAL = ("audit", "episodes", "erased_scopes", "facts", "ledger")
-ENGINE_MODULES = {"audit/offline_status.py"}
-"""Modules of these packages that read SQLite files themselves."""
-
 SQL = re.compile(
     r"\b(SELECT|INSERT|UPDATE|DELETE|PRAGMA|CREATE|DROP|ALTER|ATTACH|VACUUM|BEGIN|COMMIT|ROLLBACK"
     r"|FROM|WHERE|ORDER BY)\b"
@@ -129,13 +126,12 @@ def texts_of(path: Path) -> Texts:
 def neutral_modules() -> list[Path]:
     found = [path for name in NEUTRAL for path in STORAGE.glob(f"{name}/**/*.py")]
     found += [path for name in NEUTRAL for path in STORAGE.glob(f"{name}.py")]
-    return sorted(path for path in found if name_of(path) not in ENGINE_MODULES)
+    return sorted(found)
 
 
 def engine_modules() -> list[Path]:
-    others = [STORAGE / name for name in ENGINE_MODULES]
     sandbox = STORAGE.parent / "filters" / "sandbox.py"
-    return [*sorted(STORAGE.glob("sqlite/*.py")), *others, sandbox]
+    return [*sorted(STORAGE.glob("sqlite/*.py")), sandbox]
 
 
 def is_used(file: str, own_name: str) -> bool:
