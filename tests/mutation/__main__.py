@@ -23,7 +23,7 @@ from tempfile import mkdtemp
 
 from tests.mutation.copies import ROOT, TreeCopy, digest_of_source
 from tests.mutation.faults import Fault, sample
-from tests.mutation.recorded import Recorded, Test, is_current, load, record
+from tests.mutation.recorded import Recorded, RecordedTest, is_current, load, record
 from tests.mutation.results import Results
 from tests.mutation.selection import Package
 from tests.mutation.trial import Trial, try_fault
@@ -38,7 +38,7 @@ class Campaign:
         self._results = results
         self._recorded = recorded
         self._package = Package.read(ROOT)
-        self._also = [Test(name, 60.0) for name in options.also]
+        self._also = [RecordedTest(name, 60.0) for name in options.also]
         self._most_seconds: float = options.most_seconds
         self._copies: SimpleQueue[TreeCopy] = SimpleQueue()
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class Campaign:
 
     def _try(self, fault: Fault) -> None:
         with self._lock:
-            tests = self._recorded.tests_of(self._package.lines_of(fault))
+            tests = self._recorded.tests_of(self._package.lines_of(fault), fault.path)
         copy = self._copies.get()
         try:
             trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)])
@@ -60,7 +60,7 @@ class Campaign:
             self._copies.put(copy)
         self._write(fault, trial, len(tests))
 
-    def _within_limit(self, tests: list[Test]) -> list[Test]:
+    def _within_limit(self, tests: list[RecordedTest]) -> list[RecordedTest]:
         left, chosen = self._most_seconds, []
         for test in tests:
             left -= test.seconds

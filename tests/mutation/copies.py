@@ -19,35 +19,29 @@ ROOT = Path(__file__).parents[2]
 SOURCE = "daemon/slumberd"
 """The package whose faults the tests must find, below the root."""
 
-_TESTS = "tests"
-
 
 def files_of(root: Path) -> list[str]:
-    """Return the files of a checkout that Git tracks, or would track."""
+    """Return the files of a checkout that Git tracks, or would track.
+
+    Where there is no Git, these are all files without a dot in front.
+    """
+    if not (root / ".git").exists():
+        found = (file.relative_to(root) for file in root.rglob("*") if file.is_file())
+        return sorted(str(file) for file in found if not str(file).startswith("."))
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
     names = sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
     return [name for name in names if (root / name).is_file()]
 
 
-def digest_of(root: Path, *folders: str) -> str:
-    """Return a hash of the names and contents of all files below some folders."""
+def digest_of_source(root: Path) -> str:
+    """Return a hash of the names and contents of all files of the package."""
     seen = hashlib.sha256()
     for name in files_of(root):
-        if name.startswith(tuple(f"{folder}/" for folder in folders)):
-            seen.update(f"{name}\0{(root / name).stat().st_size}\0".encode())
-            seen.update((root / name).read_bytes())
+        if name.startswith(f"{SOURCE}/"):
+            content = (root / name).read_bytes()
+            seen.update(f"{name}\0{len(content)}\0".encode() + content)
     return seen.hexdigest()[:16]
-
-
-def digest_of_source(root: Path) -> str:
-    """Return a hash of the package."""
-    return digest_of(root, SOURCE)
-
-
-def digest_of_all(root: Path) -> str:
-    """Return a hash of the package and its tests."""
-    return digest_of(root, SOURCE, _TESTS)
 
 
 class TreeCopy:

@@ -28,7 +28,7 @@ class RecordingError(Exception):
 
 
 @dataclass(frozen=True)
-class Test:
+class RecordedTest:
     """One test, and how long it takes."""
 
     id: str
@@ -40,18 +40,18 @@ class Recorded:
     """What one run of the tests showed."""
 
     tree: Path
-    tests: dict[str, Test]
+    tests: dict[str, RecordedTest]
     shared: dict[str, set[str]]
     data: coverage.CoverageData
 
     def __post_init__(self) -> None:
         self._contexts = lru_cache(maxsize=16)(self.data.contexts_by_lineno)
 
-    def tests_of(self, lines: Lines) -> list[Test]:
-        """Return the tests that run some of these lines, file by file, quick files first."""
+    def tests_of(self, lines: Lines, path: str) -> list[RecordedTest]:
+        """Return the tests that run some of these lines, in the order for a fault of ``path``."""
         names: set[str] = set()
-        for path, numbers in lines.items():
-            contexts = self._contexts(str(self.tree / path))
+        for file, numbers in lines.items():
+            contexts = self._contexts(str(self.tree / file))
             for number in numbers:
                 names.update(contexts.get(number, ()))
         found = {
@@ -59,16 +59,15 @@ class Recorded:
             for name in names
             for test in (self.shared.get(name, ()) if name not in self.tests else (name,))
         }
-        home = next(iter(lines), "").removeprefix(SOURCE)
-        return _in_order((self.tests[name] for name in found if name in self.tests), home)
+        return _in_order((self.tests[name] for name in found if name in self.tests), path)
 
 
-def _in_order(tests: Iterable[Test], home: str) -> list[Test]:
+def _in_order(tests: Iterable[RecordedTest], path: str) -> list[RecordedTest]:
     """Sort tests by file; those that mirror the package of the code are first, then quick ones."""
-    files: dict[str, list[Test]] = {}
+    files: dict[str, list[RecordedTest]] = {}
     for test in sorted(tests, key=lambda test: (test.seconds, test.id)):
         files.setdefault(test.id.split("::")[0], []).append(test)
-    beside = f"tests{home.rpartition('/')[0]}/"
+    beside = f"tests{path.removeprefix(SOURCE).rpartition('/')[0]}/"
 
     def rank(file: str) -> tuple[bool, float]:
         seconds = [test.seconds for test in files[file]]
@@ -107,12 +106,12 @@ def is_current(root: Path, folder: Path) -> bool:
 
 def load(folder: Path) -> Recorded:
     """Read a recording."""
-    tests: dict[str, Test] = {}
+    tests: dict[str, RecordedTest] = {}
     shared: dict[str, set[str]] = {}
     for file in folder.glob("results-*.jsonl"):
         for line in map(json.loads, file.read_text().splitlines()):
             if line.get("passed"):
-                tests[line["test"]] = Test(line["test"], line["seconds"])
+                tests[line["test"]] = RecordedTest(line["test"], line["seconds"])
             for fixture in line.get("shared", ()):
                 shared.setdefault(fixture, set()).add(line["test"])
     data = coverage.CoverageData(str(folder / "lines"))

@@ -15,7 +15,7 @@ from typing import Literal
 from tests.mutation import chosen
 from tests.mutation.copies import TreeCopy
 from tests.mutation.faults import Fault
-from tests.mutation.recorded import Test
+from tests.mutation.recorded import RecordedTest
 
 _START_SECONDS = 60.0
 _TEST_SECONDS = 20.0
@@ -47,7 +47,7 @@ class _Run:
     why: str
 
 
-def try_fault(copy: TreeCopy, fault: Fault, tests: Sequence[Test]) -> Trial:
+def try_fault(copy: TreeCopy, fault: Fault, tests: Sequence[RecordedTest]) -> Trial:
     """Run tests on a copy with a fault until one fails, and fails again when it runs alone."""
     began, ran, rest = time.monotonic(), 0, list(tests)
     with copy.changed(fault.path, fault.text):
@@ -66,13 +66,13 @@ def _since(began: float) -> float:
     return round(time.monotonic() - began, 1)
 
 
-def _fails_again(copy: TreeCopy, run: _Run, tests: Sequence[Test]) -> bool:
+def _fails_again(copy: TreeCopy, run: _Run, tests: Sequence[RecordedTest]) -> bool:
     """Return whether a failure is no accident of a busy machine."""
     alone = [test for test in tests if test.id == run.failed]
     return not alone or run.why == "time limit" or bool(_run(copy, alone).failed)
 
 
-def _run(copy: TreeCopy, tests: Sequence[Test]) -> _Run:
+def _run(copy: TreeCopy, tests: Sequence[RecordedTest]) -> _Run:
     plan = copy.folder / "plan.json"
     limits = {test.id: 3 * test.seconds + _TEST_SECONDS for test in tests}
     plan.write_text(json.dumps(limits))
