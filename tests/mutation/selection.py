@@ -104,7 +104,7 @@ class Package:
                 fault.path: set(range(statement.body[0].lineno, (statement.end_lineno or 0) + 1))
             }
         # Tests may read what an import made without any line of the package.
-        using = self._lines_using(_targets(statement))
+        using = self._lines_using([*_targets(statement), *_texts_in(fault)])
         return {**using, fault.path: using.get(fault.path, set()) | module.bodies}
 
     def _lines_of_statement(self, fault: Fault) -> Lines:
@@ -149,6 +149,15 @@ def _targets(statement: ast.stmt | None) -> tuple[str, ...]:
         case _:
             pass
     return ()
+
+
+def _texts_in(fault: Fault) -> list[str]:
+    """Return the text that a fault changes, as a name of its uses: an entry of a table, say."""
+    try:
+        changed = ast.literal_eval(fault.source[fault.change.start : fault.change.end])
+    except (SyntaxError, ValueError):
+        return []
+    return [f'"{changed}'] if isinstance(changed, str) else []
 
 
 def _own_lines(statement: ast.stmt | None, line: int) -> set[int]:

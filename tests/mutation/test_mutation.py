@@ -186,6 +186,15 @@ def test_constant_counts_where_functions_use_it(root: Path) -> None:
     assert 7 in lines[f"{SOURCE}/adult.py"]
 
 
+def test_entry_of_a_table_counts_where_functions_name_it(root: Path) -> None:
+    table = 'EVENTS = ["fact.added"]\n'
+    (root / SOURCE / "table.py").write_text(table)
+    (root / SOURCE / "log.py").write_text('def added():\n    return "fact.added"\n')
+    entry = next(fault for fault in faults_of(f"{SOURCE}/table.py", table))
+
+    assert Package.read(root).lines_of(entry)[f"{SOURCE}/log.py"] == {2}
+
+
 def test_condition_counts_at_its_own_line_and_not_in_its_block(root: Path) -> None:
     lines = Package.read(root).lines_of(fault(root, "age < 0", "age <= 0"))
 
