@@ -210,6 +210,32 @@ async def test_erasure_of_a_session_restores_the_facts_that_it_had_replaced(
         assert (await home.facts.verify())[2] is None
 
 
+async def test_erasure_of_a_session_removes_the_retraction_of_its_fact(tmp_path: Path) -> None:
+    said = {"user": "alice", "agent": "rag", "content": CANARY, "source_node": "chat"}
+    async with open_stores(tmp_path) as home:
+        await home.put(canary("1", **said, session="s1"), OTHER)
+        await home.fire()
+        await home.facts.unpin(f"{CANARY}-1")
+
+        await forget(home, "alice", session="s1")
+
+        assert files_with_canary(tmp_path) == []
+        assert list(await home.objects()) == ["other"]
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_second_erasure_of_a_user_finds_nothing_of_the_first(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await leave_traces(home)
+        await forget(home)
+
+        certificate = await forget(home)
+
+        assert certificate["rows"]["facts.db"]["slumberd_ledger"] == 0
+        assert certificate["rows"]["memory.db"]["episodes"] == 0
+        assert (await home.facts.verify())[2] is None
+
+
 async def test_erasure_removes_facts_of_other_programs(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(OTHER)
