@@ -194,6 +194,24 @@ def test_restore_of_an_incomplete_backup_is_refused(
     assert problem in done.stderr
 
 
+def test_backup_is_on_the_disk_before_its_directory_gets_its_name(
+    site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    assert site.call("backup", str(tmp_path / "again")).returncode == 0
+
+    inside = [path for path in synced if path.parent.name.startswith("again")]
+    assert {path.name for path in inside} == {path.name for path in (tmp_path / "again").iterdir()}
+    assert synced.index(tmp_path) > max(map(synced.index, inside))
+
+
 def test_backup_does_not_overwrite_an_older_backup(site: Installation, tmp_path: Path) -> None:
     manifest = (backup_of(site) / "backup.json").read_bytes()
     (tmp_path / "empty").mkdir()
