@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
@@ -42,15 +44,24 @@ class Campaign:
         self._most_seconds: float = options.most_seconds
         self._copies: SimpleQueue[TreeCopy] = SimpleQueue()
         self._lock = threading.Lock()
+        self._ended = threading.Event()
 
     def run(self, faults: list[Fault], folder: Path, workers: int) -> None:
-        """Try faults, and write each result at once."""
-        for number in range(workers):
-            self._copies.put(TreeCopy(ROOT, folder / str(number)))
+        """Try faults, and write each result at once; an interrupt ends all processes."""
+        copies = [TreeCopy(ROOT, folder / str(number)) for number in range(workers)]
+        for copy in copies:
+            self._copies.put(copy)
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(self._try, faults))
+            try:
+                list(pool.map(self._try, faults))
+            finally:
+                self._ended.set()
+                for copy in copies:
+                    copy.end_processes()
 
     def _try(self, fault: Fault) -> None:
+        if self._ended.is_set():
+            return
         with self._lock:
             tests = self._recorded.tests_of(self._package.lines_of(fault), fault.path)
         copy = self._copies.get()
@@ -58,7 +69,8 @@ class Campaign:
             trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)])
         finally:
             self._copies.put(copy)
-        self._write(fault, trial, len(tests))
+        if not self._ended.is_set():
+            self._write(fault, trial, len(tests))
 
     def _within_limit(self, tests: list[RecordedTest]) -> list[RecordedTest]:
         left, chosen = self._most_seconds, []
@@ -84,7 +96,8 @@ def main() -> None:
         for judgement in options.equivalent:
             results.judge(*judgement.split("=", 1))
     elif not options.report:
-        _measure(results, options)
+        with suppress(KeyboardInterrupt):
+            _measure(results, options)
     print(results.report())
 
 
@@ -111,6 +124,7 @@ def _options() -> argparse.Namespace:
 
 def _measure(results: Results, options: argparse.Namespace) -> None:
     os.nice(_NICE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     results.begin({"seed": options.seed, "only": options.only, "source": digest_of_source(ROOT)})
     # The socket of a test must not have a long path.
     folder = Path(mkdtemp(prefix="mut-"))
