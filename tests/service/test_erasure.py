@@ -166,6 +166,20 @@ async def test_store_refuses_an_erased_episode_and_accepts_a_newer_one(tmp_path:
         assert list(await home.objects()) == [f"{CANARY}-new"]
 
 
+async def test_store_refuses_every_erased_episode_that_no_rule_has_evaluated(
+    tmp_path: Path,
+) -> None:
+    said = [canary("1", timestamp=at(70)), canary("2", timestamp=at(90))]
+    async with open_stores(tmp_path) as home:
+        await home.put(*said)
+        await forget(home)
+
+        for episode in said:
+            with pytest.raises(ForgottenError, match="erasure"):
+                await home.put(episode)
+        await home.put(canary("new", timestamp=at(91)))
+
+
 async def test_erased_row_that_another_program_restores_is_a_noop(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)
