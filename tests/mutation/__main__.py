@@ -98,7 +98,7 @@ def main() -> None:
     elif not options.report:
         with suppress(KeyboardInterrupt):
             _measure(results, options)
-    print(results.report())
+    print(Results(options.resume).report())
 
 
 def _options() -> argparse.Namespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -47,8 +47,14 @@ class Recorded:
     def __post_init__(self) -> None:
         self._contexts = lru_cache(maxsize=16)(self.data.contexts_by_lineno)
 
-    def tests_of(self, lines: Lines, path: str) -> list[RecordedTest]:
+    def tests_of(self, groups: Sequence[Lines], path: str) -> list[RecordedTest]:
         """Return the tests that run some of these lines, in the order for a fault of ``path``."""
+        chosen: dict[RecordedTest, None] = {}
+        for lines in groups:
+            chosen |= dict.fromkeys(_in_order(self._tests_of(lines) - set(chosen), path))
+        return list(chosen)
+
+    def _tests_of(self, lines: Lines) -> set[RecordedTest]:
         names: set[str] = set()
         for file, numbers in lines.items():
             contexts = self._contexts(str(self.tree / file))
@@ -59,7 +65,7 @@ class Recorded:
             for name in names
             for test in (self.shared.get(name, ()) if name not in self.tests else (name,))
         }
-        return _in_order((self.tests[name] for name in found if name in self.tests), path)
+        return {self.tests[name] for name in found if name in self.tests}
 
 
 def _in_order(tests: Iterable[RecordedTest], path: str) -> list[RecordedTest]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +65,15 @@ class Module:
         ]
         return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
 
+    def class_at(self, line: int) -> ast.ClassDef | None:
+        """Return the innermost class at a line."""
+        found = [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or 0)
+        ]
+        return max(found, key=lambda node: node.lineno, default=None)
+
     def mentions(self) -> Iterator[tuple[str, Mention]]:
         """Yield every name and text of the module; texts begin with a quotation mark."""
         for node in ast.walk(self.tree):
@@ -91,41 +100,55 @@ class Package:
                 package.uses[name].append(mention)
         return package
 
-    def lines_of(self, fault: Fault) -> Lines:
-        """Return the lines that behave differently with a fault."""
+    def lines_of(self, fault: Fault) -> list[Lines]:
+        """Return the lines that behave differently with a fault, those that surely do first."""
         if fault.path.endswith(".sql"):
-            return self._lines_of_statement(fault)
+            return [self._lines_of_statement(fault)]
         module = self.modules[fault.path]
         statement = module.statement(fault.line)
         if fault.line in module.bodies:
-            return {fault.path: _own_lines(statement, fault.line)}
+            return [{fault.path: _own_lines(statement, fault.line)}]
         if isinstance(statement, _FUNCTION):  # a default of an argument, or a decorator
-            return {
-                fault.path: set(range(statement.body[0].lineno, (statement.end_lineno or 0) + 1))
-            }
+            return [{fault.path: _body(statement)}]
+        using = self._lines_using([*_targets(statement), *_texts_in(fault)], {fault.path})
         # Tests may read what an import made without any line of the package.
-        using = self._lines_using([*_targets(statement), *_texts_in(fault)])
-        return {**using, fault.path: using.get(fault.path, set()) | module.bodies}
+        return [*self._lines_of_class(module, fault.line), using, {fault.path: module.bodies}]
+
+    def _lines_of_class(self, module: Module, line: int) -> list[Lines]:
+        found = module.class_at(line)
+        if found is None:
+            return []
+        methods = [node for node in found.body if isinstance(node, _FUNCTION)]
+        own = {number for method in methods for number in _body(method)}
+        return [{module.path: own}, self._lines_using([found.name], {module.path})]
 
     def _lines_of_statement(self, fault: Fault) -> Lines:
         file = f'"{Path(fault.path).stem}'
         modules = {mention.path for mention in self.uses[file]}
         names = [f'"{name}' for name in _statements_of(fault)]
-        return self._lines_using(names, modules) or {
+        return self._lines_using(names, modules, everywhere=False) or {
             path: self.modules[path].bodies for path in modules
         }
 
-    def _lines_using(self, names: Iterable[str], within: Iterable[str] = ()) -> Lines:
+    def _lines_using(
+        self, names: Iterable[str], home: Set[str], *, everywhere: bool = True
+    ) -> Lines:
+        """Return the lines that use some names; private names, only in the modules at home."""
         lines: Lines = defaultdict(set)
-        new, seen, within = set(names), set[str](), set(within)
+        new, seen = set(names), set[str]()
         for _ in range(_STEPS):
-            mentions = [mention for name in new for mention in self.uses.get(name, ())]
+            mentions = [
+                mention
+                for name in new
+                for mention in self.uses.get(name, ())
+                if mention.path in home or (everywhere and not name.startswith("_"))
+            ]
             for mention in mentions:
-                if mention.runs and (not within or mention.path in within):
+                if mention.runs:
                     lines[mention.path].add(mention.line)
             seen |= new
             new = {target for mention in mentions for target in mention.targets} - seen
-            within = set()
+            everywhere = True
         return dict(lines)
 
 
@@ -158,6 +181,10 @@ def _texts_in(fault: Fault) -> list[str]:
     except (SyntaxError, ValueError):
         return []
     return [f'"{changed}'] if isinstance(changed, str) else []
+
+
+def _body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[int]:
+    return set(range(function.body[0].lineno, (function.end_lineno or 0) + 1))
 
 
 def _own_lines(statement: ast.stmt | None, line: int) -> set[int]:

@@ -180,10 +180,10 @@ def test_constant_counts_where_functions_use_it(root: Path) -> None:
         "from slumberd.adult import ADULT\n\nSIGN = [ADULT]\n\n\ndef sign():\n    return SIGN\n"
     )
 
-    lines = Package.read(root).lines_of(fault(root, "18", "19"))
+    using, module = Package.read(root).lines_of(fault(root, "18", "19"))
 
-    assert lines[f"{SOURCE}/doors.py"] == {7}
-    assert 7 in lines[f"{SOURCE}/adult.py"]
+    assert using == {f"{SOURCE}/doors.py": {7}, f"{SOURCE}/adult.py": {7}}
+    assert module == {f"{SOURCE}/adult.py": {5, 6, 7}}
 
 
 def test_entry_of_a_table_counts_where_functions_name_it(root: Path) -> None:
@@ -192,13 +192,25 @@ def test_entry_of_a_table_counts_where_functions_name_it(root: Path) -> None:
     (root / SOURCE / "log.py").write_text('def added():\n    return "fact.added"\n')
     entry = next(fault for fault in faults_of(f"{SOURCE}/table.py", table))
 
-    assert Package.read(root).lines_of(entry)[f"{SOURCE}/log.py"] == {2}
+    assert Package.read(root).lines_of(entry)[0] == {f"{SOURCE}/log.py": {2}}
+
+
+def test_field_counts_first_in_the_methods_of_its_class_and_where_it_is_made(root: Path) -> None:
+    door = "class Door:\n    width = 9\n\n    def area(self):\n        return self.width\n"
+    (root / SOURCE / "door.py").write_text(door)
+    (root / SOURCE / "house.py").write_text("def house():\n    return Door()\n")
+    width = next(fault for fault in faults_of(f"{SOURCE}/door.py", door) if fault.line == 2)
+
+    first, second, *_ = Package.read(root).lines_of(width)
+
+    assert first == {f"{SOURCE}/door.py": {5}}
+    assert second == {f"{SOURCE}/house.py": {2}}
 
 
 def test_condition_counts_at_its_own_line_and_not_in_its_block(root: Path) -> None:
     lines = Package.read(root).lines_of(fault(root, "age < 0", "age <= 0"))
 
-    assert lines == {f"{SOURCE}/adult.py": {5}}
+    assert lines == [{f"{SOURCE}/adult.py": {5}}]
 
 
 def test_part_of_statements_counts_where_they_run(root: Path) -> None:
@@ -208,7 +220,7 @@ def test_part_of_statements_counts_where_they_run(root: Path) -> None:
     path = f"{SOURCE}/firings.sql"
     part = next(fault for fault in faults_of(path, STATEMENTS) if fault.line == 2)
 
-    assert Package.read(root).lines_of(part) == {f"{SOURCE}/store.py": {5}}
+    assert Package.read(root).lines_of(part) == [{f"{SOURCE}/store.py": {5}}]
 
 
 # planting
