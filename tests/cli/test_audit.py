@@ -336,6 +336,25 @@ def test_export_has_one_line_for_each_row(
     assert json.loads(lines[-1])["chain"] == verified["head"]
 
 
+def test_export_begins_with_the_number_of_facts_that_were_there_before(tmp_path: Path) -> None:
+    site = Installation(tmp_path)
+    site.state.mkdir(exist_ok=True)
+    change(
+        site,
+        "CREATE TABLE facts (fact_id TEXT PRIMARY KEY, user TEXT NOT NULL, agent TEXT NOT NULL,"
+        " payload BLOB NOT NULL, lineage BLOB NOT NULL, confidence REAL NOT NULL,"
+        " metadata BLOB NOT NULL, pinned_at TEXT NOT NULL)",
+        "INSERT INTO facts VALUES ('a', 'alice', 'rag', '{}', '[]', 1, '{}', '2026-01-01')",
+        "INSERT INTO facts VALUES ('b', 'alice', 'rag', '{}', '[]', 1, '{}', '2026-01-01')",
+    )
+    assert site.call("fire", "--all").returncode == 0
+
+    first, *others = map(json.loads, site.look("audit", "export").stdout.splitlines())
+
+    assert first["payload"]["adopted"] == 2
+    assert [row["kind"] for row in others if row["firing"] == first["seq"]] == ["add", "add"]
+
+
 def test_export_with_after_begins_at_the_next_row(fired_site: Installation) -> None:
     done = fired_site.look("audit", "export", "--after", "4")
 

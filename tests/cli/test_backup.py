@@ -7,12 +7,15 @@ import json
 import os
 import pwd
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,6 +174,13 @@ def test_restore_of_a_changed_backup_is_refused_and_changes_nothing(
             "cannot be read",
             id="a name outside of the backup",
         ),
+        pytest.param(
+            lambda b: (b / "backup.json").write_text(
+                (b / "backup.json").read_text().replace('"head"', '"later": 1, "head"')
+            ),
+            "cannot be read",
+            id="a key of a later version",
+        ),
     ],
 )  # fmt: skip
 def test_restore_of_an_incomplete_backup_is_refused(
@@ -182,6 +192,24 @@ def test_restore_of_an_incomplete_backup_is_refused(
 
     assert done.returncode == 65
     assert problem in done.stderr
+
+
+def test_backup_is_on_the_disk_before_its_directory_gets_its_name(
+    site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    assert site.call("backup", str(tmp_path / "again")).returncode == 0
+
+    inside = [path for path in synced if path.parent.name.startswith("again")]
+    assert {path.name for path in inside} == {path.name for path in (tmp_path / "again").iterdir()}
+    assert synced.index(tmp_path) > max(map(synced.index, inside))
 
 
 def test_backup_does_not_overwrite_an_older_backup(site: Installation, tmp_path: Path) -> None:
@@ -308,6 +336,28 @@ def test_doctor_finds_an_unfinished_restore(site: Installation) -> None:
     assert "restore.unfinished" in {finding["id"] for finding in found}
     assert "restore.unfinished" in check.stdout
     assert "run `slumberd restore DIR` again" in check.stdout
+
+
+def test_backup_is_refused_when_a_restore_replaces_a_database_meanwhile(
+    site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts, other = site.state / "facts.db", tmp_path / "other.db"
+    shutil.copy(facts, other)
+
+    class Replacing(sqlite3.Connection):
+        """Replaces a database once, when the copying begins."""
+
+        def backup(self, target: sqlite3.Connection, **options: Any) -> None:
+            if other.exists():
+                other.replace(facts)
+            super().backup(target, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Replacing))
+    done = site.call("backup", str(tmp_path / "again"))
+
+    assert done.returncode == 75
+    assert "was replaced while it was backed up" in done.stderr
+    assert not (tmp_path / "again").exists()
 
 
 def test_backup_is_refused_while_a_restore_is_unfinished(

@@ -148,6 +148,17 @@ def test_why_shows_the_fact_with_its_owner_and_the_instant_of_its_promotion(
     assert json.loads(shown["lineage"]) == fact["lineage"][0]
 
 
+def test_why_has_a_heading_above_each_of_its_tables(trial: TrialInstallation) -> None:
+    trial.fire()
+    trial.put(triple("e3", "ada", "likes", "rum", timestamp=at(3)))
+    trial.fire()
+
+    shown = trial.look("why", "e1").stdout
+
+    headings = [paragraph.splitlines()[0] for paragraph in shown.split("\n\n")[1:]]
+    assert headings == ["from", "promoted by", "replaced or deleted by"]
+
+
 @pytest.fixture(scope="module")
 def demo() -> str:
     done = called("demo")

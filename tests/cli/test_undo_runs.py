@@ -106,6 +106,20 @@ def test_undo_of_a_run_again_does_nothing(site: Installation) -> None:
     assert len(site.lines("audit", "ls", "--limit", "1000")) == rows
 
 
+def test_undo_prints_which_firings_it_undoes_and_how_to_reverse_it(site: Installation) -> None:
+    put(site, 0, 1)
+    fired = answer_of(site, "fire", "kept")
+    ((firing,),) = [report["firing_ids"] for report in fired["reports"]]
+
+    rehearsed = site.call("undo", "--run", fired["run"], "--dry-run").stdout.splitlines()
+    undone = site.call("undo", "--run", fired["run"]).stdout.splitlines()
+
+    assert rehearsed[-2].startswith(f"would undo 1 firing ({firing}): ")
+    assert rehearsed[-1] == "a dry run: nothing was written"
+    assert undone[-2].startswith(f"undid 1 firing ({firing}): ")
+    assert undone[-1].endswith("` reverses this undo")
+
+
 def test_undo_of_a_run_skips_a_firing_that_is_already_undone(site: Installation) -> None:
     put(site, 0, 12)
     fired = answer_of(site, "fire", "kept")

@@ -266,6 +266,14 @@ def test_directory_without_rule_files_is_an_empty_set(tmp_path: Path) -> None:
     assert _load(tmp_path) == RuleSet((), {}, {})
 
 
+def test_file_in_place_of_the_rules_directory_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: []\n")
+
+    with pytest.raises(ConfigurationError, match="cannot be read as a directory of rules"):
+        _load(file)
+
+
 def test_missing_rules_directory_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"rules_dir"):
         _load(tmp_path / "none")

@@ -312,6 +312,21 @@ async def test_a_fact_counts_as_deleted_only_when_no_other_fact_replaces_it(
         assert list(await home.objects()) == (["e"] if emptied else ["n2"])
 
 
+@pytest.mark.parametrize(("most", "is_held"), [(1, False), (0, True)])
+async def test_replaced_fact_does_not_count_beside_a_deleted_one(
+    tmp_path: Path, most: int, *, is_held: bool
+) -> None:
+    async with open_stores(tmp_path, limits=Limits(max_deletes=most)) as home:
+        await home.put(triple("old", "alice", "lives_in", "Porto"), *stream(1))
+        await home.fire()
+        await home.put(triple("new", "alice", "lives_in", "Lima", timestamp=at(9)), *deletes(1))
+
+        report = await home.fire()
+
+        assert (report.held is not None) == is_held
+        assert sorted(await home.objects()) == (["e0", "old"] if is_held else ["new"])
+
+
 async def test_first_backlog_is_not_held(tmp_path: Path) -> None:
     async with open_stores(tmp_path, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
         await home.put(*stream(6), *deletes(6))

@@ -571,7 +571,7 @@ def test_user_cannot_read_below_a_closed_directory() -> None:
 def test_doctor_finds_a_unit_user_that_cannot_read_rules(tmp_path: Path) -> None:
     units, state = tmp_path / "units", Path("/var/lib/slumberd")
     (units / "slumberd.service.d").mkdir(parents=True)
-    (units / "slumberd.service").write_text("[Service]\nUser=no-such-user\n#User=root\n")
+    (units / "slumberd.service").write_bytes(b"[Service]\n#\xff\nUser=no-such-user\n#User=root\n")
     machine = Machine(systemd=tmp_path, units=(units,))
     with public_file("rules.yaml") as file:
         missing = list(check_unit_user(machine, state, [file]))

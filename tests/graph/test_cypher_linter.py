@@ -38,6 +38,7 @@ READING = (
     "MATCH (n) WHERE n.text = 'SET DELETE; CREATE // x' RETURN n",
     'MATCH (n:`SET`) WHERE n.`delete` = "it\'s" RETURN n.`create`, n.`b c`',
     "match (a:`Set`|`Delete`) return a.`set`",
+    "MATCH (n: Project) RETURN n. start",
     "MATCH (a) RETURN 'tab \\t line \\n back \\\\ slash'",
     "MATCH (n) RETURN n SKIP 5 LIMIT 10",
     "MATCH (n) RETURN n SKIP $first",

@@ -201,3 +201,28 @@ async def test_watermarks_of_a_copy_are_never_beyond_its_log(tmp_path: Path) -> 
 
     assert mark is not None
     assert (mark.seq, newest.seq, broken) == (2, 3, None)
+
+
+async def test_diff_tells_each_of_its_steps(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(triple("e1", "alice", "drinks", "tea"))
+        await home.fire()
+    present, candidate = (
+        RuleSet((rule("all", when_filter=text),), {}, {}) for text in ("", "predicate = 'drinks'")
+    )
+    steps: list[str] = []
+
+    async with find_differences(
+        Settings(state_dir=tmp_path, rules_dir=tmp_path), present, candidate,
+        clock=CLOCK, show_step=steps.append,
+    ):  # fmt: skip
+        pass
+
+    assert steps == [
+        "copying facts.db",
+        "copying memory.db",
+        "firing all",
+        "backfilling all",
+        "firing all",
+        "comparing the facts",
+    ]

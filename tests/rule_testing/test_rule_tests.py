@@ -152,6 +152,22 @@ def test_marks_are_below_differing_values_and_reasons_name_the_channel(
     assert printed[8].startswith("  why: e2 under asleep in notes: quarantined (intent_unknown: ")
 
 
+def test_unexpected_entry_shows_the_content_only_where_there_is_no_triple(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "{id: e1, subject: alice, predicate: likes, object: tea, content: she said so}"
+    episodes = f"[{told}, {{id: e2, content: a note}}]"
+    (rules / "tea.test.yaml").write_text(_case("{facts: []}", episodes=episodes))
+
+    call(["test", "rules"])
+
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line.startswith("    + ")] == [
+        "    + {id: e1, subject: alice, predicate: likes, object: tea}",
+        "    + {id: e2, content: a note}",
+    ]
+
+
 def test_passed_test_is_printed_in_one_line(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -168,6 +168,20 @@ async def test_store_refuses_an_erased_episode_and_accepts_a_newer_one(tmp_path:
         assert list(await home.objects()) == [f"{CANARY}-new"]
 
 
+async def test_store_refuses_every_erased_episode_that_no_rule_has_evaluated(
+    tmp_path: Path,
+) -> None:
+    said = [canary("1", timestamp=at(70)), canary("2", timestamp=at(90))]
+    async with open_stores(tmp_path) as home:
+        await home.put(*said)
+        await forget(home)
+
+        for episode in said:
+            with pytest.raises(ForgottenError, match="erasure"):
+                await home.put(episode)
+        await home.put(canary("new", timestamp=at(91)))
+
+
 async def test_erased_row_that_another_program_restores_is_a_noop(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)
@@ -209,6 +223,32 @@ async def test_erasure_of_a_session_restores_the_facts_that_it_had_replaced(
 
         assert await home.objects() == {"old": "tea", "kept": "Porto"}
         assert sorted(certificate["stand_again"]) == ["kept", "old"]
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_erasure_of_a_session_removes_the_retraction_of_its_fact(tmp_path: Path) -> None:
+    said = {"user": "alice", "agent": "rag", "content": CANARY, "source_node": "chat"}
+    async with open_stores(tmp_path) as home:
+        await home.put(canary("1", **said, session="s1"), OTHER)
+        await home.fire()
+        await home.facts.unpin(f"{CANARY}-1")
+
+        await forget(home, "alice", session="s1")
+
+        assert files_with_canary(tmp_path) == []
+        assert list(await home.objects()) == ["other"]
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_second_erasure_of_a_user_finds_nothing_of_the_first(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await leave_traces(home)
+        await forget(home)
+
+        certificate = await forget(home)
+
+        assert certificate["rows"]["facts.db"]["slumberd_ledger"] == 0
+        assert certificate["rows"]["memory.db"]["episodes"] == 0
         assert (await home.facts.verify())[2] is None
 
 

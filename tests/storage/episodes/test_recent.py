@@ -25,6 +25,10 @@ pytestmark = pytest.mark.integration
 REPLACE = "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)"
 
 
+NO_SCOPE = "/user/anon/session/default/agent/default/"
+"""The key that Stargraph writes when it is given no scope."""
+
+
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[SQLiteMemoryStore]:
     async with SQLiteMemoryStore(tmp_path / "memory.db") as store:
@@ -116,6 +120,23 @@ async def test_agents_of_a_user_are_merged_in_order(memory: SQLiteMemoryStore) -
     assert [item.id for item in found] == ["e11", "e10", "e9", "e8", "e7"]
 
 
+@pytest.mark.parametrize("scope", [("alice",), ("alice", "s1")], ids=["a user", "a session"])
+async def test_rows_without_a_scope_key_come_in_order_of_their_instants(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection, scope: tuple[str, ...]
+) -> None:
+    stamps = {
+        "early": "2026-01-01T13:00:00+14:00",
+        "middle": "2026-01-01T12:00:00+00:00",
+        "late": "2026-01-01T01:00:00-12:00",
+    }
+    for id, stamp in stamps.items():
+        host.execute(REPLACE, row(episode(id), scope_key=NO_SCOPE, timestamp=stamp))
+
+    for limit in (1, 2, 3):
+        found = await memory.recent(*scope, limit=limit)
+        assert [item.id for item in found] == ["late", "middle", "early"][:limit]
+
+
 USERS = st.sampled_from(["a", "A", "a_", "%", "a%", "a/", "b"])
 PARTS = st.sampled_from(["s", "S", "%", "_", "s/agent/r"])
 OFFSETS = st.sampled_from(["+00:00", "Z", "+14:00", "-12:00", "+05:30", "blank", "millis"])
@@ -145,6 +166,7 @@ SPOKEN = st.tuples(
     session=st.none() | PARTS,
     agent=st.none() | PARTS,
     limit=st.integers(1, 6),
+    keyless=st.booleans(),
 )
 def test_recent_equals_a_sort_of_all_episodes(
     tmp_path_factory: pytest.TempPathFactory,
@@ -153,7 +175,10 @@ def test_recent_equals_a_sort_of_all_episodes(
     session: str | None,
     agent: str | None,
     limit: int,
+    *,
+    keyless: bool,
 ) -> None:
+    key = {"scope_key": NO_SCOPE} if keyless else {}
     pairs = [
         (episode(f"e{n}", user=u, session=s, agent=a, timestamp=at(seconds)), text(seconds, offset))
         for n, (u, s, a, seconds, offset) in enumerate(spoken)
@@ -164,7 +189,7 @@ def test_recent_equals_a_sort_of_all_episodes(
     async def found() -> list[str]:
         await memory.bootstrap()
         with closing(sqlite3.connect(path)) as host, host:
-            host.executemany(REPLACE, [row(item, timestamp=stamp) for item, stamp in pairs])
+            host.executemany(REPLACE, [row(item, timestamp=stamp, **key) for item, stamp in pairs])
         episodes = await memory.recent(user, session, agent, limit=limit)
         await memory.close()
         return [given_episode.id for given_episode in episodes]

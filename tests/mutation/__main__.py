@@ -1,0 +1,145 @@
+"""Plant random faults, and see which of them the tests catch: ``python -m tests.mutation``.
+
+Each fault changes one place of slumberd, in a copy of the checkout: an operator, a condition, a
+constant, an argument, a statement, or a part of an SQL statement. The default tests that run the
+place run on the copy until one fails. The first run records which tests run which lines.
+
+Stop it at any time; the same command goes on. A fault that changes no behaviour is judged once:
+``--equivalent ID=REASON``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import mkdtemp
+
+from tests.mutation.copies import ROOT, TreeCopy, digest_of_source
+from tests.mutation.faults import Fault, sample
+from tests.mutation.recorded import Recorded, RecordedTest, is_current, load, record
+from tests.mutation.results import Results
+from tests.mutation.selection import Package
+from tests.mutation.trial import Trial, try_fault
+
+_NICE = 15
+
+
+class Campaign:
+    """Tries faults on some copies at a time."""
+
+    def __init__(self, results: Results, recorded: Recorded, options: argparse.Namespace) -> None:
+        self._results = results
+        self._recorded = recorded
+        self._package = Package.read(ROOT)
+        self._also = [RecordedTest(name, 60.0) for name in options.also]
+        self._most_seconds: float = options.most_seconds
+        self._copies: SimpleQueue[TreeCopy] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def run(self, faults: list[Fault], folder: Path, workers: int) -> None:
+        """Try faults, and write each result at once; an interrupt ends all processes."""
+        copies = [TreeCopy(ROOT, folder / str(number)) for number in range(workers)]
+        for copy in copies:
+            self._copies.put(copy)
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                list(pool.map(self._try, faults))
+            finally:
+                self._ended.set()
+                for copy in copies:
+                    copy.end_processes()
+
+    def _try(self, fault: Fault) -> None:
+        if self._ended.is_set():
+            return
+        with self._lock:
+            tests = self._recorded.tests_of(self._package.lines_of(fault), fault.path)
+        copy = self._copies.get()
+        try:
+            trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)])
+        finally:
+            self._copies.put(copy)
+        if not self._ended.is_set():
+            self._write(fault, trial, len(tests))
+
+    def _within_limit(self, tests: list[RecordedTest]) -> list[RecordedTest]:
+        left, chosen = self._most_seconds, []
+        for test in tests:
+            left -= test.seconds
+            if left < 0:
+                break
+            chosen.append(test)
+        return chosen
+
+    def _write(self, fault: Fault, trial: Trial, tests: int) -> None:
+        place = {"id": fault.id, "path": fault.path, "line": fault.line, "kind": fault.change.kind}
+        with self._lock:
+            self._results.add({**place, "diff": fault.diff, "tests": tests, **asdict(trial)})
+        print(f"{trial.outcome} {fault.id} {fault.path}:{fault.line} {trial.by}", flush=True)
+
+
+def main() -> None:
+    """Measure as the command line says."""
+    options = _options()
+    results = Results(options.resume)
+    if options.equivalent:
+        for judgement in options.equivalent:
+            results.judge(*judgement.split("=", 1))
+    elif not options.report:
+        with suppress(KeyboardInterrupt):
+            _measure(results, options)
+    print(Results(options.resume).report())
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--count", type=int, default=300, help="how many faults")
+    add("--seed", type=int, default=1, help="of the random choices")
+    add("--only", action="append", default=[], help="files whose path begins so, repeatable")
+    add("--resume", type=Path, default=Path("mutation.jsonl"), help="the file of results")
+    add("--report", action="store_true", help="only print what the file of results says")
+    add("--retry", action="store_true", help="try the survivors again")
+    add("--also", action="append", default=[], help="with it: a new test that runs first")
+    add("--equivalent", action="append", metavar="ID=REASON", help="judge a survivor")
+    add("--record", action="store_true", help="record the tests again, as after a new test")
+    add("--workers", type=int, default=2, help="how many copies at a time")
+    add("--most-seconds", type=float, default=240, help="of tests for one fault")
+    return parser.parse_args()
+
+
+def _measure(results: Results, options: argparse.Namespace) -> None:
+    os.nice(_NICE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    results.begin({"seed": options.seed, "only": options.only, "source": digest_of_source(ROOT)})
+    # The socket of a test must not have a long path.
+    folder = Path(mkdtemp(prefix="mut-"))
+    lines = options.resume.with_suffix(".lines").absolute()
+    try:
+        if options.record or not is_current(ROOT, lines):
+            print("recording which tests run which lines", file=sys.stderr)
+            record(ROOT, TreeCopy(ROOT, folder / "r"), lines, options.workers, ())
+        faults = sample(ROOT, options.count, options.seed, options.only)
+        wanted = results.survivors() if options.retry else {f.id for f in faults} - results.tried()
+        chosen = [fault for fault in faults if fault.id in wanted]
+        Campaign(results, load(lines), options).run(chosen, folder, options.workers)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Which tests can find a fault: those that run its lines, or what uses its name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.mutation.copies import SOURCE
+from tests.mutation.faults import Fault
+
+Lines = dict[str, set[int]]
+"""Line numbers of each file, below the root."""
+
+_INCLUDES = re.compile(
+    r"^-- (name|part): (\w+)\n(.*?)(?=^-- (?:name|part): |\Z)", re.MULTILINE | re.DOTALL
+)
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_STEPS = 3
+"""How far a constant is followed through the constants that use it."""
+
+
+class Mention(NamedTuple):
+    """A line that names something.
+
+    Attributes:
+        runs: Whether it is in the body of a function; an import runs the others.
+        targets: What the statement of another line assigns to.
+    """
+
+    path: str
+    line: int
+    runs: bool
+    targets: tuple[str, ...]
+
+
+@dataclass
+class Module:
+    """The statements of one Python file."""
+
+    path: str
+    tree: ast.Module
+
+    @cached_property
+    def bodies(self) -> set[int]:
+        """The lines in bodies of functions."""
+        return {
+            line
+            for node in ast.walk(self.tree)
+            if isinstance(node, _FUNCTION)
+            for line in range(node.body[0].lineno, (node.end_lineno or 0) + 1)
+        }
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """Return the innermost statement at a line."""
+        found = [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
+        ]
+        return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+    def class_at(self, line: int) -> ast.ClassDef | None:
+        """Return the innermost class at a line."""
+        found = [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or 0)
+        ]
+        return max(found, key=lambda node: node.lineno, default=None)
+
+    def mentions(self) -> Iterator[tuple[str, Mention]]:
+        """Yield every name and text of the module; texts begin with a quotation mark."""
+        for node in ast.walk(self.tree):
+            if (name := _name_of(node)) and isinstance(node, ast.expr | ast.keyword):
+                runs = node.lineno in self.bodies
+                targets = () if runs else _targets(self.statement(node.lineno))
+                yield name, Mention(self.path, node.lineno, runs, targets)
+
+
+@dataclass
+class Package:
+    """All modules of a package, and where they use each name."""
+
+    modules: dict[str, Module]
+    uses: dict[str, list[Mention]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def read(cls, root: Path) -> Package:
+        """Read the package of a checkout."""
+        files = [(str(file.relative_to(root)), file) for file in (root / SOURCE).rglob("*.py")]
+        package = cls({path: Module(path, ast.parse(file.read_text())) for path, file in files})
+        for module in package.modules.values():
+            for name, mention in module.mentions():
+                package.uses[name].append(mention)
+        return package
+
+    def lines_of(self, fault: Fault) -> list[Lines]:
+        """Return the lines that behave differently with a fault, those that surely do first."""
+        if fault.path.endswith(".sql"):
+            return [self._lines_of_statement(fault)]
+        module = self.modules[fault.path]
+        statement = module.statement(fault.line)
+        if fault.line in module.bodies:
+            return [{fault.path: _own_lines(statement, fault.line)}]
+        if isinstance(statement, _FUNCTION):  # a default of an argument, or a decorator
+            return [{fault.path: _body(statement)}]
+        using = self._lines_using([*_targets(statement), *_texts_in(fault)], {fault.path})
+        # Tests may read what an import made without any line of the package.
+        return [*self._lines_of_class(module, fault.line), using, {fault.path: module.bodies}]
+
+    def _lines_of_class(self, module: Module, line: int) -> list[Lines]:
+        found = module.class_at(line)
+        if found is None:
+            return []
+        methods = [node for node in found.body if isinstance(node, _FUNCTION)]
+        own = {number for method in methods for number in _body(method)}
+        return [{module.path: own}, self._lines_using([found.name], {module.path})]
+
+    def _lines_of_statement(self, fault: Fault) -> Lines:
+        file = f'"{Path(fault.path).stem}'
+        modules = {mention.path for mention in self.uses[file]}
+        names = [f'"{name}' for name in _statements_of(fault)]
+        return self._lines_using(names, modules, everywhere=False) or {
+            path: self.modules[path].bodies for path in modules
+        }
+
+    def _lines_using(
+        self, names: Iterable[str], home: Set[str], *, everywhere: bool = True
+    ) -> Lines:
+        """Return the lines that use some names; private names, only in the modules at home."""
+        lines: Lines = defaultdict(set)
+        new, seen = set(names), set[str]()
+        for _ in range(_STEPS):
+            mentions = [
+                mention
+                for name in new
+                for mention in self.uses.get(name, ())
+                if mention.path in home or (everywhere and not name.startswith("_"))
+            ]
+            for mention in mentions:
+                if mention.runs:
+                    lines[mention.path].add(mention.line)
+            seen |= new
+            new = {target for mention in mentions for target in mention.targets} - seen
+            everywhere = True
+        return dict(lines)
+
+
+def _name_of(node: ast.AST) -> str | None:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=name):
+            return name
+        case ast.Constant(value=str(text)):
+            return f'"{text}'
+        case _:
+            pass
+    return None
+
+
+def _targets(statement: ast.stmt | None) -> tuple[str, ...]:
+    match statement:
+        case ast.Assign(targets=targets):
+            return tuple(target.id for target in targets if isinstance(target, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.ClassDef(name=name):
+            return (name,)
+        case _:
+            pass
+    return ()
+
+
+def _texts_in(fault: Fault) -> list[str]:
+    """Return the text that a fault changes, as a name of its uses: an entry of a table, say."""
+    try:
+        changed = ast.literal_eval(fault.source[fault.change.start : fault.change.end])
+    except (SyntaxError, ValueError):
+        return []
+    return [f'"{changed}'] if isinstance(changed, str) else []
+
+
+def _body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[int]:
+    return set(range(function.body[0].lineno, (function.end_lineno or 0) + 1))
+
+
+def _own_lines(statement: ast.stmt | None, line: int) -> set[int]:
+    """Return the lines of a statement, without those of a block below it."""
+    if statement is None:
+        return {line}
+    body = getattr(statement, "body", None) or getattr(statement, "cases", None)
+    first = getattr(body[0], "lineno", line + 1) if body else (statement.end_lineno or line) + 1
+    return set(range(statement.lineno, max(first, line + 1)))
+
+
+def _statements_of(fault: Fault) -> set[str]:
+    """Return the named statements of a file that contain the place of a fault."""
+    found: set[str] = set()
+    sections = list(_INCLUDES.finditer(fault.source))
+    for section in sections:
+        if section.start() <= fault.change.start < section.end():
+            own = section[2]
+            found |= {own} if section[1] == "name" else set()
+            found |= {other[2] for other in sections if f"-- include: {own}\n" in f"{other[3]}\n"}
+    return found

@@ -1,0 +1,306 @@
+"""Faults are planted in a copy, and reverted; what the tests miss is reported."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.mutation import python_faults, sql_faults
+from tests.mutation.changes import Change
+from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
+from tests.mutation.faults import Fault, faults_of, sample
+from tests.mutation.recorded import RecordedTest, is_current, load, record
+from tests.mutation.results import OtherSourceError, Results
+from tests.mutation.selection import Package
+from tests.mutation.trial import try_fault
+
+pytestmark = pytest.mark.integration
+
+ADULT = """\
+ADULT = 18
+
+
+def is_adult(age: int) -> bool:
+    if age < 0:
+        raise ValueError
+    return age >= ADULT
+"""
+TESTS = """\
+from slumberd.adult import is_adult
+
+
+def test_eighteen_is_adult() -> None:
+    assert is_adult(18)
+    assert not is_adult(17)
+
+
+def test_nothing() -> None:
+    pass
+"""
+STATEMENTS = """\
+-- part: of_rule
+WHERE rule = :rule
+  AND n < :n
+
+-- name: newest
+SELECT DISTINCT n
+FROM firings
+-- include: of_rule
+ORDER BY n DESC
+LIMIT 1
+
+-- name: by_rule
+CREATE INDEX firings_rule ON firings (rule, n)
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a small checkout, with the plugins that run its tests."""
+    root = tmp_path / "root"
+    for name, text in {"adult.py": ADULT, "firings.sql": STATEMENTS, "__init__.py": ""}.items():
+        (root / SOURCE).mkdir(parents=True, exist_ok=True)
+        (root / SOURCE / name).write_text(text)
+    plugins = root / "tests" / "mutation"
+    shutil.copytree(
+        ROOT / "tests" / "mutation", plugins, ignore=shutil.ignore_patterns("test_*", "__pycache__")
+    )
+    (root / "tests" / "test_adult.py").write_text(TESTS)
+    return root
+
+
+def changed(
+    source: str, changes: Callable[[str], Iterable[Change]] = python_faults.changes
+) -> set[str]:
+    """Return a text with each of its faults."""
+    return {
+        f"{source[: change.start]}{change.text}{source[change.end :]}" for change in changes(source)
+    }
+
+
+def fault(root: Path, before: str, after: str) -> Fault:
+    """Return a fault of the small module."""
+    path = f"{SOURCE}/adult.py"
+    start = ADULT.index(before)
+    return Fault(path, ADULT, Change(start, start + len(before), after, "fault"))
+
+
+# which faults
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a < b", "(a <= b)"),
+        ("a and b", "(a or b)"),
+        ("a and b", "(b)"),
+        ("not a", "(a)"),
+        ("x = 5", "x = (5 + 1)"),
+        ("x = True", "x = False"),
+        ("x[a:b]", "x[None:b]"),
+        ("a - é", "(a + é)"),
+        ("f(a, b)", "f(b, a)"),
+        ("f(a, key=b)", "f(a)"),
+        ("f(a)", "pass"),
+        ("sorted(a)", "list(a)"),
+        ("[a for a in b if a]", "[a for a in b if True]"),
+        ("raise KeyError(a)", "pass"),
+        ("def f(a=1): return a", "def f(a=(1 + 1)): return a"),
+        ("def f(a=1): return a", "def f(a=1): return None"),
+        ("with lock: f()", "if True: f()"),
+        ("for a in b:\n  break", "for a in b:\n  continue"),
+        ("try: f()\nexcept (A, B): pass", "try: f()\nexcept (B,): pass"),
+    ],
+)
+def test_python_fault_changes_one_thing(before: str, after: str) -> None:
+    assert after in changed(before)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""What it does."""',
+        "def f(a: Literal['x']) -> dict[str, int]: ...",
+        "_log.info('firing.completed', deltas=1)",
+        "title = 'some words for people'",
+        "assert a == 1",
+    ],
+)
+def test_what_tests_need_not_pin_is_never_changed(text: str) -> None:
+    assert changed(text) == set()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("n < :n", "n <= :n"),
+        ("n < :n", "n > :n"),
+        ("AND n", "OR n"),
+        ("WHERE rule = :rule", "WHERE true"),
+        ("\n  AND n < :n", "\n"),
+        ("DISTINCT ", ""),
+        ("n DESC", "n ASC"),
+        ("\nLIMIT 1", ""),
+    ],
+)
+def test_sql_fault_changes_one_thing(before: str, after: str) -> None:
+    assert STATEMENTS.replace(before, after) in changed(STATEMENTS, sql_faults.changes)
+
+
+def test_index_and_headings_of_statements_are_never_changed() -> None:
+    kept = [line for line in STATEMENTS.splitlines() if line.startswith(("--", "CREATE INDEX"))]
+
+    for text in changed(STATEMENTS, sql_faults.changes):
+        assert [line for line in text.splitlines() if line in kept] == kept
+
+
+def test_sample_has_one_fault_for_each_line_and_depends_on_the_seed(root: Path) -> None:
+    faults = sample(root, 5, seed=3)
+
+    assert len({(fault.path, fault.line) for fault in faults}) == 5
+    assert all(fault.changes_something for fault in faults)
+    assert [fault.id for fault in faults] == [fault.id for fault in sample(root, 5, seed=3)]
+    assert [fault.id for fault in faults] != [fault.id for fault in sample(root, 5, seed=4)]
+
+
+def test_sample_takes_only_the_named_files(root: Path) -> None:
+    only = f"{SOURCE}/adult"
+
+    assert {fault.path for fault in sample(root, 100, 1, [only])} == {f"{only}.py"}
+
+
+# where the fault counts
+
+
+def test_constant_counts_where_functions_use_it(root: Path) -> None:
+    (root / SOURCE / "doors.py").write_text(
+        "from slumberd.adult import ADULT\n\nSIGN = [ADULT]\n\n\ndef sign():\n    return SIGN\n"
+    )
+
+    using, module = Package.read(root).lines_of(fault(root, "18", "19"))
+
+    assert using == {f"{SOURCE}/doors.py": {7}, f"{SOURCE}/adult.py": {7}}
+    assert module == {f"{SOURCE}/adult.py": {5, 6, 7}}
+
+
+def test_entry_of_a_table_counts_where_functions_name_it(root: Path) -> None:
+    table = 'EVENTS = ["fact.added"]\n'
+    (root / SOURCE / "table.py").write_text(table)
+    (root / SOURCE / "log.py").write_text('def added():\n    return "fact.added"\n')
+    entry = next(fault for fault in faults_of(f"{SOURCE}/table.py", table))
+
+    assert Package.read(root).lines_of(entry)[0] == {f"{SOURCE}/log.py": {2}}
+
+
+def test_field_counts_first_in_the_methods_of_its_class_and_where_it_is_made(root: Path) -> None:
+    door = "class Door:\n    width = 9\n\n    def area(self):\n        return self.width\n"
+    (root / SOURCE / "door.py").write_text(door)
+    (root / SOURCE / "house.py").write_text("def house():\n    return Door()\n")
+    width = next(fault for fault in faults_of(f"{SOURCE}/door.py", door) if fault.line == 2)
+
+    first, second, *_ = Package.read(root).lines_of(width)
+
+    assert first == {f"{SOURCE}/door.py": {5}}
+    assert second == {f"{SOURCE}/house.py": {2}}
+
+
+def test_condition_counts_at_its_own_line_and_not_in_its_block(root: Path) -> None:
+    lines = Package.read(root).lines_of(fault(root, "age < 0", "age <= 0"))
+
+    assert lines == [{f"{SOURCE}/adult.py": {5}}]
+
+
+def test_part_of_statements_counts_where_they_run(root: Path) -> None:
+    (root / SOURCE / "store.py").write_text(
+        'SQL = statements("firings")\n\n\ndef newest():\n    return SQL["newest"]\n'
+    )
+    path = f"{SOURCE}/firings.sql"
+    part = next(fault for fault in faults_of(path, STATEMENTS) if fault.line == 2)
+
+    assert Package.read(root).lines_of(part) == [{f"{SOURCE}/store.py": {5}}]
+
+
+# planting
+
+
+def test_fault_is_in_the_copy_while_the_block_runs(root: Path, tmp_path: Path) -> None:
+    copy = TreeCopy(root, tmp_path / "copy")
+    planted = fault(root, ">=", ">")
+    before = digest_of_source(root)
+
+    with copy.changed(planted.path, planted.text):
+        inside = (copy.tree / planted.path).read_text()
+
+    assert inside == ADULT.replace(">=", ">")
+    assert (copy.tree / planted.path).read_text() == ADULT
+    assert digest_of_source(root) == before
+
+
+@pytest.mark.slow
+def test_tests_catch_a_fault_that_they_run_and_miss_another(root: Path, tmp_path: Path) -> None:
+    record(root, TreeCopy(root, tmp_path / "r"), tmp_path / "lines", 0, ())
+    recorded, package = load(tmp_path / "lines"), Package.read(root)
+    copy = TreeCopy(root, tmp_path / "copy")
+    found, missed = fault(root, ">=", ">"), fault(root, "age < 0", "age <= 0")
+
+    trials = [
+        try_fault(copy, one, recorded.tests_of(package.lines_of(one), one.path))
+        for one in (found, missed)
+    ]
+
+    assert is_current(root, tmp_path / "lines")
+    assert [trial.outcome for trial in trials] == ["caught", "survived"]
+    assert [trial.by for trial in trials] == ["tests/test_adult.py::test_eighteen_is_adult", ""]
+    assert [trial.ran for trial in trials] == [1, 1]
+    assert found.diff == "-    return age >= ADULT\n+    return age > ADULT"
+
+
+@pytest.mark.slow
+def test_fault_that_never_ends_is_caught_and_leaves_no_process(root: Path, tmp_path: Path) -> None:
+    endless = fault(root, "return age >= ADULT", "while True: pass")
+    copy = TreeCopy(root, tmp_path / "copy")
+    test = RecordedTest(
+        "tests/test_adult.py::test_eighteen_is_adult", -6.0
+    )  # a limit of two seconds
+
+    trial = try_fault(copy, endless, [test])
+
+    assert (trial.outcome, trial.by, trial.why) == ("caught", test.id, "time limit")
+
+
+# results
+
+
+def line_of(id: str, outcome: str) -> dict[str, object]:
+    """Return a line of the file of results."""
+    place = {"id": id, "path": "a.py", "line": 1, "kind": "boundary", "diff": "-<\n+<="}
+    return {**place, "outcome": outcome, "tests": 2, "ran": 2}
+
+
+def test_results_go_on_where_they_ended_and_report_survivors(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    results = Results(path)
+    results.begin({"seed": 1})
+    for id, outcome in {"a": "caught", "b": "survived", "c": "survived"}.items():
+        results.add(line_of(id, outcome))
+    results.judge("c", "both are zero")
+
+    again = Results(path)
+    again.begin({"seed": 1})
+
+    assert again.tried() == {"a", "b", "c"}
+    assert again.survivors() == {"b"}
+    assert again.report() == (
+        "survived b a.py:1 (boundary, 2 of 2 tests)\n-<\n+<=\n\n"
+        "1 of 2 faults caught, 50.0%; 1 more change no behaviour"
+    )
+
+
+def test_results_of_another_source_are_refused(tmp_path: Path) -> None:
+    Results(tmp_path / "results.jsonl").begin({"source": "a"})
+
+    with pytest.raises(OtherSourceError, match="another source"):
+        Results(tmp_path / "results.jsonl").begin({"source": "b"})
