@@ -167,7 +167,8 @@ async def test_put_takes_the_same_steps_after_many_erasures(
                 await home.memory.forget(scope, [], moment=0)
             return await Steps(home).of(lambda home: home.put(*episodes_of_alice(1, "new")))
 
-    assert await steps(tmp_path / "many", 50) == await steps(tmp_path / "one", 1)
+    # After the first erasure, which creates its tables, the next write compares the whole schema.
+    assert await steps(tmp_path / "many", 50) == await steps(tmp_path / "two", 2)
 
 
 @pytest.fixture(scope="module")
