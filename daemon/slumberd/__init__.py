@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slumberd.consolidation.delta_batch import DeltaBatch
     from slumberd.errors import (
         BackupBusyError,
         BackupError,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         GraphStoreError,
         InputError,
         LedgerKeyError,
+        LogRestoredError,
         MemoryScopeError,
         MigrationNotSupported,
         MigrationNotSupportedError,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.model.episode import Episode
     from slumberd.model.fact import Fact, FactPattern
+    from slumberd.model.firing import Window
     from slumberd.model.graph import GraphPath, NodeRef, ResultSet
     from slumberd.model.health import MigrationPlan, StoreHealth
     from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
@@ -75,6 +78,7 @@ __all__ = [
     "ConsolidationRule",
     "ConsolidationRuleError",
     "DeleteDelta",
+    "DeltaBatch",
     "EmbeddingScorer",
     "Episode",
     "Equals",
@@ -94,6 +98,7 @@ __all__ = [
     "LadybugGraphStore",
     "LedgerKeyError",
     "Linter",
+    "LogRestoredError",
     "Matches",
     "MemoryDelta",
     "MemoryScopeError",
@@ -141,6 +146,7 @@ __all__ = [
     "UnreadableEpisodeError",
     "UpdateDelta",
     "UsageError",
+    "Window",
 ]
 
 # A name's module is imported when the name is first used: importing all of them would take longer
@@ -148,7 +154,9 @@ __all__ = [
 _HOMES = {
     "model.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
     "model.episode": ("Episode",),
+    "consolidation.delta_batch": ("DeltaBatch",),
     "model.fact": ("Fact", "FactPattern"),
+    "model.firing": ("Window",),
     "model.graph": ("GraphPath", "NodeRef", "ResultSet"),
     "model.health": ("MigrationPlan", "StoreHealth"),
     "model.pattern": ("Equals", "Glob", "Matches", "OneOf", "Prefix"),

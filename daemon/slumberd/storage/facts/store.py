@@ -21,7 +21,7 @@ from slumberd.consolidation.manual import (
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern, assume_utc
-from slumberd.model.firing import Firing, Trigger
+from slumberd.model.firing import START, Firing, Trigger, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint, Outcome
 from slumberd.retrieval.protocols import TextComparer
@@ -252,6 +252,15 @@ class EngineFactStore:
         return await self._applier.apply(
             batch, dry_run=dry_run, on_decided=on_decided, cancelled=cancelled
         )
+
+    async def next_window(self, rule_id: str, *, limit: int = 5_000) -> Window:
+        """Return the window after what a rule has read; a new rule begins with the log.
+
+        Args:
+            rule_id: The rule.
+            limit: At most this many log rows.
+        """
+        return Window(await self.watermarks.position(rule_id) or START, limit=limit)
 
     async def promote(  # noqa: PLR0913 # the fields of its ledger rows
         self,
