@@ -251,6 +251,20 @@ async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_p
         assert await home.facts.ledger.held() == {}
 
 
+async def test_approved_batch_is_committed_whole_when_batches_are_smaller_now(
+    tmp_path: Path,
+) -> None:
+    async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
+        report = await hold_batch(home)
+        assert report.held is not None
+        await home.facts.ledger.decide(report.held, approve=True, at=START, by="me")
+
+    async with open_stores(tmp_path, batch=1, limits=AT_MOST_TWO) as home:
+        await home.fire()
+
+        assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
+
+
 async def test_a_rejected_batch_is_skipped(tmp_path: Path) -> None:
     async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
         report = await hold_batch(home)
