@@ -67,6 +67,9 @@ class WindowReader:
         """
         read = await self._read(rule, window)
         wanted = _between(read.versions, window)
+        if not wanted:
+            firing = _firing_of(rule, window.after, read.upto, at)
+            return DeltaBatch(firing, {name: [] for name in rule.then_emits}, newest=read.newest)
         versions = await self._gate.apply(wanted, rule, at, bounds=bounds)
         if len(versions) < len(wanted):
             # Each log row has at most one version. The embedder has cached their vectors.
@@ -77,7 +80,7 @@ class WindowReader:
         candidates = await asyncio.to_thread(self._evaluate, versions, rule, bounds)
         firing = _firing_of(rule, window.after, read.upto, at)
         batch = DeltaBatch(firing, candidates, versions, newest=read.newest)
-        if versions and not window.dry_run:
+        if not window.dry_run:
             await self._secure(batch)
         return batch
 

@@ -21,7 +21,7 @@ Row = tuple[Any, ...]
 """A row of a table, or of the result of a statement."""
 
 Values = Sequence[Any] | Mapping[str, Any]
-"""The parameters of a statement, by place or by name. A list is one parameter with many values."""
+"""The parameters of a statement, by place or by name. By name, a list is one parameter."""
 
 
 class Scrubbed(NamedTuple):

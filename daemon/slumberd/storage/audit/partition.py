@@ -116,7 +116,7 @@ class Partition:
         return sorted(rows_from(self._select(query, values)))
 
     def _select(self, query: str, values: Collection[Any]) -> Iterator[Row]:
-        return self._session.stream(f"partition.{query}", ([*values],))
+        return self._session.stream(f"partition.{query}", {"values": [*values]})
 
 
 def read_as_one_part(session: Session) -> list[Part]:

@@ -225,8 +225,11 @@ def interrupting_when(
 
 
 @contextmanager
-def waiting_at_most(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Wait at most so long for other programs' locks within the block."""
+def waiting_at_most(connection: sqlite3.Connection, seconds: float | None) -> Iterator[None]:
+    """Wait at most so long for other programs' locks within the block; None changes nothing."""
+    if seconds is None:
+        yield
+        return
     usual: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
     connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds):d}")
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -30,7 +30,7 @@ from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase,
 from slumberd.storage.sqlite.episode_installation import Installation, warnings_of
 from slumberd.storage.sqlite.recovery import check_after_a_crash
 from slumberd.storage.sqlite.scrubbing import scrub
-from slumberd.storage.sqlite.session import SQLiteSession
+from slumberd.storage.sqlite.session import SQLiteSession, run_in_session
 from slumberd.storage.sqlite.watch import notify_watches
 
 T = TypeVar("T")
@@ -55,8 +55,13 @@ class CheckpointPolicy(NamedTuple):
     check_seconds: float = 0.02
 
 
-class SQLiteEngine:
+class SQLiteEngine(ABC):
     """The transactions of one SQLite file; implements ``Engine``.
+
+    Attributes:
+        database: The connections of the file.
+        where: The path of the file.
+        halted: Set by `halt`.
 
     Args:
         database: The connections of the file.
@@ -74,6 +79,7 @@ class SQLiteEngine:
         checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
     ) -> None:
         self.database = database
+        self.where = str(database.path)
         self.halted = Event()
         self._table = table
         self._store = store
@@ -84,11 +90,6 @@ class SQLiteEngine:
     def path(self) -> Path:
         """The file."""
         return self.database.path
-
-    @property
-    def where(self) -> str:
-        """The path of the file."""
-        return str(self.database.path)
 
     def halt(self) -> None:
         """Make long reads stop, now and from now on; from any thread."""
@@ -104,13 +105,13 @@ class SQLiteEngine:
         await self.database.check(check_after_a_crash)
         await self.database.write(self._install)
 
+    @abstractmethod
     def _install(self, connection: sqlite3.Connection) -> None:
         """Create the missing tables, outside of any transaction."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _find_missing(self, connection: sqlite3.Connection) -> list[str]:
         """Return a sentence about each missing part of the file."""
-        raise NotImplementedError
 
     async def health(self) -> StoreHealth:
         """Report the health; never raises for the state of the file, and creates nothing."""
@@ -131,15 +132,17 @@ class SQLiteEngine:
         """Run `work` on one snapshot, and return its result."""
 
         def run(connection: sqlite3.Connection) -> T:
-            with snapshot(connection), interrupting_when(connection, cancelled):
-                return self._run_reading(connection, work)
+            with snapshot(connection):
+                if cancelled is None:
+                    return self._run_reading(connection, work)
+                with interrupting_when(connection, cancelled):
+                    return self._run_reading(connection, work)
 
         return await self.database.read(run)
 
     def _run_reading(self, connection: sqlite3.Connection, work: Work[T]) -> T:
         """Run `work` on a snapshot."""
-        with closing(SQLiteSession(connection, self.where)) as session:
-            return work(session)
+        return run_in_session(connection, self.where, work)
 
     async def write(  # one for each way to write
         self,
@@ -154,11 +157,9 @@ class SQLiteEngine:
         is_written = Event()
 
         def run(connection: sqlite3.Connection) -> T:
-            with ExitStack() as around:
-                if bulk:
-                    self._delay_checkpoints(connection)
-                if wait_seconds is not None:
-                    around.enter_context(waiting_at_most(connection, wait_seconds))
+            if bulk:
+                self._delay_checkpoints(connection)
+            with waiting_at_most(connection, wait_seconds):
                 return self._transact(connection, work, keep, cancelled, is_written)
 
         if not bulk or cancelled is None:
@@ -179,16 +180,18 @@ class SQLiteEngine:
         is_written: Event | None = None,
     ) -> T:
         with transaction(connection, keep=keep):
-            with interrupting_when(connection, cancelled):
+            if cancelled is None:
                 result = self._run_writing(connection, work)
+            else:
+                with interrupting_when(connection, cancelled):
+                    result = self._run_writing(connection, work)
             if is_written is not None:
                 is_written.set()
         return result
 
     def _run_writing(self, connection: sqlite3.Connection, work: Work[T]) -> T:
         """Run `work` in a transaction."""
-        with closing(SQLiteSession(connection, self.where)) as session:
-            return work(session)
+        return run_in_session(connection, self.where, work)
 
     def _delay_checkpoints(self, connection: sqlite3.Connection) -> None:
         self._in_backlog = True

@@ -6,13 +6,13 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.sql_statements import decoding, statement
-from slumberd.storage.engine import Row, Values
+from slumberd.storage.engine import Row, Values, Work
 from slumberd.storage.sqlite.bulk_write import has_change_triggers, insert, own_writes
 from slumberd.storage.sqlite.connection import (
     KeyedConnection,
@@ -22,6 +22,8 @@ from slumberd.storage.sqlite.connection import (
     lenient_text,
     unicode_or_none,
 )
+
+T = TypeVar("T")
 
 _PAGE_ROWS = 200
 """Rows that a stream decodes at a time."""
@@ -176,13 +178,20 @@ class SQLiteSession:
         return rule_filter.select(self._connection, numbers)
 
 
+def run_in_session(connection: sqlite3.Connection, where: str, work: Work[T]) -> T:
+    """Run `work` in the current transaction of a connection; return its result."""
+    session = SQLiteSession(connection, where)
+    try:
+        return work(session)
+    finally:
+        session.close()
+
+
 def _parameters(values: Values) -> Values:
     """Return the parameters with each list as a JSON array, which ``json_each`` reads."""
-    if not values or list not in map(type, values.values() if isinstance(values, dict) else values):
+    if type(values) is not dict:
         return values
-    if isinstance(values, dict):
-        return {name: _as_json(value) for name, value in values.items()}
-    return tuple(map(_as_json, values))
+    return {name: _as_json(value) for name, value in values.items()}
 
 
 def _as_json(value: object) -> object:

@@ -25,13 +25,13 @@ WHERE what = 1
 
 -- name: keys_of_facts
 SELECT ledger.fact_id, ledger.key_id
-FROM json_each(?) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 WHERE ledger.key_id IS NOT NULL
 
 -- name: firings
 SELECT n, rule, at
-FROM json_each(?) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN main.slumberd_firings ON n = wanted.value
 
 -- name: rows_by_key
@@ -44,13 +44,13 @@ ORDER BY ledger.key_id, ledger.seq
 -- name: rows_of_keys
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM json_each(?) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN main.slumberd_ledger AS ledger ON ledger.key_id = wanted.value
 
 -- name: rows_of_facts
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload
-FROM json_each(?) AS wanted
+FROM json_each(:values) AS wanted
 CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 
 -- name: facts_without_key
