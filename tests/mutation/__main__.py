@@ -63,7 +63,8 @@ class Campaign:
         if self._ended.is_set():
             return
         with self._lock:
-            tests = self._recorded.tests_of(self._package.lines_of(fault), fault.path)
+            lines, name = self._package.lines_of(fault), self._package.name_of(fault)
+            tests = self._recorded.tests_of(lines, fault.path, name)
         copy = self._copies.get()
         try:
             trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)])

@@ -223,6 +223,13 @@ def test_part_of_statements_counts_where_they_run(root: Path) -> None:
     assert Package.read(root).lines_of(part) == [{f"{SOURCE}/store.py": {5}}]
 
 
+@pytest.mark.parametrize(
+    ("before", "name"), [("age < 0", "is_adult"), ("18", "ADULT"), (">=", "is_adult")]
+)
+def test_fault_has_the_name_of_what_it_is_in(root: Path, before: str, name: str) -> None:
+    assert Package.read(root).name_of(fault(root, before, "x")) == name
+
+
 # planting
 
 
@@ -242,12 +249,14 @@ def test_fault_is_in_the_copy_while_the_block_runs(root: Path, tmp_path: Path) -
 @pytest.mark.slow
 def test_tests_catch_a_fault_that_they_run_and_miss_another(root: Path, tmp_path: Path) -> None:
     record(root, TreeCopy(root, tmp_path / "r"), tmp_path / "lines", 0, ())
-    recorded, package = load(tmp_path / "lines"), Package.read(root)
+    recorded, package = load(tmp_path / "lines", root), Package.read(root)
     copy = TreeCopy(root, tmp_path / "copy")
     found, missed = fault(root, ">=", ">"), fault(root, "age < 0", "age <= 0")
 
     trials = [
-        try_fault(copy, one, recorded.tests_of(package.lines_of(one), one.path))
+        try_fault(
+            copy, one, recorded.tests_of(package.lines_of(one), one.path, package.name_of(one))
+        )
         for one in (found, missed)
     ]
 
