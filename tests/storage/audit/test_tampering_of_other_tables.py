@@ -83,6 +83,7 @@ TAMPERED = {
     "a quarantine's version": "UPDATE slumberd_quarantine SET version = 99",
     "a quarantine's owner": "UPDATE slumberd_quarantine SET owner = 'bob/rag/facts/'",
     "a quarantine's row": "UPDATE slumberd_quarantine SET seq = seq - 1",
+    "a quarantine's row before the ledger": "UPDATE slumberd_quarantine SET seq = 0",
     "no quarantine": "DELETE FROM slumberd_quarantine",
     "a quarantine more": "INSERT INTO slumberd_quarantine SELECT rule, channel, 'e1', version, "
     "owner, reason, detail, seq FROM slumberd_quarantine",
