@@ -127,6 +127,8 @@ def test_python_fault_changes_one_thing(before: str, after: str) -> None:
         "_log.info('firing.completed', deltas=1)",
         "title = 'some words for people'",
         "assert a == 1",
+        "@dataclass(frozen=True, slots=True)\nclass A:\n    b: int",
+        "a = Option(help='rows')",
     ],
 )
 def test_what_tests_need_not_pin_is_never_changed(text: str) -> None:
