@@ -11,7 +11,7 @@ import pytest
 from tests.mutation import python_faults, sql_faults
 from tests.mutation.changes import Change
 from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
-from tests.mutation.faults import Fault, faults_of, sample
+from tests.mutation.faults import Fault, faults_of, named, sample
 from tests.mutation.recorded import RecordedTest, is_current, load, record
 from tests.mutation.results import OtherSourceError, Results
 from tests.mutation.selection import Package
@@ -174,6 +174,12 @@ def test_sample_takes_only_the_named_files(root: Path) -> None:
     assert {fault.path for fault in sample(root, 100, 1, [only])} == {f"{only}.py"}
 
 
+def test_fault_of_a_sample_is_found_again_by_its_name(root: Path) -> None:
+    drawn = sample(root, 5, seed=3)
+
+    assert set(named(root, {fault.id: fault.path for fault in drawn})) == set(drawn)
+
+
 # where the fault counts
 
 
@@ -303,7 +309,7 @@ def test_results_go_on_where_they_ended_and_report_survivors(tmp_path: Path) -> 
     again.begin({"seed": 1})
 
     assert again.tried() == {"a", "b", "c"}
-    assert again.survivors() == {"b"}
+    assert again.survivors() == {"b": "a.py"}
     assert again.report() == (
         "survived b a.py:1 (boundary, 2 of 2 tests)\n-<\n+<=\n\n"
         "1 of 2 faults caught, 50.0%; 1 more change no behaviour"
