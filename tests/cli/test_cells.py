@@ -50,6 +50,14 @@ def test_check_against_data_shows_how_many_episodes_each_rule_selects(
     assert {row["channel"]: row["added"] for row in rows} == {"facts": "1", "notes": "1"}
 
 
+def test_audit_shows_fifty_rows_unless_it_is_told_otherwise(trial: TrialInstallation) -> None:
+    trial.put(*(triple(f"n{n}", f"s{n}", "likes", n, timestamp=at(n)) for n in range(30)))
+    trial.fire()
+
+    assert len(trial.lines("audit", "ls")) == 50
+    assert len(trial.lines("audit", "ls", "--limit", "60")) == 60
+
+
 def test_audit_shows_the_id_of_each_fact(trial: TrialInstallation) -> None:
     trial.fire()
 
@@ -159,6 +167,14 @@ def test_why_has_a_heading_above_each_of_its_tables(trial: TrialInstallation) ->
     assert headings == ["from", "promoted by", "replaced or deleted by"]
 
 
+HEADINGS = [
+    "What the deltas did",
+    "The current facts",
+    "Where Mira lives: now, and as of Monday evening",
+    "The audit",
+]
+
+
 @pytest.fixture(scope="module")
 def demo() -> str:
     done = called("demo")
@@ -176,6 +192,12 @@ def test_demo_shows_an_example_of_each_delta_and_the_fact_it_replaces(demo: str)
         "noop": ("4", "p13 (stale)"),
         "quarantine": ("1", "p09 (intent_unknown)"),
     }
+
+
+def test_demo_has_a_heading_above_each_of_its_parts(demo: str) -> None:
+    above = [line for line in demo.splitlines() if line in HEADINGS]
+
+    assert above == HEADINGS
 
 
 def test_demo_counts_the_episodes_of_each_day_and_says_how_to_keep_them(demo: str) -> None:

@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from tempfile import mkdtemp
 
 from tests.mutation.copies import ROOT, TreeCopy, digest_of_source
-from tests.mutation.faults import Fault, sample
+from tests.mutation.faults import Fault, named, sample
 from tests.mutation.recorded import Recorded, RecordedTest, is_current, load, record
 from tests.mutation.results import Results
 from tests.mutation.selection import Package
@@ -63,7 +63,8 @@ class Campaign:
         if self._ended.is_set():
             return
         with self._lock:
-            tests = self._recorded.tests_of(self._package.lines_of(fault), fault.path)
+            lines, name = self._package.lines_of(fault), self._package.name_of(fault)
+            tests = self._recorded.tests_of(lines, fault.path, name)
         copy = self._copies.get()
         try:
             trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)])
@@ -133,9 +134,11 @@ def _measure(results: Results, options: argparse.Namespace) -> None:
         if options.record or not is_current(ROOT, lines):
             print("recording which tests run which lines", file=sys.stderr)
             record(ROOT, TreeCopy(ROOT, folder / "r"), lines, options.workers, ())
-        faults = sample(ROOT, options.count, options.seed, options.only)
-        wanted = results.survivors() if options.retry else {f.id for f in faults} - results.tried()
-        chosen = [fault for fault in faults if fault.id in wanted]
+        if options.retry:
+            chosen = named(ROOT, results.survivors())
+        else:
+            faults = sample(ROOT, options.count, options.seed, options.only)
+            chosen = [fault for fault in faults if fault.id not in results.tried()]
         Campaign(results, load(lines), options).run(chosen, folder, options.workers)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -86,6 +86,16 @@ def sample(root: Path, count: int, seed: int, only: Sequence[str] = ()) -> list[
     chooser.shuffle(places)
     drawn = (_draw(lines[place], chooser) for place in places)
     return list(islice((fault for fault in drawn if fault), count))
+
+
+def named(root: Path, places: Mapping[str, str]) -> list[Fault]:
+    """Return faults by their ids; the places say which file has each."""
+    return [
+        fault
+        for path in sorted(set(places.values()))
+        for fault in faults_of(path, (root / path).read_text(encoding="utf-8"))
+        if fault.id in places
+    ]
 
 
 def _draw(faults: Iterable[Fault], chooser: random.Random) -> Fault | None:

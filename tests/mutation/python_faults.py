@@ -41,6 +41,8 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 _LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+_SILENT = {None, "help", "metavar", "title", "description", "epilog", "frozen", "slots"}
+"""Arguments that are words for people, or that forbid what no code does; None is ``**``."""
 _WORD = re.compile(r"\S*")
 
 
@@ -111,6 +113,8 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.Call) and _names_type(node.func):
         hidden = hidden | {"args"}
     if isinstance(node, ast.JoinedStr):
+        return
+    if isinstance(node, ast.keyword) and node.arg in _SILENT - {None}:
         return
     for name, value in ast.iter_fields(node):
         if name not in hidden:
@@ -245,7 +249,7 @@ def _called(node: ast.Call) -> Iterator[_Part]:
         yield node, ast.unparse(changed), "arguments swapped"
     for keyword in node.keywords:
         rest = [other for other in node.keywords if other is not keyword]
-        if keyword.arg not in {None, "help", "metavar", "title", "description"}:
+        if keyword.arg not in _SILENT:
             changed = ast.Call(node.func, node.args, rest)
             yield node, ast.unparse(changed), "argument dropped"
 

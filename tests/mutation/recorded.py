@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import coverage
 
 from tests.mutation import recording
-from tests.mutation.copies import SOURCE, TreeCopy, digest_of_source
+from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
 from tests.mutation.selection import Lines
 
 _START = (
@@ -43,15 +44,22 @@ class Recorded:
     tests: dict[str, RecordedTest]
     shared: dict[str, set[str]]
     data: coverage.CoverageData
+    root: Path = ROOT
 
     def __post_init__(self) -> None:
         self._contexts = lru_cache(maxsize=16)(self.data.contexts_by_lineno)
 
-    def tests_of(self, groups: Sequence[Lines], path: str) -> list[RecordedTest]:
-        """Return the tests that run some of these lines, in the order for a fault of ``path``."""
+    def tests_of(self, groups: Sequence[Lines], path: str, name: str) -> list[RecordedTest]:
+        """Return the tests that run some of these lines, the most telling ones first.
+
+        Args:
+            groups: The lines.
+            path: The file of the fault.
+            name: The function, class or statement of the fault.
+        """
         chosen: dict[RecordedTest, None] = {}
         for lines in groups:
-            chosen |= dict.fromkeys(_in_order(self._tests_of(lines) - set(chosen), path))
+            chosen |= dict.fromkeys(self._in_order(self._tests_of(lines) - set(chosen), path, name))
         return list(chosen)
 
     def _tests_of(self, lines: Lines) -> set[RecordedTest]:
@@ -67,19 +75,23 @@ class Recorded:
         }
         return {self.tests[name] for name in found if name in self.tests}
 
+    def _in_order(
+        self, tests: Iterable[RecordedTest], path: str, name: str
+    ) -> Iterator[RecordedTest]:
+        """Yield tests by file: those that name the code, then those beside it, then quick ones."""
+        files: dict[str, list[RecordedTest]] = {}
+        for test in sorted(tests, key=lambda test: (test.seconds, test.id)):
+            files.setdefault(test.id.split("::")[0], []).append(test)
+        beside = f"tests{path.removeprefix(SOURCE).rpartition('/')[0]}/"
+        word = re.compile(rf"\b{re.escape(name)}\b" if name else r"(?!)")
 
-def _in_order(tests: Iterable[RecordedTest], path: str) -> list[RecordedTest]:
-    """Sort tests by file; those that mirror the package of the code are first, then quick ones."""
-    files: dict[str, list[RecordedTest]] = {}
-    for test in sorted(tests, key=lambda test: (test.seconds, test.id)):
-        files.setdefault(test.id.split("::")[0], []).append(test)
-    beside = f"tests{path.removeprefix(SOURCE).rpartition('/')[0]}/"
+        def rank(file: str) -> tuple[bool, bool, float]:
+            seconds = [test.seconds for test in files[file]]
+            is_named = word.search((self.root / file).read_text(encoding="utf-8")) is not None
+            return not is_named, not file.startswith(beside), sum(seconds) / len(seconds)
 
-    def rank(file: str) -> tuple[bool, float]:
-        seconds = [test.seconds for test in files[file]]
-        return not file.startswith(beside), sum(seconds) / len(seconds)
-
-    return [test for file in sorted(files, key=rank) for test in files[file]]
+        for file in sorted(files, key=rank):
+            yield from files[file]
 
 
 def record(root: Path, copy: TreeCopy, folder: Path, workers: int, tests: Iterable[str]) -> None:
@@ -110,7 +122,7 @@ def is_current(root: Path, folder: Path) -> bool:
     return about.exists() and json.loads(about.read_text())["source"] == digest_of_source(root)
 
 
-def load(folder: Path) -> Recorded:
+def load(folder: Path, root: Path = ROOT) -> Recorded:
     """Read a recording."""
     tests: dict[str, RecordedTest] = {}
     shared: dict[str, set[str]] = {}
@@ -123,4 +135,4 @@ def load(folder: Path) -> Recorded:
     data = coverage.CoverageData(str(folder / "lines"))
     data.read()
     tree = Path(json.loads((folder / "about.json").read_text())["tree"])
-    return Recorded(tree, tests, shared, data)
+    return Recorded(tree, tests, shared, data, root)

@@ -58,10 +58,10 @@ class Results:
         """Return the faults with a result."""
         return set(self._faults)
 
-    def survivors(self) -> set[str]:
-        """Return the faults that no test caught, and that are not judged to change nothing."""
+    def survivors(self) -> dict[str, str]:
+        """Return the files of the faults that no test caught and that are not judged."""
         return {
-            id
+            id: fault["path"]
             for id, fault in self._faults.items()
             if fault["outcome"] == "survived" and not fault.get("equivalent")
         }

@@ -58,21 +58,26 @@ class Module:
 
     def statement(self, line: int) -> ast.stmt | None:
         """Return the innermost statement at a line."""
-        found = [
-            node
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
-        ]
-        return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+        return max(
+            self._around(line),
+            key=lambda node: (node.lineno, -(node.end_lineno or 0)),
+            default=None,
+        )
 
     def class_at(self, line: int) -> ast.ClassDef | None:
         """Return the innermost class at a line."""
-        found = [
-            node
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or 0)
-        ]
+        found = (node for node in self._around(line) if isinstance(node, ast.ClassDef))
         return max(found, key=lambda node: node.lineno, default=None)
+
+    def function_at(self, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef:
+        """Return the innermost function at a line in a body."""
+        found = (node for node in self._around(line) if isinstance(node, _FUNCTION))
+        return max(found, key=lambda node: node.lineno)
+
+    def _around(self, line: int) -> Iterator[ast.stmt]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+                yield node
 
     def mentions(self) -> Iterator[tuple[str, Mention]]:
         """Yield every name and text of the module; texts begin with a quotation mark."""
@@ -113,6 +118,16 @@ class Package:
         using = self._lines_using([*_targets(statement), *_texts_in(fault)], {fault.path})
         # Tests may read what an import made without any line of the package.
         return [*self._lines_of_class(module, fault.line), using, {fault.path: module.bodies}]
+
+    def name_of(self, fault: Fault) -> str:
+        """Return the name of what a fault is in: a test file that has this name may test it."""
+        if fault.path.endswith(".sql"):
+            return min(_statements_of(fault), default="")
+        module = self.modules[fault.path]
+        if fault.line in module.bodies:
+            return module.function_at(fault.line).name
+        found = module.class_at(fault.line)
+        return found.name if found else "".join(_targets(module.statement(fault.line))[:1])
 
     def _lines_of_class(self, module: Module, line: int) -> list[Lines]:
         found = module.class_at(line)

@@ -11,7 +11,7 @@ import pytest
 from tests.mutation import python_faults, sql_faults
 from tests.mutation.changes import Change
 from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
-from tests.mutation.faults import Fault, faults_of, sample
+from tests.mutation.faults import Fault, faults_of, named, sample
 from tests.mutation.recorded import RecordedTest, is_current, load, record
 from tests.mutation.results import OtherSourceError, Results
 from tests.mutation.selection import Package
@@ -127,6 +127,8 @@ def test_python_fault_changes_one_thing(before: str, after: str) -> None:
         "_log.info('firing.completed', deltas=1)",
         "title = 'some words for people'",
         "assert a == 1",
+        "@dataclass(frozen=True, slots=True)\nclass A:\n    b: int",
+        "a = Option(help='rows')",
     ],
 )
 def test_what_tests_need_not_pin_is_never_changed(text: str) -> None:
@@ -170,6 +172,12 @@ def test_sample_takes_only_the_named_files(root: Path) -> None:
     only = f"{SOURCE}/adult"
 
     assert {fault.path for fault in sample(root, 100, 1, [only])} == {f"{only}.py"}
+
+
+def test_fault_of_a_sample_is_found_again_by_its_name(root: Path) -> None:
+    drawn = sample(root, 5, seed=3)
+
+    assert set(named(root, {fault.id: fault.path for fault in drawn})) == set(drawn)
 
 
 # where the fault counts
@@ -223,6 +231,13 @@ def test_part_of_statements_counts_where_they_run(root: Path) -> None:
     assert Package.read(root).lines_of(part) == [{f"{SOURCE}/store.py": {5}}]
 
 
+@pytest.mark.parametrize(
+    ("before", "name"), [("age < 0", "is_adult"), ("18", "ADULT"), (">=", "is_adult")]
+)
+def test_fault_has_the_name_of_what_it_is_in(root: Path, before: str, name: str) -> None:
+    assert Package.read(root).name_of(fault(root, before, "x")) == name
+
+
 # planting
 
 
@@ -242,12 +257,14 @@ def test_fault_is_in_the_copy_while_the_block_runs(root: Path, tmp_path: Path) -
 @pytest.mark.slow
 def test_tests_catch_a_fault_that_they_run_and_miss_another(root: Path, tmp_path: Path) -> None:
     record(root, TreeCopy(root, tmp_path / "r"), tmp_path / "lines", 0, ())
-    recorded, package = load(tmp_path / "lines"), Package.read(root)
+    recorded, package = load(tmp_path / "lines", root), Package.read(root)
     copy = TreeCopy(root, tmp_path / "copy")
     found, missed = fault(root, ">=", ">"), fault(root, "age < 0", "age <= 0")
 
     trials = [
-        try_fault(copy, one, recorded.tests_of(package.lines_of(one), one.path))
+        try_fault(
+            copy, one, recorded.tests_of(package.lines_of(one), one.path, package.name_of(one))
+        )
         for one in (found, missed)
     ]
 
@@ -292,7 +309,7 @@ def test_results_go_on_where_they_ended_and_report_survivors(tmp_path: Path) -> 
     again.begin({"seed": 1})
 
     assert again.tried() == {"a", "b", "c"}
-    assert again.survivors() == {"b"}
+    assert again.survivors() == {"b": "a.py"}
     assert again.report() == (
         "survived b a.py:1 (boundary, 2 of 2 tests)\n-<\n+<=\n\n"
         "1 of 2 faults caught, 50.0%; 1 more change no behaviour"

@@ -83,6 +83,7 @@ TAMPERED = {
     "a quarantine's version": "UPDATE slumberd_quarantine SET version = 99",
     "a quarantine's owner": "UPDATE slumberd_quarantine SET owner = 'bob/rag/facts/'",
     "a quarantine's row": "UPDATE slumberd_quarantine SET seq = seq - 1",
+    "a quarantine's row before the ledger": "UPDATE slumberd_quarantine SET seq = 0",
     "no quarantine": "DELETE FROM slumberd_quarantine",
     "a quarantine more": "INSERT INTO slumberd_quarantine SELECT rule, channel, 'e1', version, "
     "owner, reason, detail, seq FROM slumberd_quarantine",
@@ -163,3 +164,19 @@ async def test_a_restored_log_verifies_and_a_changed_generation_does_not(
         execute(tmp_path, "UPDATE slumberd_generations SET after = after + 1")
 
         assert "generation" in str(await problem(home))
+
+
+async def test_lost_quarantine_is_named_at_the_last_row_of_the_episode(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        for intent in ("?", "??"):
+            await home.put(triple("odd", "alice", "drinks", "x", metadata={"intent": intent}))
+            await home.fire()
+        rows = [row.seq for row in await home.facts.reads.records() if row.kind == "quarantine"]
+        with closing(sqlite3.connect(tmp_path / "facts.db")) as facts, facts:
+            facts.execute("DELETE FROM slumberd_quarantine")
+
+        _, _, broken = await home.facts.verify()
+
+        assert len(rows) == 2
+        assert broken is not None
+        assert (broken.seq, "lacks it" in broken.problem) == (rows[-1], True)
