@@ -207,7 +207,7 @@ def count_erased_content(
     """
     of_episodes = has_table(connection, "episodes")
     find = erased_content.episodes_of_erased if of_episodes else erased_content.facts_of_erased
-    return run_within(connection, seconds, partial(find, pasts=pasts))
+    return run_within(connection, seconds, lambda opened: find(_session(opened), pasts))
 
 
 def _find_unreached(connection: sqlite3.Connection) -> list[str]:
