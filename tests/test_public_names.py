@@ -23,7 +23,7 @@ SPECIFIED = {
 FORMS = {"Equals", "Glob", "Matches", "OneOf", "Prefix"}
 """Values of a pattern's slots, besides texts."""
 
-OURS = {"EmbeddingScorer"}
+OURS = {"DeltaBatch", "EmbeddingScorer", "Window"}
 """Names that the specification does not have."""
 
 ERRORS = {

@@ -247,8 +247,8 @@ async def test_second_erasure_of_a_user_finds_nothing_of_the_first(tmp_path: Pat
 
         certificate = await forget(home)
 
-        assert certificate["rows"]["facts.db"]["slumberd_ledger"] == 0
-        assert certificate["rows"]["memory.db"]["episodes"] == 0
+        assert certificate["rows"]["facts"]["slumberd_ledger"] == 0
+        assert certificate["rows"]["episodes"]["episodes"] == 0
         assert (await home.facts.verify())[2] is None
 
 

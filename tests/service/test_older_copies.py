@@ -47,7 +47,9 @@ def restore_copy(site: Installation, name: str) -> None:
 
 
 def find_contradictions(site: Installation, *command: str) -> list[dict[str, Any]]:
-    findings = json.loads(site.call(*command, "--json").stdout)["findings"]
+    done = site.call(*command, "--json")
+    assert done.stdout, done.stderr
+    findings = json.loads(done.stdout)["findings"]
     return [finding for finding in findings if finding["id"] == "erasure.contradicted"]
 
 

@@ -148,8 +148,7 @@ def count_erased_content(
     """
     of_episodes = has_table(connection, "episodes")
     find = erased_content.episodes_of_erased if of_episodes else erased_content.facts_of_erased
-    session = _session(connection)
-    return run_within(connection, seconds, lambda _: find(session, pasts))
+    return run_within(connection, seconds, lambda opened: find(_session(opened), pasts))
 
 
 def _find_unreached(connection: sqlite3.Connection) -> list[str]:
