@@ -338,6 +338,25 @@ class LogRestoredError(StoreError):
         self.episode_id = episode_id
 
 
+class SkippedEpisodesError(StoreError):
+    """A batch begins after episodes that its rule has not read.
+
+    Attributes:
+        rule_id: The rule.
+        position: The number of the last log row that the rule has read.
+        after: The number of the log row after which the batch begins.
+    """
+
+    def __init__(self, rule_id: str, position: int, after: int) -> None:
+        super().__init__(
+            f"rule {rule_id!r} has read up to log row {position}, and the batch begins after row "
+            f"{after}: the rule would never read the rows between; begin at its next window"
+        )
+        self.rule_id = rule_id
+        self.position = position
+        self.after = after
+
+
 class MemoryScopeError(StoreError):
     """An episode, or a read, does not fit its scope.
 

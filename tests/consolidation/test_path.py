@@ -13,9 +13,10 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
+from slumberd.errors import LogRestoredError, SkippedEpisodesError
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as LOG_START
-from slumberd.model.firing import Window
+from slumberd.model.firing import Position, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -196,3 +197,35 @@ async def test_dry_run_of_a_batch_writes_nothing(tmp_path: Path) -> None:
 
         assert outcome.channels["facts"].added == 1
         assert await home.facts.reads.ledger_rows() == 0
+
+
+async def test_batch_that_passes_over_unread_episodes_is_refused(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*stream(4))
+        window = Window(Position(2, "e1"))
+        batch = await home.memory.consolidate(rule("all"), window=window)
+
+        with pytest.raises(SkippedEpisodesError, match=r"up to log row 0, .* after row 2"):
+            await home.facts.apply_deltas(batch)
+
+        assert await home.facts.reads.ledger_rows() == 0
+
+
+async def test_window_after_a_row_that_the_log_lost_is_refused(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*stream(4))
+
+        with pytest.raises(LogRestoredError, match="log row 2 is not episode 'gone' any more"):
+            await home.memory.consolidate(rule("all"), window=Window(Position(2, "gone")))
+
+
+async def test_next_window_begins_after_what_a_rule_has_read(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*stream(3))
+        fired = rule("all")
+        assert await home.facts.next_window("all", limit=2) == Window(limit=2)
+
+        window = await home.facts.next_window("all", limit=2)
+        await home.facts.apply_deltas(await home.memory.consolidate(fired, window=window))
+
+        assert await home.facts.next_window("all") == Window(Position(2, "e1"))

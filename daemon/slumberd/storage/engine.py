@@ -90,6 +90,8 @@ class Session(Protocol):
     def own_writes(self, *, rows: int) -> AbstractContextManager[None]:
         """Mark what the block writes into ``facts`` as slumberd's own, not another program's.
 
+        All streams end before the block.
+
         Args:
             rows: About how many rows the block writes.
         """

@@ -11,7 +11,7 @@ from slumberd.consolidation.delta_batch import Condition, DeltaBatch, never
 from slumberd.consolidation.incoming import Candidate, withdraw
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
-from slumberd.errors import ExtraMissingError
+from slumberd.errors import ExtraMissingError, SkippedEpisodesError
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.retrieval.protocols import TextComparer
@@ -62,7 +62,11 @@ class DeltaApplier:
         on_decided: Callable[[], None] | None = None,
         cancelled: Condition | None = None,
     ) -> Outcome:
-        """Apply the batch of a window; hold it back when it exceeds its deletion limits."""
+        """Apply the batch of a window; hold it back when it exceeds its deletion limits.
+
+        Raises:
+            SkippedEpisodesError: The batch begins after episodes that its rule has not read.
+        """
         self._transactions.skips_checkpoint = False
         resolve = partial(
             self._resolve, batch=batch, on_decided=on_decided, cancelled=cancelled or never
@@ -72,7 +76,7 @@ class DeltaApplier:
                 resolve,
                 keep=not dry_run,
                 cancelled=cancelled,
-                bulk=batch.size >= self._backlog_rows,
+                bulk=batch.size >= self._backlog_rows and not dry_run,
             )
         except OverLimitError as error:
             hold = partial(
@@ -91,6 +95,7 @@ class DeltaApplier:
         cancelled: Condition,
     ) -> Outcome:
         firing, depth = batch.firing, self._transactions.lineage_depth
+        _refuse_gap(session, firing)
         work = Batch(session, firing, channels_at(session), depth, cancelled, on_decided)
         outcome = work.apply(
             {**batch.candidates, **self._withdrawn(session, batch)},
@@ -150,3 +155,11 @@ class DeltaApplier:
             return edits.finish()
 
         return await self._transactions.append(work, keep=not dry_run)
+
+
+def _refuse_gap(session: Session, firing: Firing) -> None:
+    """Refuse a batch whose watermark would pass over rows that the rule has not read."""
+    mark = session.one("ledger.watermark", (firing.rule_id,))
+    position = 0 if mark is None else mark[0]
+    if firing.after.seq > position:
+        raise SkippedEpisodesError(firing.rule_id, position, firing.after.seq)

@@ -244,6 +244,7 @@ class EngineFactStore:
         Raises:
             FactConflictError: An edit names a fact of another user, agent or channel.
             InputError: A value of an edit cannot be stored unchanged.
+            SkippedEpisodesError: The batch begins after episodes that its rule has not read.
             StoppedError: `cancelled` returned True; nothing is written.
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
