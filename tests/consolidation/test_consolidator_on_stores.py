@@ -439,22 +439,3 @@ async def test_last_success_survives_a_restart(tmp_path: Path) -> None:
         await home.facts.watermarks.serve("all", at(120))
 
         assert await home.facts.watermarks.successes() == {"all": at(91)}
-
-
-@pytest.mark.parametrize("subject", ["s", "t"], ids=["of its key", "of another key"])
-async def test_undone_undo_of_an_update_removes_the_fact_that_it_replaces(
-    tmp_path: Path, subject: str
-) -> None:
-    update = {"intent": "update", "replaces": ["e1"]}
-    async with open_stores(tmp_path) as home:
-        await home.put(triple("e1", "s", "is", "a"))
-        await home.fire()
-        await home.put(triple("e2", subject, "is", "b", timestamp=at(1), metadata=update))
-        [second] = (await home.fire()).firing_ids
-
-        undo = await home.facts.ledger.undo(second, at=START, by="me", dry_run=False)
-        assert set(await home.objects()) == {"e1"}
-        await home.facts.ledger.undo(undo.firing_id, at=START, by="me", dry_run=False)
-
-        assert set(await home.objects()) == {"e2"}
-        assert (await home.facts.verify())[2] is None

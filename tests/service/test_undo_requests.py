@@ -1,4 +1,4 @@
-"""An undo accepts the exact id of an existing firing, and refuses an erasure."""
+"""An undo accepts the exact id of an existing firing, refuses an erasure, and can be undone."""
 
 from __future__ import annotations
 
@@ -131,3 +131,22 @@ async def test_undo_keeps_a_fact_that_another_rule_promotes(home: OpenStores) ->
     assert [(record.kind, record.fact_id, record.replaces) for record in outcome.records[1:]] == [
         ("update", "tea", ("tea",))
     ]
+
+
+@pytest.mark.parametrize("subject", ["s", "t"], ids=["of its key", "of another key"])
+async def test_undone_undo_of_an_update_removes_the_fact_that_it_replaces(
+    tmp_path: Path, subject: str
+) -> None:
+    update = {"intent": "update", "replaces": ["e1"]}
+    async with open_stores(tmp_path) as home:
+        await home.put(triple("e1", "s", "is", "a"))
+        await home.fire()
+        await home.put(triple("e2", subject, "is", "b", timestamp=at(1), metadata=update))
+        [second] = (await home.fire()).firing_ids
+
+        undo = await home.facts.ledger.undo(second, at=START, by="me", dry_run=False)
+        assert set(await home.objects()) == {"e1"}
+        await home.facts.ledger.undo(undo.firing_id, at=START, by="me", dry_run=False)
+
+        assert set(await home.objects()) == {"e2"}
+        assert (await home.facts.verify())[2] is None
