@@ -52,7 +52,15 @@ async def connection(tmp_path: Path) -> Any:
 
 def reader_of(stop: Event, when_filter: str = "") -> Reader:
     fired = rule(when_filter=when_filter)
-    return Reader(fired, mismatch="quarantine", stop=stop, seconds=60, page_rows=4, decoded_rows=2)
+    return Reader(
+        fired,
+        mismatch="quarantine",
+        naive="local",
+        stop=stop,
+        seconds=60,
+        page_rows=4,
+        decoded_rows=2,
+    )
 
 
 @pytest.mark.parametrize("read", READS)

@@ -40,7 +40,12 @@ async def test_every_page_is_counted(tmp_path: Path, filter: str, found: Matchin
         edited = [episode.model_copy(update={"content": "x"}) for episode in stream(5)]
         await memory.put_many(edited)
     reader = Reader(
-        rule(when_filter=filter), mismatch="quarantine", stop=Event(), seconds=60, page_rows=10
+        rule(when_filter=filter),
+        mismatch="quarantine",
+        naive="local",
+        stop=Event(),
+        seconds=60,
+        page_rows=10,
     )
 
     with closing(sqlite3.connect(path)) as connection:

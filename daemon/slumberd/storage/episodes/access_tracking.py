@@ -116,7 +116,6 @@ class AccessRecorder:
         await self.write()
         self._reads.clear()
         self._count, self._loop, self._alarm, self._writing = 0, None, None, None
-        self._begun_at = -math.inf
 
     async def write(self) -> None:
         """Write the recorded reads; keep those that cannot be written."""

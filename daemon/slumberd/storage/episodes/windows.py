@@ -84,7 +84,7 @@ class Reader:
         rule: ConsolidationRule,
         *,
         mismatch: ScopeMismatch,
-        naive: NaiveTimestamps = "local",
+        naive: NaiveTimestamps,
         stop: Event,
         seconds: float,
         page_rows: int = PAGE_ROWS,
