@@ -214,7 +214,7 @@ class Engine(Protocol):
         ...
 
     def halt(self) -> None:
-        """Make long reads stop, now and from now on; from any thread."""
+        """Set `halted`, which the callers of long reads pass as `cancelled`; from any thread."""
         ...
 
 

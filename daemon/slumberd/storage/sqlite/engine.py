@@ -92,7 +92,7 @@ class SQLiteEngine(ABC):
         return self.database.path
 
     def halt(self) -> None:
-        """Make long reads stop, now and from now on; from any thread."""
+        """Set `halted`, which the callers of long reads pass as `cancelled`; from any thread."""
         self.halted.set()
 
     async def bootstrap(self) -> None:

@@ -140,7 +140,7 @@ class SQLiteSession:
         if found.decode is None:
             row: Row | None = self._connection.execute(found.sql, _parameters(values)).fetchone()
             return row
-        return next(iter(self.rows(name, values)), None)
+        return next(self._decode(found, _parameters(values)), None)
 
     def value(self, name: str, values: Values = ()) -> Any:  # noqa: ANN401 # as the column is
         """Return the first value of the first row of a statement that always has a row."""
