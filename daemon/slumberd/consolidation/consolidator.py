@@ -1,4 +1,4 @@
-"""Run a firing: read a window, evaluate it, commit its resolution, and log it after the commit."""
+"""Run a firing: consolidate each window, apply its batch, and log it after the commit."""
 
 from __future__ import annotations
 

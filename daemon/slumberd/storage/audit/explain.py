@@ -90,7 +90,7 @@ def decisions_of(
 
     Args:
         session: Outside of a transaction.
-        episode_id: The episode; ``memory.db`` need not have it any more.
+        episode_id: The episode; it need not exist any more.
         rules: The loaded rules, with disabled ones. The result also has decisions of other rules
             that evaluated the episode.
         versions: By the id of a loaded rule, the newest version as that rule reads it. Read them

@@ -1,4 +1,4 @@
-"""Find and erase the episodes of a scope in memory.db."""
+"""Find and erase the episodes of a scope."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class ErasureTable:
         )
 
     async def end(self, scopes: Collection[ScopeFilter]) -> None:
-        """Record that some erasures are complete in memory.db, too."""
+        """Record that some erasures are complete in the episodes, too."""
         await self._transactions.write(lambda session: erasure.end(session, scopes))
 
     async def learn(self, key: bytes, moments: Iterable[Moments]) -> None:
@@ -80,7 +80,7 @@ class ErasureTable:
         return await self._transactions.read(work)
 
     async def find_unfinished(self) -> list[Unfinished]:
-        """Return the erasures that may be incomplete in memory.db."""
+        """Return the erasures that may be incomplete in the episodes."""
         return await self._transactions.read(erasure.read_unfinished)
 
     async def scopes(self) -> tuple[bytes | None, dict[bytes, int]]:

@@ -60,7 +60,7 @@ class WatermarkTable:
         await self._transactions.write(lambda session: session.do("ledger.first_watermark", first))
 
     async def rewind(self, rule_id: str, to: Position) -> None:
-        """Move a rule's watermark back, after memory.db was restored from a backup.
+        """Move a rule's watermark back, after the episodes were restored from a backup.
 
         The first rule that notices begins a new generation of the log: the versions of the new
         generation count as newer than all versions before.

@@ -1,6 +1,6 @@
 """Resolve one batch of claims and write its rows to facts, ledger and quarantine.
 
-The caller begins the transaction of facts.db and ends it.
+The caller begins the transaction of the facts and ends it.
 """
 
 from __future__ import annotations

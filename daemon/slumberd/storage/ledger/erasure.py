@@ -1,8 +1,8 @@
-"""Erase a scope from facts.db, and keep the erasure on record until memory.db has done it too.
+"""Erase a scope from the facts, and keep the erasure on record until the episodes are erased too.
 
 An erased ledger row keeps its number, its commitment and its chain hash. Its content and its salt
 are removed, so its hash reveals no content. The record of an unfinished erasure names the scope
-and its episodes; it is overwritten once memory.db has erased them.
+and its episodes; it is overwritten once they are erased.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from slumberd.storage.ledger.rows import ErasedRows
 
 
 class Unfinished(NamedTuple):
-    """An erasure that memory.db may not have done yet.
+    """An erasure whose episodes may not be erased yet.
 
     Attributes:
         reach: The scope.
@@ -45,7 +45,7 @@ class Unfinished(NamedTuple):
 
 
 def begin(session: Session, erasure: Unfinished) -> None:
-    """Record an erasure that memory.db has not done; inside the transaction of the erasure."""
+    """Record an erasure whose episodes are not erased yet; in its transaction."""
     session.do(
         "unfinished_erasures.begin",
         {
@@ -63,7 +63,7 @@ def end(session: Session, scopes: Collection[ScopeFilter]) -> None:
 
 
 def read_unfinished(session: Session) -> list[Unfinished]:
-    """Return the erasures that memory.db may not have done yet."""
+    """Return the erasures whose episodes may not be erased yet."""
     return [
         Unfinished(ScopeFilter(*orjson.loads(scope)), frozenset(orjson.loads(eids)), moment, by)
         for scope, eids, moment, by in session.stream("unfinished_erasures.all")
@@ -83,7 +83,7 @@ WITHOUT_OWNER = "//"
 
 @dataclass(slots=True)
 class ScopeContent:
-    """The content of facts.db that belongs to a scope.
+    """The content of a store of facts that belongs to a scope.
 
     Attributes:
         claims: The fact id and the owner of each claim; another owner may use the same id.
@@ -120,7 +120,7 @@ def find_scope(session: Session, scope: ScopeFilter, eids: Set[str] = frozenset(
     """Return the content of the ledger that belongs to a scope.
 
     Args:
-        session: Of facts.db.
+        session: Of the facts.
         scope: The scope.
         eids: Ids of its episodes; quarantined rows of them without an owner are found too.
     """
@@ -211,7 +211,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     """Erase a scope; inside a transaction that overwrites deleted rows.
 
     Args:
-        session: Of facts.db.
+        session: Of the facts.
         request: The erasure.
         depth: Links of lineage.
     """

@@ -31,7 +31,7 @@ def promote(
     """Promote the facts that the ledger does not have yet; inside a transaction.
 
     Args:
-        session: Of facts.db.
+        session: Of the facts.
         facts: The facts of the triples.
         depth: Links of lineage.
         firing: Its rule id is `ledger_rule_id` the rule.

@@ -1,4 +1,4 @@
-"""Load the known state of a batch from facts.db, and write its changed slot states back."""
+"""Load the known state of a batch, and write its changed slot states back."""
 
 from __future__ import annotations
 
