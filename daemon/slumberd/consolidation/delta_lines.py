@@ -77,9 +77,10 @@ class DeltaLines:
         # Until all are written, the next attempt begins after the last record that is marked.
         self.behind = True
         count = await self._write_portions(records, cancelled)
-        if count:
-            await self._ledger.watermarks.mark_logged(records[count - 1].seq)
-            await self._checkpoints.follow(records[count - 1].seq)
+        if not count:
+            return False
+        await self._ledger.watermarks.mark_logged(records[count - 1].seq)
+        await self._checkpoints.follow(records[count - 1].seq)
         self.behind = count < len(records)
         return not self.behind
 
