@@ -91,11 +91,18 @@ class DeltaLines:
         for first in range(0, len(records), self._at_once):
             if cancelled is not None and cancelled():
                 return first
-            try:
-                await asyncio.to_thread(self._log.applied, records[first : first + self._at_once])
-            except TimeoutError:
+            portion = records[first : first + self._at_once]
+            if not await asyncio.to_thread(self._try_to_write, portion):
                 return first
         return len(records)
+
+    def _try_to_write(self, records: Sequence[Record]) -> bool:
+        """Write the lines of some records; return False when the log reader is too slow."""
+        try:
+            self._log.applied(records)
+        except TimeoutError:
+            return False
+        return True
 
 
 class Checkpoints:
