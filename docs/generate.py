@@ -368,8 +368,8 @@ def _summary(value: object) -> str:
 METHODS = {
     "SQLiteMemoryStore": ("put", "put_many", "recent", "consolidate", "health", "migrate", "close"),
     "SQLiteFactStore": (
-        "query", "pin", "unpin", "apply_delta", "correct", "retract", "why", "verify", "health",
-        "migrate", "close",
+        "query", "pin", "unpin", "apply_delta", "apply_deltas", "next_window", "correct", "retract",
+        "why", "verify", "health", "migrate", "close",
     ),
     "FactPattern": ("following",),
 }  # fmt: skip
