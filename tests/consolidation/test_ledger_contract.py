@@ -13,7 +13,7 @@ import pytest
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.protocols import FactTarget, Ledger, Watermarks
-from slumberd.errors import StoppedError
+from slumberd.errors import SkippedEpisodesError, StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
@@ -344,3 +344,14 @@ async def test_ledger_without_a_checkpoint_on_close_still_commits_a_batch(
     store.ledger.skip_checkpoint_on_close()
 
     assert (await fire(store, statement(2))).firing_id == "all@3"
+
+
+async def test_batch_that_would_pass_over_unread_rows_is_refused(store: FactTarget) -> None:
+    gap = replace(firing([statement(5)]), after=Position(4, "e4"))
+    batch = DeltaBatch(gap, evaluate([statement(5)], ALL))
+
+    with pytest.raises(SkippedEpisodesError, match="has read up to log row 0"):
+        await store.apply_deltas(batch)
+
+    assert await store.watermarks.position("all") is None
+    assert (await store.apply_deltas(batch, dry_run=True)).channels["facts"].added == 1

@@ -229,3 +229,12 @@ async def test_next_window_begins_after_what_a_rule_has_read(tmp_path: Path) -> 
         await home.facts.apply_deltas(await home.memory.consolidate(fired, window=window))
 
         assert await home.facts.next_window("all") == Window(Position(2, "e1"))
+
+
+async def test_preview_of_a_new_rule_that_starts_now_reads_nothing(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*stream(3))
+
+        report = await home.consolidator.preview(rule("late", start="now"), START)
+
+        assert report.channels["facts"].read == 0

@@ -14,7 +14,7 @@ from typing import Self
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
 from slumberd.consolidation.window_reader import WindowReader
-from slumberd.errors import FilterError, LogRestoredError, StoppedError
+from slumberd.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
 from slumberd.model.firing import (
     START,
@@ -305,6 +305,9 @@ class FakeLedger:
         outcome = self._outcome(batch.firing, batch.candidates)
         if dry_run:
             return outcome
+        position = self._watermarks.get(batch.firing.rule_id, START)
+        if batch.firing.after.seq > position.seq:
+            raise SkippedEpisodesError(batch.firing.rule_id, position.seq, batch.firing.after.seq)
         if on_decided is not None:
             on_decided()
         self.records.extend(outcome.records)

@@ -38,14 +38,14 @@ def commit_facts_before_watermark(patch: pytest.MonkeyPatch) -> None:
 
 def commit_watermark_before_facts(patch: pytest.MonkeyPatch) -> None:
     """Commit the watermark, and the facts in a transaction of their own."""
-    resolve = DeltaApplier._resolve
+    resolve = DeltaApplier._resolve_and_advance
 
     def earlier(self: DeltaApplier, session: Session, batch: DeltaBatch, **more: Any) -> Outcome:
         self._watermarks.advance(session, batch.firing)
         _commit(session)
         return resolve(self, session, batch, **more)
 
-    patch.setattr(DeltaApplier, "_resolve", earlier)
+    patch.setattr(DeltaApplier, "_resolve_and_advance", earlier)
 
 
 def mark_held_back_after_commit(patch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,10 @@ class DeltaApplier:
         """
         self._transactions.skips_checkpoint = False
         resolve = partial(
-            self._resolve, batch=batch, on_decided=on_decided, cancelled=cancelled or never
+            self._resolve if dry_run else self._resolve_and_advance,
+            batch=batch,
+            on_decided=on_decided,
+            cancelled=cancelled or never,
         )
         try:
             return await self._transactions.append_batch(
@@ -87,6 +90,23 @@ class DeltaApplier:
             )
         return await self._transactions.engine.write(hold, keep=not dry_run)
 
+    def _resolve_and_advance(
+        self,
+        session: Session,
+        batch: DeltaBatch,
+        on_decided: Callable[[], None] | None,
+        cancelled: Condition,
+    ) -> Outcome:
+        firing = batch.firing
+        _refuse_gap(session, firing)
+        outcome = self._resolve(session, batch, on_decided, cancelled)
+        # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
+        self._watermarks.advance(session, firing)
+        if not firing.again:
+            record_success(session, firing.rule_id, outcome.firing.at)
+        self._watermarks.save_logged_in(session)
+        return outcome
+
     def _resolve(
         self,
         session: Session,
@@ -94,19 +114,13 @@ class DeltaApplier:
         on_decided: Callable[[], None] | None,
         cancelled: Condition,
     ) -> Outcome:
+        """Resolve a batch without its watermark."""
         firing, depth = batch.firing, self._transactions.lineage_depth
-        _refuse_gap(session, firing)
         work = Batch(session, firing, channels_at(session), depth, cancelled, on_decided)
-        outcome = work.apply(
+        return work.apply(
             {**batch.candidates, **self._withdrawn(session, batch)},
             self._similarity(session, firing, cancelled),
         )
-        # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
-        self._watermarks.advance(session, firing)
-        if not firing.again:
-            record_success(session, firing.rule_id, outcome.firing.at)
-        self._watermarks.save_logged_in(session)
-        return outcome
 
     def _withdrawn(self, session: Session, batch: DeltaBatch) -> Candidates:
         """Return candidates that withdraw versions in channels that the rule has left."""
