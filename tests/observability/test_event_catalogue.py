@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 import slumberd
 from slumberd.cli import call
 from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.observability.event_schema import EventKind
 from slumberd.observability.line_format import json_line
 from tests.support.catalogue_check import problems_of_line
 
@@ -91,6 +92,12 @@ def test_logged_event_has_every_field_of_the_catalogue(event: LoggedEvent) -> No
 
 def test_every_event_of_the_catalogue_is_logged() -> None:
     assert {event.name for event in _logged_events()} == CATALOGUE.keys()
+
+
+@pytest.mark.parametrize("kind", CATALOGUE.values(), ids=lambda kind: kind.name)
+def test_levels_of_an_event_are_levels_of_lines(kind: EventKind) -> None:
+    assert kind.levels
+    assert set(kind.levels) <= LEVELS
 
 
 def test_catalogue_is_sorted() -> None:

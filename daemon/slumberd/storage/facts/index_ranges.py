@@ -17,9 +17,6 @@ from slumberd.model.fact_ids import canonical
 from slumberd.model.pattern import Equals, Glob, InvalidGlobError, Matches, OneOf, Prefix
 from slumberd.model.pattern import literal_prefix as start_of_glob
 
-_MAX_EXPRESSION_BYTES = 8 * 2**20
-"""Memory of one compiled expression; with less memory the engine is slower, and still linear."""
-
 _PLAIN = re.compile(r"[^\\^$.|?*+()\[\]{}]*")
 
 
@@ -44,7 +41,6 @@ def compile_expression(slot: str, expression: str) -> Callable[[str], bool]:
         problem = f"{slot} {expression!r} is a regular expression, and there is no engine for them"
         raise ExtraMissingError("regex", problem) from error
     options = re2.Options()
-    options.max_mem = _MAX_EXPRESSION_BYTES
     options.log_errors = False
     try:
         fullmatch = cast("_Compiled", re2.compile(expression, options)).fullmatch
