@@ -16,13 +16,13 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import LogRestoredError, SkippedEpisodesError
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as LOG_START
-from slumberd.model.firing import Position, Window
+from slumberd.model.firing import Counts, Position, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.corpora import SETS, lines, needs_corpora
-from tests.support.fakes import FakeClock, FakeDeltaLog
+from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog
 from tests.support.open_stores import open_stores, stream
 from tests.support.sample_sizes import amount
 
@@ -238,3 +238,46 @@ async def test_preview_of_a_new_rule_that_starts_now_reads_nothing(tmp_path: Pat
         report = await home.consolidator.preview(rule("late", start="now"), START)
 
         assert report.channels["facts"].read == 0
+
+
+async def test_batch_accounts_for_its_window_in_each_channel(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(
+            triple("e1", "s", "is", 1),
+            triple("e2", "s", "is", 2, metadata={"intent": "update", "replaces": ["e1"]}),
+            triple("e3", "s", "is", 3, metadata={"intent": "delete"}),
+            triple("e4", "s", "is", 4, metadata={"intent": "noop"}),
+            triple("e5", "s", "is", 5, metadata={"intent": "?"}),
+            triple("e6", "s", "is", 6, content="left out"),
+        )
+        fired = rule("all", then_emits=["facts", "notes"], when_filter="content <> 'left out'")
+
+        batch = await home.memory.consolidate(fired, window=Window())
+
+        counts = Counts(read=6, filtered=1, added=1, updated=1, deleted=1, noop=1, quarantined=1)
+        assert batch.counts == {"facts": counts, "notes": counts}
+
+
+async def test_window_whose_episodes_are_deleted_is_synced_before_the_watermark_passes_it() -> None:
+    log = FakeEpisodeLog("e1", "e1")
+
+    batch = await log.consolidate(rule("all"), window=Window(limit=1))
+
+    assert (batch.versions, batch.is_empty) == ([], False)
+    assert log.queries[-1] == "fsync"
+
+
+async def test_preview_of_a_restored_log_begins_where_log_and_ledger_agree(tmp_path: Path) -> None:
+    async with open_stores(tmp_path, batch=2) as home:
+        await home.put(*stream(4))
+        await home.fire()
+    with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as backup:
+        backup.execute("DELETE FROM slumberd_episode_log WHERE seq > 2")
+        backup.execute("DELETE FROM episodes WHERE id IN ('e2', 'e3')")
+    async with open_stores(tmp_path, batch=2) as home:
+        await home.put(triple("new1", "n", "is", 1), triple("new2", "n", "is", 2))
+
+        report = await home.consolidator.preview(rule("all"), START)
+
+        assert report.channels["facts"].read == 2
+        assert await home.facts.watermarks.position("all") == Position(4, "e3")

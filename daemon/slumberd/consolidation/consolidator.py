@@ -147,7 +147,7 @@ class Consolidator:
         window = Window(after, upto.seq, upto.seq - after.seq)
         async with self._time_limit(call):
             batch = await self._consolidate(freely, window, whole=True)
-        approved = batch.fired_as(freely.firing(after, upto))
+        approved = batch.moved_to(after, upto)
         report.add(await self._apply(approved, cancelled=self._cancellation(call)))
         return upto
 
@@ -179,7 +179,11 @@ class Consolidator:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
         call = FiringCall(FireRequest(rule, "manual", at))
         window = Window(mark, limit=self._sizes.previewed, dry_run=True)
-        batch = await self._consolidate(call, window, whole=True)
+        try:
+            batch = await self._consolidate(call, window, whole=True)
+        except LogRestoredError:
+            earlier = window._replace(after=await self._last_agreement(rule.id, mark))
+            batch = await self._consolidate(call, earlier, whole=True)
         report = self._new_report(rule, rehearsed=True)
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
         report.add(await self._facts.apply_deltas(batch, dry_run=True))
@@ -221,7 +225,7 @@ class Consolidator:
             batch = await self._consolidate(call, window, whole=True)
             if batch.is_empty:
                 break
-            await self._apply_again(call, mark, batch, report)
+            await self._apply_again(mark, batch, report)
             window = window._replace(after=batch.upto)
         return report
 
@@ -252,16 +256,14 @@ class Consolidator:
         wanted = quarantined if eids is None else [eid for eid in quarantined if eid in set(eids)]
         window = Window(mark, mark.seq, episodes=wanted, dry_run=dry_run)
         batch = await self._consolidate(call, window, whole=True)
-        await self._apply_again(call, mark, batch, report)
+        await self._apply_again(mark, batch, report)
         return report
 
-    async def _apply_again(
-        self, call: FiringCall, mark: Position, batch: DeltaBatch, report: Report
-    ) -> None:
+    async def _apply_again(self, mark: Position, batch: DeltaBatch, report: Report) -> None:
         """Apply a batch of versions that the rule has passed; its watermark stays."""
         if not batch.versions:
             return
-        passed = batch.fired_as(call.firing(mark, mark))
+        passed = batch.moved_to(mark, mark)
         if report.dry_run:
             report.add(await self._facts.apply_deltas(passed, dry_run=True))
         else:
@@ -288,11 +290,15 @@ class Consolidator:
         return mark
 
     async def _walk_back(self, rule_id: str, mark: Position) -> Position:
+        earlier = await self._last_agreement(rule_id, mark)
+        await self._facts.watermarks.rewind(rule_id, earlier)
+        return earlier
+
+    async def _last_agreement(self, rule_id: str, mark: Position) -> Position:
+        """Return the last end of a batch below a position at which log and ledger agree."""
         for earlier in await self._facts.watermarks.batch_ends(rule_id):
             if earlier.seq < mark.seq and await self._agrees_with_log(earlier):
-                await self._facts.watermarks.rewind(rule_id, earlier)
                 return earlier
-        await self._facts.watermarks.rewind(rule_id, START)
         return START
 
     async def _agrees_with_log(self, mark: Position) -> bool:
@@ -323,7 +329,7 @@ class Consolidator:
             window=window._replace(at=call.request.at),
             bounds=Bounds(cancelled, enough),
         )
-        return batch.fired_as(call.firing(window.after, batch.upto))
+        return replace(batch, firing=call.complete(batch.firing))
 
     def _gate_time_limit(self, call: FiringCall) -> Condition:
         """Return a check whether the gate has used up its share of the batch's time."""

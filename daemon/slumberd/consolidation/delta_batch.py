@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from slumberd.consolidation.batch_deltas import Classified, classify
-from slumberd.consolidation.incoming import Candidate, HeldBack
+from slumberd.consolidation.incoming import (
+    Candidate,
+    ClaimCandidate,
+    Contested,
+    HeldBack,
+    Unmatched,
+    Unreadable,
+)
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import EpisodeVersion
-from slumberd.model.firing import Firing, Position
+from slumberd.model.firing import Counts, Firing, Position
 
 Condition = Callable[[], bool]
 """Returns whether a condition holds; thread-safe."""
@@ -73,6 +81,11 @@ class DeltaBatch:
         return sum(map(len, self.candidates.values()))
 
     @property
+    def counts(self) -> dict[str, Counts]:
+        """The accounting by channel: what the versions request, whatever the facts are."""
+        return {name: _count_requests(found) for name, found in self.candidates.items()}
+
+    @property
     def deltas(self) -> list[AnyDelta]:
         """One delta for each version and channel, as ``MemoryStore.consolidate`` returns them."""
         return self.classify().deltas
@@ -98,6 +111,25 @@ class DeltaBatch:
             if isinstance(candidate, HeldBack)
         }
 
-    def fired_as(self, firing: Firing) -> DeltaBatch:
-        """Return the batch with another firing, of the same rule and window or at a watermark."""
-        return replace(self, firing=firing)
+    def moved_to(self, after: Position, upto: Position) -> DeltaBatch:
+        """Return the batch for another window, at whose end the watermark will be."""
+        return replace(self, firing=replace(self.firing, after=after, upto=upto))
+
+
+def _count_requests(candidates: Sequence[Candidate]) -> Counts:
+    return Counts(len(candidates), **Counter(map(_requested, candidates)))
+
+
+def _requested(candidate: Candidate) -> str:
+    """Return the field of `Counts` in which a candidate counts before its resolution."""
+    match candidate:
+        case Unmatched():
+            return "filtered"
+        case Unreadable() | Contested():
+            return "quarantined"
+        case ClaimCandidate(claim=claim) if claim.asserts:
+            return "updated" if claim.names else "added"
+        case ClaimCandidate(claim=claim) if claim.names or claim.clears_key:
+            return "deleted"
+        case _:
+            return "noop"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from slumberd.model.firing import (
@@ -14,7 +14,6 @@ from slumberd.model.firing import (
     Firing,
     HeldBatch,
     Limits,
-    Position,
     Timing,
     Trigger,
 )
@@ -64,14 +63,17 @@ class FiringCall:
     limits: Limits = NO_LIMITS
     ends_at: float = math.inf
 
-    def firing(self, after: Position, upto: Position) -> Firing:
-        """Return the firing of one batch, which ends at `upto`."""
-        request, rule = self.request, self.request.rule
-        return Firing(
-            rule.id, rule.content_hash, request.trigger, request.at, after, upto, request.by,
-            self.limits, request.timing,
-            None if rule.similarity is None else rule.similarity.min, request.run,
-        )  # fmt: skip
+    def complete(self, firing: Firing) -> Firing:
+        """Return the firing of a batch with what the request says of it."""
+        request = self.request
+        return replace(
+            firing,
+            trigger=request.trigger,
+            by=request.by,
+            limits=self.limits,
+            timing=request.timing,
+            run=request.run,
+        )
 
 
 @dataclass(slots=True)

@@ -67,9 +67,6 @@ class WindowReader:
         """
         read = await self._read(rule, window)
         wanted = _between(read.versions, window)
-        if not wanted:
-            firing = _firing_of(rule, window.after, read.upto, at)
-            return DeltaBatch(firing, {name: [] for name in rule.then_emits}, newest=read.newest)
         versions = await self._gate.apply(wanted, rule, at, bounds=bounds)
         if len(versions) < len(wanted):
             # Each log row has at most one version. The embedder has cached their vectors.
@@ -77,10 +74,13 @@ class WindowReader:
             versions = await self._gate.apply(
                 _between(read.versions, window), rule, at, bounds=Bounds(bounds.cancelled)
             )
-        candidates = await asyncio.to_thread(self._evaluate, versions, rule, bounds)
+        candidates: dict[str, list[Candidate]] = {name: [] for name in rule.then_emits}
+        if versions:
+            candidates = await asyncio.to_thread(self._evaluate, versions, rule, bounds)
         firing = _firing_of(rule, window.after, read.upto, at)
         batch = DeltaBatch(firing, candidates, versions, newest=read.newest)
-        if not window.dry_run:
+        # A window without versions is synced, too: the watermark moves over its rows.
+        if not window.dry_run and (versions or not batch.is_empty):
             await self._secure(batch)
         return batch
 

@@ -260,18 +260,16 @@ class SQLiteFactEngine(SQLiteEngine):
     async def take(self) -> int:
         """Become the only writer: earlier writers can commit no more. Return the new epoch."""
 
-        def work(session: Session) -> int:
+        def work(session: Session) -> tuple[int, Row | None]:
             epoch: int = session.value("ledger.number", ("epoch",)) + 1
             session.do("ledger.set_number", {"name": "epoch", "value": epoch})
-            self._head = session.one("ledger.last_row")
-            return epoch
+            return epoch, session.one("ledger.last_row")
 
-        def run(connection: sqlite3.Connection) -> int:
-            with transaction(connection):
-                return work(SQLiteSession(connection, self.where))
-
-        self._epoch = await self.database.write(run)
-        return self._epoch
+        # Not fenced: it shuts out the writer that the fence would protect.
+        transact = partial(super()._transact, work=work, keep=True)
+        epoch, self._head = await self.database.write(transact)
+        self._epoch = epoch
+        return epoch
 
     async def check_writer(self) -> None:
         """Check that this store may still write.
