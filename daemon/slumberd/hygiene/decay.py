@@ -1,0 +1,153 @@
+"""Decide which entries are too old to keep, and how much less an old entry counts.
+
+The value of an entry halves with each half-life, as in Ebbinghaus' curve of forgetting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+
+from slumberd.hygiene.entries import Archive, Entry, Reweight, check_fraction, in_order
+from slumberd.model.episode import microseconds
+
+DAY_SECONDS = 86_400.0
+WEEK_SECONDS = 7 * DAY_SECONDS
+"""The default half-life of an importance."""
+
+_SECOND = 1_000_000
+_LONGEST = 10**300
+"""A longer age, in microseconds, counts as this: a float can hold it, and its recency is 0."""
+
+
+def recency(age_seconds: float, half_life_seconds: float) -> float:
+    """Return how recent an age is: 1 at age 0, 0.5 after one half-life, 0.25 after two.
+
+    Args:
+        age_seconds: An age below 0, of an entry from the future, counts as 0.
+        half_life_seconds: Finite, above 0.
+
+    Raises:
+        ValueError: The half-life is out of bounds, or the age is not a number.
+    """
+    _check_half_life(half_life_seconds)
+    if math.isnan(age_seconds):
+        raise ValueError("age_seconds is not a number")
+    return float(2.0 ** -(max(0.0, age_seconds) / half_life_seconds))
+
+
+def archive_age(half_life_seconds: float, threshold: float) -> float:
+    """Return the age in seconds after which the recency lies below a threshold.
+
+    It is infinite when no age is old enough, which is the case for the threshold 0.
+
+    Args:
+        half_life_seconds: Finite, above 0.
+        threshold: 0 to 1.
+
+    Raises:
+        ValueError: A parameter is out of bounds.
+    """
+    _check_half_life(half_life_seconds)
+    check_fraction("threshold", threshold)
+    if not threshold:
+        return math.inf
+    return max(0.0, half_life_seconds * -math.log2(threshold))  # never -0.0
+
+
+def archive_before(at: datetime, *, half_life_seconds: float, threshold: float) -> int | None:
+    """Return the instant before which entries decay, in microseconds since 1970 UTC.
+
+    A store selects by it the entries that `find_decayed` can archive.
+
+    Args:
+        at: Now; aware.
+        half_life_seconds: Finite, above 0.
+        threshold: 0 to 1.
+
+    Returns:
+        The instant; None when no entry is old enough, however old it is.
+
+    Raises:
+        ValueError: A parameter is out of bounds.
+    """
+    age = archive_age(half_life_seconds, threshold) * _SECOND
+    return microseconds(at) - math.floor(age) if math.isfinite(age) else None
+
+
+def find_decayed(
+    entries: Iterable[Entry],
+    at: datetime,
+    *,
+    half_life_seconds: float = DAY_SECONDS,
+    threshold: float = 0.05,
+    protect_importance: float = 1.0,
+) -> list[Archive]:
+    """Return the entries whose recency lies below a threshold, oldest first.
+
+    Args:
+        entries: In any order. One from the future has the age 0.
+        at: Now, for all entries; aware.
+        half_life_seconds: Finite, above 0.
+        threshold: The recency below which an entry is archived, 0 to 1.
+        protect_importance: An entry with at least this importance is kept, however old it is;
+            0 to 1. With 1 only the importance 1 protects.
+
+    Raises:
+        ValueError: A parameter or an entry is out of bounds.
+    """
+    check_fraction("protect_importance", protect_importance)
+    before = archive_before(at, half_life_seconds=half_life_seconds, threshold=threshold)
+    now = microseconds(at)
+    return [
+        Archive(entry.id, "decayed", recency(_age_seconds(entry, now), half_life_seconds))
+        for entry in in_order(entries)
+        if before is not None and entry.at < before and entry.importance < protect_importance
+    ]
+
+
+def reweighted(
+    entries: Iterable[Entry],
+    at: datetime,
+    *,
+    half_life_seconds: float = WEEK_SECONDS,
+    floor: float = 0.01,
+) -> list[Reweight]:
+    """Return the entries that count for less at an instant than their importance, oldest first.
+
+    The importance must be the one that the entry was written with. The result of an earlier call
+    would decay a second time.
+
+    Args:
+        entries: In any order. One from the future has the age 0.
+        at: Now, for all entries; aware.
+        half_life_seconds: The age at which an importance is half; finite, above 0.
+        floor: No importance decays below this, 0 to 1. A lower importance stays as it is.
+
+    Raises:
+        ValueError: A parameter or an entry is out of bounds.
+    """
+    _check_half_life(half_life_seconds)
+    check_fraction("floor", floor)
+    now = microseconds(at)
+    found = in_order(entries)
+    factors = (recency(_age_seconds(entry, now), half_life_seconds) for entry in found)
+    weights = [
+        max(entry.importance * factor, min(floor, entry.importance))
+        for entry, factor in zip(found, factors, strict=True)
+    ]
+    return [
+        Reweight(entry.id, weight)
+        for entry, weight in zip(found, weights, strict=True)
+        if weight < entry.importance
+    ]
+
+
+def _age_seconds(entry: Entry, now: int) -> float:
+    return min(max(0, now - entry.at), _LONGEST) / _SECOND
+
+
+def _check_half_life(seconds: float) -> None:
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"half_life_seconds is {seconds!r}, not a finite number above 0")

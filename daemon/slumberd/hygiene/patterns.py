@@ -1,0 +1,269 @@
+"""Find triples with patterns: expressions with named groups, and templates over the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal, NamedTuple
+
+from slumberd.hygiene.negation import is_negated
+from slumberd.hygiene.normalisers import (
+    NormaliserName,
+    Value,
+    collapse_spaces,
+    normalise,
+    replace_alias,
+)
+from slumberd.hygiene.sentences import (
+    Sentence,
+    divide_into_sentences,
+    readable_form,
+)
+from slumberd.hygiene.templates import fill
+from slumberd.hygiene.turns import arrange, name_of_speaker
+from slumberd.model.extraction import Extracted, Intent, Turn
+from slumberd.retrieval.expressions import Expression, Match
+
+MAX_MATCHES = 50
+"""Of each expression a turn counts at most this many matches, vetoed ones too.
+
+Every match takes linear time; this bound keeps the whole turn linear.
+"""
+
+MAX_TEXT = 1_000
+"""In characters; a match with a longer subject, predicate or object states nothing."""
+
+Negated = Literal["allow", "veto", "delete"]
+"""What a match under a negation means: the same, nothing, or that the triple is taken back."""
+
+FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself"})
+"""A group with one of these words means the speaker."""
+
+SECOND_PERSON = frozenset({"you", "your", "yours", "yourself"})
+"""A group with one of these words means the other speaker."""
+
+
+class Says(NamedTuple):
+    """The templates of the triple that a pattern states.
+
+    Attributes:
+        subject: A template, or the whole text.
+        predicate: A template, or the whole text.
+        object: A template, or any JSON scalar.
+    """
+
+    subject: str
+    predicate: str
+    object: Value | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One pattern.
+
+    Attributes:
+        id: Its id; each triple names it.
+        when: Expressions; each one may match anywhere in a sentence.
+        says: The triple of a match. A match without a named group's text states nothing.
+        when_previous: An expression that must match in the previous turn of another speaker. Its
+            groups count where those of `when` have no text.
+        unless: Expressions; a match of one in the same sentence vetoes the pattern there.
+        intent: ``add`` or ``delete``.
+        negated: What a match means whose end stands under a negation.
+        confidence: 0 to 1.
+        normalise: The normalisers of each group, in order. Every group has its white space
+            collapsed first.
+        keep_unknown: The groups whose text stays as it is when a normaliser does not know it. For
+            other groups the match is dropped.
+    """
+
+    id: str
+    when: tuple[Expression, ...]
+    says: Says
+    when_previous: Expression | None = None
+    unless: tuple[Expression, ...] = ()
+    intent: Intent = "add"
+    negated: Negated = "veto"
+    confidence: float = 1.0
+    normalise: Mapping[str, Sequence[NormaliserName]] = field(default_factory=dict)
+    keep_unknown: Set[str] = frozenset()
+
+
+class Aliases(NamedTuple):
+    """The aliases of the three parts of a triple: the name of each, by `alias_key`."""
+
+    subjects: Mapping[str, str] = {}
+    predicates: Mapping[str, str] = {}
+    objects: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PatternSet:
+    """The patterns of a file; an `Extractor`.
+
+    Attributes:
+        patterns: The patterns, in the order of the file.
+        aliases: Replace subjects, predicates and objects of all patterns.
+        speakers: The name of each speaker, by the speaker of a turn. Others keep theirs.
+    """
+
+    patterns: tuple[Pattern, ...]
+    aliases: Aliases = field(default_factory=Aliases)
+    speakers: Mapping[str, str] = field(default_factory=dict)
+
+    def extract(
+        self, turns: Sequence[Turn], before: Sequence[Turn | None]
+    ) -> list[list[Extracted]]:
+        """Return the triples of each turn; see `Extractor`."""
+        pairs = zip(turns, before, strict=True)
+        return [arrange(self._find(turn, previous)) for turn, previous in pairs]
+
+    def _find(self, turn: Turn, previous: Turn | None) -> Iterator[Extracted]:
+        sentences = divide_into_sentences(readable_form(turn.content))
+        asked = None if previous is None else readable_form(previous.content)
+        other = "" if previous is None else self._name(previous)
+        context = _Context(turn.at, self._name(turn), other)
+        for pattern in self.patterns:
+            given = _given_before(pattern, asked, context)
+            if given is not None:
+                given |= context.speakers()
+                for candidate in _candidates(pattern, sentences):
+                    values = given | _values(pattern, candidate.groups, context)
+                    yield from self._state(pattern, candidate, values)
+
+    def _name(self, turn: Turn) -> str:
+        return name_of_speaker(turn, self.speakers)
+
+    def _state(
+        self, pattern: Pattern, candidate: _Candidate, values: Mapping[str, Value | None]
+    ) -> Iterator[Extracted]:
+        """Yield the triple of a candidate; nothing when a part of it is missing."""
+        subject, predicate, object_ = parts = self._triple(pattern.says, values)
+        if all(_is_stated(part) for part in parts):
+            yield Extracted(
+                str(subject), str(predicate), object_, candidate.intent, candidate.span,
+                pattern.id, pattern.confidence,
+            )  # fmt: skip
+
+    def _triple(
+        self, says: Says, values: Mapping[str, Value | None]
+    ) -> tuple[Value | None, Value | None, Value | bool | None]:
+        subject, predicate, object_ = (
+            fill(template, values) if isinstance(template, str) else template for template in says
+        )
+        return (
+            _replaced(subject, self.aliases.subjects),
+            _replaced(predicate, self.aliases.predicates),
+            _replaced(object_, self.aliases.objects),
+        )
+
+
+def _is_stated(part: Value | bool | None) -> bool:
+    return 0 < len(part) <= MAX_TEXT if isinstance(part, str) else part is not None
+
+
+def _replaced(value: Value | None, aliases: Mapping[str, str]) -> Value | None:
+    return replace_alias(value, aliases) if isinstance(value, str) else value
+
+
+class _Context(NamedTuple):
+    """What a turn's matches share.
+
+    Attributes:
+        at: The instant of the turn, in microseconds since 1970 UTC.
+        speaker: The name of the speaker; may be empty.
+        other: The name of the previous speaker; empty when there is none.
+    """
+
+    at: int
+    speaker: str
+    other: str
+
+    def speakers(self) -> dict[str, Value | None]:
+        """Return the values that every template may name; None where a speaker is unknown."""
+        return {"speaker": self.speaker or None, "other": self.other or None}
+
+    def of_other(self) -> _Context:
+        """Return the context in which the other speaker says ``I``."""
+        return self._replace(speaker=self.other, other=self.speaker)
+
+
+def _given_before(
+    pattern: Pattern, asked: str | None, context: _Context
+) -> dict[str, Value | None] | None:
+    """Return the values that the previous turn gives; None when the pattern needs another one."""
+    if pattern.when_previous is None:
+        return {}
+    match = None if asked is None else pattern.when_previous.search(asked)
+    return None if match is None else _values(pattern, _texts(match), context.of_other())
+
+
+def _values(
+    pattern: Pattern, groups: Mapping[str, str], context: _Context
+) -> dict[str, Value | None]:
+    """Return the value of each group; None when it is empty or unknown."""
+    return {name: _value(pattern, name, text, context) for name, text in groups.items()}
+
+
+def _value(pattern: Pattern, name: str, text: str, context: _Context) -> Value | None:
+    word = text.casefold()
+    if word in FIRST_PERSON:
+        return context.speaker or None
+    if word in SECOND_PERSON:
+        return context.other or None
+    return _normalised(pattern, name, text, context.at)
+
+
+class _Candidate(NamedTuple):
+    """A match of a pattern that nothing vetoes."""
+
+    groups: Mapping[str, str]
+    span: tuple[int, int]
+    intent: Intent
+
+
+def _candidates(pattern: Pattern, sentences: Sequence[Sentence]) -> Iterator[_Candidate]:
+    for expression in pattern.when:
+        for sentence, match in islice(_matches(pattern, expression, sentences), MAX_MATCHES):
+            intent = _intent_of(pattern, sentence, match)
+            if intent is not None:
+                span = (sentence.start + match.start(), sentence.start + match.end())
+                yield _Candidate(_texts(match), span, intent)
+
+
+def _matches(
+    pattern: Pattern, expression: Expression, sentences: Iterable[Sentence]
+) -> Iterator[tuple[Sentence, Match]]:
+    """Yield the matches of an expression in the sentences that `unless` does not veto."""
+    for sentence in sentences:
+        matches = expression.finditer(sentence.text)
+        first = next(matches, None)
+        if first is None or any(veto.search(sentence.text) for veto in pattern.unless):
+            continue
+        yield sentence, first
+        for match in matches:
+            yield sentence, match
+
+
+def _intent_of(pattern: Pattern, sentence: Sentence, match: Match) -> Intent | None:
+    """Return the intent of a match; None when a negation vetoes it."""
+    if pattern.negated == "allow" or not is_negated(sentence.text, match.end()):
+        return pattern.intent
+    return "delete" if pattern.negated == "delete" else None
+
+
+def _texts(match: Match) -> dict[str, str]:
+    """Return the groups that have a text."""
+    return {name: text for name, text in match.groupdict().items() if text is not None}
+
+
+def _normalised(pattern: Pattern, name: str, text: str, at: int) -> Value | None:
+    """Return the value of a group; None when its text is empty or unknown."""
+    value: Value | None = collapse_spaces(text) or None
+    for normaliser in pattern.normalise.get(name, ()):
+        if not isinstance(value, str):
+            break
+        found = normalise(normaliser, value, at)
+        value = value if found is None and name in pattern.keep_unknown else found
+    return value

@@ -1,0 +1,373 @@
+"""Patterns state what a turn says, and no text makes them fail."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slumberd.config.pattern_loader import load_pattern_tests, load_patterns
+from slumberd.hygiene.pattern_tests import run_pattern_tests
+from slumberd.hygiene.patterns import MAX_MATCHES, MAX_TEXT, Aliases, Pattern, PatternSet, Says
+from slumberd.hygiene.turns import previous_turns
+from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
+from slumberd.retrieval.expressions import Match, compile_expression
+
+pytestmark = pytest.mark.unit
+
+SHIPPED = sorted(
+    file
+    for file in (Path(__file__).parents[2] / "rules" / "patterns").glob("*.yaml")
+    if not file.name.endswith(".test.yaml")
+)
+BOOKING = load_patterns(SHIPPED[0])
+LIKES = Says("{speaker}", "likes", "{what}")
+SUNDAY = 1_779_624_000_000_000  # 2026-05-24T12:00:00Z
+
+
+def pattern(
+    when: str | Sequence[str] = r"\blikes? (?P<what>\w+)", says: Says = LIKES, **keys: Any
+) -> Pattern:
+    """Return a pattern; `when`, `when_previous` and `unless` are texts."""
+    texts = [when] if isinstance(when, str) else when
+    for key in ("unless", "when_previous"):
+        if key in keys:
+            keys[key] = compile_expression(key, keys[key], ignore_case=True)
+    if "unless" in keys:
+        keys["unless"] = (keys["unless"],)
+    compiled = tuple(compile_expression("when", text, ignore_case=True) for text in texts)
+    return Pattern("p1", compiled, says, **keys)
+
+
+def found_in(
+    text: str, *patterns: Pattern, previous: str | None = None, at: int = SUNDAY, **keys: Any
+) -> list[Extracted]:
+    """Return what the patterns find in a turn of ada, after a turn of bob."""
+    turn = Turn("e2", "s", "ada", text, at)
+    before = None if previous is None else Turn("e1", "s", "bob", previous, at - 1)
+    [found] = PatternSet(patterns, **keys).extract([turn], [before])
+    return found
+
+
+def triples(text: str, *patterns: Pattern, **keys: Any) -> list[tuple[str, str, Any]]:
+    found = found_in(text, *patterns, **keys)
+    return [(one.subject, one.predicate, one.object) for one in found]
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_shipped_patterns_pass_their_tests(file: Path) -> None:
+    patterns = load_patterns(file)
+    tests = load_pattern_tests(file.with_suffix(".test.yaml"))
+
+    assert run_pattern_tests(patterns, tests) == []
+    assert len(patterns.patterns) <= 15
+
+
+@pytest.mark.parametrize("broken", BOOKING.patterns, ids=lambda pattern: pattern.id)
+def test_shipped_tests_fail_without_any_one_pattern(broken: Pattern) -> None:
+    others = tuple(pattern for pattern in BOOKING.patterns if pattern != broken)
+    tests = load_pattern_tests(SHIPPED[0].with_suffix(".test.yaml"))
+
+    assert run_pattern_tests(PatternSet(others, BOOKING.aliases), tests)
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates, too
+
+
+@given(ANY_TEXT, st.none() | ANY_TEXT, ANY_TEXT)
+def test_no_text_raises_and_spans_lie_in_the_text(
+    text: str, previous: str | None, speaker: str
+) -> None:
+    everything = pattern([r"(?P<what>.+)", r"(?P<what>\w)", ""], when_previous="(?P<what>.?)")
+    turn = Turn("e2", "s", speaker, text, 0)
+    before = None if previous is None else Turn("e1", "s", "bob", previous, 0)
+
+    [found] = PatternSet((everything, pattern(r"(?P<what>\S+)"))).extract([turn], [before])
+
+    assert len(found) <= MAX_EXTRACTED
+    assert [one.span for one in found] == sorted(one.span for one in found)
+    assert all(0 <= start <= end <= len(text) for start, end in (one.span for one in found))
+    assert all(one.subject.encode() and one.object.encode() for one in found)
+
+
+WORDS = st.sampled_from(
+    ["cheap", "Thai", "not", "north", "part", "any", "price", "food", "I don't care", ".", "?", ","]
+)
+TEXTS = st.lists(WORDS, max_size=6).map(" ".join)
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from("ab"), TEXTS)), st.randoms())
+def test_turns_of_other_sessions_and_the_division_into_calls_do_not_matter(
+    said: list[tuple[str, str, str]], chance: random.Random
+) -> None:
+    turns = [Turn(f"{n:03}", *parts, n) for n, parts in enumerate(said)]
+    together = dict(zip(turns, BOOKING.extract(turns, previous_turns(turns)), strict=True))
+
+    for session in "xyz":
+        alone = [turn for turn in turns if turn.session == session]
+        chance.shuffle(alone)
+        pairs = zip(alone, previous_turns(alone), strict=True)
+        assert [together[turn] for turn in alone] == [
+            BOOKING.extract([turn], [before])[0] for turn, before in pairs
+        ]
+
+
+@given(TEXTS, TEXTS)
+def test_a_sentence_of_its_own_adds_only_its_own_triples(first: str, second: str) -> None:
+    both = triples(f"{first}\n{second}", *BOOKING.patterns)
+
+    assert set(both) == {*triples(first, *BOOKING.patterns), *triples(second, *BOOKING.patterns)}
+
+
+def test_turns_and_their_previous_turns_must_be_as_many() -> None:
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        BOOKING.extract([Turn("e1", "s", "ada", "", 0)], [])
+
+
+def test_triple_has_the_pattern_the_place_and_the_confidence() -> None:
+    [found] = found_in("Well. I like tea!", pattern(confidence=0.5))
+
+    assert found == Extracted("ada", "likes", "tea", "add", (8, 16), "p1", 0.5)
+
+
+def test_case_has_no_effect_on_a_match() -> None:
+    assert triples("I LIKE Tea", pattern()) == [("ada", "likes", "Tea")]
+
+
+def test_curly_apostrophe_is_the_plain_one() -> None:
+    assert triples("I don\u2019t like tea", pattern()) == []
+
+
+def test_match_does_not_cross_the_end_of_a_sentence() -> None:
+    assert triples("I like. Tea", pattern(r"like\W+(?P<what>\w+)")) == []
+
+
+def test_each_of_several_expressions_is_enough() -> None:
+    one = pattern([r"like (?P<what>\w+)", r"love (?P<what>\w+)"])
+
+    assert triples("I love milk and I like tea", one) == [
+        ("ada", "likes", "milk"), ("ada", "likes", "tea"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("negated", "intents"),
+    [("veto", []), ("allow", ["add"]), ("delete", ["delete"])],
+)
+def test_negation_guard_does_what_the_pattern_says(negated: Any, intents: list[str]) -> None:
+    found = found_in("I do not like tea.", pattern(negated=negated))
+
+    assert [one.intent for one in found] == intents
+
+
+@pytest.mark.parametrize("negated", ["veto", "allow", "delete"])
+def test_negation_guard_leaves_other_clauses_alone(negated: Any) -> None:
+    [found] = found_in("I am not ill, I like tea.", pattern(negated=negated))
+
+    assert found.intent == "add"
+
+
+def test_pattern_may_take_a_triple_back() -> None:
+    gone = pattern(r"tired of (?P<what>\w+)", intent="delete")
+
+    [found] = found_in("I am tired of tea", gone)
+
+    assert (found.object, found.intent) == ("tea", "delete")
+
+
+def test_unless_vetoes_its_own_sentence_only() -> None:
+    one = pattern(unless=r"\bif\b")
+
+    assert triples("I like tea if it is hot. I like milk.", one) == [("ada", "likes", "milk")]
+
+
+def test_pattern_over_two_turns_needs_the_turn_before() -> None:
+    one = pattern("^yes", when_previous=r"do you like (?P<what>\w+)\?")
+
+    assert triples("Yes!", one, previous="Well, do you like tea?") == [("ada", "likes", "tea")]
+    assert triples("Yes!", one, previous="Do you hear me?") == []
+    assert triples("Yes!", one) == []
+
+
+def test_group_of_the_turn_counts_before_the_same_group_of_the_turn_before() -> None:
+    one = pattern(r"^(?P<what>\w+) please", when_previous=r"(?P<what>tea)\?")
+
+    assert triples("milk please", one, previous="tea?") == [("ada", "likes", "milk")]
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("I", "ada"), ("me", "ada"), ("MY", "ada"), ("you", "bob"), ("yours", "bob"), ("Eve", "Eve")],
+)
+def test_pronoun_becomes_a_speaker(word: str, name: str) -> None:
+    one = pattern(r"^(?P<who>\w+)$", Says("{who}", "says", "{who}"), normalise={"who": ["number"]},
+                  keep_unknown=frozenset({"who"}))  # fmt: skip
+
+    assert triples(word, one, previous="hm") == [(name, "says", name)]
+
+
+def test_pronouns_of_the_turn_before_are_those_of_its_speaker() -> None:
+    one = pattern(
+        "^yes",
+        Says("{who}", "waits for", "{whom}"),
+        when_previous=r"(?P<who>\w+) wait for (?P<whom>\w+)",
+    )
+
+    assert triples("yes", one, previous="You wait for me?") == [("ada", "waits for", "bob")]
+
+
+def test_pattern_over_two_turns_needs_a_turn_before_even_for_the_empty_expression() -> None:
+    one = pattern("tea", Says("ada", "likes", "tea"), when_previous="")
+
+    assert triples("tea", one, previous="") == [("ada", "likes", "tea")]
+    assert triples("tea", one) == []
+
+
+def test_speaker_with_a_lone_surrogate_has_a_valid_name() -> None:
+    found = found_in("I like tea", pattern(), speakers={"ada": "\ud800"})
+
+    assert found[0].subject == "\ufffd"
+
+
+@pytest.mark.parametrize("text", ["you", "yours"])
+def test_second_person_without_a_turn_before_states_nothing(text: str) -> None:
+    assert triples(text, pattern("(?P<who>.*)", Says("{who}", "is", "here"))) == []
+    assert triples("x", pattern("x", Says("{other}", "is", "here"))) == []
+
+
+def test_speakers_have_the_names_of_the_file() -> None:
+    found = found_in("I like tea", pattern(), speakers={"ada": "Ada L."})
+
+    assert found[0].subject == "Ada L."
+
+
+def test_group_without_text_states_nothing() -> None:
+    assert triples("like", pattern(r"like ?(?P<what>\w+)?")) == []
+    assert triples("like ''", pattern(r"like '(?P<what>.*)'")) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "objects"),
+    [
+        ({"normalise": {"what": ["case"]}}, "like TEA", ["tea"]),
+        ({"normalise": {"what": ["number"]}}, "like two", [2]),
+        ({"normalise": {"what": ["number"]}}, "like tea", []),
+        ({"normalise": {"what": ["number"]}, "keep_unknown": {"what"}}, "like tea", ["tea"]),
+        ({"normalise": {"what": ["date"]}}, "like tomorrow", ["2026-05-25"]),
+        ({"normalise": {"what": ["date"]}}, "like tea", []),
+        ({"normalise": {"what": ["number", "case"]}}, "like 7", [7]),
+    ],
+)
+def test_group_is_normalised(keys: Mapping[str, Any], text: str, objects: list[Any]) -> None:
+    assert [one.object for one in found_in(text, pattern(**keys))] == objects
+
+
+def test_white_space_of_a_group_is_collapsed() -> None:
+    assert triples("like  green \t tea", pattern("like(?P<what>.*)"))[0][2] == "green tea"
+
+
+def test_template_combines_groups_and_text() -> None:
+    one = pattern(r"(?P<n>\d+) (?P<what>\w+)", Says("{speaker}'s {what}", "is", "{n} in all"),
+                  normalise={"n": ["number"]})  # fmt: skip
+
+    assert triples("07 cups", one) == [("ada's cups", "is", "7 in all")]
+
+
+@pytest.mark.parametrize("value", [True, 5, 2.5, "tea"])
+def test_object_may_be_a_literal(value: Any) -> None:
+    [found] = found_in("like tea", pattern(says=Says("ada", "likes", value)))
+
+    assert found.object is value
+
+
+def test_aliases_replace_each_part() -> None:
+    aliases = Aliases({"ada": "Ada"}, {"likes": "enjoys"}, {"green tea": "tea"})
+
+    found = triples("like Green  Tea", pattern("like (?P<what>.*)"), aliases=aliases)
+
+    assert found == [("Ada", "enjoys", "tea")]
+
+
+def test_text_beyond_the_bound_states_nothing() -> None:
+    one = pattern(r"like (?P<what>.*)")
+
+    assert len(triples("like " + "x" * MAX_TEXT, one)) == 1
+    assert triples("like " + "x" * (MAX_TEXT + 1), one) == []
+
+
+class Eager:
+    """An expression that matches more often than the bound, and counts how often it was asked."""
+
+    groupindex: Mapping[str, int] = {}  # never changed
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def finditer(self, text: str) -> Iterator[Match]:
+        match = compile_expression("any", "").search(text)
+        assert match
+        for _ in range(2 * MAX_MATCHES):
+            self.asked += 1
+            yield match
+
+    def search(self, text: str) -> Match | None:
+        raise NotImplementedError
+
+    fullmatch = search
+
+
+@pytest.mark.parametrize("text", ["word", "not this", "a. b. c. d"])
+def test_number_of_matches_that_are_read_is_bounded(text: str) -> None:
+    eager = Eager()
+
+    found_in(text, Pattern("p1", (eager,), Says("a", "b", "c")))
+
+    assert eager.asked == MAX_MATCHES
+
+
+HOSTILE = {
+    "no sentence end": "a",
+    "only sentence ends": "!",
+    "short sentences": "a. ",
+    "negations": "not ",
+    "matches": "cheap Thai ",
+    "vetoed matches": "not cheap not Thai ",
+    "words of the patterns": "any part of ",
+    "white space": " ",
+    "abbreviations": "Mr. ",
+    "surrogates": "\ud800",
+    "wide characters": "\U0001f600",
+}
+
+
+def seconds_of(text: str) -> float:
+    """Return the processor time of the fastest of some extractions."""
+    times = []
+    for _ in range(3):
+        begun = process_time()
+        found_in(text, *BOOKING.patterns, pattern(r"(?P<what>(a*)*b|.)"), previous=text)
+        times.append(process_time() - begun)
+    return min(times)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
+def test_a_million_characters_of_hostile_text_do_not_raise(part: str) -> None:
+    text = part * (1_000_000 // len(part))
+
+    assert len(found_in(text, *BOOKING.patterns, previous=text)) <= MAX_EXTRACTED
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
+def test_time_grows_no_faster_than_the_text(part: str) -> None:
+    short, long = (part * (size // len(part)) for size in (100_000, 800_000))
+
+    assert seconds_of(long) < 8 * 2.5 * max(seconds_of(short), 0.002)

@@ -1,0 +1,267 @@
+"""Summaries: which entries go together, and what a summary may say."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from slumberd.hygiene.duplicates import find_duplicates
+from slumberd.hygiene.entries import Entry
+from slumberd.hygiene.summary import NEAR, estimate, plan_groups, summarise
+from tests.support.sample_sizes import amount
+
+pytestmark = pytest.mark.unit
+
+DAY = 86_400 * 1_000_000
+
+WORDS = "Ann Bob likes hates tea milk not cats dogs the in Lyon 2 3"
+sentences = st.lists(st.sampled_from(WORDS.split()), min_size=1, max_size=8).map(
+    lambda words: " ".join(words) + "."
+)
+contents = st.lists(sentences, max_size=4).map(" ".join) | st.text(max_size=20)
+fractions = st.floats(0, 1)
+
+
+def entries_with(contents: st.SearchStrategy[str], *, least: int = 0) -> Any:
+    return st.lists(
+        st.builds(
+            Entry,
+            st.text("abcd", max_size=4),
+            st.sampled_from(["s1", "s2"]),
+            contents,
+            st.integers(-2 * DAY, 2 * DAY),
+            fractions,
+            triple=st.none(),
+        ),
+        min_size=least,
+        max_size=30,
+        unique_by=lambda entry: entry.id,
+    )
+
+
+some_entries = entries_with(contents, least=1)
+plans: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    group_by=st.sampled_from(["session", "day", "none"]),
+    when_more_than=st.integers(1, 12),
+    batch=st.integers(2, 6),
+)
+
+
+def turns(count: int, *, session: str = "s1", start: int = 0) -> list[Entry]:
+    return [
+        Entry(f"{session}-{n:04}", session, f"turn {n}", start + n) for n in range(count)
+    ]  # fmt: skip
+
+
+def test_session_is_divided_evenly_and_its_newest_entries_stay() -> None:
+    groups = plan_groups(turns(101))
+
+    assert [len(group) for group in groups] == [16, 16, 16, 16, 17]
+    assert [entry for group in groups for entry in group] == turns(81)
+
+
+def test_session_of_exactly_the_limit_stays() -> None:
+    assert plan_groups(turns(100)) == []
+
+
+def test_sessions_days_and_all_are_different_groups() -> None:
+    entries = turns(3, session="a") + turns(3, session="b", start=DAY - 1)
+
+    def sizes(group_by: Any) -> list[int]:
+        groups = plan_groups(entries, group_by, when_more_than=1, batch=9, keep_recent=0)
+        return [len(group) for group in groups]
+
+    assert sizes("session") == [3, 3]
+    assert sizes("day") == [4, 2]
+    assert sizes("none") == [6]
+
+
+@given(entries_with(st.just("text")), plans, st.integers(0, 11) | st.none())
+def test_groups_follow_their_limits_and_leave_the_newest_entries(
+    entries: list[Entry], plan: dict[str, Any], keep_recent: int | None
+) -> None:
+    assume(keep_recent is None or keep_recent < plan["when_more_than"])
+
+    groups = plan_groups(entries, keep_recent=keep_recent, **plan)
+
+    def key(entry: Entry) -> object:
+        return {"session": entry.session, "day": entry.at // DAY, "none": 0}[plan["group_by"]]
+
+    recent = min(20, plan["when_more_than"] // 2) if keep_recent is None else keep_recent
+    gone = [entry for group in groups for entry in group]
+    assert len(gone) == len(set(gone))
+    assert all(2 <= len(group) <= plan["batch"] for group in groups)
+    assert all(len({key(entry) for entry in group}) == 1 for group in groups)
+    counts = Counter(key(entry) for entry in entries)
+    assert {key(entry) for entry in gone} == {
+        name
+        for name, count in counts.items()
+        if count > plan["when_more_than"]
+    }  # fmt: skip
+    left = Counter(key(entry) for entry in entries if entry not in gone)
+    for name in {key(entry) for entry in gone}:
+        assert recent <= left[name] <= recent + 1
+        newest = max((e.at, e.id) for e in gone if key(e) == name)
+        rest = [e for e in entries if e not in gone and key(e) == name]
+        assert all((entry.at, entry.id) > newest for entry in rest)
+
+
+@given(
+    entries_with(st.just("text")),
+    plans,
+    st.randoms(use_true_random=False),
+)
+def test_plan_does_not_depend_on_the_order_and_has_nothing_left_to_do(
+    entries: list[Entry], plan: dict[str, Any], chance: random.Random
+) -> None:
+    groups = plan_groups(entries, **plan)
+
+    assert plan_groups(chance.sample(entries, len(entries)), **plan) == groups
+    gone = {entry for group in groups for entry in group}
+    assert plan_groups([entry for entry in entries if entry not in gone], **plan) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"group_by": "week"}, "group_by"),
+        ({"when_more_than": 0}, "when_more_than"),
+        ({"batch": 1}, "batch"),
+        ({"keep_recent": -1}, "keep_recent"),
+        ({"when_more_than": 5, "keep_recent": 5}, "keep_recent"),
+    ],
+)
+def test_plan_out_of_bounds_is_an_error(wrong: dict[str, Any], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        plan_groups([], **wrong)
+
+
+def one_for_a_word(text: str) -> int:
+    return len(text.split())
+
+
+def two_for_each_character(text: str) -> int:
+    return 2 * len(text)
+
+
+@settings(max_examples=amount(150, full=3_000))
+@given(
+    some_entries,
+    st.integers(0, 40),
+    st.sampled_from([estimate, one_for_a_word, two_for_each_character]),
+    st.randoms(use_true_random=False),
+)
+def test_summary_keeps_within_its_tokens_and_says_what_the_entries_say_in_order(
+    entries: list[Entry], max_tokens: int, count_tokens: Any, chance: random.Random
+) -> None:
+    summary = summarise(entries, max_tokens=max_tokens, count_tokens=count_tokens)
+
+    ordered = sorted(entries, key=lambda entry: (entry.at, entry.id))
+    assert summary.ids == tuple(entry.id for entry in ordered)
+    assert summary.tokens == (count_tokens(summary.text) if summary.text else 0) <= max_tokens
+    assert 0 <= summary.importance <= 1
+    assert summary.importance == pytest.approx(
+        sum(entry.importance for entry in entries) / len(entries)
+    )
+    rest = "\n".join(entry.content for entry in ordered)
+    for line in summary.text.split("\n"):
+        assert line in rest
+        rest = rest[rest.index(line) + len(line) :]
+    shuffled = chance.sample(entries, len(entries))
+    assert summarise(shuffled, max_tokens=max_tokens, count_tokens=count_tokens) == summary
+
+
+@settings(max_examples=amount(150, full=3_000))
+@given(some_entries)
+def test_summary_has_no_two_sentences_that_are_duplicates(entries: list[Entry]) -> None:
+    lines = summarise(entries, max_tokens=10_000).text.split("\n")
+
+    assert find_duplicates(
+        [Entry(str(n), "s1", line, n) for n, line in enumerate(lines)], similarity=NEAR
+    ) == []  # fmt: skip
+
+
+def test_summary_prefers_the_common_topic_and_the_important() -> None:
+    entries = [
+        Entry("e1", "s1", "Ann plans a trip to Lyon. The weather was grey.", 1),
+        Entry("e2", "s1", "The trip to Lyon starts in May. A dog barked.", 2),
+        Entry("e3", "s1", "Ann booked a hotel in Lyon for the trip.", 3),
+        Entry("e4", "s1", "Ann is allergic to nuts.", 4, importance=1.0),
+    ]
+
+    summary = summarise(entries, max_tokens=23)
+
+    assert summary.text.split("\n") == [
+        "Ann plans a trip to Lyon.",
+        "Ann booked a hotel in Lyon for the trip.",
+        "Ann is allergic to nuts.",
+    ]
+    assert summary.importance == 0.625
+
+
+def test_opposites_are_both_in_a_summary() -> None:
+    entries = [
+        Entry("e1", "s1", "Ann likes dogs but not cats.", 1),
+        Entry("e2", "s1", "Ann likes cats but not dogs.", 2),
+    ]
+
+    assert summarise(entries).text == "Ann likes dogs but not cats.\nAnn likes cats but not dogs."
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "text"),
+    [
+        (0, ""),
+        (1, "Wonderf"),
+        (3, "Wonderful tea"),
+        (4, "Wonderful tea from"),
+        (9, "Wonderful tea from a small shop."),
+    ],
+)
+def test_sentence_that_does_not_fit_is_cut_between_words(max_tokens: int, text: str) -> None:
+    entries = [Entry("e1", "s1", "Wonderful tea from a small shop.", 1)]
+
+    assert summarise(entries, max_tokens=max_tokens).text == text
+
+
+@pytest.mark.parametrize("content", ["", " \n "])
+def test_summary_of_entries_without_text_has_no_text(content: str) -> None:
+    summary = summarise([Entry("e1", "s1", content, 1)])
+
+    assert (summary.ids, summary.text, summary.tokens) == (("e1",), "", 0)
+
+
+def test_abbreviation_and_decimal_point_end_no_sentence() -> None:
+    content = "Dr. Weiss prescribed 2.5 mg. J. Bach died."
+
+    assert summarise([Entry("e1", "s1", content, 1)]).text.count("\n") == 1
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("", 0), ("a", 1), ("a" * 7, 1), ("a" * 8, 2)])
+def test_estimate_is_a_quarter_of_the_characters(text: str, tokens: int) -> None:
+    assert estimate(text) == tokens
+
+
+def test_summary_out_of_bounds_is_an_error() -> None:
+    with pytest.raises(ValueError, match="max_tokens"):
+        summarise(turns(1), max_tokens=-1)
+    with pytest.raises(ValueError, match="at least one entry"):
+        summarise([])
+    with pytest.raises(ValueError, match="importance"):
+        summarise([Entry("e1", "s1", "text", 1, math.nan)])
+
+
+def test_of_two_sentences_the_important_one_is_told() -> None:
+    entries = [
+        Entry("e1", "s1", "A dog barked.", 1, importance=0.2),
+        Entry("e2", "s1", "Ann eats nuts.", 2, importance=0.9),
+    ]
+
+    assert summarise(entries, max_tokens=3).text == "Ann eats nuts."
