@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.config.pattern_loader import heuristic_extraction
 from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.config.rule_schema import GraphRuleForm, RuleForm
 from slumberd.errors import ConfigurationError, FilterError
@@ -90,6 +91,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             timeout: 90
             similarity: {min: 0.9}
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
+            stages: [{extract: {with: heuristic, speakers: {chat: alice}}}]
             description: What alice drinks.
         """
 
@@ -112,6 +114,10 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "tau": 172_800.0,
             "weights": {"recency": 1.0, "relevance": 0.0, "importance": 0.5},
             "about": "",
+        },
+        "extract": {
+            "with": "heuristic",
+            "digest": heuristic_extraction({"chat": "alice"}).digest,
         },
         "kind": "episodes",
         "filter_cypher": "",
@@ -248,9 +254,10 @@ def test_salience_gate_that_needs_a_missing_extra_is_a_mistake(
 
 
 def test_rule_forms_contain_every_key_of_a_rule() -> None:
-    assert {*RuleForm.model_fields, *GraphRuleForm.model_fields} == {
-        *ConsolidationRule.model_fields
-    }
+    keys = {*RuleForm.model_fields, *GraphRuleForm.model_fields}
+
+    # The loader makes `extract` from the files that `stages` name.
+    assert keys - {"stages"} == {*ConsolidationRule.model_fields} - {"extract"}
 
 
 def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:
@@ -883,3 +890,67 @@ def test_graph_rule_without_channels_emits_into_facts(tmp_path: Path) -> None:
     [mistake] = _mistakes(tmp_path, graph=graph)
 
     assert "predicate 'like' is named by no rule" in mistake
+
+
+PATTERNS = """
+patterns:
+  - id: likes
+    when: 'I like (?P<what>\\w+)'
+    says: {subject: guest, predicate: likes, object: "{what}"}
+"""
+
+
+def _rule_that_extracts(stage: str) -> str:
+    return f"""
+        rules:
+          - id: tea
+            cadence: {{every: 1}}
+            when_filter: ""
+            then_emits: [facts]
+            stages: [{{extract: {stage}}}]
+        """
+
+
+def test_pattern_file_is_found_beside_the_rule_file(tmp_path: Path) -> None:
+    (tmp_path / "likes.yaml.patterns").write_text(PATTERNS)
+    text = _rule_that_extracts("{with: patterns, patterns: likes.yaml.patterns}")
+
+    first = _load(tmp_path, a=text)
+    (tmp_path / "likes.yaml.patterns").write_text(PATTERNS.replace("like", "love"))
+    second = _load(tmp_path, a=text)
+
+    extract = first.rules[0].extract
+    assert extract is not None
+    assert (extract.name, extract.reads_previous) == ("patterns", True)
+    assert first.content_hash != second.content_hash
+
+
+@pytest.mark.parametrize(
+    ("stage", "file", "problem"),
+    [
+        pytest.param(
+            "{with: patterns, patterns: gone.yaml}", "gone.yaml", "does not exist", id="no file"
+        ),
+        pytest.param(
+            "{with: patterns, patterns: bad.patterns}", "bad.patterns", "unknown key", id="bad file"
+        ),
+        pytest.param("{with: patterns}", "a.yaml", "'patterns' is needed", id="no name"),
+        pytest.param(
+            "{with: heuristic, patterns: x}", "a.yaml", "goes with {with: patterns}", id="heuristic"
+        ),
+        pytest.param(
+            "{with: patterns, patterns: x, speakers: {a: b}}", "a.yaml",
+            "goes with {with: heuristic}", id="speakers",
+        ),
+    ],
+)  # fmt: skip
+def test_mistake_of_a_stage_names_its_file(
+    tmp_path: Path, stage: str, file: str, problem: str
+) -> None:
+    (tmp_path / "bad.patterns").write_text(PATTERNS + "colour: red\n")
+
+    with pytest.raises(ConfigurationError) as caught:
+        _load(tmp_path, a=_rule_that_extracts(stage))
+
+    found = [(Path(mistake.file).name, mistake.problem) for mistake in caught.value.mistakes]
+    assert any(name == file and problem in text for name, text in found), found

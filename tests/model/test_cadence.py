@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.config.pattern_loader import heuristic_extraction
 from slumberd.model.cadence import MAX_EVERY, Cron, Every, cadence_of
 from slumberd.model.firing import Limits
 from slumberd.model.rule import ConsolidationRule, Similarity
@@ -70,6 +71,7 @@ OTHERS: dict[str, list[Any]] = {
     "similarity": [Similarity(), Similarity(min=0.5)],
     "salience": [Gate(min=0.1), Gate(min=0.15), Gate(min=0.1, tau=60.0)],
     "kind": ["graph"],
+    "extract": [heuristic_extraction({}), heuristic_extraction({"chat": "ada"})],
 }
 """Values of the fields that `other_values` cannot make from the value that a rule has."""
 

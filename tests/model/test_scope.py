@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slumberd.errors import MemoryScopeError
-from slumberd.model.scope import Scope, escape, scope_of, unescape, validate_scope
+from slumberd.model.scope import Scope, ScopeFilter, escape, scope_of, unescape, validate_scope
 
 pytestmark = pytest.mark.unit
 
@@ -85,3 +85,12 @@ def test_unprintable_character_other_than_a_control_character_is_valid_in_a_scop
     joined = Scope("zero\u200dwidth", "s", "a")
 
     assert validate_scope(joined, operation="put") == joined
+
+
+@pytest.mark.parametrize("axis", Scope._fields)
+@pytest.mark.parametrize(("part", "problem"), [("", "is empty"), ("a\n", "holds the control")])
+def test_filter_with_an_invalid_part_names_its_axis(axis: str, part: str, problem: str) -> None:
+    parts = Scope("alice", "s1", "rag")._replace(**{axis: part})
+
+    with pytest.raises(MemoryScopeError, match=f"{axis} {problem}"):
+        ScopeFilter.of(*parts)

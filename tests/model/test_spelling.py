@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.model.episode import READ_KEYS, misspelled_keys
+from slumberd.model.episode import READ_KEYS, Misspelling, misspelled_keys, misspellings_in
+from tests.support.builders import version
 
 pytestmark = pytest.mark.unit
 
@@ -41,3 +42,12 @@ def test_a_key_of_the_host_is_not_reported(key: str) -> None:
 
 def test_key_is_not_reported_beside_the_key_that_it_resembles() -> None:
     assert list(misspelled_keys({"object": "tea", "objects": ["tea", "milk"]})) == []
+
+
+def test_misspelled_key_of_a_triple_is_found_once_for_each_episode() -> None:
+    triples = [{"subjet": "ada"}, {"subjet": "bob"}, 7]
+    versions = [version(id, metadata={"triples": triples}) for id in ("e1", "e2")]
+
+    found = misspellings_in(versions)
+
+    assert found == [Misspelling("subjet", "subject", "e1", 2)]

@@ -225,6 +225,16 @@ def test_wrong_expectation_fails(rules: Path, wrong: str) -> None:
     assert not _passes(rules / "other.test.yaml", f"{{{wrong}}}")
 
 
+def test_expectation_names_each_triple_of_an_episode_by_its_id(rules: Path) -> None:
+    triples = "[{subject: ada, predicate: likes, object: tea}, {intent: '?'}]"
+    expect = (
+        "{deltas: [{episode: e1, kind: noop, fact: e1}, {episode: e1, kind: add, fact: 'e1#1'},"
+        " {episode: e1, kind: quarantined, reason: intent_unknown}], facts: [{id: 'e1#1'}]}"
+    )
+
+    assert _passes(rules / "tea.test.yaml", expect, episodes=f"[{{id: e1, triples: {triples}}}]")
+
+
 def test_omitted_keys_are_not_compared(rules: Path) -> None:
     assert _passes(rules / "tea.test.yaml", "{filtered: []}")
     assert not _passes(rules / "tea.test.yaml", "{facts: []}")
@@ -455,3 +465,74 @@ def test_check_skips_test_files_among_rule_files(
     printed = capsys.readouterr()
     assert printed.out == "valid: 3 rules in 3 files: nightly, preferences, profile\n"
     assert "`slumberd test` runs them" in printed.err
+
+
+PATTERNS = """
+patterns:
+  - id: likes
+    when: 'I like (?P<what>\\w+)'
+    says: {subject: "{speaker}", predicate: likes, object: "{what}"}
+"""
+PATTERN_TESTS = """
+tests:
+  - name: a taste is found
+    says: [{speaker: ada, text: I like tea.}]
+    expect: [{subject: ada, predicate: likes, object: tea}]
+  - name: a wrong expectation
+    says: [{speaker: ada, text: I like tea.}]
+    expect: [{subject: ada, predicate: likes, object: milk}]
+"""
+
+
+def test_tests_of_patterns_run_beside_those_of_rules(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = rules / "patterns"
+    folder.mkdir()
+    (folder / "tea.yaml").write_text(PATTERNS)
+    (folder / "tea.test.yaml").write_text(PATTERN_TESTS)
+    (rules / "tea.test.yaml").write_text(GOOD)
+
+    code = call(["test", str(rules)])
+
+    assert code == 1
+    where = f"{folder}/tea.test.yaml"
+    assert capsys.readouterr().out.splitlines() == [
+        f"ok      {rules}/tea.test.yaml:2: an episode is promoted",
+        f"ok      {where}:3: a taste is found",
+        f"FAILED  {where}:6: a wrong expectation",
+        "",
+        f"{where}:6: a wrong expectation",
+        '  pattern \'likes\' states add "ada" "likes" "tea", which is not expected',
+        '  no pattern states add "ada" "likes" "milk"',
+        "",
+        "3 tests: 2 passed, 1 failed",
+    ]
+
+
+def test_json_of_a_test_of_patterns_has_the_keys_of_other_tests(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rules / "likes.yaml").write_text(PATTERNS)
+    (rules / "likes.test.yaml").write_text(PATTERN_TESTS)
+
+    code = call(["test", "--json", str(rules / "likes.test.yaml")])
+
+    passed, failed = map(json.loads, capsys.readouterr().out.splitlines())
+    assert code == 1
+    assert (passed["ok"], passed["why"], failed["ok"], len(failed["why"])) == (True, [], False, 2)
+    assert [*passed] == [
+        "name", "file", "line", "rules", "ok", "refused", "differences", "why",
+    ]  # fmt: skip
+
+
+def test_mistakes_of_patterns_and_of_their_tests_are_reported(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rules / "likes.yaml").write_text(PATTERNS + "colour: red\n")
+    (rules / "likes.test.yaml").write_text(PATTERN_TESTS)
+
+    code = call(["test", str(rules / "likes.test.yaml")])
+
+    assert code == 78
+    assert "unknown key 'colour'" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
+from slumberd.rule_testing.pattern_runner import is_pattern_test, run_pattern_files
 from slumberd.rule_testing.runner import TrialResult, run_trial
 
 pytestmark = pytest.mark.integration
@@ -20,16 +21,21 @@ async def _failed(trials: list[Trial]) -> list[TrialResult]:
     return [result for result in results if not result.ok]
 
 
-def test_shipped_rules_pass_their_tests() -> None:
-    trials = load_trials(case_files([RULES]), timezone="UTC")
+def test_shipped_rules_and_patterns_pass_their_tests() -> None:
+    files = case_files([RULES])
+    patterns = [file for file in files if is_pattern_test(file)]
+    trials = load_trials([file for file in files if file not in patterns], timezone="UTC")
 
     assert asyncio.run(_failed(trials)) == []
+    results = run_pattern_files(patterns)
+    assert results
+    assert all(result.ok for result in results)
 
 
-def test_every_shipped_rule_has_tests() -> None:
+def test_every_shipped_rule_and_pattern_file_has_tests() -> None:
     tests = {file.name.removesuffix(".test.yaml") for file in case_files([RULES])}
 
-    assert tests == {file.stem for file in RULES.glob("*.yaml") if ".test." not in file.name}
+    assert tests == {file.stem for file in RULES.rglob("*.yaml") if ".test." not in file.name}
 
 
 CHANGES = [

@@ -14,6 +14,7 @@ LEAST, MOST = 16, 4096
 
 EXTRAS = {
     "fathom": "fathom",
+    "fuzzy": "rapidfuzz",
     "graph": "graphglot",
     "regex": "re2",
     "vectors": "wordllama",

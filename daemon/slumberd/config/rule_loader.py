@@ -13,7 +13,8 @@ import orjson
 
 from slumberd.config.credentials import is_installed
 from slumberd.config.file_access import check_world_writable
-from slumberd.config.rule_schema import RuleFile
+from slumberd.config.pattern_loader import heuristic_extraction, load_extraction
+from slumberd.config.rule_schema import AnyRuleForm, RuleFile, RuleForm
 from slumberd.config.validation import format_value, mistakes_of, nearest
 from slumberd.config.yaml_reader import Document, Trail, Value, dotted_path, read_document
 from slumberd.errors import (
@@ -25,6 +26,7 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.model.episode import are_near
+from slumberd.model.extraction import Extraction
 from slumberd.model.rule import FACTS, ConsolidationRule
 
 CheckFilter = Callable[[str, str], None]
@@ -152,6 +154,7 @@ def load_rule_files(
     # A file that is loaded alone may configure channels that rules of other files emit into.
     whole = any(path.is_dir() for path in paths)
     places = [place for sheet in sheets for place in _rule_places(sheet)]
+    extractions = _Extractions(by_root)
     mistakes = [
         *(mistake for sheet in sheets for mistake in sheet.mistakes),
         *_find_repeated_ids(places),
@@ -159,12 +162,13 @@ def load_rule_files(
         *_check_filters(places, check_filter),
         *_check_crons(places, check_cron, timezone),
         *_check_extras(places),
+        *extractions.check(places),
         *_check_cyphers(places, check_cypher),
         *_find_misspelled_channels(sheets, whole=whole),
     ]
     if mistakes:
         raise ConfigurationError(_sort_mistakes(mistakes))
-    return _build_set([(sheet.document.file, _validate(sheet)) for sheet in sheets])
+    return _build_set([(sheet.document.file, _validate(sheet)) for sheet in sheets], extractions)
 
 
 class _Sheet(NamedTuple):
@@ -207,7 +211,7 @@ class _RulePlace(NamedTuple):
     trail: Trail
     wrong: Set[str]
 
-    def text(self, *keys: str) -> str:
+    def text(self, *keys: str | int) -> str:
         """Return a text of the rule; empty when it is not text, or has a mistake."""
         trail = (*self.trail, *keys)
         value = self.document.at(trail)
@@ -316,8 +320,44 @@ def _validate(sheet: _Sheet) -> RuleFile:
     return RuleFile.model_validate(sheet.document.value)
 
 
-def _build_set(forms: Sequence[tuple[str, RuleFile]]) -> RuleSet:
-    rules = [form.rule() for _, file in forms for form in file.rules]
+class _Extractions:
+    """The extractions of rules; each pattern file is read once."""
+
+    def __init__(self, by_root: bool | None) -> None:
+        self._by_root = by_root
+        self._loaded: dict[Path, Extraction] = {}
+
+    def check(self, places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+        """Load the pattern files that rules name; yield their mistakes, and those of the names."""
+        for place in places:
+            file = place.text("stages", 0, "extract", "patterns")
+            if not file or (path := _beside(place.document.file, file)) in self._loaded:
+                continue
+            try:
+                self._loaded[path] = load_extraction(path, by_root=self._by_root)
+            except ConfigurationError as error:
+                yield from error.mistakes
+
+    def of(self, form: AnyRuleForm, source: str) -> Extraction | None:
+        """Return the extraction of a rule; None when it has none."""
+        stages = form.stages if isinstance(form, RuleForm) else []
+        for stage in stages:
+            if stage.extract.patterns is not None:
+                return self._loaded[_beside(source, stage.extract.patterns)]
+            return heuristic_extraction(stage.extract.speakers)
+        return None
+
+
+def _beside(source: str, file: str) -> Path:
+    return Path(source).parent / file
+
+
+def _build_set(forms: Sequence[tuple[str, RuleFile]], extractions: _Extractions) -> RuleSet:
+    rules = [
+        form.rule().model_copy(update={"extract": extractions.of(form, source)})
+        for source, file in forms
+        for form in file.rules
+    ]
     sources = {form.id: source for source, file in forms for form in file.rules}
     return RuleSet(
         rules=tuple(sorted(rules, key=lambda rule: rule.id)),

@@ -91,6 +91,17 @@ def _refuse_repeats(channels: list[str]) -> list[str]:
     return channels
 
 
+def _add_extract_schema(schema: JsonDict) -> None:
+    """Express the check `_check_patterns` of `ExtractForm` in JSON Schema."""
+    schema["oneOf"] = [
+        {
+            "properties": {"with": {"const": "patterns"}, "speakers": False},
+            "required": ["patterns"],
+        },
+        {"properties": {"with": {"const": "heuristic"}, "patterns": False}},
+    ]
+
+
 class LimitsForm(Form):
     """The deletion limits of the rule; they override ``limits`` of the configuration.
 
@@ -178,6 +189,44 @@ class SalienceForm(Form):
         return self
 
 
+class ExtractForm(Form):
+    """How the rule finds triples in the text of episodes that state none themselves.
+
+    Attributes:
+        with: ``patterns`` for the patterns of a file, which need the extra ``regex``;
+            ``heuristic`` for plain English sentences such as ``Bob is a chef``.
+        patterns: The pattern file. A relative path begins at the directory of the rule file.
+        speakers: The names of speakers, by ``source_node``. ``{user}`` and ``{agent}`` mean the
+            user and the agent of the episode. Only for ``heuristic``: a pattern file has its own.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_add_extract_schema)
+
+    method: Literal["patterns", "heuristic"] = Field(alias="with")
+    patterns: str | None = Field(default=None, min_length=1)
+    speakers: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_patterns(self) -> Self:
+        if self.method == "patterns" and self.patterns is None:
+            raise ValueError("'patterns' is needed: the path of the pattern file")
+        if self.method == "heuristic" and self.patterns is not None:
+            raise ValueError("'patterns' goes with {with: patterns}; leave one of them out")
+        if self.method == "patterns" and self.speakers:
+            raise ValueError("'speakers' goes with {with: heuristic}; the pattern file has its own")
+        return self
+
+
+class StageForm(Form):
+    """One stage of the rule.
+
+    Attributes:
+        extract: Finds triples in the text of episodes that state none themselves.
+    """
+
+    extract: ExtractForm
+
+
 _CRON_KEYS = frozenset({"on_missed", "catchup_window"})
 
 
@@ -208,6 +257,8 @@ class RuleForm(Form):
             Default: off.
         salience: The salience that an episode needs before the rule promotes it. The rule evaluates
             an episode below it again when the episode is read. Default: every episode passes.
+        stages: What the rule does with episodes before it promotes them; at most one stage of each
+            kind. ``extract`` finds triples in their text. Default: nothing.
         kind: ``episodes`` (default), or ``graph`` for a rule that promotes the triples of a graph.
         description: The purpose of the rule, in words. It has no effect.
     """
@@ -228,6 +279,7 @@ class RuleForm(Form):
     timeout: Duration | None = None
     similarity: SimilarityForm | None = None
     salience: SalienceForm | None = None
+    stages: Annotated[list[StageForm], Field(default_factory=list, max_length=1)]
     kind: Annotated[Kind, Field(json_schema_extra={"enum": ["episodes"]})] = "episodes"
     description: str = ""
 
@@ -239,7 +291,9 @@ class RuleForm(Form):
 
     def rule(self) -> ConsolidationRule:
         """Return the rule that the form describes."""
-        return ConsolidationRule.model_validate(self.model_dump(exclude_unset=True))
+        return ConsolidationRule.model_validate(
+            self.model_dump(exclude_unset=True, exclude={"stages"})
+        )
 
 
 def _check_single_channel(channels: list[str]) -> list[str]:

@@ -1,1 +1,1 @@
-"""Compare texts: word embeddings and salience scorers. Reads no store."""
+"""Compare texts: expressions, word embeddings and salience scorers. Reads no store."""

@@ -38,7 +38,7 @@ def _check_instant(text: str) -> str:
 Text = Annotated[str, Field(min_length=1)]
 Instant = Annotated[str, AfterValidator(_check_instant)]
 
-_METADATA_KEYS = ("intent", "subject", "predicate", "object", "confidence", "replaces")
+_METADATA_KEYS = ("intent", "subject", "predicate", "object", "confidence", "replaces", "triples")
 """Keys of the metadata that a test may write at the episode itself."""
 
 
@@ -60,6 +60,7 @@ class EpisodeForm(Form):
         object: The object of the triple, any value; part of the metadata.
         confidence: How sure the writer is, 0 to 1; part of the metadata.
         replaces: The id of an earlier episode, or a list of ids; part of the metadata.
+        triples: A list of further triples, each with any of the keys above; part of the metadata.
         metadata: All other keys of the metadata.
     """
 
@@ -77,6 +78,7 @@ class EpisodeForm(Form):
     object: Any = None
     confidence: Any = None
     replaces: Any = None
+    triples: Any = None
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -116,8 +118,9 @@ class DeltaForm(_NamedForm):
         channel: The channel of the fact.
         kind: What the delta does; ``quarantined`` means that the episode could not be read.
         reason: The reason of a ``noop`` (``noop``, ``known``, ``stale``, ``retracted``,
-            ``unresolved``, ``filtered`` or ``below_salience``) or of a quarantine, such as
-            ``intent_unknown``. null for other kinds.
+            ``unresolved``, ``filtered``, ``unsaid``, ``in_triples``, ``nothing_said`` or
+            ``below_salience``) or of a quarantine, such as ``intent_unknown``. null for other
+            kinds.
         fact: The id of the fact that the delta changes.
         replaces: The ids of all facts that the delta removes or replaces, in any order.
     """

@@ -12,7 +12,7 @@ from slumberd.config.validation import mistakes_of, problems, suggestion
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake, NoInputError, UsageError
 from slumberd.filters.sandbox import check_filter
-from slumberd.model.episode import Episode
+from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Scope, validate_scope
@@ -213,14 +213,20 @@ def _named_episodes(
     for number, delta in enumerate(expect.deltas):
         yield ("deltas", number, "episode"), delta.episode, known
         for nth, gone in enumerate(delta.replaces):
-            yield ("deltas", number, "replaces", nth), episode_id_of(gone), known
+            yield ("deltas", number, "replaces", nth), _episode_named(gone, known), known
         if delta.fact:
-            yield ("deltas", number, "fact"), episode_id_of(delta.fact), known
+            yield ("deltas", number, "fact"), _episode_named(delta.fact, known), known
     for number, fact in enumerate(expect.facts):
         if fact.id:
-            yield ("facts", number, "id"), episode_id_of(fact.id), known
+            yield ("facts", number, "id"), _episode_named(fact.id, known), known
         for nth, id in enumerate(fact.episodes):
             yield ("facts", number, "episodes", nth), id, known
+
+
+def _episode_named(fact_id: str, known: Sequence[str]) -> str:
+    """Return the id of the episode of a fact, which may be one of several claims."""
+    id = episode_id_of(fact_id)
+    return next((whole for whole in known if is_part_of(id, whole)), id) if id not in known else id
 
 
 def _suggestion(word: str, known: Collection[str]) -> str:
@@ -258,7 +264,8 @@ def case_files(paths: Iterable[Path]) -> list[Path]:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = [file for file in sorted(path.iterdir()) if _is_test_file(file)]
+        files = sorted([*path.iterdir(), *path.glob("patterns/*")])
+        found = [file for file in files if _is_test_file(file)]
         if not found:
             remedy = "write tests beside the rules, as in rules/preferences.test.yaml"
             raise NoInputError(str(path / f"*{ENDINGS[0]}"), remedy)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
@@ -34,6 +34,8 @@ from slumberd.storage.episodes.rows import decode, episode_of
 # A day for the offset, and one for a blank in place of the T, which sorts before it.
 _SLACK = timedelta(days=2)
 _TIMESTAMP = itemgetter(3)
+
+_LAST_YEAR = 9999
 
 Row = tuple[Any, ...]
 Axis = Literal["key", "agent", "user", "session"]
@@ -150,6 +152,31 @@ class _Rows:
         rows = self._read_value(wanted, floor)
         next(rows, None)  # the newest again
         yield from rows
+
+
+def rows_before(
+    session: Session, scope: ScopeFilter, at: datetime, *, limit: int
+) -> list[list[Row]]:
+    """Return the last rows of a whole scope up to an instant, by the spelling of the scope.
+
+    The rows whose timestamp is not in UTC are in lists of their own: all that lie within two days
+    of the instant.
+
+    Args:
+        session: Of the episodes.
+        scope: With its session and agent.
+        at: The instant, in UTC.
+        limit: At most this many rows of each spelling.
+    """
+    others = _Rows(session, "other")
+    floor = (at - _SLACK).date().isoformat() if at.year > 1 else ""
+    ceiling = (at + _SLACK).date().isoformat() if at.year < _LAST_YEAR else "~"
+    found: list[list[Row]] = []
+    for wanted in _ranges_of_key(scope):
+        values = {**wanted.values, "upto": at.isoformat(), "limit": limit}
+        found.append(session.rows("recent.key_upto", values))
+        found.append([row for row in others.of(wanted, floor) if row[3] < ceiling])
+    return found
 
 
 class _Newest:

@@ -17,6 +17,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.extracting import add_triples
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
 
 
@@ -95,6 +96,7 @@ class Reader:
         self._decode = partial(decode, mismatch=mismatch, naive=naive)
         self._naive = naive
         self._stop = stop
+        self._extraction = rule.extract
         self._filter = _filter_of(rule, mismatch, stop, seconds)
         self._checked_columns = (
             sorted(_TEXT_COLUMNS & self._filter.reads) if self._filter is not None else []
@@ -144,7 +146,8 @@ class Reader:
             for first in range(0, len(chosen), self._decoded_rows):
                 self._check_stopped()
                 found = self._decode_page(result, chosen[first : first + self._decoded_rows])
-                yield from (version for version in found if not version.fault)
+                readable = [version for version in found if not version.fault]
+                yield from self._with_triples(session, readable)
 
     def _decode_page(
         self, result: FilterResult | None, rows: Sequence[tuple[Any, ...]]
@@ -175,7 +178,14 @@ class Reader:
                 versions += [self._decode(seq, row) for seq, _, row in some]
             else:
                 versions += [self._decode_selected(result, *entry) for entry in some]
-        return versions
+        return self._with_triples(session, versions)
+
+    def _with_triples(
+        self, session: Session, versions: list[EpisodeVersion]
+    ) -> list[EpisodeVersion]:
+        if self._extraction is None:
+            return versions
+        return add_triples(session, versions, self._extraction, self._decode)
 
     def _check_stopped(self) -> None:
         if self._stop.is_set():

@@ -10,7 +10,8 @@ from datetime import datetime
 from threading import Lock
 from typing import Literal, NamedTuple
 
-from slumberd.consolidation.claim import Fault, claim_of
+from slumberd.consolidation.claim import find_fault
+from slumberd.consolidation.statements import statements_of
 from slumberd.errors import (
     ForgottenError,
     MemoryScopeError,
@@ -56,13 +57,11 @@ def encode_readable(
     """
     row = encode(episode, scope, operation=operation, naive=naive)
     version = decode(0, row, mismatch="quarantine")
-    if version.fault:
-        reason, _, detail = version.fault.partition(": ")
-        raise UnreadableEpisodeError(row.id, reason, detail)
     # An episode makes the same claim in every channel.
-    claim = claim_of(version, FACTS)
-    if isinstance(claim, Fault):
-        raise UnreadableEpisodeError(row.id, claim.reason, claim.detail)
+    for statement in statements_of(version):
+        fault = find_fault(statement, FACTS)
+        if fault is not None:
+            raise UnreadableEpisodeError(row.id, fault.reason, fault.detail)
     return row
 
 

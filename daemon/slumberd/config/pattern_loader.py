@@ -1,0 +1,320 @@
+"""Load pattern files and their tests, and report all mistakes of a file at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+from pydantic import BaseModel
+
+from slumberd.config.pattern_schema import (
+    PatternFile,
+    PatternForm,
+    PatternTestFile,
+    PatternTestForm,
+    TurnForm,
+    instant_of,
+)
+from slumberd.config.validation import format_value, mistakes_of, problems, suggestion
+from slumberd.config.yaml_reader import Document, Trail, read_document
+from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
+from slumberd.hygiene.heuristic import Heuristic
+from slumberd.hygiene.normalisers import alias_key
+from slumberd.hygiene.pattern_tests import Expected, PatternTest
+from slumberd.hygiene.patterns import Aliases, Pattern, PatternSet, Says
+from slumberd.hygiene.sentences import replace_surrogates
+from slumberd.hygiene.templates import SPEAKERS, insert_words, placeholders, word_lists
+from slumberd.model.episode import microseconds
+from slumberd.model.extraction import Extraction, Turn
+from slumberd.retrieval.expressions import Expression, compile_expression
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+"""The instant of a test's first turn, unless it gives another."""
+
+VERSION = 1
+"""Changes when the same patterns find other triples than before."""
+
+_MINUTE = timedelta(minutes=1)
+
+
+def load_patterns(file: Path, *, by_root: bool | None = None) -> PatternSet:
+    """Load a pattern file; see `load_extraction`."""
+    return _load(file, by_root)[1]
+
+
+def load_extraction(file: Path, *, by_root: bool | None = None) -> Extraction:
+    """Load a pattern file for a rule.
+
+    Args:
+        file: The file, or a link to it.
+        by_root: Whether root loads the file. For root, a file that everybody can write is a
+            mistake. None asks the process.
+
+    Raises:
+        ConfigurationError: The file has mistakes; the error lists all of them.
+    """
+    form, patterns = _load(file, by_root)
+    content = orjson.dumps([VERSION, form.model_dump()], option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return Extraction("patterns", digest, patterns, reads_previous=True)
+
+
+def heuristic_extraction(speakers: Mapping[str, str]) -> Extraction:
+    """Return the extraction from plain English sentences.
+
+    Args:
+        speakers: The names of speakers, by ``source_node``.
+    """
+    content = orjson.dumps([VERSION, dict(speakers)], option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return Extraction("heuristic", digest, Heuristic(speakers))
+
+
+def _load(file: Path, by_root: bool | None) -> tuple[PatternFile, PatternSet]:
+    document = read_document(file, by_root=by_root)
+    mistakes = mistakes_of(document, PatternFile)
+    readings = _read_patterns(document)
+    mistakes += [mistake for reading in readings for mistake in reading.mistakes]
+    mistakes += [*_find_repeated(document, "patterns", "id"), *_check_aliases(document)]
+    _raise(mistakes)
+    form = PatternFile.model_validate(document.value)
+    aliases = Aliases(*(_by_key(names) for names in form.aliases.model_dump().values()))
+    patterns = tuple(reading.pattern() for reading in readings)
+    return form, PatternSet(patterns, aliases, form.speakers)
+
+
+def load_pattern_tests(file: Path) -> list[PatternTest]:
+    """Load a file of tests for patterns.
+
+    Raises:
+        ConfigurationError: The file has mistakes; the error lists all of them.
+    """
+    document = read_document(file)
+    mistakes = mistakes_of(document, PatternTestFile)
+    _raise([*mistakes, *_find_repeated(document, "tests", "name")])
+    forms = PatternTestFile.model_validate(document.value).tests
+    return [
+        replace(_test(form), line=document.place(("tests", number, "name")).line)
+        for number, form in enumerate(forms)
+    ]
+
+
+def _raise(mistakes: Iterable[Mistake]) -> None:
+    found = sorted(dict.fromkeys(mistakes), key=lambda m: (m.line, m.column))
+    if found:
+        raise ConfigurationError(found)
+
+
+def _find_repeated(document: Document, group: str, key: str) -> Iterator[Mistake]:
+    first: dict[str, Trail] = {}
+    for trail in _entries(document, group):
+        value = document.at((*trail, key))
+        if not isinstance(value, str):
+            continue
+        other = first.setdefault(value, trail)
+        if other != trail:
+            line = document.place((*other, key)).line
+            problem = f"{key} {format_value(value)} is taken in line {line}; choose another"
+            yield document.mistake((*trail, key), problem)
+
+
+def _entries(document: Document, group: str) -> list[Trail]:
+    entries = document.at((group,))
+    return [(group, number) for number in range(len(entries) if isinstance(entries, list) else 0)]
+
+
+def _well_formed(form: type[BaseModel], document: Document, trail: Trail) -> bool:
+    return not problems(form, document.at(trail), strict=True)
+
+
+def _by_key(names: Mapping[str, str]) -> dict[str, str]:
+    return {alias_key(alias): name for alias, name in names.items()}
+
+
+def _check_aliases(document: Document) -> Iterator[Mistake]:
+    for part in ("subjects", "predicates", "objects"):
+        trail = ("aliases", part)
+        names = document.at(trail)
+        entries = names.items() if isinstance(names, dict) else ()
+        texts = {alias: name for alias, name in entries if isinstance(name, str)}
+        yield from _check_names(document, trail, texts)
+
+
+def _check_names(document: Document, trail: Trail, names: Mapping[str, str]) -> Iterator[Mistake]:
+    """Report aliases that are equal, and names that are aliases of other names."""
+    first: dict[str, str] = {}
+    for alias in names:
+        other = first.setdefault(alias_key(alias), alias)
+        if other != alias:
+            problem = f"{format_value(alias)} is the same alias as {format_value(other)}"
+            yield document.mistake((*trail, alias), f"{problem}; leave one out", at="key")
+    final = _by_key(names)
+    for alias, name in names.items():
+        further = final.get(alias_key(name), name)
+        if alias_key(further) != alias_key(name):
+            problem = f"{format_value(name)} is itself an alias; write {format_value(further)}"
+            yield document.mistake((*trail, alias), problem)
+
+
+def _read_patterns(document: Document) -> list[_Reading]:
+    """Return the well-formed patterns of a file, compiled."""
+    words = document.at(("words",))
+    lists = {
+        name: [word for word in listed if isinstance(word, str) and _is_valid(word)]
+        for name, listed in (words.items() if isinstance(words, dict) else ())
+        if isinstance(listed, list)
+    }
+    return [
+        _Reading(document, trail, PatternForm.model_validate(document.at(trail)), lists)
+        for trail in _entries(document, "patterns")
+        if _well_formed(PatternForm, document, trail)
+    ]
+
+
+def _is_valid(text: str) -> bool:
+    """Return whether a text is valid Unicode."""
+    return replace_surrogates(text) == text
+
+
+class _Named(NamedTuple):
+    """A compiled expression with its place."""
+
+    trail: Trail
+    compiled: Expression
+
+    @property
+    def groups(self) -> Collection[str]:
+        return self.compiled.groupindex.keys()
+
+
+class _Reading:
+    """Reads one pattern.
+
+    Attributes:
+        mistakes: The mistakes that the form does not check.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        trail: Trail,
+        form: PatternForm,
+        words: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.mistakes: list[Mistake] = []
+        self._document = document
+        self._trail = trail
+        self._form = form
+        self._words = words
+        self._when = self._compile_all("when", form.when)
+        self._unless = self._compile_all("unless", form.unless)
+        previous = [form.when_previous] if form.when_previous is not None else []
+        self._previous = self._compile_all("when_previous", previous)
+        if not self.mistakes:
+            self._check_groups()
+
+    def pattern(self) -> Pattern:
+        """Return the pattern; it must have no mistakes."""
+        form = self._form
+        return Pattern(
+            id=form.id,
+            when=tuple(named.compiled for named in self._when),
+            says=Says(form.says.subject, form.says.predicate, form.says.object),
+            when_previous=self._previous[0].compiled if self._previous else None,
+            unless=tuple(named.compiled for named in self._unless),
+            intent=form.intent,
+            negated=form.negated,
+            confidence=form.confidence,
+            normalise=form.normalise,
+            keep_unknown=frozenset(form.keep_unknown),
+        )
+
+    def _compile_all(self, key: str, texts: Sequence[str]) -> list[_Named]:
+        alone = isinstance(self._document.at((*self._trail, key)), str)
+        trails = [(*self._trail, key, *(() if alone else (n,))) for n in range(len(texts))]
+        compiled = (self._compile(trail, text) for trail, text in zip(trails, texts, strict=True))
+        return [named for named in compiled if named is not None]
+
+    def _compile(self, trail: Trail, text: str) -> _Named | None:
+        if unknown := [name for name in word_lists(text) if name not in self._words]:
+            known = _known(unknown[0], self._words)
+            self._add(trail, f"there is no word list {unknown[0]!r}; {known}")
+            return None
+        whole = insert_words(text, self._words)
+        try:
+            return _Named(trail, compile_expression("expression", whole, ignore_case=True))
+        except PatternError as error:
+            position = error.position if whole == text else None
+            self._add(trail, f"the expression is not valid RE2: {error.problem}", position)
+        except ExtraMissingError as error:
+            self._add(trail, f"needs the extra: `pip install 'slumberd[{error.extra}]'`")
+        return None
+
+    def _check_groups(self) -> None:
+        asked = {name for named in self._previous for name in named.groups}
+        self._check_reserved()
+        for key in ("subject", "predicate", "object"):
+            template = getattr(self._form.says, key)
+            for name in placeholders(template) if isinstance(template, str) else ():
+                self._check_name(("says", key), name, asked)
+        known = sorted(asked.union(*(named.groups for named in self._when)))
+        named_groups: dict[Trail, str] = {
+            **{("normalise", name): name for name in self._form.normalise},
+            **{("keep_unknown", n): name for n, name in enumerate(self._form.keep_unknown)},
+        }
+        for keys, name in named_groups.items():
+            if name not in known:
+                self._add_unknown(keys, name, known)
+
+    def _check_reserved(self) -> None:
+        for named in (*self._when, *self._previous):
+            if reserved := [name for name in SPEAKERS if name in named.groups]:
+                problem = f"group {reserved[0]!r} has the name of a speaker; give it another name"
+                self._add(named.trail, problem)
+
+    def _check_name(self, keys: Trail, name: str, asked: Collection[str]) -> None:
+        """Check that every expression of ``when`` gives a name of a template."""
+        if name in asked or name in SPEAKERS:
+            return
+        for number, named in enumerate(self._when, start=1):
+            if name not in named.groups:
+                where = "" if len(self._when) == 1 else f" in entry {number} of 'when'"
+                known = sorted({*named.groups, *asked}) + list(SPEAKERS)
+                self._add_unknown(keys, name, known, where=where)
+                return
+
+    def _add_unknown(
+        self, keys: Trail, name: str, known: Collection[str], *, where: str = ""
+    ) -> None:
+        problem = f"there is no group {name!r}{where}; {_known(name, known)}"
+        self._add((*self._trail, *keys), problem)
+
+    def _add(self, trail: Trail, problem: str, position: int | None = None) -> None:
+        mistake = self._document.mistake(trail, problem)
+        place = None if position is None else self._document.within(trail, position)
+        if place is not None:
+            mistake = replace(mistake, line=place.line, column=place.column)
+        self.mistakes.append(mistake)
+
+
+def _known(word: str, known: Collection[str]) -> str:
+    return suggestion(word, known) if known else "none is defined"
+
+
+def _test(form: PatternTestForm) -> PatternTest:
+    turns: list[Turn] = []
+    at = FIRST - _MINUTE
+    for number, said in enumerate(form.says, start=1):
+        at = at + _MINUTE if said.at is None else instant_of(said.at)
+        turns.append(_turn(number, said, at))
+    expected = (Expected(one.subject, one.predicate, one.object, one.intent) for one in form.expect)
+    return PatternTest(form.name, tuple(turns), tuple(expected))
+
+
+def _turn(number: int, said: TurnForm, at: datetime) -> Turn:
+    return Turn(f"{number:06}", "test", said.speaker, said.text, microseconds(at))

@@ -1,0 +1,260 @@
+"""The schema of pattern files and of their tests: keys, types and bounds."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from slumberd.config.validation import Form, Name, format_value
+from slumberd.hygiene.normalisers import NormaliserName
+from slumberd.hygiene.patterns import Negated
+from slumberd.hygiene.sentences import replace_surrogates
+from slumberd.model.extraction import Intent
+
+Text = Annotated[str, Field(min_length=1)]
+Word = Annotated[str, Field(pattern=r"\S")]
+_WORD_LIST = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+def _check_word_list(name: str) -> str:
+    if not re.fullmatch(_WORD_LIST, name):
+        raise ValueError(
+            f"{format_value(name)} is not a valid name: use a letter, then letters, digits and '_'"
+        )
+    return name
+
+
+WordListName = Annotated[
+    str, AfterValidator(_check_word_list), Field(json_schema_extra={"pattern": _WORD_LIST})
+]
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+_TEXT_SCHEMA = {"type": "string", "minLength": 1}
+
+
+def _texts_schema(least: int) -> WithJsonSchema:
+    several = {"type": "array", "items": _TEXT_SCHEMA, "minItems": least}
+    return WithJsonSchema({"anyOf": [_TEXT_SCHEMA, several]})
+
+
+Texts = Annotated[list[Text], BeforeValidator(_listed), _texts_schema(0)]
+"""A text, or a list of texts."""
+
+SomeTexts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_listed), _texts_schema(1)]
+"""A text, or a list of at least one."""
+
+_MAX_EXACT_INTEGER = 2**53
+"""Up to this integer every reader of JSON reads the same number."""
+
+
+def _check_scalar(value: object) -> object:
+    match value:
+        case str() if value and replace_surrogates(value) == value:
+            return value
+        case int() if abs(value) <= _MAX_EXACT_INTEGER:  # a bool, too
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case _:
+            raise ValueError(f"text, a number, true or false is needed, not {format_value(value)}")
+
+
+Scalar = Annotated[
+    Any,
+    AfterValidator(_check_scalar),
+    Field(json_schema_extra={"type": ["string", "number", "boolean"], "minLength": 1}),
+]
+
+
+class SaysForm(Form):
+    """The triple that a pattern states. ``{name}`` stands for the text of a named group.
+
+    Attributes:
+        subject: The subject. ``{speaker}`` is who speaks, ``{other}`` who spoke before. A group
+            with ``I`` or ``my`` becomes the speaker, one with ``you`` the other speaker.
+        predicate: The predicate.
+        object: The object: text with names of groups, a number, true or false. A name alone keeps
+            the number that a normaliser makes of the group.
+    """
+
+    subject: Text
+    predicate: Text
+    object: Scalar
+
+
+class PatternForm(Form):
+    """One pattern: what a sentence must contain, and the triple that it then states.
+
+    Attributes:
+        id: 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'; unique in the file. Triples name it.
+        when: An expression in RE2's syntax, or a list of them. One that matches anywhere in a
+            sentence is enough. ``(?P<name>...)`` is a named group, ``{list}`` one of the words of a
+            list under ``words``. Case has no effect.
+        says: The triple that the sentence then states.
+        when_previous: An expression that must match in the previous turn of another speaker too.
+            Its named groups count. Default: any turn, or none.
+        unless: An expression, or a list of them. A sentence in which one matches states nothing.
+        intent: ``add`` (default) states the triple, ``delete`` takes it back.
+        negated: What a match under ``not``, ``no``, ``never`` or ``without`` in the same clause
+            means. ``veto`` (default): nothing. ``allow``: the same. ``delete``: it takes the triple
+            back.
+        confidence: How sure a triple of this pattern is, 0 to 1. Default: 1.
+        normalise: The normalisers of a group, by its name: ``case``, ``whitespace``, ``number`` and
+            ``date``, one after the other.
+        keep_unknown: The groups whose text stays when it is no number or date. Without this key
+            such a match states nothing.
+        description: The purpose of the pattern, in words. It has no effect.
+    """
+
+    id: Name
+    when: SomeTexts
+    says: SaysForm
+    when_previous: Annotated[Text | None, WithJsonSchema(_TEXT_SCHEMA)] = None
+    unless: Texts = Field(default_factory=list)
+    intent: Intent = "add"
+    negated: Negated = "veto"
+    confidence: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
+    normalise: dict[Text, list[NormaliserName]] = Field(default_factory=dict)
+    keep_unknown: list[Text] = Field(default_factory=list)
+    description: str = ""
+
+    @field_validator("when_previous", mode="before")
+    @classmethod
+    def _refuse_null(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("a value is needed here; without one, leave out the key")
+        return value
+
+    @model_validator(mode="after")
+    def _check_negated(self) -> Self:
+        if self.negated == "delete" and self.intent == "delete":
+            raise ValueError("'negated: delete' goes with 'intent: add'; choose veto or allow")
+        return self
+
+
+class AliasesForm(Form):
+    """Other names of subjects, predicates and objects. Case and surplus spaces have no effect.
+
+    Attributes:
+        subjects: The name to use for each other name of a subject.
+        predicates: The name to use for each other name of a predicate.
+        objects: The name to use for each other name of an object.
+    """
+
+    subjects: dict[Text, Text] = Field(default_factory=dict)
+    predicates: dict[Text, Text] = Field(default_factory=dict)
+    objects: dict[Text, Text] = Field(default_factory=dict)
+
+
+class PatternFile(Form):
+    """A file of patterns that find triples in the text of episodes.
+
+    Attributes:
+        patterns: The patterns; the order has no effect.
+        words: Lists of words, by name; ``{name}`` in an expression is one of its words.
+        aliases: Other names of subjects, predicates and objects.
+        speakers: The name of a speaker, by the ``source_node`` of its episodes. ``{user}`` and
+            ``{agent}`` mean the user and the agent of the episode. Default: the ``source_node``.
+    """
+
+    patterns: Annotated[list[PatternForm], Field(min_length=1)]
+    words: dict[WordListName, Annotated[list[Word], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+    aliases: AliasesForm = AliasesForm()
+    speakers: dict[Text, Text] = Field(default_factory=dict)
+
+
+_LAST_YEAR = 9998
+
+
+def instant_of(text: str) -> datetime:
+    """Return the instant of a timestamp, in UTC.
+
+    Raises:
+        ValueError: It is not ISO 8601 with an offset, or its year is above 9998.
+        OverflowError: It has no form in UTC.
+    """
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None or at.year > _LAST_YEAR:
+        raise ValueError
+    return at.astimezone(UTC)
+
+
+def _check_instant(text: str) -> str:
+    try:
+        instant_of(text)
+    except (ValueError, OverflowError) as error:
+        problem = "is not an instant; write ISO 8601 with an offset, as '2026-01-01T12:00:00Z'"
+        raise ValueError(f"{format_value(text)} {problem}") from error
+    return text
+
+
+class TurnForm(Form):
+    """One turn of a test.
+
+    Attributes:
+        speaker: Who speaks: the ``source_node`` of an episode.
+        text: What the speaker says.
+        at: ISO 8601 with an offset, in quotes. Default: one minute after the turn before, and
+            2026-01-01T00:00:00Z for the first.
+    """
+
+    speaker: Text
+    text: str
+    at: Annotated[str, AfterValidator(_check_instant)] | None = None
+
+
+class TripleForm(Form):
+    """One triple that the turns of a test state.
+
+    Attributes:
+        subject: The subject.
+        predicate: The predicate.
+        object: The object: text, a number, true or false.
+        intent: ``add`` (default) or ``delete``.
+    """
+
+    subject: Text
+    predicate: Text
+    object: Scalar
+    intent: Literal["add", "delete"] = "add"
+
+
+class PatternTestForm(Form):
+    """One test of patterns.
+
+    Attributes:
+        name: What the test shows; unique in the file.
+        says: The turns of one conversation, in order.
+        expect: All triples that the turns state together, in any order; ``[]`` means none.
+    """
+
+    name: Text
+    says: Annotated[list[TurnForm], Field(min_length=1)]
+    expect: list[TripleForm]
+
+
+class PatternTestFile(Form):
+    """A file of tests for the pattern file beside it.
+
+    Attributes:
+        tests: The tests; each one is a conversation of its own.
+    """
+
+    tests: Annotated[list[PatternTestForm], Field(min_length=1)]

@@ -1,0 +1,214 @@
+"""Rules that extract triples from text, on real stores."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.config.pattern_loader import heuristic_extraction, load_extraction
+from slumberd.model.episode import Episode
+from slumberd.model.extraction import Extracted, Extraction, Turn
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Counts
+from slumberd.model.rule import ConsolidationRule
+from tests.support.builders import START, at, episode, rule, triple
+from tests.support.open_stores import open_stores
+
+pytestmark = pytest.mark.integration
+
+BOOKING = Path(__file__).parents[2] / "rules" / "patterns" / "booking.yaml"
+HEURISTIC = heuristic_extraction({"chat": "ada"})
+
+
+class AnswersOf:
+    """Extracts the pair of a turn and of the turn before, so that a test sees both."""
+
+    def extract(
+        self, turns: Sequence[Turn], before: Sequence[Turn | None]
+    ) -> list[list[Extracted]]:
+        pairs = zip(turns, before, strict=True)
+        return [
+            [Extracted("turn", turn.content, asked and asked.content, "add", (0, 1), "test")]
+            for turn, asked in pairs
+        ]
+
+
+AFTER = Extraction("patterns", "test", AnswersOf(), reads_previous=True)
+
+
+def extracting(extraction: Extraction = HEURISTIC, **overrides: Any) -> ConsolidationRule:
+    return rule("all", extract=extraction, **overrides)
+
+
+def turn(id: str, speaker: str, content: str, minute: int = 0, **overrides: Any) -> Episode:
+    fields: dict[str, Any] = {"timestamp": at(minute)} | overrides
+    return episode(id, source_node=speaker, content=content, **fields)
+
+
+async def test_sentence_becomes_a_fact_and_a_greeting_does_not(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(turn("e1", "chat", "Hi"), turn("e2", "chat", "Hi! My sister is a nurse."))
+
+        report = await home.fire(extracting())
+
+        [fact] = await home.facts.query(FactPattern())
+        says = fact.payload["subject"], fact.payload["predicate"], fact.payload["object"]
+        assert (fact.id, *says) == ("e2#1", "ada's sister", "is", "a nurse")
+        assert fact.payload["extracted"] == {"by": "heuristic", "span": [4, 25]}
+        assert fact.confidence == 0.8
+        assert report.channels == {"facts": Counts(read=3, added=1, noop=2)}
+        assert [(row.fact_id, row.reason) for row in home.log.lines if row.kind == "noop"] == [
+            ("e1", "nothing_said"), ("e2", "in_triples"),
+        ]  # fmt: skip
+        assert (await home.facts.verify())[2] is None
+        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        pytest.param(triple("e1", "bob", "likes", "tea").metadata, id="a triple"),
+        pytest.param({"intent": "noop"}, id="an intent"),
+        pytest.param({"triples": []}, id="an empty list of triples"),
+    ],
+)
+async def test_episode_with_a_statement_of_its_host_is_not_extracted(
+    tmp_path: Path, stated: dict[str, Any]
+) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(turn("e1", "chat", "Oslo is a city.", metadata=stated))
+
+        await home.fire(extracting())
+
+        assert "e1#1" not in await home.objects()
+
+
+async def test_edit_of_the_text_withdraws_what_it_said(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(turn("e1", "chat", "Oslo is a city. Bob is a chef."))
+        await home.fire(extracting())
+        before = await home.objects()
+        await home.put(turn("e1", "chat", "Bob is a nurse."))
+
+        await home.fire(extracting())
+
+        assert before == {"e1#1": "a city", "e1#2": "a chef"}
+        assert await home.objects() == {"e1#1": "a nurse"}
+
+
+async def test_rule_without_the_stage_still_promotes_the_text(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(turn("e1", "chat", "Oslo is a city."))
+
+        await home.fire(rule("all"))
+
+        assert await home.objects() == {"e1": None}
+
+
+CONVERSATION = [
+    turn("e1", "desk", "Which area?", 0),
+    turn("e2", "guest", "North", 1),
+    turn("e3", "guest", "And cheap", 2),
+    turn("e4", "desk", "Fine", 3),
+    turn("e5", "desk", "Other session", 3, session="s2"),
+    turn("e6", "guest", "Thanks", 4),
+    turn("b1", "desk", "Other user", 4, user="bob"),
+    turn("e7", "guest", "Bye", 4, timestamp=at(4).replace(microsecond=5)),
+]
+EXPECTED = {
+    "e1#1": None, "e2#1": "Which area?", "e3#1": "Which area?", "e4#1": "And cheap", "e5#1": None,
+    "e6#1": "Fine", "b1#1": None, "e7#1": "Fine",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+async def test_turn_before_is_the_last_of_another_speaker_however_batches_are_cut(
+    tmp_path: Path, batch: int
+) -> None:
+    async with open_stores(tmp_path, batch=batch) as home:
+        await home.put(*CONVERSATION)
+
+        await home.fire(extracting(AFTER))
+
+        assert await home.objects() == EXPECTED
+
+
+async def test_turn_before_is_found_by_its_instant_whatever_its_offset(tmp_path: Path) -> None:
+    asked = START.astimezone().isoformat()
+    async with open_stores(tmp_path) as home:
+        await home.put(turn("e1", "desk", "Which area?"), turn("e2", "guest", "North", 1))
+        await _write_timestamp(tmp_path, "e1", asked.replace("+00:00", "Z"))
+
+        await home.fire(extracting(AFTER))
+
+        assert (await home.objects())["e2#1"] == "Which area?"
+
+
+@pytest.mark.parametrize(
+    ("own", "heard"), [(3, "Which area?"), (4, "Which area?"), (49, "Which area?"), (50, None)]
+)
+async def test_turn_before_is_searched_among_the_last_fifty(
+    tmp_path: Path, own: int, heard: str | None
+) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(turn("asked", "desk", "Which area?"))
+        await home.put(*(turn(f"e{n:02}", "guest", "Hm", 1 + n) for n in range(own)))
+
+        await home.fire(extracting(AFTER))
+
+        assert (await home.objects())[f"e{own - 1:02}#1"] == heard
+
+
+async def _write_timestamp(folder: Path, id: str, text: str) -> None:
+    with closing(sqlite3.connect(folder / "memory.db")) as connection, connection:
+        connection.execute(
+            "UPDATE episodes SET timestamp = ?, content = json_set(content, '$.timestamp', ?)"
+            " WHERE id = ?",
+            (text, text, id),
+        )
+
+
+async def test_consolidate_without_a_window_extracts_too(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*CONVERSATION[:2])
+
+        deltas = await home.memory.consolidate(extracting(AFTER))
+
+    found = [delta.fact_payload for delta in deltas if delta.kind == "add"]
+    assert [(payload["id"], payload.get("object")) for payload in found] == [
+        ("e1#1", None), ("e2#1", "Which area?"),
+    ]  # fmt: skip
+
+
+async def test_patterns_of_the_shipped_file_take_an_answer_from_its_question(
+    tmp_path: Path,
+) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(
+            turn("e1", "guest", "I want a cheap Italian place in the north, please."),
+            turn("e2", "desk", "Which area do you prefer?", 1),
+            turn("e3", "guest", "I don't care.", 2),
+        )
+
+        await home.fire(extracting(load_extraction(BOOKING)))
+
+        assert await home.objects() == {
+            "e1#1": "cheap", "e1#2": "italian", "e3#1": "dontcare",
+        }  # fmt: skip
+
+
+def test_hash_of_a_rule_changes_with_its_extraction_only_when_it_has_one() -> None:
+    plain, german = rule("all"), extracting(heuristic_extraction({"chat": "eva"}))
+
+    hashes = {each.content_hash for each in (plain, extracting(), german)}
+
+    assert len(hashes) == 3
+    assert (
+        extracting().content_hash == extracting(heuristic_extraction({"chat": "ada"})).content_hash
+    )
+    assert plain.content_hash == plain.model_copy(update={"extract": None}).content_hash
