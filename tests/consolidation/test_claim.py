@@ -12,6 +12,7 @@ from slumberd.consolidation.claim import (
     REFERRING,
     Claim,
     Fault,
+    Precedence,
     claim_of,
     confidence_of,
     has_subject,
@@ -64,7 +65,7 @@ def test_episode_without_intent_or_with_add_asserts_its_triple(intent: dict[str,
             **TRIPLE,
         },
     )
-    assert claim.precedence == (microseconds(START), EPISODE, "e1")
+    assert claim.precedence == Precedence(microseconds(START), EPISODE, "e1")
 
 
 def test_update_asserts_and_names_each_id_once_in_order() -> None:
@@ -85,7 +86,7 @@ def test_delete_that_names_ids_retracts_only_those() -> None:
     claim = claim_from(intent="delete", replaces="e0")
 
     assert (claim.asserts, claim.names, claim.clears_key) == (False, ("e0",), False)
-    assert claim.precedence == (microseconds(START), REFERRING, "e1")
+    assert claim.precedence == Precedence(microseconds(START), REFERRING, "e1")
     assert claim.payload == {"id": "e1", "user": "alice", "agent": "rag", **TRIPLE}
 
 

@@ -100,6 +100,22 @@ class ExpiringLog(FakeDeltaLog):
         self.clock.on_time = 0
 
 
+class StoppingLog(FakeDeltaLog):
+    """A log that requests a stop after its first lines.
+
+    Attributes:
+        stop: The event that requests it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop = asyncio.Event()
+
+    def applied(self, records: Sequence[Record]) -> None:
+        super().applied(records)
+        self.stop.set()
+
+
 async def test_due_firing_is_recorded_without_a_requester() -> None:
     bench = Bench(1)
 
@@ -205,6 +221,26 @@ async def test_firing_that_is_stopped_while_it_evaluates_commits_nothing() -> No
     assert report.cut_short
     assert "apply_deltas" not in bench.ledger.queries
     assert "fsync" not in bench.episodes.queries
+
+
+@pytest.mark.parametrize(
+    ("episodes", "batch", "firings", "checkpoints"),
+    [
+        pytest.param(2, 1, 1, 0, id="stopped after the first of two batches"),
+        pytest.param(2, 2, 1, 1, id="stopped after its only batch"),
+        pytest.param(0, 1, 0, 0, id="without a batch"),
+    ],
+)
+async def test_firing_that_has_read_all_checkpoints_the_ledger(
+    episodes: int, batch: int, firings: int, checkpoints: int
+) -> None:
+    log = StoppingLog()
+    bench = Bench(episodes, batch=batch, log=log)
+
+    report = await bench.consolidator.fire(FireRequest(rule("all"), "manual", START, stop=log.stop))
+
+    assert len(report.firing_ids) == firings
+    assert bench.ledger.queries.count("checkpoint_after_backlog") == checkpoints
 
 
 async def _hang(*_: object, **__: object) -> Any:

@@ -13,6 +13,7 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.state import KnownState, keys_to_load
+from slumberd.consolidation.withdrawals import withdraw_parts
 from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.firing import Counts
@@ -26,9 +27,10 @@ from tests.consolidation.test_precedence_by_oracle import (
     RULES,
 )
 from tests.support.builders import START, rule, version
-from tests.support.oracle import claim_of, current_claims, replaced_ids
+from tests.support.oracle import claims_in, current_claims, replaced_ids
 from tests.support.sample_sizes import amount
 
+NAMES = [*IDS, "e1#1", "e2#2"]
 HISTORIES = amount(1_000, full=5_000)
 
 
@@ -67,9 +69,17 @@ class History:
             "agent": "rag",
             "at": microseconds(START) + self._random.randint(0, 3),
             "tag": self._random.randint(0, 2),
-            "metadata": dict(self._metadata()),
+            "metadata": self._metadata_with_triples(),
         }
         self.log.append(eid)
+
+    def _metadata_with_triples(self) -> dict[str, Any]:
+        metadata = dict(self._metadata()) if self._random.randint(0, 2) else {}
+        if not self._random.randint(0, 2):
+            metadata["triples"] = [
+                dict(self._metadata()) for _ in range(self._random.randint(0, 3))
+            ]
+        return metadata
 
     def _metadata(self) -> Iterator[tuple[str, Any]]:
         pick = self._random.choice
@@ -80,7 +90,7 @@ class History:
             yield "object", pick(["a", "a", "b", 1])
         if intent := pick(INTENTS):
             yield "intent", intent
-            yield "replaces", pick([None, pick(IDS), [pick(IDS)], [pick(IDS), pick(IDS)]])
+            yield "replaces", pick([None, pick(IDS), [pick(NAMES)], [pick(NAMES), pick(IDS)]])
         if pick(range(2)):
             yield "confidence", 0.5
 
@@ -96,13 +106,16 @@ class History:
         known = self.evaluated.setdefault(fired.id, {})
         for each in versions:
             episode = self.episodes[each.id]
-            readable = claim_of(episode, "facts", ()) is not None
+            readable = bool(claims_in(episode, "facts"))
             if each.matched or known.get(each.id, (0, None))[1] is not None:
                 known[each.id] = each.seq, episode if each.matched and readable else None
 
     def _decide(self, fired: Any, versions: list[EpisodeVersion]) -> None:
         number, at = self._rows + 1, microseconds(START) + self._rows
-        candidates = evaluate(versions, fired)
+        candidates = {
+            name: [*found, *withdraw_parts(found, self.known)]
+            for name, found in evaluate(versions, fired).items()
+        }
         for found in candidates.values():
             for key in keys_to_load(found, self.known):
                 self.known.complete_keys.setdefault(key, set())  # a key that is new
@@ -135,9 +148,7 @@ class History:
                 now = [(rule_id, said) for seq, rule_id, said in found if seq == newest and said]
                 if now:
                     rules = tuple(sorted(rule_id for rule_id, _ in now))
-                    claim = claim_of(now[0][1], channel, rules)
-                    assert claim is not None
-                    claims.append(claim)
+                    claims += claims_in(now[0][1], channel, rules)
         return {
             id: (claim.object, claim.confidence, replaced_ids(claim, claims, MULTI, DEPTH))
             for id, claim in current_claims(claims, MULTI).items()

@@ -56,14 +56,11 @@ def sayings(name: str, chance: random.Random) -> Iterator[ManualAssertion]:
 
 
 def _random_episode(name: str, number: int, chance: random.Random) -> ManualAssertion:
-    subject, predicate = chance.choice(_TRIPLES)
-    metadata: dict[str, Any] = {"subject": subject, "predicate": predicate}
-    if chance.random() < 0.9:
-        metadata["object"] = chance.choice(["a", "b", 3])
-    if intent := chance.choice(_INTENTS):
-        metadata["intent"] = intent
-        if chance.random() < 0.5:
-            metadata["replaces"] = [f"{name}-{max(0, number - chance.randrange(9))}"]
+    metadata = _random_statement(name, number, chance)
+    if chance.random() < 0.15:
+        several = chance.randrange(4)
+        triples = [_random_statement(name, number, chance) for _ in range(several)]
+        metadata = {**chance.choice([{}, metadata]), "triples": triples}
     user = f"u{number // OF_A_USER}"
     if number % 25 == 0:
         user = f"gone{number // 400}"
@@ -75,6 +72,19 @@ def _random_episode(name: str, number: int, chance: random.Random) -> ManualAsse
         "tag": chance.randrange(3),
         "metadata": metadata,
     }
+
+
+def _random_statement(name: str, number: int, chance: random.Random) -> dict[str, Any]:
+    subject, predicate = chance.choice(_TRIPLES)
+    metadata: dict[str, Any] = {"subject": subject, "predicate": predicate}
+    if chance.random() < 0.9:
+        metadata["object"] = chance.choice(["a", "b", 3])
+    if intent := chance.choice(_INTENTS):
+        metadata["intent"] = intent
+        if chance.random() < 0.5:
+            earlier = f"{name}-{max(0, number - chance.randrange(9))}"
+            metadata["replaces"] = [chance.choice([earlier, f"{earlier}#1"])]
+    return metadata
 
 
 def episode_of(fields: ManualAssertion) -> Episode:

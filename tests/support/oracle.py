@@ -30,7 +30,7 @@ class OracleClaim:
     user: str
     agent: str
     channel: str
-    precedence: tuple[int, int, str]
+    precedence: tuple[Any, ...]
     asserts: bool
     subject: Any
     predicate: Any
@@ -42,6 +42,16 @@ class OracleClaim:
     about: OracleClaim | None = None
     declared: bool = False
     sources: tuple[str, ...] = ()
+    episode: str = ""
+    """The id of its episode; empty for a manual edit."""
+    whole: str = ""
+    """Of one of several claims of an episode, the fact id of the episode's own claim."""
+
+    def names_claim(self, other: OracleClaim) -> bool:
+        if other.owner != self.owner:
+            return False
+        by_episode = self.episode and self.episode != other.episode
+        return other.fact_id in self.names or bool(by_episode and other.whole in self.names)
 
     @property
     def owner(self) -> tuple[str, str, str]:
@@ -64,7 +74,31 @@ def fact_id(channel: str, episode_id: str) -> str:
     return episode_id if plain else f"@{channel}/{episode_id}"
 
 
-def claim_of(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> OracleClaim | None:
+STATED = ("subject", "predicate", "object", "intent", "replaces")
+
+
+def claims_in(
+    episode: dict[str, Any], channel: str, rules: tuple[str, ...] = ()
+) -> list[OracleClaim]:
+    """Return all claims of an episode in a channel; malformed ones are left out."""
+    meta = episode["metadata"]
+    triples = meta.get("triples")
+    if triples is None:
+        return [found for found in [claim_of(episode, channel, rules)] if found]
+    if not isinstance(triples, list) or not all(isinstance(triple, dict) for triple in triples):
+        return []
+    own = meta if any(meta.get(key) is not None for key in STATED) else {"intent": "noop"}
+    made = [claim_of({**episode, "metadata": own}, channel, rules)]
+    made += [
+        claim_of({**episode, "metadata": triple}, channel, rules, part=n + 1)
+        for n, triple in enumerate(triples)
+    ]
+    return [claim for claim in made if claim is not None]
+
+
+def claim_of(
+    episode: dict[str, Any], channel: str, rules: tuple[str, ...], part: int = 0
+) -> OracleClaim | None:
     """Return the claim of an episode in a channel; None when the episode is malformed."""
     meta = episode["metadata"]
     intent, replaces = meta.get("intent"), meta.get("replaces")
@@ -80,11 +114,13 @@ def claim_of(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> O
     if intent == "delete" and not names and not keyed:
         return None
     clears = "all" if meta.get("object") is None else "object"
+    whole = fact_id(channel, episode["id"])
     return OracleClaim(
-        fact_id(channel, episode["id"]), episode["user"], episode["agent"], channel,
-        (episode["at"], 1 if names else 0, episode["id"]), intent in (None, "add", "update"),
+        f"{whole}#{part}" if part else whole, episode["user"], episode["agent"], channel,
+        (episode["at"], 1 if names else 0, episode["id"], part), intent in (None, "add", "update"),
         subject, predicate, meta.get("object"), tuple(fact_id(channel, n) for n in names),
         clears if intent == "delete" and not names else "", meta.get("confidence", 1.0), rules,
+        episode=episode["id"], whole=whole if part else "",
     )  # fmt: skip
 
 
@@ -95,11 +131,11 @@ def current_claims(
     named, by_key = [], []
     for claim in claims:
         holders = [b for b in claims if (b.fact_id, b.owner) == (claim.fact_id, claim.owner)]
-        names = {*claim.names, *({claim.fact_id} if len(holders) > 1 else ())}
         named += [
             (claim.precedence, own(other), other.belief)
             for other in claims
-            if other.fact_id in names and other.asserts and other.owner == claim.owner
+            if other.asserts
+            if claim.names_claim(other) or (len(holders) > 1 and other in holders)
         ]
         if claim.clears:
             what = ANY if claim.clears == "all" else claim.belief
@@ -149,12 +185,12 @@ def replaced_ids(
     mine = [b.fact_id for b in older if slot(b, multi) == slot(claim, multi)][:depth]
     named = [
         b.fact_id for b in older
-        if b.fact_id in claim.names and b.owner == claim.owner and b.fact_id != claim.fact_id
+        if claim.names_claim(b) and b.fact_id != claim.fact_id
     ]  # fmt: skip
     return [*dict.fromkeys(named), *(id_ for id_ in mine if id_ not in named)]
 
 
 def asserted_at(claim: OracleClaim) -> int | None:
     """Return the instant of an episode's claim, in microseconds; None of a manual edit."""
-    at, rank, _ = claim.precedence
+    at, rank, *_ = claim.precedence
     return at if rank < 2 else None

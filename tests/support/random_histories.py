@@ -20,7 +20,7 @@ from slumberd.model.firing import Firing, Position
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
-from tests.support.oracle import OracleClaim, claim_of
+from tests.support.oracle import OracleClaim, claims_in
 
 MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
 PAIRS = {(channel, predicate) for channel, some in MULTI.items() for predicate in some}
@@ -120,7 +120,7 @@ class Story:
             if not before or before[-1].episode is None:
                 return
             episode = {}
-        claimed = episode if episode and claim_of(episode, "facts", ()) else None
+        claimed = episode if episode and claims_in(episode, "facts") else None
         self.evaluations.append(
             RecordedEvaluation(number, self.clock.now(), rule_id, version.id, version.seq, claimed)
         )
@@ -188,11 +188,8 @@ def claims_of(
             if evaluation.seq == newest and evaluation.episode
         ]
         if now and now[0].episode:
-            claim = claim_of(
-                now[0].episode, channel, tuple(sorted(evaluation.rule_id for evaluation in now))
-            )
-            assert claim is not None
-            yield claim
+            rules = tuple(sorted(evaluation.rule_id for evaluation in now))
+            yield from claims_in(now[0].episode, channel, rules)
 
 
 async def facts_of(store: SQLiteFactStore, user: str | None = None, **then: Any) -> Shown:
@@ -204,9 +201,15 @@ async def facts_of(store: SQLiteFactStore, user: str | None = None, **then: Any)
 def episodes(draw: st.DrawFn) -> dict[str, Any]:
     """Return an episode at one of a few instants, so that many are late and most are edited."""
     eid = draw(st.sampled_from(list(USERS)))
-    metadata = {"subject": "s", "predicate": draw(st.sampled_from(["is", "is", "likes"]))}
+    metadata: dict[str, Any] = {"subject": "s"}
+    metadata["predicate"] = draw(st.sampled_from(["is", "is", "likes"]))
     if draw(st.integers(0, 5)):
         metadata["object"] = draw(st.sampled_from("abc"))
+    if not draw(st.integers(0, 3)):
+        several = st.fixed_dictionaries(
+            {"subject": st.just("s"), "predicate": st.just("is"), "object": st.sampled_from("ab")}
+        )
+        metadata["triples"] = draw(st.lists(several, max_size=2))
     intent = draw(st.sampled_from([None, None, None, "update", "delete", "noop", "?"]))
     if intent:
         metadata["intent"] = intent

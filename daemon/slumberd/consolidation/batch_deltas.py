@@ -16,9 +16,11 @@ from slumberd.consolidation.claim import (
     Fault,
     add_triple,
     confidence_of,
+    fault_of,
     intent_fault,
     names_in,
 )
+from slumberd.consolidation.statements import statements_of
 from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant
@@ -63,17 +65,23 @@ def classify(
         at: The promotion instant.
         others: Further episodes that `names_of` may name.
     """
+    statements = [found for episode in episodes for found in statements_of(episode)]
     owners: dict[str, tuple[str, str]] = {}
-    if names_of(episodes):
-        owners = {episode.id: (episode.user, episode.agent) for episode in (*others, *episodes)}
+    if names_of(statements):
+        known = (*others, *statements)
+        owners = {found.claim_id: (found.user, found.agent) for found in known}
+    parts: dict[str, list[str]] = {}
+    for statement in statements:
+        if statement.part:
+            parts.setdefault(statement.id, []).append(statement.claim_id)
     names = dict.fromkeys(channels or [FACTS])
-    tables = [_Table(rule_id, at, owners, channel) for channel in names]
+    tables = [_Table(rule_id, at, owners, parts, channel) for channel in names]
     deltas: list[AnyDelta] = []
     faults: dict[str, Fault] = {}
-    for episode in sorted(episodes, key=_order):
+    for episode in sorted(statements, key=_order):
         first = tables[0].delta(episode)
         if isinstance(first, Fault):
-            faults[episode.id] = first
+            faults[episode.claim_id] = first
         elif len(tables) == 1:
             deltas.append(first)
         else:
@@ -81,7 +89,7 @@ def classify(
     return Classified(deltas, faults)
 
 
-_order = attrgetter("at", "id")
+_order = attrgetter("at", "id", "part")
 
 
 def _join_channels(found: Iterable[AnyDelta | Fault]) -> list[AnyDelta]:
@@ -106,17 +114,25 @@ class _Table:
     """The specification's table for one channel, with the facts that hold each key so far."""
 
     def __init__(
-        self, rule_id: str, at: datetime, owners: Mapping[str, tuple[str, str]], channel: str
+        self,
+        rule_id: str,
+        at: datetime,
+        owners: Mapping[str, tuple[str, str]],
+        parts: Mapping[str, Sequence[str]],
+        channel: str,
     ) -> None:
         self._rule_id = rule_id
         self._at = at
         self._owners = owners
+        self._parts = parts
         self._channel = channel
         self._holders: dict[Key, str] = {}
         self._objects: dict[str, tuple[Key, object]] = {}
 
     def delta(self, episode: EpisodeVersion) -> AnyDelta | Fault:
-        """Return the delta of the next episode in order; a fault if it has none."""
+        """Return the delta of the next statement in order; a fault if it has none."""
+        if episode.fault:
+            return fault_of(episode)
         metadata = episode.metadata
         intent = metadata.get("intent")
         if intent is None or intent == "add":
@@ -179,8 +195,11 @@ class _Table:
         return [holder] if given is None or canonical(given) == canonical(stored) else []
 
     def _ids_of_own_scope(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
+        """Return the ids that are not of another scope; of a whole episode, all of its claims."""
         own = (episode.user, episode.agent)
-        return [name for name in names if self._owners.get(name, own) == own]
+        named = [name for name in names if self._owners.get(name, own) == own]
+        others = [name for name in named if name != episode.id]
+        return [*named, *(part for name in others for part in self._parts.get(name, ()))]
 
     def _release(self, episode: EpisodeVersion, ids: Sequence[str]) -> None:
         for id in ids:
@@ -202,7 +221,7 @@ class _Table:
 
     def _promote(self, episode: EpisodeVersion, key: Key | None) -> dict[str, Any]:
         """Return the body of the fact that an episode promotes; the fact now holds the key."""
-        id = fact_id_of(self._channel, episode.id)
+        id = fact_id_of(self._channel, episode.claim_id)
         payload: dict[str, Any] = {
             "id": id,
             "user": episode.user,

@@ -20,6 +20,9 @@ EPISODE, REFERRING, MANUAL = 0, 1, 2
 INTENTS = ("add", "update", "delete", "noop")
 """The values of ``metadata.intent``."""
 
+UNREADABLE = "unreadable"
+"""The reason of a fault that gives none."""
+
 INTENT_UNKNOWN = "intent_unknown"
 REPLACES_MALFORMED = "replaces_malformed"
 DELETE_OF_NOTHING = "delete_of_nothing"
@@ -32,11 +35,13 @@ class Precedence(NamedTuple):
         at: Microseconds since 1970 UTC.
         rank: `EPISODE`, `REFERRING` or `MANUAL`.
         id: The episode's id; of a manual edit its number, so that the later edit wins.
+        part: Which of several claims of the episode it is, from 1; 0 for the episode's own.
     """
 
     at: int
     rank: int
     id: str
+    part: int = 0
 
 
 class Claim(NamedTuple):
@@ -80,6 +85,29 @@ class Claim(NamedTuple):
     near: tuple[tuple[str, float], ...] = ()
     declared: bool = False
     stored: Mapping[str, Sequence[str]] | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids by which ``replaces`` names it: its fact id, and that of the whole episode."""
+        part = self.precedence.part
+        if not part:
+            return (self.fact_id,)
+        return self.fact_id, self.fact_id.removesuffix(f"#{part}")
+
+    def names_claim(self, other: Claim) -> bool:
+        """Return whether it names another claim, by the claim's own id or by its episode's.
+
+        A manual edit names single claims only, and so does a claim of the same episode.
+        """
+        fact_id, *whole = other.ids
+        if fact_id in self.names:
+            return True
+        return bool(whole) and whole[0] in self.names and self.source not in ("", other.source)
+
+    @property
+    def source(self) -> str:
+        """The id of its episode; empty for a manual edit."""
+        return "" if self.precedence.rank == MANUAL else self.precedence.id
 
 
 class Fault(NamedTuple):
@@ -127,8 +155,29 @@ def confidence_of(metadata: Mapping[str, Any]) -> float:
     return float(value) if math.isfinite(value) and 0 <= value <= 1 else 1.0
 
 
+def find_fault(version: EpisodeVersion, channel: str) -> Fault | None:
+    """Return why a version has no claim in a channel; None when it has one."""
+    found = claim_of(version, channel)
+    return found if isinstance(found, Fault) else None
+
+
+def fault_of(version: EpisodeVersion) -> Fault:
+    """Return the fault of a version that cannot be read."""
+    reason, _, detail = version.fault.partition(": ")
+    return Fault(reason or UNREADABLE, detail)
+
+
 def claim_of(version: EpisodeVersion, channel: str) -> Claim | Fault:
     """Return the claim of one version of an episode in one channel; a fault if it has none."""
+    if version.fault:
+        return fault_of(version)
+    found = _read_claim(version, channel)
+    if isinstance(found, Fault) and version.part:
+        return Fault(found.reason, f"triple {version.part}: {found.detail}")
+    return found
+
+
+def _read_claim(version: EpisodeVersion, channel: str) -> Claim | Fault:
     metadata = version.metadata
     intent = metadata.get("intent")
     if intent is None or intent == "add":
@@ -161,7 +210,7 @@ def names_in(replaces: object) -> tuple[str, ...] | Fault:
 
 
 def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Claim:
-    fact_id = fact_id_of(channel, version.id)
+    fact_id = fact_id_of(channel, version.claim_id)
     owner = owner_of(version.user, version.agent, channel)
     metadata = version.metadata
     payload = {
@@ -173,11 +222,13 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
         "timestamp": instant(version.at).isoformat(),
     }
     add_triple(payload, metadata)
+    if version.part and "extracted" in metadata:
+        payload["extracted"] = metadata["extracted"]
     return Claim(
         fact_id=fact_id,
         owner=owner,
         key=key_of(owner, payload, fact_id),
-        precedence=Precedence(version.at, REFERRING if names else EPISODE, version.id),
+        precedence=precedence_of(version, names),
         asserts=True,
         object=canonical(metadata.get("object")),
         names=names,
@@ -185,6 +236,11 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
         confidence=confidence_of(metadata),
         payload=payload,
     )
+
+
+def precedence_of(version: EpisodeVersion, names: tuple[str, ...]) -> Precedence:
+    """Return the precedence of a version's claim, which names some ids."""
+    return Precedence(version.at, REFERRING if names else EPISODE, version.id, version.part)
 
 
 def intent_fault(intent: object) -> Fault:
@@ -207,15 +263,17 @@ def add_triple(payload: dict[str, Any], metadata: Mapping[str, Any]) -> None:
 def _retraction(
     version: EpisodeVersion, channel: str, names: tuple[str, ...], *, clears_key: bool
 ) -> Claim:
-    fact_id = fact_id_of(channel, version.id)
+    fact_id = fact_id_of(channel, version.claim_id)
     owner = owner_of(version.user, version.agent, channel)
     payload = {"id": fact_id, "user": version.user, "agent": version.agent}
     add_triple(payload, version.metadata)
+    if not version.part and "triples" in version.metadata:  # their number: see `statements_of`
+        payload["triples"] = version.metadata["triples"]
     return Claim(
         fact_id=fact_id,
         owner=owner,
         key=key_of(owner, payload, fact_id),
-        precedence=Precedence(version.at, REFERRING if names else EPISODE, version.id),
+        precedence=precedence_of(version, names),
         asserts=False,
         object=canonical(payload["object"]) if "object" in payload else ALL,
         names=names,

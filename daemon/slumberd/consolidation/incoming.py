@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of
+from slumberd.consolidation.statements import statements_of
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.fact_ids import fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule
 
-UNREADABLE = "unreadable"
-"""The reason of a fault that gives none."""
+UNSAID = "unsaid"
+"""The reason of a noop: a newer version of the episode does not make the claim any more."""
 
 ID_TAKEN = "id_taken"
 """The reason of a quarantine: another user, agent or channel holds the fact id."""
@@ -46,6 +47,27 @@ class ClaimCandidate(NamedTuple):
 
 class Unmatched(NamedTuple):
     """The rule's filter does not select the version, or a program withdraws its declared fact.
+
+    Its attributes are those of `ClaimCandidate`.
+    """
+
+    fact_id: str
+    owner: str
+    rule_id: str
+    at: int
+    eid: str
+    version: int = 0
+    session: str = ""
+    reread: bool = False
+
+    @property
+    def claim(self) -> None:
+        """It has no claim."""
+        return
+
+
+class Unsaid(NamedTuple):
+    """The version of the episode does not make one of the claims that an earlier version made.
 
     Its attributes are those of `ClaimCandidate`.
     """
@@ -191,14 +213,14 @@ class Undo(NamedTuple):
     session: str = ""
 
 
-Candidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Erased
+Candidate = ClaimCandidate | HeldBack | Unmatched | Unsaid | Unreadable | Contested | Erased
 """What the evaluation of a version, or a manual edit, submits to the precedence rule."""
 
-RecordedCandidate = ClaimCandidate | HeldBack | Unmatched | Unreadable | Contested | Undo
+RecordedCandidate = ClaimCandidate | HeldBack | Unmatched | Unsaid | Unreadable | Contested | Undo
 """What a ledger row records of a candidate."""
 
 
-def order_of(candidate: Candidate) -> tuple[int, int, str]:
+def order_of(candidate: Candidate) -> tuple[int | str, ...]:
     """Return the sort key of a candidate within a batch: its precedence."""
     claim = candidate.claim
     return (candidate.at, 0, candidate.eid) if claim is None else claim.precedence
@@ -207,33 +229,17 @@ def order_of(candidate: Candidate) -> tuple[int, int, str]:
 def evaluate(
     versions: Sequence[EpisodeVersion], rule: ConsolidationRule
 ) -> dict[str, list[Candidate]]:
-    """Return a rule's candidates by channel; one for each version."""
+    """Return a rule's candidates by channel; one for each statement of each version."""
+    statements = [statement for version in versions for statement in statements_of(version)]
     return {
-        channel: [_evaluate(version, rule.id, channel) for version in versions]
+        channel: [_evaluate(statement, rule.id, channel) for statement in statements]
         for channel in dict.fromkeys(rule.then_emits)
     }
 
 
-def withdraw(
-    versions: Sequence[EpisodeVersion], rule_id: str, channels: Iterable[str]
-) -> dict[str, list[Candidate]]:
-    """Return, by channel, candidates without a claim, as if the rule's filter selected no version.
-
-    Versions of unknown owners are left out, so nothing under their ids is changed.
-    """
-    with_owner = [version for version in versions if not version.contested]
-    return {
-        channel: [_unmatched(version, rule_id, channel) for version in with_owner]
-        for channel in sorted(channels)
-    }
-
-
 def _evaluate(version: EpisodeVersion, rule_id: str, channel: str) -> Candidate:
-    if version.fault:
-        reason, _, detail = version.fault.partition(": ")
-        return _faulty(version, rule_id, channel, Fault(reason or UNREADABLE, detail))
-    if not version.matched:
-        return _unmatched(version, rule_id, channel)
+    if not version.fault and not version.matched:
+        return unmatched_candidate(version, rule_id, channel)
     claim = claim_of(version, channel)
     if isinstance(claim, Fault):
         return _faulty(version, rule_id, channel, claim)
@@ -267,9 +273,10 @@ def _with_claim(version: EpisodeVersion, rule_id: str, claim: Claim) -> Candidat
     )
 
 
-def _unmatched(version: EpisodeVersion, rule_id: str, channel: str) -> Unmatched:
+def unmatched_candidate(version: EpisodeVersion, rule_id: str, channel: str) -> Unmatched:
+    """Return the candidate of a version that the rule's filter does not select."""
     return Unmatched(
-        fact_id=fact_id_of(channel, version.id),
+        fact_id=fact_id_of(channel, version.claim_id),
         owner=owner_of(version.user, version.agent, channel),
         rule_id=rule_id,
         version=version.seq,
@@ -285,7 +292,7 @@ def _faulty(
 ) -> Unreadable | Contested:
     kind = Contested if version.contested else Unreadable
     return kind(
-        fact_id=fact_id_of(channel, version.id),
+        fact_id=fact_id_of(channel, version.claim_id),
         owner=owner_of(version.user, version.agent, channel),
         rule_id=rule_id,
         version=version.seq,
@@ -299,7 +306,7 @@ def _faulty(
 
 
 def contest(
-    candidate: ClaimCandidate | HeldBack | Unmatched | Unreadable,
+    candidate: ClaimCandidate | HeldBack | Unmatched | Unsaid | Unreadable,
     reason: str = ID_TAKEN,
     detail: str = "",
 ) -> Contested:

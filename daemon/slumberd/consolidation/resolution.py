@@ -12,6 +12,7 @@ from typing import assert_never
 
 from slumberd.consolidation.claim import ALL, Claim, deletes_by_key
 from slumberd.consolidation.incoming import (
+    UNSAID,
     Candidate,
     ClaimCandidate,
     Contested,
@@ -21,6 +22,7 @@ from slumberd.consolidation.incoming import (
     Undo,
     Unmatched,
     Unreadable,
+    Unsaid,
     contest,
     contest_returning,
 )
@@ -36,7 +38,7 @@ from slumberd.consolidation.resolved_effect import BELOW_SALIENCE, Effect, Event
 from slumberd.consolidation.state import CurrentBySlot, CurrentFact, KeySlot, KnownState
 from slumberd.model.scope import ERASED_SCOPE
 
-EvaluatedCandidate = ClaimCandidate | Unmatched | Unreadable
+EvaluatedCandidate = ClaimCandidate | Unmatched | Unsaid | Unreadable
 """A candidate that becomes an evaluation of its fact id."""
 
 
@@ -88,8 +90,8 @@ class Resolution:
                 self._apply_held_back(candidate)
             case Unmatched():
                 self._apply_unmatched(candidate)
-            case Unreadable():
-                self._apply_unreadable(candidate)
+            case Unreadable() | Unsaid():
+                self._apply_without_claim(candidate)
             case Contested():
                 self._quarantine(candidate)
             case Erased():
@@ -115,7 +117,7 @@ class Resolution:
         prior = self._state.evaluations.get(candidate.fact_id, ())
         if prior and self._is_owned_by_another(candidate):
             self._quarantine(contest(candidate))
-        elif has_claim_in_force(candidate.rule_id, prior):
+        elif self._state.passes_gate(candidate):
             self._apply_unless_known(candidate.without_gate(), prior)
         elif self._again and self._state.waiting.get(candidate.fact_id) == candidate.version:
             self.known += 1
@@ -131,12 +133,14 @@ class Resolution:
         else:
             self.filtered += 1
 
-    def _apply_unreadable(self, candidate: Unreadable) -> None:
+    def _apply_without_claim(self, candidate: Unreadable | Unsaid) -> None:
         prior = self._state.evaluations.get(candidate.fact_id, ())
-        if prior and self._is_owned_by_another(candidate):
+        if not prior or not self._is_owned_by_another(candidate):
+            self._apply_unless_known(candidate, prior)
+        elif isinstance(candidate, Unreadable):
             self._quarantine(contest(candidate, candidate.reason, candidate.detail))
         else:
-            self._apply_unless_known(candidate, prior)
+            self._quarantine(contest(candidate))
 
     def _apply_unless_known(
         self, candidate: EvaluatedCandidate, prior: Sequence[Evaluation]
@@ -188,6 +192,9 @@ class Resolution:
         """
         gone = {fact_id for fact_id, evaluations in left.items() if not evaluations}
         before = self._state.current_by_slot(self._state.complete_keys)
+        for fact_id in left:
+            for effective in self._state.effective_claims(fact_id):
+                self._mark_referrers_dirty(effective.claim)
         self._state.evaluations |= left
         for fact_id in gone:
             self._state.evaluations.pop(fact_id, None)
@@ -224,9 +231,11 @@ class Resolution:
                 yield self._state.current(key, slot, winner)
 
     def _is_owned_by_another(self, candidate: EvaluatedCandidate | HeldBack) -> bool:
+        """Return whether another owner, or another episode, has a claim under a fact id."""
+        claims = [found.claim for found in self._state.effective_claims(candidate.fact_id)]
+        sources = ("", candidate.eid) if candidate.version else [claim.source for claim in claims]
         return any(
-            effective.claim.owner != candidate.owner
-            for effective in self._state.effective_claims(candidate.fact_id)
+            claim.owner != candidate.owner or claim.source not in sources for claim in claims
         )
 
     def _quarantine(self, candidate: Contested) -> None:
@@ -301,14 +310,14 @@ class Resolution:
 
     def _touches_one_slot(self, claim: Claim) -> bool:
         plain = claim.asserts and not claim.names and not claim.declared
-        return plain and claim.fact_id not in self._state.referrers
+        return plain and not self._state.referrers_of(claim)
 
     def _apply_assertion(self, candidate: EvaluatedCandidate, claim: Claim) -> None:
         """Fold an assertion into its one slot; it names no id, and no claim names its id."""
         key_slot = claim.key, self._state.multi_valued.slot(claim.key, claim.object)
         head = self._state.head(*key_slot)
         previous = head.current
-        if self._state.complete_keys:
+        if self._state.complete_keys or claim.precedence.part:
             self._state.index(claim)
         assertion = Assertion(claim.precedence, claim.fact_id, claim.object)
         head.fold_assertion(assertion, self._state.depth)
@@ -357,7 +366,7 @@ class Resolution:
         """Mark the facts whose claims name a claim's id, because their lineage links to it."""
         if not claim.asserts:
             return
-        for referrer in self._state.referrers.get(claim.fact_id, ()):
+        for referrer in self._state.referrers_of(claim):
             for effective in self._state.effective_claims(referrer):
                 key_slot = self._state.key_slot_of(effective.claim)
                 if effective.claim.owner == claim.owner and self._state.holds_slot(
@@ -418,6 +427,8 @@ class Resolution:
                 self._add_row(candidate, "quarantine", "quarantine", reason=candidate.reason)
             case Unmatched():
                 self._add_row(candidate, "withdrawal", "noop", reason="filtered")
+            case Unsaid():
+                self._add_row(candidate, "withdrawal", "noop", reason=UNSAID)
             case ClaimCandidate():
                 reason = self._state.explain_noop(candidate.claim)
                 self._add_row(candidate, "claim", "noop", reason=reason)
@@ -470,7 +481,7 @@ def _event_and_effect(candidate: EvaluatedCandidate | Undo, effect: Effect) -> t
     match candidate:
         case ClaimCandidate():
             return "claim", effect
-        case Unmatched():
+        case Unmatched() | Unsaid():
             return "withdrawal", effect
         case Unreadable():
             return "quarantine", "quarantine"

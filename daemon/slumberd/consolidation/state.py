@@ -22,6 +22,12 @@ from slumberd.consolidation.precedence import (
     link,
 )
 
+IN_TRIPLES = "in_triples"
+"""The reason of a noop: the episode states something in its triples only."""
+
+NOTHING_SAID = "nothing_said"
+"""The reason of a noop: the episode has a list of triples, or a text, that states nothing."""
+
 _NO_REFERRERS: frozenset[str] = frozenset()
 
 KeySlot = tuple[str, str]
@@ -63,6 +69,7 @@ class KnownState:
         depth: A fact keeps at most this many links of lineage to facts that it replaced.
         evaluations: Per fact id every evaluation, oldest first.
         referrers: Per fact id the fact ids of claims that name it, in any version.
+        parts: Per fact id of an episode's own claim, the fact ids of its other claims.
         heads: Per key its heads by slot; `ALL` is the only slot of a single-valued key.
         complete_keys: Per key that is known in full, the fact ids of all of its claims.
         waiting: Of the firing rule, per fact id the version that its gate held back, unless the
@@ -74,6 +81,7 @@ class KnownState:
     depth: int
     evaluations: dict[str, list[Evaluation]] = field(default_factory=dict)
     referrers: dict[str, set[str]] = field(default_factory=dict)
+    parts: dict[str, set[str]] = field(default_factory=dict)
     heads: dict[str, dict[str, SlotState]] = field(default_factory=dict)
     complete_keys: dict[str, set[str]] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
@@ -91,6 +99,14 @@ class KnownState:
                 if is_same and earlier.claim and earlier.claim.payload == claim.payload:
                     return candidate._replace(claim=earlier.claim)
         return candidate
+
+    def passes_gate(self, candidate: HeldBack) -> bool:
+        """Return whether the rule has a claim of the episode in force, so that edits count."""
+        ids = (candidate.fact_id,) if candidate.claim is None else candidate.claim.ids
+        return any(
+            has_claim_in_force(candidate.rule_id, self.evaluations.get(fact_id, ()))
+            for fact_id in ids
+        )
 
     def effective_claims(self, fact_id: str) -> tuple[EffectiveClaim, ...]:
         """Return the effective claims of a fact id."""
@@ -117,9 +133,18 @@ class KnownState:
         return [
             effective.claim
             for name in claim.names
-            for effective in self.effective_claims(name)
+            for fact_id in (name, *sorted(self.parts.get(name, ())))
+            for effective in self.effective_claims(fact_id)
             if effective.claim.asserts and effective.claim.owner == claim.owner
+            if claim.names_claim(effective.claim)
         ]
+
+    def referrers_of(self, claim: Claim) -> Set[str]:
+        """Return the fact ids of the claims that name a claim, in any version."""
+        found: Set[str] = self.referrers.get(claim.fact_id, _NO_REFERRERS)
+        if claim.precedence.part:
+            found = found | self.referrers.get(claim.ids[-1], _NO_REFERRERS)
+        return found
 
     def head(self, key: str, slot: str) -> SlotState:
         """Return a slot's head; a new head gets the retraction of the whole key."""
@@ -185,13 +210,13 @@ class KnownState:
                 head.fold_retraction(what, by)
 
     def _retract_by_referrers(self, claim: Claim, head: SlotState) -> None:
-        referrers: Set[str] = self.referrers.get(claim.fact_id, _NO_REFERRERS)
+        referrers = self.referrers_of(claim)
         if len(self.evaluations.get(claim.fact_id, ())) > 1:
             referrers = {*referrers, claim.fact_id}
         for referrer in referrers:
             for effective in self.effective_claims(referrer):
                 by = effective.claim
-                if claim.fact_id in by.names and by.owner == claim.owner:
+                if by.owner == claim.owner and by.names_claim(claim):
                     head.fold_retraction(claim.object, by.precedence)
 
     def refold(self, keys: Sequence[str], before: CurrentBySlot) -> CurrentBySlot:
@@ -214,6 +239,8 @@ class KnownState:
             self.complete_keys[claim.key].add(claim.fact_id)
         for name in claim.names:
             self.referrers.setdefault(name, set()).add(claim.fact_id)
+        for whole in claim.ids[1:]:
+            self.parts.setdefault(whole, set()).add(claim.fact_id)
 
     def key_slot_of(self, claim: Claim) -> KeySlot:
         """Return the key and the slot in which a claim competes."""
@@ -270,7 +297,8 @@ class KnownState:
                 heads.values() if claim.object == ALL else [self.head(*self.key_slot_of(claim))]
             )
             return "stale" if any(head.winner for head in heads_in_question) else "unresolved"
-        return "noop"
+        triples = claim.payload.get("triples")
+        return "noop" if triples is None else IN_TRIPLES if triples else NOTHING_SAID
 
     def current_assertions(self, key: str) -> dict[str, Assertion]:
         """Return the current assertions of a key, by slot."""
@@ -352,9 +380,7 @@ def reaches_precedence_rule(candidate: Candidate, known_state: KnownState) -> bo
     """
     if candidate.reread and candidate.fact_id not in known_state.waiting:
         return False
-    return not isinstance(candidate, HeldBack) or has_claim_in_force(
-        candidate.rule_id, known_state.evaluations.get(candidate.fact_id, ())
-    )
+    return not isinstance(candidate, HeldBack) or known_state.passes_gate(candidate)
 
 
 def keys_to_load(candidates: Sequence[Candidate], known_state: KnownState) -> set[str]:
@@ -364,11 +390,11 @@ def keys_to_load(candidates: Sequence[Candidate], known_state: KnownState) -> se
     and the heads of their keys.
     """
     keys: set[str] = set()
-    arriving = {
-        candidate.fact_id: candidate.claim
-        for candidate in candidates
-        if candidate.claim is not None
-    }
+    arriving: dict[str, list[Claim]] = {}
+    for candidate in candidates:
+        if candidate.claim is not None:
+            for name in candidate.claim.ids:
+                arriving.setdefault(name, []).append(candidate.claim)
     for candidate in candidates:
         if candidate.fact_id in known_state.evaluations:
             keys |= _keys_of_change(candidate, known_state, arriving)
@@ -378,7 +404,7 @@ def keys_to_load(candidates: Sequence[Candidate], known_state: KnownState) -> se
 
 
 def _keys_of_change(
-    candidate: Candidate, known_state: KnownState, arriving: dict[str, Claim]
+    candidate: Candidate, known_state: KnownState, arriving: dict[str, list[Claim]]
 ) -> set[str]:
     before = [effective.claim for effective in known_state.effective_claims(candidate.fact_id)]
     claims = before if candidate.claim is None else [*before, candidate.claim]
@@ -388,7 +414,7 @@ def _keys_of_change(
     keys = {claim.key for claim in claims}
     for claim in claims:
         keys |= {target.key for target in known_state.targets(claim)}
-        keys |= {arriving[name].key for name in claim.names if name in arriving}
+        keys |= {named.key for name in claim.names for named in arriving.get(name, ())}
     return keys
 
 

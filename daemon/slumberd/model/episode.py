@@ -58,6 +58,17 @@ class SalienceShortfall(NamedTuple):
     reads: int = 0
 
 
+def part_id_of(id: str, part: int) -> str:
+    """Return the id of one of several claims of an episode; of its own claim the id itself."""
+    return f"{id}#{part}" if part else id
+
+
+def is_part_of(fact_id: str, whole: str) -> bool:
+    """Return whether a fact id has the form of a part: the whole id, ``#`` and a number."""
+    number = fact_id.removeprefix(f"{whole}#")
+    return number != fact_id and number.isdecimal() and number.isascii() and number[0] != "0"
+
+
 class EpisodeVersion(NamedTuple):
     """One version of one episode, as a firing read it from the log.
 
@@ -76,6 +87,7 @@ class EpisodeVersion(NamedTuple):
         contested: Whether its owner is unknown, so nothing under its id may be changed.
         gated: Why the rule's gate holds it back; None when it does not.
         reread: Whether the rule has passed this version, and a read logged it again.
+        part: Which of the episode's ``triples`` the metadata is, from 1; 0 is all of it.
     """
 
     seq: int
@@ -92,6 +104,12 @@ class EpisodeVersion(NamedTuple):
     contested: bool = False
     gated: SalienceShortfall | None = None
     reread: bool = False
+    part: int = 0
+
+    @property
+    def claim_id(self) -> str:
+        """The id of its claim; that of one of several claims ends with its number."""
+        return part_id_of(self.id, self.part)
 
 
 def microseconds(at: datetime) -> int:
@@ -150,6 +168,7 @@ def with_offset(text: str, naive: NaiveTimestamps) -> str:
 
 READ_KEYS = frozenset({
     "intent", "replaces", "subject", "predicate", "object", "confidence", "importance",
+    "triples",
 })  # fmt: skip
 """The keys of metadata that slumberd reads; all others are the host's own."""
 
@@ -178,12 +197,22 @@ def misspellings_in(versions: Iterable[EpisodeVersion]) -> list[Misspelling]:
     """Return the misspelled keys of some versions, each key once, in the order of the versions."""
     found: dict[str, Misspelling] = {}
     for version in versions:
-        for key, meant in misspelled_keys(version.metadata):
+        for key, meant in _misspelled_in(version).items():
             before = found.get(key)
             episodes = before.episodes + 1 if before else 1
             first = before.episode_id if before else version.id
             found[key] = Misspelling(key, meant, first, episodes)
     return [*found.values()]
+
+
+def _misspelled_in(version: EpisodeVersion) -> dict[str, str]:
+    """Return the misspelled keys of a version's metadata, and of its triples."""
+    found = dict(misspelled_keys(version.metadata))
+    triples = version.metadata.get("triples")
+    for triple in triples if isinstance(triples, list) else ():
+        if isinstance(triple, dict):
+            found |= misspelled_keys(triple)
+    return found
 
 
 def misspelled_keys(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,9 +6,17 @@ import hashlib
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    field_serializer,
+    field_validator,
+)
 
 from slumberd.model.cadence import Cadence, Duration, cadence_of
+from slumberd.model.extraction import Extraction
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.salience import Gate
 
@@ -17,7 +25,7 @@ FACTS = "facts"
 
 _LATER_KEYS = (
     "limits", "on_missed", "catchup_window", "timeout", "similarity", "salience", "kind",
-    "filter_cypher", "user", "agent",
+    "filter_cypher", "user", "agent", "extract",
 )  # fmt: skip
 """Keys that the first version lacked; `content_hash` ignores those that a rule does not use."""
 
@@ -62,6 +70,7 @@ class ConsolidationRule(BaseModel):
         timeout: How many seconds a firing may take; a longer one is stopped, and fails.
         similarity: Links its new facts with similar current facts; None compares nothing.
         salience: The least salience of an episode that the rule promotes; None promotes all.
+        extract: Finds triples in the text of episodes that state none themselves; None finds none.
         kind: Whether it promotes ``episodes``, or triples of a ``graph``.
         filter_cypher: For a graph, the query that finds the triples.
         user: For a graph, the user of the promoted facts.
@@ -83,6 +92,7 @@ class ConsolidationRule(BaseModel):
     timeout: Duration | None = None
     similarity: Similarity | None = None
     salience: Gate | None = None
+    extract: InstanceOf[Extraction] | None = None
     kind: Kind = "episodes"
     filter_cypher: str = ""
     user: str = ""
@@ -98,6 +108,10 @@ class ConsolidationRule(BaseModel):
     @field_serializer("limits")
     def _limits_by_name(self, limits: Limits) -> dict[str, Any]:
         return limits._asdict()
+
+    @field_serializer("extract")
+    def _extraction_by_name(self, extract: Extraction | None) -> dict[str, Any] | None:
+        return None if extract is None else {"with": extract.name, "digest": extract.digest}
 
     @property
     def reads_episodes(self) -> bool:

@@ -67,14 +67,14 @@ TAMPERED = {
     "another number": "UPDATE slumberd_keys SET key_id = 4 WHERE winner_fact = 'e2'",
     "no summary": "DELETE FROM slumberd_keys WHERE winner_fact = 'e2'",
     "a slot more": "INSERT INTO slumberd_keys SELECT key, 'x', key_id, winner_at, winner_rank, "
-    "winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
+    "winner_id, winner_part, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
     "WHERE winner_fact = 'e3'",
     "an unused key": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 99, winner_at, "
-    "winner_rank, winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
-    "WHERE winner_fact = 'e2'",
-    "a key of a firing's row": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 1, "
-    "winner_at, winner_rank, winner_id, winner_fact, winner_object, retractions, replaced "
+    "winner_rank, winner_id, winner_part, winner_fact, winner_object, retractions, replaced "
     "FROM slumberd_keys WHERE winner_fact = 'e2'",
+    "a key of a firing's row": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 1, "
+    "winner_at, winner_rank, winner_id, winner_part, winner_fact, winner_object, retractions, "
+    "replaced FROM slumberd_keys WHERE winner_fact = 'e2'",
     "a generation": "INSERT INTO slumberd_generations VALUES (2, 0)",
     "a quarantine's reason": "UPDATE slumberd_quarantine SET reason = 'x'",
     "a quarantine's detail": "UPDATE slumberd_quarantine SET detail = 'x'",

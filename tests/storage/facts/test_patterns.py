@@ -23,9 +23,9 @@ from slumberd.model.pattern import LONGEST, Equals, Glob, Matches, OneOf, Prefix
 from slumberd.sql_statements import statements
 from slumberd.storage.facts.index_ranges import (
     BEYOND,
-    compile_expression,
     literal_prefix,
     upper_bound,
+    whole_text_check,
 )
 from slumberd.storage.facts.search import search
 from slumberd.storage.ledger.fact_rows import find, is_specified
@@ -394,7 +394,7 @@ def test_every_match_begins_with_the_literal_start_of_the_expression(
     expression: str, text: str
 ) -> None:
     try:
-        matches = compile_expression("subject", expression)
+        matches = whole_text_check("subject", expression)
     except PatternError:
         return
 
@@ -447,6 +447,16 @@ def test_error_names_the_place_of_an_invalid_value(slots: dict[str, Any], messag
     assert message in str(refused.value)
     assert refused.value.slot == next(iter(slots))
     assert refused.value.exit_code == 64
+
+
+@pytest.mark.parametrize("form", [Glob, Matches])
+def test_form_has_at_most_a_thousand_characters(form: type[Glob] | type[Matches]) -> None:
+    with table() as connection:
+        session = session_of(connection)
+
+        assert search(session, FactPattern(subject=form("a" * 1_000))) == []
+        with pytest.raises(PatternError, match="is longer than 1000 characters"):
+            search(session, FactPattern(subject=form("a" * 1_001)))
 
 
 def test_a_cursor_of_another_order_is_refused() -> None:

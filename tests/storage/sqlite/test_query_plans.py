@@ -63,7 +63,7 @@ FLAT = {
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
     "erased_scopes": "add_key add_moment drop_episodes episodes_at episodes_of exists key "
     "moment moments written_since",
-    "recent": "agent_other agent_utc any_other any_owned key_other key_utc owned_session "
+    "recent": "agent_other agent_utc any_other any_owned key_other key_upto key_utc owned_session "
     "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
     "erasure": "blank_held_batches blank_watermarks drop_facts_of_scope drop_keys erase_rows "
@@ -84,7 +84,7 @@ FLAT = {
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
     "channels declared_states drop_held_batch drop_quarantine drop_states facts_by_id "
     "firing first_watermark generations held_batches last_counts last_firings "
-    "last_generation number put_quarantine put_state "
+    "last_generation number put_quarantine put_state raise_number "
     "quarantined_records records records_of_fact "
     "referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_by "
@@ -102,14 +102,14 @@ FIRST = {
     "episode_log": "newest pending",
     "external_changes": "any_change",
     "promotion_feed": "end_of_page lag",
-    "ledger": "any_quarantine counts_after last_instant last_row last_seq_by",
+    "ledger": "counts_after end last_row last_seq_by",
     "inspection": "origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }
 """Statements that read a table in its own order, and end after the first rows."""
 
 FOUND = {
-    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since last_of_rule "
+    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since parts last_of_rule "
     "detailed_records removals evaluations evaluations_between evaluated_in_firing "
     "promoted_by quarantined",
     "similarity": "winners_between",

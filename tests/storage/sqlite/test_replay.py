@@ -192,8 +192,8 @@ async def test_any_differing_column_of_a_fact_is_found(
     [
         "DELETE FROM slumberd_keys WHERE winner_fact = 'e11'",
         "INSERT INTO slumberd_keys SELECT key || 'x', slot, key_id, winner_at, winner_rank,"
-        " winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys"
-        " WHERE winner_fact = 'e11'",
+        " winner_id, winner_part, winner_fact, winner_object, retractions, replaced"
+        " FROM slumberd_keys WHERE winner_fact = 'e11'",
     ],
     ids=["missing", "too many"],
 )

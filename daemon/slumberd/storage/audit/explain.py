@@ -20,9 +20,9 @@ from slumberd.consolidation.explanation import (
 )
 from slumberd.consolidation.precedence import MANUAL_RULE_ID, author_of, effective_claims
 from slumberd.errors import NoInputError
-from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.episode import EpisodeVersion, instant, is_part_of
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import channel_of, episode_id_of, fact_id_of, owner_of
+from slumberd.model.fact_ids import channel_of, fact_id_of, owner_of
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import load_erased_scopes
@@ -116,16 +116,31 @@ class _Inquiry:
         self._marks = {row[0]: row[1] for row in session.stream("ledger.watermarks")}
         self._erased = load_erased_scopes(session)
         channels = sorted(self._find_channels())
-        fact_ids = [fact_id_of(channel, episode_id) for channel in channels]
-        self._rows = _read_records(session, fact_ids)
+        fact_ids = self._find_fact_ids(channels)
+        self._rows = [
+            row
+            for row in _read_records(session, fact_ids)
+            if row.record.source_episode_ids == (episode_id,) or row.record.rule_id.startswith("@")
+        ]
         self._remaining = _find_remaining(session, fact_ids)
         self._current = _facts(session, fact_ids).keys()
         self._last = self._find_last_rows(channels)
 
     def decisions(self) -> list[Decision]:
-        """Return the decision of each rule in each of its channels."""
-        emitted = {(rule.id, name) for rule in self._rules.values() for name in rule.then_emits}
-        return [self._decide(*pair) for pair in sorted(emitted | self._last.keys())]
+        """Return the decision of each rule on each claim of the episode, in each channel."""
+        emitted = {
+            (rule.id, fact_id_of(name, self._episode_id))
+            for rule in self._rules.values()
+            for name in rule.then_emits
+        }
+        found = emitted | self._last.keys()
+        return [self._decide(*pair) for pair in sorted(found, key=_by_rule_and_part)]
+
+    def _find_fact_ids(self, channels: Sequence[str]) -> list[str]:
+        """Return the fact ids of the episode's own claim, and of its other claims."""
+        own = [fact_id_of(channel, self._episode_id) for channel in channels]
+        rows = self._session.rows("ledger.parts", {"values": [*own]})
+        return [*own, *(part for whole, part in rows if is_part_of(part, whole))]
 
     def _find_channels(self) -> set[str]:
         """Return the channels of the loaded rules, and of the last firing of each rule."""
@@ -136,15 +151,15 @@ class _Inquiry:
         return found | {FACTS}
 
     def _find_last_rows(self, channels: Sequence[str]) -> dict[tuple[str, str], DetailedRecord]:
-        """Return the last row by rule and channel; manual edits evaluate no episode."""
+        """Return the last row by rule and fact id; manual edits evaluate no episode."""
         evaluated = [
-            (row.record.rule_id, channel_of(row.record.fact_id), row)
+            (row.record.rule_id, row.record.fact_id, row)
             for row in self._rows
             if row.event in _EVALUATED and not row.record.rule_id.startswith("@")
         ]
         # A row whose id another owner holds has no fact id; only the quarantine knows its episode.
         found = [*evaluated, *self._read_quarantine(channels)]
-        return {(rule, channel): row for rule, channel, row in sorted(found, key=_by_seq)}
+        return {(rule, fact_id): row for rule, fact_id, row in sorted(found, key=_by_seq)}
 
     def _read_quarantine(self, channels: Sequence[str]) -> list[tuple[str, str, DetailedRecord]]:
         rule_ids = self._rules.keys() | self._marks.keys()
@@ -152,11 +167,13 @@ class _Inquiry:
         parameters = {"pairs": [*pairs], "eid": self._episode_id}
         rows = self._session.rows("ledger.quarantined_records", parameters)
         found = [(channel, _detailed_record(columns)) for channel, *columns in rows]
-        return [(record.record.rule_id, channel, record) for channel, record in found]
+        return [
+            (row.record.rule_id, row.record.fact_id or fact_id_of(channel, self._episode_id), row)
+            for channel, row in found
+        ]
 
-    def _decide(self, rule_id: str, channel: str) -> Decision:
-        fact_id = fact_id_of(channel, self._episode_id)
-        row = self._last.get((rule_id, channel))
+    def _decide(self, rule_id: str, fact_id: str) -> Decision:
+        row = self._last.get((rule_id, fact_id))
         contested = row is not None and not row.record.fact_id
         is_current = fact_id in self._current and not contested
         removal = None if is_current else self._find_removal(fact_id)
@@ -164,7 +181,7 @@ class _Inquiry:
         late = row is not None and row.asserts and row.record.reason == "stale"
         return Decision(
             rule_id,
-            channel,
+            channel_of(fact_id),
             fact_id,
             outcome_of(row, self._read_rule(rule_id), self._remaining),
             row,
@@ -207,7 +224,7 @@ class _Inquiry:
     ) -> Iterator[NewerClaim]:
         """Yield the newest assertion of a slot, or its retractions of an object and of all."""
         parameters = {"keys": [key]}
-        for _, name, _, at, _, _, fact_id, _, reach, _ in self._session.rows(
+        for _, name, _, at, _, _, _, fact_id, _, reach, _ in self._session.rows(
             "ledger.states_of_keys", parameters
         ):
             if not retracting and name == slot and at is not None:
@@ -216,8 +233,13 @@ class _Inquiry:
                 retracted = orjson.loads(reach)
                 for covered in (what, ALL):
                     if covered in retracted:
-                        at, _, retracting_id = retracted[covered]
+                        at, _, retracting_id, *_ = retracted[covered]
                         yield NewerClaim(retracting_id, at)
+
+
+def _by_rule_and_part(found: tuple[str, str]) -> tuple[str, str, int, str]:
+    rule_id, fact_id = found
+    return rule_id, channel_of(fact_id), len(fact_id), fact_id
 
 
 def _by_instant(rival: NewerClaim) -> int:
@@ -305,4 +327,5 @@ def _sources_of(row: DetailedRecord) -> list[Source]:
         return [Source(id, "", None, "") for id in sources_of(row.record.fact_id, row.document)]
     session = str(row.document.get("session", ""))
     node = str(row.document.get("payload", {}).get("source_node", ""))
-    return [Source(episode_id_of(row.record.fact_id), session, instant(row.claimed_at), node)]
+    [source] = sources_of(row.record.fact_id, row.document)
+    return [Source(source, session, instant(row.claimed_at), node)]

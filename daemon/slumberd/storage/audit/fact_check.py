@@ -13,16 +13,18 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.manual import ManualAssertion
 from slumberd.consolidation.precedence import EXTERNAL, Evaluation
 from slumberd.consolidation.state import CurrentFact, KnownState
+from slumberd.model.episode import is_part_of
 from slumberd.model.record import Break
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id
 from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
-from slumberd.storage.ledger.state_loader import summary_rows
+from slumberd.storage.ledger.state_loader import episodes_of, summary_rows
 
 ROWS = 200
 """Ledger rows on one page; more only of a single key. So few stay in a processor's cache."""
@@ -116,19 +118,27 @@ class KeyPages:
         if not self._referrers:
             return
         known = state.evaluations
+        names = known.keys() | episodes_of(_claims_of(known))
         state.referrers |= {
-            name: set(self._referrers[name]) for name in known if name in self._referrers
+            name: set(self._referrers[name]) for name in names if name in self._referrers
         }
         referrers = {referrer for some in state.referrers.values() for referrer in some}
         known |= self._read_evaluations(referrers - known.keys())
-        evaluations = [evaluation for found in known.values() for evaluation in found]
-        claims = [evaluation.claim for evaluation in evaluations if evaluation.claim is not None]
-        named = {name for claim in claims for name in claim.names}
+        named = {name for claim in _claims_of(known) for name in claim.names}
+        for whole, part in self._session.rows("ledger.parts", {"values": [*named]}):
+            if is_part_of(part, whole):
+                state.parts.setdefault(whole, set()).add(part)
+                named.add(part)
         known |= self._read_evaluations(named - known.keys())
 
     def _read_evaluations(self, fact_ids: Iterable[str]) -> dict[str, list[Evaluation]]:
         parameters = {"values": list(fact_ids)}
         return evaluations_from(self._session.stream("ledger.evaluations", parameters))
+
+
+def _claims_of(evaluations: Mapping[str, Sequence[Evaluation]]) -> list[Claim]:
+    found = [evaluation.claim for some in evaluations.values() for evaluation in some]
+    return [claim for claim in found if claim is not None]
 
 
 class Summaries:
@@ -159,7 +169,7 @@ class Summaries:
 
 
 def _has_content(row: _Row) -> bool:
-    return row[3] is not None or row[8] is not None
+    return row[3] is not None or row[9] is not None
 
 
 def _normalize(row: _Row) -> _Row:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from slumberd.model.episode import is_part_of
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.rows import LedgerRow, rows_from
 
@@ -70,6 +71,9 @@ class Partition:
             keys: dict[str, set[int]] = {}
             for fact_id, key_id in self._select("keys_of_facts", wanted):
                 keys.setdefault(fact_id, set()).add(key_id)
+            for whole, fact_id, key_id in self._select("keys_of_parts", wanted):
+                if is_part_of(fact_id, whole):
+                    keys.setdefault(whole, set()).add(key_id)
             for key_id, named in chunk:
                 self._connected.join({key_id}.union(*(keys.get(name, ()) for name in named)))
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.claim import MANUAL
+from slumberd.consolidation.claim import MANUAL, UNREADABLE
 from slumberd.consolidation.incoming import (
     ID_TAKEN,
-    UNREADABLE,
+    UNSAID,
     Candidate,
     ClaimCandidate,
     Contested,
@@ -20,6 +20,7 @@ from slumberd.consolidation.incoming import (
     HeldBack,
     Unmatched,
     Unreadable,
+    Unsaid,
 )
 from slumberd.consolidation.precedence import MultiValued, author_of, latest_of_rule
 from slumberd.consolidation.resolution import Resolution
@@ -241,8 +242,7 @@ class _RecomputedPart:
             if claim is not None:
                 full[claim.key].add(claim.fact_id)
                 self._loaded.key_ids.setdefault(claim.key, row.key_id or row.seq)
-                for name in claim.names:
-                    self._state.referrers.setdefault(name, set()).add(claim.fact_id)
+                self._state.index(claim)
 
     def _candidate_of(self, row: LedgerRow[str], rule_id: str) -> Candidate | None:
         """Return what the rule evaluated; None when the ledger does not say it any more."""
@@ -262,14 +262,16 @@ class _RecomputedPart:
         if last is None:
             return None
         # The ledger writes no fact id when the id belongs to another owner.
-        owner = next((counted.claim.owner for counted in self._state.effective_claims(fact_id)), "")
+        claims = [counted.claim for counted in self._state.effective_claims(fact_id)]
+        owner = next((claim.owner for claim in claims), "")
+        source = next((claim.source for claim in claims if claim.source), episode_id_of(fact_id))
         base: dict[str, Any] = {
             "fact_id": fact_id,
             "owner": owner,
             "rule_id": rule_id,
             "version": row.version,
             "at": row.at or 0,
-            "eid": episode_id_of(fact_id),
+            "eid": source,
         }
         if last.claim is None:
             return Unreadable(**base, reason=UNREADABLE)
@@ -322,7 +324,7 @@ def _claim_candidate(row: LedgerRow[str], rule_id: str, document: dict[str, Any]
 
 def _candidate_without_claim(
     row: LedgerRow[str], rule_id: str, document: dict[str, Any]
-) -> HeldBack | Unmatched | Unreadable | Contested:
+) -> HeldBack | Unmatched | Unsaid | Unreadable | Contested:
     base: dict[str, Any] = {
         "fact_id": row.fact_id or "",
         "owner": document["owner"],
@@ -339,7 +341,9 @@ def _candidate_without_claim(
         return HeldBack(**base, claim=None, shortfall=shortfall)
     if not row.fact_id:
         return Contested(**base, reason=reason or ID_TAKEN)
-    return Unreadable(**base, reason=reason) if reason else Unmatched(**base)
+    if reason:
+        return Unreadable(**base, reason=reason)
+    return Unsaid(**base) if document["detail"] == UNSAID else Unmatched(**base)
 
 
 def _replaced_ids(entry: ResolvedEffect) -> str | None:

@@ -8,9 +8,10 @@ from functools import partial
 import orjson
 
 from slumberd.consolidation.delta_batch import Condition, DeltaBatch, never
-from slumberd.consolidation.incoming import Candidate, withdraw
+from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
+from slumberd.consolidation.withdrawals import withdraw
 from slumberd.errors import ExtraMissingError, SkippedEpisodesError
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
@@ -20,7 +21,6 @@ from slumberd.storage.facts.review import hold_batch
 from slumberd.storage.facts.transactions import FactTransactions
 from slumberd.storage.facts.watermarks import WatermarkTable, record_success
 from slumberd.storage.ledger.batch import Batch, OverLimitError
-from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.manual_edits import ManualEdits
 from slumberd.storage.ledger.similarity import BatchSimilarity
 
@@ -116,7 +116,7 @@ class DeltaApplier:
     ) -> Outcome:
         """Resolve a batch without its watermark."""
         firing, depth = batch.firing, self._transactions.lineage_depth
-        work = Batch(session, firing, channels_at(session), depth, cancelled, on_decided)
+        work = Batch(session, firing, depth, cancelled=cancelled, on_decided=on_decided)
         return work.apply(
             {**batch.candidates, **self._withdrawn(session, batch)},
             self._similarity(session, firing, cancelled),

@@ -1,30 +1,25 @@
-"""Turn the form of a slot into an index range, and compile the regular expressions of patterns.
+"""Turn the form of a slot into an index range, and an expression into a check of whole texts.
 
-An index range contains every match, and may contain more. Regular expressions run on the engine of
-the extra ``regex``, which takes linear time.
+An index range contains every match, and may contain more.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.errors import ExtraMissingError, PatternError
 from slumberd.model.fact_ids import canonical
 from slumberd.model.pattern import Equals, Glob, InvalidGlobError, Matches, OneOf, Prefix
 from slumberd.model.pattern import literal_prefix as start_of_glob
+from slumberd.retrieval.expressions import compile_expression
 
 _PLAIN = re.compile(r"[^\\^$.|?*+()\[\]{}]*")
 
 
-class _Compiled(Protocol):
-    def fullmatch(self, text: str) -> object: ...
-
-
-def compile_expression(slot: str, expression: str) -> Callable[[str], bool]:
+def whole_text_check(slot: str, expression: str) -> Callable[[str], bool]:
     """Return a function that returns whether an expression matches a whole text.
 
     Args:
@@ -35,26 +30,8 @@ def compile_expression(slot: str, expression: str) -> Callable[[str], bool]:
         PatternError: The expression is invalid.
         ExtraMissingError: The extra ``regex`` is not installed.
     """
-    try:
-        import re2  # of an extra
-    except ImportError as error:
-        problem = f"{slot} {expression!r} is a regular expression, and there is no engine for them"
-        raise ExtraMissingError("regex", problem) from error
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        fullmatch = cast("_Compiled", re2.compile(expression, options)).fullmatch
-    except re2.error as error:
-        raise _error(slot, expression, error.args[0]) from error
+    fullmatch = compile_expression(slot, expression).fullmatch
     return lambda text: fullmatch(text) is not None
-
-
-def _error(slot: str, expression: str, message: bytes | str) -> PatternError:
-    problem = message.decode(errors="replace") if isinstance(message, bytes) else message
-    # The engine quotes the invalid part, and does not report its position.
-    _, _, invalid = problem.partition(": ")
-    place = expression.find(invalid) if invalid else -1
-    return PatternError(slot, expression, problem, place if place >= 0 else None)
 
 
 def literal_prefix(expression: str) -> str:

@@ -10,7 +10,7 @@ import orjson
 
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint, find_multi_valued_hints
-from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
@@ -19,7 +19,7 @@ from slumberd.storage.audit.export import export_rows
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import list_quarantine
 from slumberd.storage.facts.transactions import FactTransactions
-from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.history import channels_at, seq_at
 from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
 
@@ -78,6 +78,11 @@ class FactReader:
         """Return how many rows the ledger has."""
         row = await self._transactions.fetch_one("ledger.last_row")
         return row[0] if row else 0
+
+    async def last_row_before(self, at: datetime) -> int:
+        """Return the number of the last row that was recorded before an instant; 0 for none."""
+        before = microseconds(at) - 1
+        return await self._transactions.read(lambda session: seq_at(session, before))
 
     async def decisions_of(
         self,

@@ -12,7 +12,6 @@ from slumberd.model.firing import Firing, HeldBatch, Position
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import Batch
-from slumberd.storage.ledger.history import channels_at
 
 
 def hold_batch(session: Session, firing: Firing, problem: str, depth: int) -> Outcome:
@@ -25,7 +24,7 @@ def hold_batch(session: Session, firing: Firing, problem: str, depth: int) -> Ou
         depth: How many replaced assertions a fact's lineage names.
     """
     unmoved = replace(firing, upto=firing.after)
-    batch = Batch(session, unmoved, channels_at(session), depth)
+    batch = Batch(session, unmoved, depth)
     batch.note = {"held": problem, "held_upto": firing.upto.seq}
     outcome = batch.write(Decision.of(batch.resolution(), {}))
     session.do("ledger.add_held_batch", (firing.rule_id, batch.number, *firing.upto, problem))
@@ -51,7 +50,7 @@ def record_decision(
     watermark = Position(*mark)
     upto = watermark if approve else Position(*held.upto)
     firing = Firing(held.rule_id, "", "manual", at, watermark, upto, by)
-    batch = Batch(session, firing, channels_at(session), depth)
+    batch = Batch(session, firing, depth)
     batch.note = {"approves" if approve else "rejects": held.firing_id}
     batch.write(Decision.of(batch.resolution(), {}))
     if approve:
@@ -76,7 +75,7 @@ def drop_entries(
 ) -> Outcome:
     """Remove entries from the quarantine, within the caller's transaction."""
     firing = Firing("@quarantine", "", "manual", at, by=by)
-    batch = Batch(session, firing, channels_at(session), depth)
+    batch = Batch(session, firing, depth)
     rows = sorted(entry["seq"] for entry in entries)
     batch.note = {"dropped": len(entries), "rows": rows}
     names = [(entry["rule_id"], entry["channel"], entry["episode_id"]) for entry in entries]

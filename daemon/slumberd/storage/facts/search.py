@@ -27,8 +27,8 @@ from slumberd.storage.facts.index_ranges import (
     Missing,
     Span,
     Text,
-    compile_expression,
     index_range,
+    whole_text_check,
 )
 from slumberd.storage.ledger.fact_rows import fact_of, readable_facts
 from slumberd.storage.ledger.history import facts_at
@@ -99,7 +99,7 @@ class Page:
 
     def __init__(self, pattern: FactPattern) -> None:
         self._pattern = pattern
-        self._matches = matcher(pattern, compile_expression)
+        self._matches = matcher(pattern, whole_text_check)
         self._after = place_after(pattern)
 
     def matching(self, facts: Iterable[Fact]) -> Iterator[Fact]:

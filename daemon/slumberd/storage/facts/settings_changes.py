@@ -37,7 +37,7 @@ def rewrite_lineages(session: Session, depth: int, at: datetime) -> int:
 
 def _rewrite(session: Session, keys: Sequence[str], depth: int, at: datetime) -> None:
     firing = Firing("@lineage", "", "manual", at)
-    batch = Batch(session, firing, channels_at(session), depth)
+    batch = Batch(session, firing, depth)
     batch.note = {"lineage_depth": depth}
     batch.loaded.load_in_full(set(keys))
     resolution = batch.resolution()
@@ -56,7 +56,7 @@ def change_channels(session: Session, after: MultiValued, depth: int, at: dateti
     """
     before = channels_at(session)
     firing = Firing("@channels", "", "manual", at, START, START)
-    batch = Batch(session, firing, after, depth)
+    batch = Batch(session, firing, depth, multi=after)
     channels = {name: sorted(predicates) for name, predicates in after.channels.items()}
     batch.note = {"multi_valued": channels}
     session.do("ledger.add_channels", (batch.number, orjson.dumps(channels)))

@@ -12,7 +12,7 @@ from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Record
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.reads import records_after
-from slumberd.storage.facts.transactions import FactTransactions, set_number
+from slumberd.storage.facts.transactions import FactTransactions
 from slumberd.storage.ledger.batch import number
 
 _EVERYTHING = 2**63 - 1
@@ -114,7 +114,7 @@ class WatermarkTable:
 
     def save_logged_in(self, session: Session) -> None:
         """Save up to which row the log lines are written, in the caller's transaction."""
-        set_number(session, "logged", self._logged_in(session))
+        session.do("ledger.raise_number", {"name": "logged", "value": self._logged})
 
     def advance(self, session: Session, firing: Firing) -> None:
         """Move a rule's watermark to the end of a batch, in the caller's transaction."""

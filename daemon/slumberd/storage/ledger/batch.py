@@ -27,6 +27,7 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, Mu
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.resolved_effect import ResolvedEffect, deletion_impact
 from slumberd.consolidation.state import CurrentFact
+from slumberd.consolidation.withdrawals import withdraw_parts
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
@@ -34,16 +35,16 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ErasedScopes
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.erased_scopes import load_erased_scopes
+from slumberd.storage.ledger.ledger_end import read_end
 from slumberd.storage.ledger.rows import (
     FIRING,
     FIRING_KIND,
-    GENESIS,
     LedgerRow,
+    check_key,
     document_of,
     firing_id_of,
     has_known_owner,
     record_key,
-    require_key,
     row_of,
     seal,
     sources_of,
@@ -77,8 +78,9 @@ class Batch:
         self,
         session: Session,
         firing: Firing,
-        multi: MultiValued,
         depth: int,
+        *,
+        multi: MultiValued | None = None,
         cancelled: Condition = never,
         on_decided: Callable[[], None] | None = None,
     ) -> None:
@@ -86,15 +88,14 @@ class Batch:
         self._on_decided = on_decided
         self._session = session
         self._firing = firing
-        last = session.one("ledger.last_row")
-        self.number: int = last[0] + 1 if last else 1
-        self.head: bytes = last[1] if last else GENESIS
-        self._key = require_key(session) if last else record_key(session)
-        recorded = session.one("ledger.last_instant")
-        self.at = max(microseconds(firing.at), recorded[0] if recorded else -(2**62))
-        self._generations = session.rows("ledger.generations")
-        self._generation = self._generations[0][1] if self._generations else 0
-        self.loaded = LoadedState(session, multi, depth)
+        end = read_end(session)
+        self._end = end
+        self.number = end.seq + 1
+        self.head = end.chain
+        self._key = check_key(session, end.key_number) if end.seq else record_key(session)
+        self.at = max(microseconds(firing.at), end.at)
+        self._generation = end.generations[0][1] if end.generations else 0
+        self.loaded = LoadedState(session, end.multi_valued if multi is None else multi, depth)
         self.note: dict[str, Any] = {}
         self.overwrites = False
         self.found: dict[str, Row] = {}
@@ -114,7 +115,7 @@ class Batch:
             OverLimitError: The batch deletes more facts than its limits allow.
             StoppedError: The firing was cancelled.
         """
-        erased = load_erased_scopes(self._session)
+        erased = load_erased_scopes(self._session) if self._end.has_erasures else None
         prepared = {
             channel: self._set_versions(_remove_erased(found, erased))
             for channel, found in candidates.items()
@@ -122,7 +123,7 @@ class Batch:
         self._load_for([candidate for found in prepared.values() for candidate in found])
         known = self.loaded.known_state
         decision = decide(
-            prepared,
+            self._with_withdrawn_parts(prepared),
             known,
             number=self.number,
             at=self.at,
@@ -132,6 +133,27 @@ class Batch:
         )
         self._check_limits(decision)
         return self.write(decision)
+
+    def _with_withdrawn_parts(
+        self, candidates: Mapping[str, Sequence[Candidate]]
+    ) -> Mapping[str, Sequence[Candidate]]:
+        """Return the candidates, and those that withdraw what new versions say no more."""
+        known = self.loaded.known_state
+        again = [
+            candidate.fact_id
+            for found in candidates.values()
+            for candidate in found
+            if known.evaluations.get(candidate.fact_id)
+        ]
+        self.loaded.load_parts(again)
+        parts = {part for whole in again for part in known.parts.get(whole, ())}
+        self.loaded.load_evaluations(parts)
+        withdrawn = {name: withdraw_parts(found, known) for name, found in candidates.items()}
+        every = {name: [*found, *withdrawn[name]] for name, found in candidates.items()}
+        if any(withdrawn.values()):
+            # All together: what is withdrawn may name what arrives.
+            self.loaded.load([candidate for found in every.values() for candidate in found])
+        return every
 
     def _load_for(self, candidates: Sequence[Candidate]) -> None:
         """Load the state that the resolution of the candidates needs."""
@@ -173,7 +195,7 @@ class Batch:
 
     def _version(self, seq: int) -> int:
         # A restored log keeps the numbers of its old rows.
-        found = (number for after, number in self._generations if seq and after < seq)
+        found = (number for after, number in self._end.generations if seq and after < seq)
         return seq | (next(found, 0) << GENERATION_BITS)
 
     def write(self, decision: Decision) -> Outcome:
@@ -259,11 +281,10 @@ class Batch:
         self._session.do_each("ledger.add_reference", named)
 
     def _write_quarantine(self, entries: Sequence[ResolvedEffect]) -> None:
-        has_any = self._session.value("ledger.any_quarantine")
         readable = [
             (entry.candidate.rule_id, _channel_of(entry), entry.candidate.eid)
             for entry in entries
-            if has_any and entry.candidate and entry.candidate.version
+            if self._end.has_quarantine and entry.candidate and entry.candidate.version
             if entry.event not in ("quarantine", "known")
         ]
         self._session.do_each("ledger.drop_quarantine", readable)

@@ -24,7 +24,6 @@ from slumberd.model.scope import ScopeFilter, escape
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import record_erased_scope
 from slumberd.storage.ledger.batch import Batch
-from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import ErasedRows
 
 
@@ -218,7 +217,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     scope, moment = request.scope, request.moment
     found = find_scope(session, scope, request.eids - request.kept)
     firing = Firing(FORGET, "", "manual", request.at, by=request.by)
-    batch = Batch(session, firing, channels_at(session), depth)
+    batch = Batch(session, firing, depth)
     head = batch.head.hex()
     digest = record_erased_scope(session, scope, moment, request.key)
     begin(session, Unfinished(scope, request.eids | found.eids, moment, request.by))

@@ -39,7 +39,6 @@ from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import Batch
-from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.strict_json import MOST_DEPTH, too_deep
 
 
@@ -53,7 +52,7 @@ class ManualEdits:
 
     def __init__(self, session: Session, depth: int, firing: Firing) -> None:
         self._session = session
-        self.batch = Batch(session, firing, channels_at(session), depth)
+        self.batch = Batch(session, firing, depth)
         self.known_state: KnownState = self.batch.loaded.known_state
         self.resolution = self.batch.resolution()
         self._claims = 0

@@ -22,6 +22,7 @@ import orjson
 from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Claim, Precedence, user_and_agent
 from slumberd.consolidation.incoming import (
     ID_TAKEN,
+    UNSAID,
     ClaimCandidate,
     Contested,
     HeldBack,
@@ -29,6 +30,7 @@ from slumberd.consolidation.incoming import (
     Undo,
     Unmatched,
     Unreadable,
+    Unsaid,
 )
 from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluation, author_of
 from slumberd.consolidation.resolved_effect import ResolvedEffect
@@ -255,6 +257,8 @@ def _document_of_candidate(candidate: RecordedCandidate) -> dict[str, Any]:
             return {"undoes": candidate.firing, "owner": candidate.owner}
         case Unmatched():
             return {"eid": candidate.eid, "detail": "", "owner": candidate.owner}
+        case Unsaid():
+            return {"eid": candidate.eid, "detail": UNSAID, "owner": candidate.owner}
         case Unreadable() | Contested():
             return {"eid": candidate.eid, "detail": candidate.detail, "owner": candidate.owner}
         case HeldBack(shortfall=shortfall):
@@ -279,6 +283,8 @@ def document_of(claim: Claim) -> dict[str, Any]:
         document |= _manual_part(claim)
     if claim.near:
         document["near"] = claim.near
+    if claim.precedence.part:
+        document |= {"eid": claim.source, "part": claim.precedence.part}
     return document
 
 
@@ -311,7 +317,12 @@ def claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
         fact_id,
         owner,
         key_of(owner, payload, fact_id),
-        Precedence(at, document.get("rank", EPISODE), episode_id_of(fact_id)),
+        Precedence(
+            at,
+            document.get("rank", EPISODE),
+            document.get("eid") or episode_id_of(fact_id),
+            document.get("part", 0),
+        ),
         asserts,
         canonical(payload.get("object")) if asserts or "object" in payload else ALL,
         tuple(document.get("names", ())),
@@ -450,9 +461,22 @@ def require_key(session: Session) -> bytes | None:
     Raises:
         LedgerKeyError: The keys differ, or only one of session and ledger has a key.
     """
-    key = session.key
     recorded = session.value("ledger.number", ("key",))
-    if recorded != _fingerprint_of(key) and session.one("ledger.last_row"):
+    return check_key(session, recorded) if session.one("ledger.last_row") else session.key
+
+
+def check_key(session: Session, recorded: int) -> bytes | None:
+    """Return the key of the session, if any, after checking it against that of the first row.
+
+    Args:
+        session: Has the key.
+        recorded: The number of the ledger's key.
+
+    Raises:
+        LedgerKeyError: The keys differ, or only one of session and ledger has a key.
+    """
+    key = session.key
+    if recorded != _fingerprint_of(key):
         problem = _MISSING if key is None else _WRONG if recorded else _NOT_KEYED
         raise LedgerKeyError(session.where, problem)
     return key

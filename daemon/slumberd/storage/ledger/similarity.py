@@ -67,11 +67,11 @@ class BatchSimilarity:
         new = [candidate for candidate in candidates if _is_new(candidate, known_state)]
         by_family = sorted(new, key=lambda candidate: (_family(candidate), order_of(candidate)))
         linked = {
-            candidate.eid: candidate
+            candidate.fact_id: candidate
             for family, found in groupby(by_family, _family)
             for candidate in self._link_family(family, [*found], known_state.multi_valued)
         }
-        return [linked.get(candidate.eid, candidate) for candidate in candidates]
+        return [linked.get(candidate.fact_id, candidate) for candidate in candidates]
 
     def _link_family(
         self, family: str, candidates: Sequence[Candidate], multi: MultiValued
@@ -103,11 +103,11 @@ class BatchSimilarity:
         high = family[:-1] + chr(ord("/") + 1)
         parameters = {"low": family, "high": high, "most": MOST_COMPARED}
         found = self._session.rows("similarity.winners_between", parameters)
-        for key, slot, fact_id, at, rank, precedence_id, payload in reversed(found):
+        for key, slot, fact_id, at, rank, precedence_id, part, payload in reversed(found):
             # A declared fact shares its key with other facts, but does not compete with them.
             own = f"{key}/{slot}" if is_declared_slot(slot) else key
             yield Statement(
-                fact_id, own, Precedence(at, rank, precedence_id), orjson.loads(payload)
+                fact_id, own, Precedence(at, rank, precedence_id, part), orjson.loads(payload)
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import orjson
@@ -20,6 +20,7 @@ from slumberd.consolidation.precedence import (
     slot_of_declared,
 )
 from slumberd.consolidation.state import KnownState, keys_to_load
+from slumberd.model.episode import is_part_of
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.rows import EVENTS, evaluations_from, histories_from
 from slumberd.storage.strict_json import written
@@ -47,14 +48,21 @@ class LoadedState:
         """Load the state that the resolution of these candidates needs."""
         arriving = {candidate.fact_id for candidate in candidates}
         claims = [candidate.claim for candidate in candidates if candidate.claim is not None]
-        self.load_evaluations(arriving | {name for claim in claims for name in claim.names})
-        self._load_referring_ids(arriving)
+        self._load_named(claims, arriving)
         claims += self._known_claims(arriving)
-        claims += self._known_claims(self._referrers_of(arriving) - arriving)
-        self.load_evaluations({name for claim in claims for name in claim.names})
+        named_by = arriving | episodes_of(claims)
+        self._load_referring_ids(named_by)
+        claims += self._known_claims(self._referrers_of(named_by) - arriving)
+        self._load_named(claims)
         self._load_states(self._slots(claims))
         self._load_declared({claim.key for claim in claims if deletes_by_key(claim)})
         self.load_in_full(keys_to_load(candidates, self.known_state))
+
+    def load_parts(self, fact_ids: Iterable[str]) -> None:
+        """Load the parts of the episodes whose own claims have these fact ids."""
+        for whole, part in self._select("parts", fact_ids):
+            if is_part_of(part, whole):
+                self.known_state.parts.setdefault(whole, set()).add(part)
 
     def load_waiting(self, rule_id: str, fact_ids: Sequence[str]) -> None:
         """Load the fact ids whose last evaluation by a rule was below its salience minimum."""
@@ -73,9 +81,10 @@ class LoadedState:
         evaluations = [found for history in histories.values() for found in history.evaluations]
         known = [evaluation.claim for evaluation in evaluations]
         claims = [claim for claim in known if claim is not None]
-        self._load_referring_ids(histories)
-        self._load_referrers(set(histories))
-        self.load_evaluations({name for claim in claims for name in claim.names})
+        named_by = histories.keys() | episodes_of(claims)
+        self._load_referring_ids(named_by)
+        self._load_referrers(named_by)
+        self._load_named(claims)
         targets = [target for claim in claims for target in self.known_state.targets(claim)]
         self._load_states(self._slots(claims))
         self.load_in_full({claim.key for claim in (*claims, *targets)})
@@ -95,6 +104,7 @@ class LoadedState:
             self.known_state.complete_keys[key].add(fact_id)
         fact_ids = {fact_id for key in keys for fact_id in self.known_state.complete_keys[key]}
         self.load_evaluations(fact_ids)
+        fact_ids |= episodes_of(self._known_claims(fact_ids))
         self._load_referring_ids(fact_ids)
         self._load_referrers(fact_ids)
         for key in keys:
@@ -103,9 +113,15 @@ class LoadedState:
     def _load_referrers(self, fact_ids: set[str]) -> None:
         """Load the claims that name some fact ids, and the state that their lineage needs."""
         referrers = self._referrers_of(fact_ids)
-        claims = self._known_claims(fact_ids | referrers)
-        self.load_evaluations({name for claim in claims for name in claim.names})
+        self._load_named(self._known_claims(fact_ids | referrers))
         self._load_states(self._slots(self._known_claims(referrers)))
+
+    def _load_named(self, claims: Sequence[Claim], others: Set[str] = frozenset()) -> None:
+        """Load the evaluations of the ids that claims name, with all parts, and of other ids."""
+        names = {name for claim in claims for name in claim.names}
+        self.load_parts(names)
+        parts = {part for name in names for part in self.known_state.parts.get(name, ())}
+        self.load_evaluations(others | names | parts)
 
     def _referrers_of(self, fact_ids: Iterable[str]) -> set[str]:
         """Return the fact ids whose claims name one of some fact ids."""
@@ -163,7 +179,7 @@ class LoadedState:
     def _load_declared(self, keys: set[str]) -> None:
         """Load the slot states of all declared facts of some keys."""
         for row in self._select("declared_states", keys - self.known_state.complete_keys.keys()):
-            slot = slot_of_declared(row[6])
+            slot = slot_of_declared(row[7])
             if (row[0], slot) not in self._stored:
                 self._keep(row, slot)
 
@@ -194,6 +210,11 @@ class LoadedState:
                     yield row
 
 
+def episodes_of(claims: Iterable[Claim]) -> set[str]:
+    """Return the ids that name the whole episodes of those claims that are one of several."""
+    return {claim.ids[-1] for claim in claims if claim.precedence.part}
+
+
 def slot_name(slot: str) -> str:
     """Return the stored name of a slot; objects can be long, so they are hashed.
 
@@ -206,10 +227,10 @@ def slot_name(slot: str) -> str:
 
 
 def _state_from(row: _StateRow) -> SlotState:
-    _, _, _, at, rank, precedence_id, fact_id, object_, retractions, replaced = row
+    _, _, _, at, rank, precedence_id, part, fact_id, object_, retractions, replaced = row
     if at is None:
         return SlotState(None, _retractions_from(retractions))
-    winner = Assertion(Precedence(at, rank, precedence_id), fact_id, object_)
+    winner = Assertion(Precedence(at, rank, precedence_id, part), fact_id, object_)
     return SlotState(
         winner, _retractions_from(retractions), orjson.loads(replaced) if replaced else []
     )
@@ -230,14 +251,13 @@ def _row_of(
 ) -> _StateRow:
     retractions = _retractions_json(head) if head.retractions else None
     if head.winner is None:
-        return (key, slot_name(slot), key_id, None, None, None, None, None, retractions, None)
+        return (key, slot_name(slot), key_id, *(None,) * 6, retractions, None)
     links = head.replaced if head.replaced is not None else known_state.trail(key, slot)
     replaced = written(links) if links else None
     precedence = head.winner.precedence
     return (
         key, slot_name(slot), key_id, precedence.at, precedence.rank, precedence.id,
-        head.winner.fact_id,
-        head.winner.object, retractions, replaced,
+        precedence.part, head.winner.fact_id, head.winner.object, retractions, replaced,
     )  # fmt: skip
 
 
@@ -262,6 +282,8 @@ def whole_known_state(
     for fact_id, found in evaluations.items():
         for evaluation in found:
             if evaluation.claim is not None:
+                for whole in evaluation.claim.ids[1:]:
+                    known_state.parts.setdefault(whole, set()).add(fact_id)
                 known_state.complete_keys.setdefault(evaluation.claim.key, set()).add(fact_id)
     for key in known_state.complete_keys:
         known_state.fold(key)

@@ -20,7 +20,6 @@ from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
-from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of
 
 
@@ -188,7 +187,7 @@ def _ledger_ids_of(rule_id: str) -> list[str]:
 def _undo(session: Session, undoing: Undoing, depth: int, undoer: Undoer) -> Outcome:
     number = undoing.number
     firing = Firing(UNDO, "", "manual", undoer.at, by=undoer.by, run=undoer.run)
-    batch = Batch(session, firing, channels_at(session), depth)
+    batch = Batch(session, firing, depth)
     batch.note = {"undoes": firing_id_of(undoing.rule_id, number)}
     parameters = {"rule": undoing.rule_id, "firing": number}
     found = session.stream("ledger.evaluated_in_firing", parameters)
@@ -218,9 +217,9 @@ def withdraw(
     without_firing = History(
         history.evaluations, [*history.undone, UndoneEvaluation(by + 1, number, by, owner)]
     )
-    undo = Undo(
-        fact_id=fact_id, owner=owner, rule_id=UNDO, at=at, eid=episode_id_of(fact_id), firing=number
-    )
+    claims = [evaluation.claim for evaluation in history.evaluations if evaluation.claim]
+    source = next((claim.source for claim in claims if claim.source), episode_id_of(fact_id))
+    undo = Undo(fact_id=fact_id, owner=owner, rule_id=UNDO, at=at, eid=source, firing=number)
     resolution.undo(undo, without_firing.remaining())
 
 

@@ -231,7 +231,7 @@ def _open(uri: str, limits: CopyLimits) -> sqlite3.Connection:
 
 def _create(target: Path) -> sqlite3.Connection:
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    connection = sqlite3.connect(target, isolation_level=None)
+    connection = sqlite3.connect(target)
     connection.execute("PRAGMA synchronous = OFF")
     return connection
 

@@ -57,4 +57,4 @@ WHERE eid IN (SELECT value FROM json_each(:ids))
 -- name: erase
 DELETE FROM slumberd_accesses
 WHERE eid IN (SELECT value FROM json_each(:ids))
-  AND eid NOT IN (SELECT id FROM episodes)
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)

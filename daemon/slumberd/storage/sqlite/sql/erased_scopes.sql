@@ -75,7 +75,7 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))
 UPDATE slumberd_episode_log
 SET eid = '', rid = NULL
 WHERE eid IN (SELECT value FROM json_each(:eids))
-  AND eid NOT IN (SELECT id FROM episodes)
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
 
 -- name: renumber_log
 UPDATE slumberd_episode_log

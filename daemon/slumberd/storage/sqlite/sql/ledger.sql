@@ -4,16 +4,58 @@ FROM slumberd_ledger
 ORDER BY seq DESC
 LIMIT 1
 
+-- name: end
+SELECT
+  last.seq,
+  last.chain,
+  (
+    SELECT at
+    FROM slumberd_firings
+    ORDER BY n DESC
+    LIMIT 1
+  ),
+  (
+    SELECT value
+    FROM slumberd_numbers
+    WHERE name = 'key'
+  ),
+  (
+    SELECT multi_valued
+    FROM slumberd_channels
+    ORDER BY seq DESC
+    LIMIT 1
+  ),
+  EXISTS (
+    SELECT 1
+    FROM slumberd_quarantine
+  ),
+  EXISTS (
+    SELECT 1
+    FROM sqlite_master
+    WHERE name = 'slumberd_erased_scopes'
+  ),
+  (
+    SELECT json_group_array(json_array(generation, after))
+    FROM (
+      SELECT generation, after
+      FROM slumberd_generations
+      ORDER BY generation DESC
+    )
+  )
+FROM (
+  SELECT 1
+)
+LEFT JOIN (
+  SELECT seq, chain
+  FROM slumberd_ledger
+  ORDER BY seq DESC
+  LIMIT 1
+) AS last
+
 -- name: chain_at
 SELECT chain
 FROM slumberd_ledger
 WHERE seq = ?
-
--- name: last_instant
-SELECT at
-FROM slumberd_firings
-ORDER BY n DESC
-LIMIT 1
 
 -- name: number
 SELECT value
@@ -28,6 +70,11 @@ ON CONFLICT DO NOTHING
 -- name: set_number
 UPDATE slumberd_numbers
 SET value = :value
+WHERE name = :name
+
+-- name: raise_number
+UPDATE slumberd_numbers
+SET value = max(value, :value)
 WHERE name = :name
 
 -- name: generations
@@ -161,22 +208,29 @@ SELECT refs.referenced, refs.referrer
 FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_references AS refs ON refs.referenced = wanted.value
 
+-- name: parts
+SELECT DISTINCT wanted.value, ledger.fact_id
+FROM json_each(:values) AS wanted
+CROSS JOIN slumberd_ledger AS ledger
+  ON ledger.fact_id > wanted.value || '#'
+  AND ledger.fact_id < wanted.value || '$'
+
 -- name: states_of_keys
 -- texts: escaped
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
-  keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
+  keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:keys) AS wanted
 CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value
 
 -- name: whole_states
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
-  keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
+  keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value AND keys.slot = ''
 
 -- name: declared_states
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
-  keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
+  keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_keys AS keys
   ON keys.key = wanted.value
@@ -185,7 +239,7 @@ CROSS JOIN slumberd_keys AS keys
 
 -- name: states_of_slots
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
-  keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
+  keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:values) AS wanted
 CROSS JOIN slumberd_keys AS keys
   ON keys.key = json_extract(wanted.value, '$[0]')
@@ -193,12 +247,14 @@ CROSS JOIN slumberd_keys AS keys
 
 -- name: put_state
 INSERT INTO slumberd_keys
-  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_fact, winner_object, retractions, replaced)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+   winner_object, retractions, replaced)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key, slot) DO UPDATE SET
   winner_at = excluded.winner_at,
   winner_rank = excluded.winner_rank,
   winner_id = excluded.winner_id,
+  winner_part = excluded.winner_part,
   winner_fact = excluded.winner_fact,
   winner_object = excluded.winner_object,
   retractions = excluded.retractions,
@@ -335,12 +391,6 @@ DELETE FROM slumberd_quarantine
 WHERE rule = ?
   AND channel = ?
   AND eid = ?
-
--- name: any_quarantine
-SELECT EXISTS (
-  SELECT 1
-  FROM slumberd_quarantine
-)
 
 -- name: quarantined
 SELECT DISTINCT eid

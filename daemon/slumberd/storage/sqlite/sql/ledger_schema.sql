@@ -23,6 +23,7 @@ CREATE TABLE slumberd_keys (
   winner_at INTEGER,
   winner_rank INTEGER,
   winner_id TEXT,
+  winner_part INTEGER,
   winner_fact TEXT,
   winner_object TEXT,
   retractions BLOB,

@@ -23,6 +23,14 @@ WHERE what = 1
   AND key_id IS NOT NULL
   AND instr(payload, CAST('"names":' AS BLOB)) > 0
 
+-- name: keys_of_parts
+SELECT wanted.value, ledger.fact_id, ledger.key_id
+FROM json_each(:values) AS wanted
+CROSS JOIN main.slumberd_ledger AS ledger
+  ON ledger.fact_id > wanted.value || '#'
+  AND ledger.fact_id < wanted.value || '$'
+WHERE ledger.key_id IS NOT NULL
+
 -- name: keys_of_facts
 SELECT ledger.fact_id, ledger.key_id
 FROM json_each(:values) AS wanted

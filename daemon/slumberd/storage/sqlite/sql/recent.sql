@@ -87,6 +87,17 @@ WHERE scope_key = CAST(:key AS TEXT)
 -- include: is_utc
 ORDER BY timestamp DESC
 
+-- name: key_upto
+-- texts: lenient
+SELECT id, scope_key, content, timestamp, metadata
+FROM episodes
+WHERE scope_key = CAST(:key AS TEXT)
+  AND timestamp <= :upto
+  AND typeof(timestamp) = 'text'
+-- include: is_utc
+ORDER BY timestamp DESC
+LIMIT :limit
+
 -- name: next_key_utc
 -- texts: lenient
 SELECT id, scope_key, content, timestamp, metadata, CAST(scope_key AS BLOB)

@@ -136,8 +136,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_state
 INSERT INTO main.slumberd_keys
-  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_fact, winner_object, retractions, replaced)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+   winner_object, retractions, replaced)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: count_facts
 SELECT count(*)
@@ -184,10 +185,10 @@ SELECT again.key_id
 FROM main.slumberd_keys AS again
 LEFT JOIN live.slumberd_keys AS stored ON stored.key = again.key AND stored.slot = again.slot
 WHERE again.winner_at IS NOT NULL
-  AND (again.key_id, again.winner_at, again.winner_rank, again.winner_id, again.winner_fact,
-    again.winner_object, again.replaced)
-  IS NOT (stored.key_id, stored.winner_at, stored.winner_rank, stored.winner_id, stored.winner_fact,
-    stored.winner_object, stored.replaced)
+  AND (again.key_id, again.winner_at, again.winner_rank, again.winner_id, again.winner_part,
+    again.winner_fact, again.winner_object, again.replaced)
+  IS NOT (stored.key_id, stored.winner_at, stored.winner_rank, stored.winner_id, stored.winner_part,
+    stored.winner_fact, stored.winner_object, stored.replaced)
 
 -- name: surplus_keys
 SELECT stored.key_id

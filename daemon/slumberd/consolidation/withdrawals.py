@@ -1,0 +1,87 @@
+"""Make the candidates that withdraw what a version of an episode says no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from slumberd.consolidation.incoming import (
+    Candidate,
+    ClaimCandidate,
+    Contested,
+    Erased,
+    HeldBack,
+    Unmatched,
+    Unreadable,
+    Unsaid,
+    unmatched_candidate,
+)
+from slumberd.consolidation.precedence import Evaluation, has_claim_in_force
+from slumberd.consolidation.state import KnownState
+from slumberd.model.episode import EpisodeVersion
+
+Whole = ClaimCandidate | HeldBack | Unmatched | Unsaid | Unreadable
+"""The candidate of an episode's own claim."""
+
+
+def withdraw(
+    versions: Sequence[EpisodeVersion], rule_id: str, channels: Iterable[str]
+) -> dict[str, list[Candidate]]:
+    """Return, by channel, candidates without a claim, as if the rule's filter selected no version.
+
+    Versions of unknown owners are left out, so nothing under their ids is changed.
+    """
+    with_owner = [version for version in versions if not version.contested]
+    return {
+        channel: [unmatched_candidate(version, rule_id, channel) for version in with_owner]
+        for channel in sorted(channels)
+    }
+
+
+def withdraw_parts(candidates: Sequence[Candidate], known: KnownState) -> list[Unsaid]:
+    """Return candidates for the claims that episodes made besides their own, and make no more.
+
+    Args:
+        candidates: Of one channel.
+        known: Knows the parts of their fact ids, and the evaluations of these parts.
+    """
+    arriving = {candidate.fact_id for candidate in candidates}
+    return [
+        _unsaid(candidate, part)
+        for candidate in candidates
+        if candidate.fact_id in known.parts
+        if not isinstance(candidate, Contested | Erased) and _is_evaluated(candidate, known)
+        for part in sorted(known.parts[candidate.fact_id] - arriving)
+        if _may_be_of(candidate, known.evaluations.get(part, ()))
+    ]
+
+
+def _is_evaluated(whole: Whole, known: KnownState) -> bool:
+    """Return whether the rule evaluates an episode, and not only its gate or its filter."""
+    match whole:
+        case HeldBack():
+            return known.passes_gate(whole)
+        case Unmatched():
+            ids = (whole.fact_id, *known.parts[whole.fact_id])
+            found = (known.evaluations.get(fact_id, ()) for fact_id in ids)
+            return any(has_claim_in_force(whole.rule_id, evaluations) for evaluations in found)
+        case _:
+            return True
+
+
+def _may_be_of(whole: Whole, evaluations: Sequence[Evaluation]) -> bool:
+    """Return whether the claims of a part are of an episode, and not of another with that id."""
+    claims = [evaluation.claim for evaluation in evaluations if evaluation.claim is not None]
+    return not claims or any(claim.source == whole.eid for claim in claims)
+
+
+def _unsaid(whole: Whole, part: str) -> Unsaid:
+    return Unsaid(
+        fact_id=part,
+        owner=whole.owner,
+        rule_id=whole.rule_id,
+        at=whole.at,
+        eid=whole.eid,
+        version=whole.version,
+        session=whole.session,
+        reread=whole.reread,
+    )
