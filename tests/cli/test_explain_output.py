@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.explain_output import describe_removal
+from slumberd.cli.explain_output import describe_removal, would_change
 from slumberd.cli.registry import examples
 from slumberd.config.settings import load_settings
-from slumberd.consolidation.explanation import DetailedRecord
+from slumberd.consolidation.explanation import (
+    Decision,
+    DetailedRecord,
+    EpisodeOutcome,
+    NewerClaim,
+)
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters.sandbox import check_filter
+from slumberd.model.episode import microseconds
+from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Kind, Record
-from tests.support.builders import START
+from tests.support.builders import START, at, rule
 
 pytestmark = pytest.mark.unit
 
@@ -91,6 +99,171 @@ def test_description_of_a_removal_names_who_removed_the_fact(
     removal: DetailedRecord, words: str
 ) -> None:
     assert describe_removal(removal, "e1") == words
+
+
+LATER = "say it again with a later timestamp"
+TEA = rule("r", when_filter="object = 'tea'")
+HELD = HeldBatch("r", "r@9", (9, "e9"), "too many", approved=False)
+SCORED = {"salience": 0.019, "min": 0.1}
+FUTURE = NewerClaim("e9", microseconds(at(60)))
+
+
+def decided(outcome: EpisodeOutcome, **known: Any) -> Decision:
+    return Decision("r", "facts", "e2", outcome, **known)
+
+
+@pytest.mark.parametrize(
+    ("decision", "context", "remedy"),
+    [
+        pytest.param(decided("pending"), {}, "`slumberd fire r`", id="pending"),
+        pytest.param(
+            decided("pending"),
+            {"rule": rule("r", enabled=False)},
+            "r is disabled, but: `slumberd fire r`",
+            id="pending for a disabled rule",
+        ),
+        pytest.param(
+            decided("pending"),
+            {"held": HELD},
+            "r awaits approval: too many; `slumberd approve r@9` applies it",
+            id="awaits approval",
+        ),
+        pytest.param(
+            decided("pending"),
+            {"held": HELD._replace(approved=True)},
+            "`slumberd fire r`",
+            id="approved",
+        ),
+        pytest.param(
+            decided("filtered"),
+            {},
+            "the filter of r does not select it: object = 'tea'",
+            id="filtered",
+        ),
+        pytest.param(
+            decided("filtered"),
+            {"rule": None},
+            "r is no longer loaded; its filter did not select the episode",
+            id="filtered by a removed rule",
+        ),
+        pytest.param(
+            decided("erased"),
+            {},
+            "its scope was erased; only episodes that are newer than the erasure count",
+            id="erased",
+        ),
+        pytest.param(
+            decided("skipped"),
+            {},
+            "r has no row about it (the rule began later or was edited since, or the row was"
+            " erased or dropped): `slumberd backfill r`",
+            id="skipped",
+        ),
+        pytest.param(
+            decided("skipped"),
+            {"in_memory": False},
+            "r never evaluated it, and it is no longer among the episodes; put it again",
+            id="skipped and gone",
+        ),
+        pytest.param(decided("undone"), {}, "`slumberd backfill r`", id="undone"),
+        pytest.param(
+            decided("quarantined", row=row("quarantine", reason="intent_unknown")),
+            {},
+            "repair the episode; or repair the rule or the settings, then"
+            " `slumberd quarantine retry e2`",
+            id="quarantined",
+        ),
+        pytest.param(
+            decided("quarantined", row=row("quarantine", reason="id_taken")),
+            {},
+            "another user, agent or channel holds its id; put it under one of its own",
+            id="id that is taken",
+        ),
+        pytest.param(
+            decided("add", is_current=True),
+            {},
+            "nothing needs to change: its fact is current",
+            id="current",
+        ),
+        pytest.param(
+            decided("delete", row=row("delete")),
+            {},
+            "nothing needs to change: it deleted e1",
+            id="delete",
+        ),
+        pytest.param(
+            decided("add", removed_by=row(fact_id="e9")),
+            {},
+            f"e9 replaced it; {LATER}",
+            id="replaced",
+        ),
+        pytest.param(
+            decided("add", removed_by=row(undoes="r@1")),
+            {},
+            "r@1 was undone: `slumberd undo r@4`",
+            id="removed by an undo",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="stale"), holder="e9"),
+            {},
+            f"a newer episode holds the key: e9; {LATER}",
+            id="older than a fact",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="stale"), holder="e9", rival=FUTURE),
+            {"latest": microseconds(at(59))},
+            "a newer episode holds the key: e9; e9 is dated 2026-01-01 12:01:00Z, in the future:"
+            " put that one again with its real timestamp",
+            id="older than a fact of the future",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="stale"), holder="e9", rival=FUTURE),
+            {"latest": microseconds(at(60))},
+            f"a newer episode holds the key: e9; {LATER}",
+            id="older than a fact of this moment",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="stale")),
+            {},
+            f"what it retracts is newer, or was not current any more; {LATER}",
+            id="stale",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="retracted")),
+            {},
+            f"a newer retraction covers it; {LATER}",
+            id="retracted",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="unresolved")),
+            {},
+            "it retracts nothing known yet; it will retract what arrives later and is older",
+            id="unresolved",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="noop")),
+            {},
+            "its intent is noop; put it with another intent",
+            id="noop",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", event="withdrawal")),
+            {},
+            "the filter of r does not select it: object = 'tea'",
+            id="withdrawn",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", event="gated")._replace(document=SCORED)),
+            {},
+            "its salience was 0.0190, and r requires 0.1; the rule scores it again when it is read",
+            id="below the salience",
+        ),
+    ],
+)
+def test_each_outcome_has_its_remedy(
+    decision: Decision, context: dict[str, Any], remedy: str
+) -> None:
+    assert would_change(decision, **({"rule": TEA} | context)) == remedy
 
 
 def test_epilog_writes_example_or_examples() -> None:

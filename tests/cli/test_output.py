@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slumberd.cli.output import MOST_CHARACTERS, cell, print_json, print_table
+from slumberd.cli.output import MOST_CHARACTERS, cell, join_names, plural, print_json, print_table
 
 pytestmark = pytest.mark.unit
 
@@ -75,3 +75,42 @@ def test_cell_cuts_a_text_that_is_too_long(value: object) -> None:
 
 def test_cell_does_not_cut_a_text_of_the_greatest_length() -> None:
     assert cell("i" * MOST_CHARACTERS) == "i" * MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("characters", "shown"),
+    [
+        pytest.param(400, "i" * 400, id="as many as a cell holds"),
+        pytest.param(401, "i" * 399 + "…", id="one more"),
+    ],
+)
+def test_cell_shows_four_hundred_characters(characters: int, shown: str) -> None:
+    assert cell("i" * characters) == shown
+
+
+@pytest.mark.parametrize(
+    ("names", "total", "shown"),
+    [
+        pytest.param([], None, "", id="none"),
+        pytest.param(["a", "b"], None, "a, b", id="two"),
+        pytest.param([*"abcdefghij"], None, "a, b, c, d, e, f, g, h, i, j", id="ten"),
+        pytest.param(
+            [*"abcdefghijk"], None, "a, b, c, d, e, f, g, h, i, j and 1 more", id="eleven"
+        ),
+        pytest.param(["a"], 1_001, "a and 1,000 more", id="the first of many"),
+        pytest.param(["n" * 80], None, "n" * 80, id="longest name"),
+        pytest.param(["n" * 81], None, "n" * 80 + "…", id="name that is too long"),
+        pytest.param(["a\x1b"], None, r"a\x1b", id="control character"),
+    ],
+)
+def test_sentence_lists_ten_names(names: list[str], total: int | None, shown: str) -> None:
+    assert join_names(names, total=total) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 entries"), (1, "1 entry"), (2, "2 entries"), (10_000, "10,000 entries")],
+)
+def test_count_has_its_noun_in_the_plural_unless_it_is_one(count: int, words: str) -> None:
+    assert plural(count, "entry", "entries") == words
+    assert plural(count, "row") == words.replace("entries", "rows").replace("entry", "row")

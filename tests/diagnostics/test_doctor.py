@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import sqlite3
 import tempfile
@@ -13,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -590,6 +592,23 @@ def test_doctor_finds_a_unit_user_that_cannot_read_rules(tmp_path: Path) -> None
         assert list(check_unit_user(machine, tmp_path, [file])) == [], (
             "the unit does not use this directory"
         )
+
+
+@pytest.mark.parametrize(
+    ("free", "databases", "ids"),
+    [
+        pytest.param(512 * 2**20, 0, [], id="512 MiB"),
+        pytest.param(512 * 2**20 - 1, 0, ["disk.low"], id="less than 512 MiB"),
+        pytest.param(10**9, 4 * 10**9, [], id="a quarter of the databases"),
+        pytest.param(10**9 - 1, 4 * 10**9, ["disk.low"], id="less than a quarter"),
+    ],
+)
+def test_disk_needs_512_mebibytes_or_a_quarter_of_the_databases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, databases: int, ids: list[str]
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+
+    assert ids_of(check_disk_space(tmp_path, databases, Machine())) == ids
 
 
 def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ READING = {
     "next": "",
     "quarantine ls": "",
     "recent": "alice",
+    "report": "",
     "rules": "",
     "schema": "rules",
     "status": "",

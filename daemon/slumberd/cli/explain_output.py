@@ -13,7 +13,7 @@ from slumberd.consolidation.explanation import (
     Explanation,
     Source,
 )
-from slumberd.consolidation.incoming import ID_TAKEN
+from slumberd.consolidation.incoming import ID_TAKEN, UNSAID
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
@@ -37,6 +37,8 @@ _NOOPS = {
     "retracted": "a newer retraction covers it; {again}",
     "unresolved": "it retracts nothing known yet; it will retract what arrives later and is older",
     "noop": "its intent is noop; put it with another intent",
+    "in_triples": "nothing: its triples have facts of their own",
+    "nothing_said": "the rule finds no triple in it; put it with a triple, or add a pattern",
 }
 
 
@@ -150,7 +152,9 @@ def _remedy_if_skipped(rule_id: str, *, in_memory: bool) -> str:
 def _remedy_if_quarantined(decision: Decision) -> str:
     if decision.reason == ID_TAKEN:
         return "another user, agent or channel holds its id; put it under one of its own"
-    retry = f"`slumberd quarantine retry {printable(episode_id_of(decision.fact_id))}`"
+    sources = decision.row.record.source_episode_ids if decision.row else ()
+    id = next(iter(sources), episode_id_of(decision.fact_id))
+    retry = f"`slumberd quarantine retry {printable(id)}`"
     return f"repair the episode; or repair the rule or the settings, then {retry}"
 
 
@@ -161,6 +165,8 @@ def _remedy_if_resolved(decision: Decision, rule: ConsolidationRule | None, agai
         return f"{NOTHING}: its fact is current"
     if row and row.event == "gated":
         return _remedy_if_gated(row)
+    if row and row.event == "withdrawal" and row.document.get("detail") == UNSAID:
+        return f"{NOTHING}: the newest version of the episode does not say it"
     if row and row.event == "withdrawal":
         return _remedy_if_filtered(decision.rule_id, rule)
     if decision.outcome == "delete":
@@ -267,7 +273,9 @@ class FactExplanation:
             asserting.row.record.kind in ("add", "update") for asserting in explanation.assertions
         ):
             return "the row that took it out was erased"
-        id = printable(episode_id_of(explanation.fact_id))
+        rows = [asserting.row.record for asserting in explanation.assertions]
+        sources = (source for row in rows for source in row.source_episode_ids)
+        id = printable(next(sources, episode_id_of(explanation.fact_id)))
         return f"it never was; `slumberd why-not {id}` shows the outcome of the episode"
 
     def _print_fact(self) -> None:

@@ -1,4 +1,4 @@
-"""JSON Schemas of rule files, configuration and tests, generated from the forms that check them.
+"""JSON Schemas of the files that slumberd reads, generated from the forms that check them.
 
 The description of a key comes from the docstring of its form.
 """
@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import RuleFile
 from slumberd.config.settings import Settings
 from slumberd.rule_testing.case_schema import CaseFile
@@ -37,6 +38,8 @@ SHIPPED = {
     "rules": Shipped(RuleFile, "rules.schema.json"),
     "config": Shipped(Settings, "config.schema.json"),
     "tests": Shipped(CaseFile, "tests.schema.json"),
+    "patterns": Shipped(PatternFile, "patterns.schema.json"),
+    "pattern-tests": Shipped(PatternTestFile, "pattern-tests.schema.json"),
 }
 """Every schema, by its name in `slumberd schema`."""
 

@@ -246,6 +246,12 @@ ENTRIES = (
         "List the events of the log.",
         ("slumberd events", "slumberd events delta.applied --json"),
     ),
+    Entry(
+        "report",
+        "report:report",
+        "Report what was learned, changed and forgotten.",
+        ("slumberd report", "slumberd report --since 7d --json"),
+    ),
     Entry("audit", "audit:app", "List, verify, replay or export the ledger."),
     Entry("version", "info:version", "Show the version.", ("slumberd version",)),
 )

@@ -31,7 +31,7 @@ def schema(
     ] = "rules",
     json: Json = False,
 ) -> None:
-    """Print the JSON Schema of rule files, of the configuration, or of tests of rules.
+    """Print the JSON Schema of rule files, the configuration, pattern files, or tests of either.
 
     With the schema, an editor checks a file, completes its keys and explains them. The first line
     of the file names the schema: `# yaml-language-server: $schema=` and its path.

@@ -22,6 +22,11 @@ from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.comparison import Entry, Line, Part
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
+from slumberd.rule_testing.pattern_runner import (
+    PatternTestResult,
+    is_pattern_test,
+    run_pattern_files,
+)
 from slumberd.rule_testing.runner import StepDifferences, TrialResult, run_trial
 
 FAILED = 1
@@ -146,8 +151,8 @@ def _reason(result: TrialResult, decision: Decision) -> str:
     why = ": ".join(filter(None, (decision.reason, decision.detail)))
     outcome = decision.outcome + (f" ({printable(why)})" if why else "")
     where = "" if decision.channel == FACTS else f" in {decision.channel}"
-    episode_id = printable(episode_id_of(decision.fact_id))
-    sentence = f"{episode_id} under {decision.rule_id}{where}: {outcome}"
+    claim_id = printable(episode_id_of(decision.fact_id))
+    sentence = f"{claim_id} under {decision.rule_id}{where}: {outcome}"
     if decision.outcome == "quarantined":  # the remedy needs a real store
         return sentence
     return f"{sentence}; {_remedy(result, decision)}"
@@ -198,40 +203,75 @@ def test(
     """Run the tests of rules, and exit with 1 when one fails.
 
     X.test.yaml beside X.yaml says what its episodes become under the rules of X.yaml. Without a
-    PATH, the command runs the tests in the directory of rules that the configuration names. Each
-    test has stores of its own; the daemon's are neither read nor written.
+    PATH, the command runs the tests in the directory of rules that the configuration names, and in
+    its directory patterns. Each test has stores of its own; the daemon's are neither read nor
+    written. Beside a pattern file, X.test.yaml says which triples are found in conversations.
 
     A line that begins with - was expected; a line that begins with + is the actual outcome.
 
     With --json, each test is printed on a line.
     """
-    results = asyncio.run(_run_all(_find_trials(paths, config, state_dir)))
+    files, timezone = _find_files(paths, config, state_dir)
+    patterns = [file for file in files if is_pattern_test(file)]
+    trials = load_trials([file for file in files if file not in patterns], timezone=timezone)
+    found = run_pattern_files(patterns)
+    results = asyncio.run(_run_all(trials))
     if json:
-        print_json_lines(map(document, results))
+        print_json_lines([*map(document, results), *map(_pattern_document, found)])
     else:
-        _print_verdicts(results)
-    if not all(result.ok for result in results):
+        _print_verdicts(results, found)
+    if not all([*(result.ok for result in results), *(test.ok for test in found)]):
         raise typer.Exit(FAILED)
 
 
-def _find_trials(
+def _find_files(
     paths: Sequence[Path] | None, config: Path | None, state_dir: Path | None
-) -> list[Trial]:
+) -> tuple[list[Path], str]:
+    """Return the test files, and the time zone of cron rules that name none."""
     if paths:
-        return load_trials(case_files(paths), timezone="UTC")
+        return case_files(paths), "UTC"
     settings = settings_of(config, state_dir)
-    return load_trials(case_files([settings.rules_dir]), timezone=settings.timezone)
+    return case_files([settings.rules_dir]), settings.timezone
 
 
 async def _run_all(trials: Sequence[Trial]) -> list[TrialResult]:
     return [await run_trial(trial) for trial in trials]
 
 
-def _print_verdicts(results: Sequence[TrialResult]) -> None:
-    failed = [result for result in results if not result.ok]
+def _print_verdicts(results: Sequence[TrialResult], found: Sequence[PatternTestResult]) -> None:
+    lines = [(result.ok, title(result)) for result in results]
+    lines += [(test.ok, _pattern_title(test)) for test in found]
+    for ok, line in lines:
+        print(f"{'ok' if ok else 'FAILED':<8}{line}")
     for result in results:
-        print(f"{'ok' if result.ok else 'FAILED':<8}{title(result)}")
-    for result in failed:
-        print_findings(result)
-    passed = len(results) - len(failed)
-    print(f"\n{plural(len(results), 'test')}: {passed} passed, {len(failed)} failed")
+        if not result.ok:
+            print_findings(result)
+    for test in found:
+        if not test.ok:
+            _print_failures(test)
+    passed = sum(ok for ok, _ in lines)
+    print(f"\n{plural(len(lines), 'test')}: {passed} passed, {len(lines) - passed} failed")
+
+
+def _pattern_title(test: PatternTestResult) -> str:
+    return f"{test.file}:{test.line}: {printable(test.name)}"
+
+
+def _print_failures(test: PatternTestResult) -> None:
+    print(f"\n{_pattern_title(test)}")
+    for failure in test.failures:
+        print(f"  {printable(failure)}")
+
+
+def _pattern_document(test: PatternTestResult) -> dict[str, Any]:
+    """Return the JSON form of the result of a test of patterns."""
+    return {
+        "name": test.name,
+        "file": test.file,
+        "line": test.line,
+        "rules": [],
+        "ok": test.ok,
+        "refused": None,
+        "differences": [],
+        "why": [{"step": 1, "reason": failure} for failure in test.failures],
+    }

@@ -1,0 +1,117 @@
+"""`slumberd report`: what the rules changed in a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from slumberd.cli.context import settings_of
+from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
+from slumberd.cli.output import cell, plural, print_json, print_table
+from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
+from slumberd.diagnostics.change_report import ChangeReport, Changes, read_changes
+from slumberd.model.cadence import seconds_of
+from slumberd.model.firing import HeldBatch
+from slumberd.observability.line_format import printable, timestamp
+from slumberd.service.composition import open_facts_if_present
+
+_COLUMNS = ("learned", "changed", "forgotten", "quarantined")
+
+
+def _moment_of(text: str) -> datetime:
+    """Return an instant, or the instant that lies a duration before now.
+
+    Raises:
+        typer.BadParameter: The text is neither.
+    """
+    try:
+        return SystemClock().now() - timedelta(seconds=seconds_of(text))
+    except ValueError:
+        return instant_of(text)
+
+
+def report(
+    since: Annotated[
+        datetime,
+        typer.Option(
+            parser=_moment_of,
+            metavar="T",
+            help="From this instant on: a duration before now, as 24h or 7d, or an instant.",
+        ),
+    ] = "24h",  # type: ignore[assignment] # typer parses the default, too
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST, metavar="N", help="List at most N users and batches.")
+    ] = 10,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Report what was learned, changed and forgotten, for each rule and user.
+
+    Learned counts new facts, changed counts facts that replaced others, and forgotten counts facts
+    that are not current any more. The largest changes are those of single batches; `slumberd undo`
+    takes one back. The report also lists the batches that await approval.
+    """
+    settings = settings_of(config, state_dir)
+    found, held = asyncio.run(_read(settings, since, limit))
+    if json:
+        awaiting = [_held_document(batch) for batch in held.values()]
+        print_json({"since": timestamp(since), **found.document(limit), "held": awaiting})
+    else:
+        _print(found, held, since, limit)
+
+
+async def _read(
+    settings: Settings, since: datetime, limit: int
+) -> tuple[ChangeReport, Mapping[str, HeldBatch]]:
+    async with open_facts_if_present(settings) as facts:
+        if facts is None:
+            return ChangeReport(), {}
+        held = await facts.ledger.held()
+        awaiting = {rule: batch for rule, batch in held.items() if not batch.approved}
+        return await read_changes(facts.reads, since, most=limit), awaiting
+
+
+def _held_document(batch: HeldBatch) -> dict[str, str]:
+    return {
+        "firing_id": batch.firing_id,
+        "rule_id": batch.rule_id,
+        "problem": batch.problem,
+    }
+
+
+def _print(found: ChangeReport, held: Mapping[str, HeldBatch], since: datetime, limit: int) -> None:
+    all_ = found.changes
+    print(
+        f"since {cell(since)}: {plural(found.batches, 'batch', 'batches')};"
+        f" learned {all_.learned:,}, changed {all_.changed:,}, forgotten {all_.forgotten:,},"
+        f" quarantined {all_.quarantined:,}"
+    )
+    if found.batches:
+        print()
+        print_table(("rule", *_COLUMNS), _rows(sorted(found.rules.items())))
+    users = found.top_users(limit)
+    if users:
+        print()
+        print_table(("user", *_COLUMNS), _rows(users))
+        if others := len(found.users) - len(users):
+            print(f"and {plural(others, 'other user')}; --limit shows more")
+    if found.largest:
+        print("\nlargest changes")
+        largest = ((batch.firing_id, batch.at, *_numbers(batch.changes)) for batch in found.largest)
+        print_table(("firing", "at", *_COLUMNS), largest)
+    for batch in held.values():
+        print(f"\n{batch.firing_id} awaits approval: {printable(batch.problem)}")
+
+
+def _rows(found: list[tuple[str, Changes]]) -> Iterator[tuple[object, ...]]:
+    return ((name, *_numbers(changes)) for name, changes in found)
+
+
+def _numbers(changes: Changes) -> tuple[int, ...]:
+    return tuple(changes.document().values())

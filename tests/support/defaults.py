@@ -1,0 +1,111 @@
+"""The default of every argument and field of the package, read from the imported code.
+
+A test compares them with the table in `tests/defaults.txt`, so that no default changes by
+accident. To write the table again, and see what changed:
+
+    python -m tests.support.defaults && git diff tests/defaults.txt
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+import slumberd
+
+TABLE = Path(__file__).parents[1] / "defaults.txt"
+
+_NONE = (inspect.Parameter.empty, MISSING, PydanticUndefined)
+_MOST = 10
+"""Parts of a value that a person can check."""
+
+
+def all_defaults() -> list[str]:
+    """Return a line for each class or function with defaults that are not empty.
+
+    None, False, 0 and empty values are left out: a change of one adds it to a line. Left out are
+    names that begin with an underscore, protocols, and values without a short form.
+    """
+    return sorted({line for module in _modules() for line in _defaults_in(module)})
+
+
+def _modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages(slumberd.__path__, "slumberd."):
+        if not found.name.endswith("__main__"):
+            yield import_module(found.name)
+
+
+def _defaults_in(module: ModuleType) -> Iterator[str]:
+    for name, value in vars(module).items():
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__:
+            place = f"{module.__name__.removeprefix('slumberd.')}.{name}"
+            if inspect.isclass(value):
+                yield from _defaults_of_class(value, place)
+            elif inspect.isfunction(value):
+                yield from _lines(place, _arguments(value))
+
+
+def _defaults_of_class(kind: type, place: str) -> Iterator[str]:
+    if getattr(kind, "_is_protocol", False):
+        return
+    yield from _lines(place, defaults_of(kind))
+    for name, method in vars(kind).items():
+        function = getattr(method, "__func__", method)
+        if not name.startswith("_") and inspect.isfunction(function):
+            yield from _lines(f"{place}.{name}", _arguments(function))
+
+
+def defaults_of(kind: type) -> dict[str, Any]:
+    """Return the defaults of a model's or a class's fields; else those of its constructor."""
+    if issubclass(kind, BaseModel):
+        found = {name: field.default for name, field in kind.model_fields.items()}
+    elif is_dataclass(kind):
+        found = {field.name: field.default for field in fields(kind)}
+    elif issubclass(kind, tuple):
+        found = dict(getattr(kind, "_field_defaults", {}))
+    else:
+        found = _arguments(vars(kind).get("__init__", _nothing))
+    return {name: value for name, value in found.items() if value not in _NONE}
+
+
+def _nothing() -> None:
+    """Stand for the constructor of a class that has none of its own."""
+
+
+def _arguments(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    found = {parameter.name: parameter.default for parameter in parameters}
+    return {name: value for name, value in found.items() if value not in _NONE}
+
+
+def _lines(place: str, defaults: Mapping[str, Any]) -> Iterator[str]:
+    shown = {name: _shown(value) for name, value in defaults.items()}
+    if words := [f"{name}={value}" for name, value in shown.items() if value]:
+        yield f"{place}({', '.join(words)})"
+
+
+def _shown(value: Any) -> str:
+    """Return a value that a person can check; nothing for an empty one, or a function."""
+    short = isinstance(value, tuple | list | dict) and len(value) < _MOST
+    if value and (short or isinstance(value, int | float | str | bytes)):
+        shown = repr(value)
+        return "" if " at 0x" in shown else shown
+    return ""
+
+
+def main() -> None:
+    """Write the table again."""
+    TABLE.write_text("\n".join(all_defaults()) + "\n")
+
+
+if __name__ == "__main__":
+    main()
