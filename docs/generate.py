@@ -27,6 +27,7 @@ import slumberd
 from slumberd import errors
 from slumberd.cli.json_schemas import describe_attributes, schema_of
 from slumberd.cli.registry import ENTRIES
+from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import GraphRuleForm, RuleFile, RuleForm
 from slumberd.config.settings import PREFIX, Settings
 from slumberd.filters.checks import COLUMNS
@@ -259,6 +260,16 @@ def rule_keys() -> str:
     return "\n".join(sections)
 
 
+def pattern_keys() -> str:
+    """Return the keys of a pattern file."""
+    return "\n".join(_sections("Pattern files", schema_of(PatternFile)))
+
+
+def pattern_test_keys() -> str:
+    """Return the keys of a file of tests of patterns."""
+    return "\n".join(_sections("Tests of patterns", schema_of(PatternTestFile)))
+
+
 def test_keys() -> str:
     """Return the keys of a file of tests."""
     return "\n".join(_sections("Test files", schema_of(CaseFile)))
@@ -480,6 +491,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "filter-columns": filter_columns,
     "findings": findings,
     "packages": package_summaries,
+    "pattern-keys": pattern_keys,
+    "pattern-test-keys": pattern_test_keys,
     "public-methods": public_methods,
     "public-names": public_names,
     "rule-keys": rule_keys,

@@ -28,6 +28,7 @@ from docs.generate import (
 )
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
+from slumberd.config.pattern_schema import PatternFile
 from slumberd.config.rule_schema import RuleFile, RuleForm
 from slumberd.config.settings import Settings
 from slumberd.model.health import KINDS
@@ -187,7 +188,12 @@ def test_command_that_a_page_shows_exists_with_its_options(page: Path, command: 
 )
 def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
     value = yaml.safe_load(block.text)
-    form = RuleFile if "rules" in value else CaseFile if "tests" in value else Settings
+    forms: dict[str, type[BaseModel]] = {
+        "rules": RuleFile,
+        "tests": CaseFile,
+        "patterns": PatternFile,
+    }
+    form = next((form for key, form in forms.items() if key in value), Settings)
 
     assert list(Draft202012Validator(schema_of(form)).iter_errors(value)) == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
@@ -346,3 +346,48 @@ def test_random_words_pass_or_raise_a_filter_error(
         check_filter("r1", fragment)
     except FilterError as error:
         assert error.rule_id == "r1"  # noqa: PT017 # both outcomes are correct
+
+
+@pytest.mark.parametrize(
+    ("most", "fragment", "problem"),
+    [
+        pytest.param(8 * 1024, "1".rjust, "is longer than 8192 bytes", id="bytes"),
+        pytest.param(
+            20, lambda n: "(" * n + "1" + ")" * n, "nested deeper than 20", id="parentheses"
+        ),
+        pytest.param(
+            128, lambda n: "abs(1) AND " * n + "1", "more than 128 times", id="columns and calls"
+        ),
+        pytest.param(
+            2,
+            lambda n: "content" + " || user" * n + " = 'x'",
+            "joins more than 3 values",
+            id="joined values",
+        ),
+        pytest.param(
+            10,
+            lambda n: "metadata" + " -> 'a'" * n + " = '1'",
+            "more than 10 '->'",
+            id="arrows",
+        ),
+        pytest.param(
+            100, lambda n: f"content LIKE '{'x' * n}'", "pattern too complex", id="pattern"
+        ),
+        pytest.param(
+            100, lambda n: f"instr(content, '{'x' * n}')", "at most 100 characters", id="text"
+        ),
+        pytest.param(
+            100,
+            lambda n: f"instr(content, '{'x' * (n - 1)}''')",
+            "at most 100 characters",
+            id="text with a quotation mark",
+        ),
+    ],
+)
+def test_filter_may_reach_each_documented_limit_and_not_exceed_it(
+    most: int, fragment: Callable[[int], str], problem: str
+) -> None:
+    check_filter("r1", fragment(most))
+
+    with pytest.raises(FilterError, match=re.escape(problem)):
+        check_filter("r1", fragment(most + 1))

@@ -339,3 +339,17 @@ def test_query_that_may_build_a_huge_value_is_refused_for_promotion(cypher: str)
         Linter().check_reading(cypher)
 
     assert refused.value.rule == "unbounded-value"
+
+
+def test_query_has_at_most_4096_characters() -> None:
+    query = "RETURN 1".ljust(4_096)
+
+    Linter().check(query)
+    with pytest.raises(UnportableCypherError, match="is longer than 4,096 characters"):
+        Linter().check(f"{query} ")
+
+
+def test_brackets_of_a_query_are_nested_at_most_30_deep() -> None:
+    Linter().check(f"RETURN {'(' * 30}1{')' * 30}")
+    with pytest.raises(UnportableCypherError, match="nested deeper than 30 levels"):
+        Linter().check(f"RETURN {'(' * 31}1{')' * 31}")

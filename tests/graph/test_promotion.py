@@ -22,7 +22,7 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for
+from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for, triples_in
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.provenance import ProvenanceBundle, encode_bundle
 from slumberd.model.scope import ScopeFilter
@@ -30,6 +30,7 @@ from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
 from tests.support.graph_stores import BARE, QUERY, FakeGraphStore, graph_in_memory, row
+from tests.support.jumping_time import run_without_waiting
 from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
@@ -282,6 +283,51 @@ async def test_store_without_promote_gets_several_objects_of_one_predicate() -> 
     assert {fact.payload["object"] for fact in await plain.query(ANYTHING)} == {"bob", "carol"}
 
 
+async def test_logged_failure_of_a_sink_has_the_first_500_characters_of_its_message() -> None:
+    plain: Any = PlainFactStore()
+
+    with capture_logs() as lines:
+        await promote(plain, TEA, sink=RecordingSink(RuntimeError("m" * 501)))
+
+    assert [line["message"] for line in lines] == ["m" * 500]
+
+
+class PausingSink:
+    """Takes some seconds for the first assertion; records which ones it has finished."""
+
+    def __init__(self, seconds: float) -> None:
+        self.done: list[object] = []
+        self._pause = seconds
+
+    async def assert_with_provenance(
+        self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
+    ) -> None:
+        await asyncio.sleep(self._pause)
+        self._pause = 0.0
+        self.done.append(slots["object"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "done", "late"),
+    [
+        pytest.param(9.9, ["Acme", "tea"], [], id="less than ten seconds"),
+        pytest.param(10.1, [], [("TimeoutError", 2)], id="more than ten seconds"),
+    ],
+)
+def test_sink_may_take_ten_seconds_for_one_assertion(
+    seconds: float, done: list[str], late: list[tuple[str, int]]
+) -> None:
+    plain: Any = PlainFactStore()
+    sink = PausingSink(seconds)
+
+    with capture_logs() as lines:
+        facts = run_without_waiting(promote(plain, TEA, WORK, sink=sink))
+
+    assert len(facts) == 2
+    assert sorted(map(str, sink.done)) == done
+    assert [(line["error"], line["facts"]) for line in lines] == late
+
+
 async def test_incomplete_row_pins_nothing_in_a_store_without_promote() -> None:
     plain: Any = PlainFactStore()
 
@@ -403,6 +449,23 @@ async def test_too_many_rows_are_refused(store: SQLiteFactStore) -> None:
 
     with pytest.raises(PromotionError, match="more than"):
         await promote(store, graph=graph)
+
+
+def test_hundred_thousand_rows_are_read_and_one_more_is_refused() -> None:
+    rows = [TEA] * 100_000
+
+    assert len(triples_in(rows, "team")) == 1
+    with pytest.raises(PromotionError, match="more than 100,000 rows"):
+        triples_in([*rows, TEA], "team")
+
+
+@pytest.mark.parametrize("part", ["subject", "predicate", "object"])
+def test_part_of_a_triple_has_at_most_65536_characters(part: str) -> None:
+    longest = "x" * 65_536
+
+    assert len(triples_in([TEA | {part: longest}], "team")) == 1
+    with pytest.raises(PromotionError, match="is longer than 65,536 characters"):
+        triples_in([TEA | {part: f"{longest}x"}], "team")
 
 
 async def test_triple_id_of_two_different_triples_is_refused(store: SQLiteFactStore) -> None:

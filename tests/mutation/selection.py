@@ -138,12 +138,13 @@ class Package:
         return [{module.path: own}, self._lines_using([found.name], {module.path})]
 
     def _lines_of_statement(self, fault: Fault) -> Lines:
-        file = f'"{Path(fault.path).stem}'
-        modules = {mention.path for mention in self.uses[file]}
+        file = Path(fault.path).stem
+        modules = {mention.path for mention in self.uses[f'"{file}']}
         names = [f'"{name}' for name in _statements_of(fault)]
-        return self._lines_using(names, modules, everywhere=False) or {
-            path: self.modules[path].bodies for path in modules
-        }
+        lines = self._lines_using(names, modules, everywhere=False)
+        for path, found in self._lines_using(_full_names(file, fault), set()).items():
+            lines[path] = lines.get(path, set()) | found
+        return lines or {path: self.modules[path].bodies for path in modules}
 
     def _lines_using(
         self, names: Iterable[str], home: Set[str], *, everywhere: bool = True
@@ -221,3 +222,11 @@ def _statements_of(fault: Fault) -> set[str]:
             found |= {own} if section[1] == "name" else set()
             found |= {other[2] for other in sections if f"-- include: {own}\n" in f"{other[3]}\n"}
     return found
+
+
+def _full_names(file: str, fault: Fault) -> set[str]:
+    """Return the full names of a fault's statements, and how an f-string may begin them."""
+    all_names = {section[2] for section in _INCLUDES.finditer(fault.source)}
+    names = _statements_of(fault)
+    beginnings = {name[:end] for name in names for end in range(len(name))} - all_names
+    return {f'"{file}.{text}' for text in names | beginnings}

@@ -232,6 +232,25 @@ def test_part_of_statements_counts_where_they_run(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param('"firings.newest"', id="by its full name"),
+        pytest.param("f\"firings.{'newest'}\"", id="by a name that it composes"),
+        pytest.param("f\"firings.new{'est'}\"", id="by the end of a name"),
+    ],
+)
+def test_statement_counts_where_a_session_runs_it(root: Path, name: str) -> None:
+    (root / SOURCE / "store.py").write_text(
+        f"def newest(session):\n    return session.rows({name})\n\n\n"
+        'def oldest(session):\n    return session.rows("firings.oldest")\n'
+    )
+    path = f"{SOURCE}/firings.sql"
+    part = next(fault for fault in faults_of(path, STATEMENTS) if fault.line == 2)
+
+    assert Package.read(root).lines_of(part) == [{f"{SOURCE}/store.py": {2}}]
+
+
+@pytest.mark.parametrize(
     ("before", "name"), [("age < 0", "is_adult"), ("18", "ADULT"), (">=", "is_adult")]
 )
 def test_fault_has_the_name_of_what_it_is_in(root: Path, before: str, name: str) -> None:

@@ -161,6 +161,16 @@ async def test_assertions_before_a_failure_are_not_repeated() -> None:
     assert setup.position == (3, 0)
 
 
+async def test_logged_failure_has_the_first_500_characters_of_its_message() -> None:
+    setup = Delivery(True)
+    setup.sink.fault = OSError("m" * 501)
+
+    with capture_logs() as logs:
+        await setup.publisher.publish_page()
+
+    assert [line["message"] for line in logs] == ["m" * 500]
+
+
 async def test_publisher_abandons_a_sink_after_its_time_limit() -> None:
     setup = Delivery(True, policy=IMPATIENT)
     setup.sink.hangs = True

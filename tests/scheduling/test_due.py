@@ -15,6 +15,7 @@ from slumberd.scheduling.due import (
     BACKOFF_SECONDS,
     Due,
     Missed,
+    RetryState,
     RetryTracker,
     due_cron,
     due_every,
@@ -168,6 +169,35 @@ def test_pauses_grow_until_retries_are_used_up() -> None:
         pytest.approx(25, rel=0.2),
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("failures", "transient", "seconds"),
+    [
+        pytest.param(1, False, 1, id="first"),
+        pytest.param(2, False, 5, id="second"),
+        pytest.param(3, False, 25, id="third"),
+        pytest.param(4, True, 60, id="fourth of a transient cause"),
+        pytest.param(9, True, 60, id="ninth of a transient cause"),
+    ],
+)
+def test_pauses_of_many_rules_are_spread_over_a_fifth_each_way(
+    failures: int, transient: bool, seconds: float
+) -> None:
+    pauses = [pause_after(failures, f"r{n}", transient=transient) for n in range(5_000)]
+
+    assert sum(pauses) / len(pauses) == pytest.approx(seconds, rel=0.01)
+    assert min(pauses) == pytest.approx(0.8 * seconds, rel=0.005)
+    assert max(pauses) == pytest.approx(1.2 * seconds, rel=0.005)
+
+
+def pause_after(failures: int, rule_id: str, *, transient: bool) -> float:
+    """Return the pause of a rule after its last failure, in seconds."""
+    due = due_by_count(1, rule_id=rule_id)
+    earlier = RetryState(due, failures - 1, 0.0) if failures > 1 else None
+    retry_at = next_retry_state(due, earlier, now=100.0, transient=transient).retry_at
+    assert retry_at is not None
+    return retry_at - 100.0
 
 
 def test_rules_that_fail_together_retry_at_different_times() -> None:

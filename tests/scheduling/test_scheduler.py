@@ -550,6 +550,19 @@ async def test_invalid_cron_rule_does_not_stop_other_rules(harness: SchedulerHar
 # failures
 
 
+async def test_logged_failure_has_the_first_500_characters_of_its_message(
+    harness: SchedulerHarness,
+) -> None:
+    await harness.prepare(rule("r1"))
+    harness.faults["r1"] = RuntimeError("m" * 501)
+    harness.episodes.append("e1")
+
+    with structlog.testing.capture_logs() as logs:
+        await harness.turn()
+
+    assert [line["message"] for line in logs if line["log_level"] != "debug"] == ["m" * 500]
+
+
 async def test_failed_firing_is_logged_once_and_moves_no_watermark(
     harness: SchedulerHarness,
 ) -> None:

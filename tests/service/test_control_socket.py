@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,7 +18,6 @@ import pytest
 from slumberd.errors import NotRunningError, StoreError, UsageError
 from slumberd.service.control_socket import (
     MOST_BYTES,
-    MOST_CONNECTIONS,
     SOCKET,
     Answer,
     Operation,
@@ -27,6 +27,7 @@ from slumberd.service.control_socket import (
     listen,
 )
 from tests.support.daemons import Home
+from tests.support.jumping_time import run_without_waiting
 
 pytestmark = pytest.mark.integration
 
@@ -270,10 +271,35 @@ def test_daemon_that_closes_before_it_reads_the_request_causes_a_clear_error(
         thread.join()
 
 
-async def test_user_with_too_many_connections_is_refused_until_one_closes(tmp_path: Path) -> None:
+async def ask_slowly(directory: Path, seconds: float) -> bytes:
+    """Connect, send a request after some seconds, and return the answer."""
+    async with listen(directory, OPERATIONS):
+        reader, writer = await asyncio.open_unix_connection(sock=connect(directory))
+        with closing(writer):
+            await asyncio.sleep(seconds)
+            writer.write(b'{"version":1,"operation":"greet","name":"you"}\n')
+            return await reader.read()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "answer"),
+    [
+        pytest.param(4.9, b'{"ok":true,"hello":"you"}\n', id="less than five seconds"),
+        pytest.param(5.1, b"", id="more than five seconds"),
+    ],
+)
+def test_connection_without_a_request_is_closed_after_five_seconds(
+    tmp_path: Path, seconds: float, answer: bytes
+) -> None:
+    assert run_without_waiting(ask_slowly(tmp_path, seconds)) == answer
+
+
+async def test_user_with_64_connections_is_refused_until_one_closes(tmp_path: Path) -> None:
     async with listen(tmp_path, OPERATIONS):
-        idle = [await asyncio.to_thread(connect, tmp_path) for _ in range(MOST_CONNECTIONS)]
-        with pytest.raises(RefusedError, match="try again") as refused:
+        idle = [await asyncio.to_thread(connect, tmp_path) for _ in range(63)]
+        assert await send_request(tmp_path, "greet", name="you") == {"hello": "you"}
+        idle.append(await asyncio.to_thread(connect, tmp_path))
+        with pytest.raises(RefusedError, match="you have 64 connections open") as refused:
             await send_request(tmp_path, "greet", name="you")
         for connection in idle:
             connection.close()
@@ -286,6 +312,21 @@ async def test_user_with_too_many_connections_is_refused_until_one_closes(tmp_pa
 
     assert refused.value.exit_code == 75
     assert answer == {"hello": "you"}
+
+
+@pytest.mark.parametrize(
+    ("size", "ok"),
+    [pytest.param(64 * 1024, True, id="64 KiB"), pytest.param(64 * 1024 + 1, False, id="longer")],
+)
+async def test_request_of_64_kibibytes_is_read_and_a_longer_one_is_refused(
+    tmp_path: Path, size: int, ok: bool
+) -> None:
+    line = b'{"version":1,"operation":"greet","name":"you"}'.ljust(size) + b"\n"
+
+    async with listen(tmp_path, OPERATIONS):
+        answer = orjson.loads(await asyncio.to_thread(exchange, tmp_path, line))
+
+    assert answer["ok"] is ok
 
 
 def test_idle_connections_cause_no_error_lines_when_the_daemon_stops(tmp_path: Path) -> None:

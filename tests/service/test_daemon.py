@@ -7,6 +7,7 @@ import gc
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,15 @@ def test_rule_that_times_out_is_reported_and_stops_no_other_rule(
         (failing,) = orjson.loads(home.call("status", "--json").stdout)["failing"]
 
     assert re.search(r"failing    rule endless, (once|\d+ times in a row) since 20", status)
-    assert (failing["rule_id"], failing["error"]) == ("endless", "FiringTimeoutError")
+    assert failing == {
+        "rule_id": "endless",
+        "since": failing["since"],
+        "failures": failing["failures"],
+        "error": "FiringTimeoutError",
+        "degraded": failing["failures"] >= 3,
+    }
+    assert 1 <= failing["failures"] <= 4
+    assert datetime.fromisoformat(failing["since"]).utcoffset() == timedelta(0)
     assert [fact["id"] for fact in home.facts()] == ["e1"]
 
 

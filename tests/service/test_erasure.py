@@ -121,6 +121,20 @@ def generations(folder: Path) -> int:
         return int(facts.execute("SELECT count(*) FROM slumberd_generations").fetchone()[0])
 
 
+async def test_erasure_removes_ids_when_another_program_wrote_an_episode_without_an_id(
+    tmp_path: Path,
+) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(OTHER, canary("1"))
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
+            host.execute("UPDATE episodes SET id = NULL WHERE id = 'other'")
+        await home.fire()
+
+        await forget(home)
+
+        assert files_with_canary(tmp_path) == []
+
+
 async def test_erasure_removes_content_from_free_space_of_pages(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(canary("1"), OTHER)

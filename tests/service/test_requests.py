@@ -14,6 +14,7 @@ from slumberd.errors import UsageError
 from slumberd.model.fact import FactPattern
 from slumberd.service.control_socket import Peer
 from slumberd.service.pause import Pausing
+from slumberd.service.requests import PinForm, assertion_of, choose_rules
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
@@ -111,3 +112,20 @@ async def test_pause_requires_a_list_of_rule_ids(tmp_path: Path, rules: object) 
 
     with pytest.raises(UsageError, match="pause: rules"):
         await pausing.by_name()["pause"]({"rules": rules}, ME)
+
+
+def test_fact_that_is_pinned_names_its_user_and_its_agent() -> None:
+    pinned = assertion_of(PinForm.model_validate(PIN), {})
+
+    texts = {name: PIN[name] for name in ("user", "agent", "subject", "predicate", "object")}
+    assert pinned.payload == {"id": pinned.fact_id, **texts}
+
+
+@pytest.mark.parametrize(
+    ("known", "listed"), [(["b", "a"], "there are b, a"), ([], "there are none")]
+)
+def test_request_for_an_unknown_rule_lists_the_known_ones(known: list[str], listed: str) -> None:
+    rules = RuleSet(tuple(map(rule, known)), {}, {})
+
+    with pytest.raises(UsageError, match=f"no rule 'c'; {listed}"):
+        choose_rules(rules, ["c"])

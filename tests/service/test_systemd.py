@@ -19,6 +19,7 @@ from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
 from tests.support.fakes import FakeClock
+from tests.support.jumping_time import run_without_waiting
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
@@ -114,6 +115,18 @@ async def test_watchdog_counts_a_store_error_as_an_answer(manager: Manager) -> N
     await parts.watchdog(manager).beat()
 
     assert manager.received() == ["WATCHDOG=1"]
+
+
+def test_watchdog_reports_three_times_within_the_time_of_the_service_manager() -> None:
+    async def reports_within(seconds: float) -> list[float]:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        reports: list[float] = []
+        watchdog = Watchdog(lambda: reports.append(loop.time()), loop.time, [])
+        loop.call_later(seconds, stop.set)
+        await watchdog.run(stop, within_seconds=30.0)
+        return reports
+
+    assert run_without_waiting(reports_within(45.0)) == [0.0, 10.0, 20.0, 30.0, 40.0]
 
 
 async def test_watchdog_ends_at_once_without_a_service_manager(manager: Manager) -> None:

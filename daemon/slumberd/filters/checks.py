@@ -138,7 +138,9 @@ def _check_sought(call: Token, sought: list[Token]) -> None:
     # The time of instr is the product of both lengths.
     if [piece.kind for piece in sought] != ["string"]:
         raise Refusal("instr looks for a text in single quotes only", call.position)
-    if len(sought[0].text) > LONGEST_PATTERN:
+    # A quotation mark within the text is written twice.
+    text = sought[0].text[1:-1].replace("''", "'")
+    if len(text) > LONGEST_PATTERN:
         raise Refusal(f"instr looks for at most {LONGEST_PATTERN} characters", sought[0].position)
 
 

@@ -162,6 +162,10 @@ class LedgerReader(Protocol):
         """Return how many rows the ledger has."""
         ...
 
+    async def last_row_before(self, at: datetime) -> int:
+        """Return the number of the last row that was recorded before an instant; 0 for none."""
+        ...
+
     async def decisions_of(
         self,
         episode_id: str,
