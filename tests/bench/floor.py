@@ -27,12 +27,6 @@ Rows = list[tuple[Any, ...]]
 FACTS = Pragmas(synchronous="full", cache_mebibytes=32)
 """How `SQLiteFactStore` sets up its connection."""
 
-_WRITE = {
-    "slumberd_ledger": "INSERT INTO slumberd_ledger VALUES (" + ", ".join("?" * 15) + ")",
-    "slumberd_keys": "INSERT INTO slumberd_keys VALUES (" + ", ".join("?" * 10) + ")",
-    "slumberd_firings": "INSERT INTO slumberd_firings VALUES (" + ", ".join("?" * 10) + ")",
-    "facts": "INSERT INTO facts VALUES (" + ", ".join("?" * 8) + ")",
-}
 _FACTS = """
     SELECT f.* FROM slumberd_ledger l JOIN facts f ON f.fact_id = l.fact_id
     WHERE l.seq BETWEEN ? AND ? AND l.kind IN (1, 2) ORDER BY l.seq
@@ -70,7 +64,9 @@ def write(target: sqlite3.Connection, rows: dict[str, Rows]) -> None:
     """Write one batch in one transaction."""
     target.execute("BEGIN IMMEDIATE")
     for table, some in rows.items():
-        target.executemany(_WRITE[table], some)
+        if some:
+            values = ", ".join("?" * len(some[0]))
+            target.executemany(f"INSERT INTO {table} VALUES ({values})", some)
     target.execute("COMMIT")
 
 

@@ -51,7 +51,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         box.do("systemctl start systemd-journald")
         box.do(installation_commands())
         box.do("systemd-sysusers -", PEOPLE)
-        box.do(f"rm {RULES}/*; cat > {RULES}/rules.yaml", PROFILE)
+        box.do(f"rm -r {RULES}/*; cat > {RULES}/rules.yaml", PROFILE)
         box.do("systemctl stop slumberd; cp -a /etc/slumberd /etc/original")
         yield box
 
