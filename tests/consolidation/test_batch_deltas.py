@@ -81,6 +81,20 @@ def test_an_intent_decides_the_kind(metadata: dict[str, Any], expected: type) ->
     validate_delta(delta)
 
 
+OF_BOB = version("b1", user="bob", metadata={"triples": [{"object": 1}, {"object": 2}]})
+
+
+@pytest.mark.parametrize("name", ["b1", "b1#1", "b1#2", "b1#3"])
+def test_triple_names_no_claim_of_another_user(name: str) -> None:
+    change = {"intent": "update", "replaces": [name, "mine#1"]}
+    own = version("a1", metadata={"triples": [change]})
+
+    found = classify([own], "r1", [FACTS], at=START, others=[OF_BOB])
+
+    assert names_of([own]) == {name, "b1", "mine#1", "mine"}
+    assert [getattr(delta, "replaces", []) for delta in found.deltas] == [[], ["mine#1"]]
+
+
 def test_replaces_may_be_a_single_text() -> None:
     assert kinds(version(metadata={"intent": "delete", "replaces": "e0"})) == [("delete", ["e0"])]
 

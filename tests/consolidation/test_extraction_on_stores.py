@@ -16,8 +16,10 @@ from slumberd.model.extraction import Extracted, Extraction, Turn
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import PLACEHOLDER_KEY
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import open_stores
+from tests.support.stargraph_rows import INSERT, row_of
 
 pytestmark = pytest.mark.integration
 
@@ -162,6 +164,21 @@ async def test_turn_before_is_searched_among_the_last_fifty(
         await home.fire(extracting(AFTER))
 
         assert (await home.objects())[f"e{own - 1:02}#1"] == heard
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+async def test_turn_before_is_found_in_rows_whose_key_does_not_name_their_scope(
+    tmp_path: Path, batch: int
+) -> None:
+    async with open_stores(tmp_path, batch=batch) as home:
+        await home.memory.bootstrap()
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as connection, connection:
+            rows = [row_of(one, PLACEHOLDER_KEY) for one in CONVERSATION]
+            connection.executemany(INSERT, rows)
+
+        await home.fire(extracting(AFTER))
+
+        assert await home.objects() == EXPECTED
 
 
 async def _write_timestamp(folder: Path, id: str, text: str) -> None:

@@ -23,21 +23,12 @@ from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.service.test_erasure import canary, files_with_canary, forget
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import open_stores
+from tests.support.stargraph_rows import INSERT, row_of
 
 pytestmark = pytest.mark.integration
 
-INSERT = "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)"
 SCOPES = [("alice",), ("alice", "s1"), ("alice", None, "rag"), ("alice", "s1", "rag")]
 SCOPE_NAMES = ["a user", "a session", "an agent", "a whole scope"]
-
-
-def row(episode: Episode, key: str | None = None, content: bytes | None = None) -> tuple[Any, ...]:
-    """Return the row that Stargraph's own store writes; by default under the episode's scope."""
-    names = ("content", "source_node", "agent", "user", "session")
-    document = orjson.dumps({name: getattr(episode, name) for name in names})
-    key = key or f"/user/{episode.user}/session/{episode.session}/agent/{episode.agent}/"
-    timestamp, metadata = episode.timestamp.isoformat(), orjson.dumps(episode.metadata)
-    return (episode.id, key, content or document, timestamp, metadata)
 
 
 @pytest.fixture
@@ -80,9 +71,9 @@ async def test_recent_returns_rows_under_the_placeholder_to_their_owner(
     memory: SQLiteMemoryStore, host: sqlite3.Connection, scope: tuple[Any, ...]
 ) -> None:
     await memory.put_many([episode("keyed", timestamp=at(2))])
-    host.execute(INSERT, row(episode("first", timestamp=at(1)), PLACEHOLDER_KEY))
-    host.execute(INSERT, row(episode("last", timestamp=at(3)), PLACEHOLDER_KEY))
-    host.execute(INSERT, row(episode("bobs", user="bob", timestamp=at(4)), PLACEHOLDER_KEY))
+    host.execute(INSERT, row_of(episode("first", timestamp=at(1)), PLACEHOLDER_KEY))
+    host.execute(INSERT, row_of(episode("last", timestamp=at(3)), PLACEHOLDER_KEY))
+    host.execute(INSERT, row_of(episode("bobs", user="bob", timestamp=at(4)), PLACEHOLDER_KEY))
 
     assert ids(await memory.recent(*scope, limit=9)) == ["last", "keyed", "first"]
     assert ids(await memory.recent("bob", limit=9)) == ["bobs"]
@@ -93,7 +84,7 @@ async def test_recent_returns_rows_under_the_placeholder_to_their_owner(
 async def test_recent_returns_an_episode_whose_owner_is_the_placeholder_once(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
-    host.execute(INSERT, row(episode("theirs", **PLACEHOLDER._asdict())))
+    host.execute(INSERT, row_of(episode("theirs", **PLACEHOLDER._asdict())))
     ours = episode("ours", timestamp=at(1), **PLACEHOLDER._asdict())
     await memory.put(ours, **PLACEHOLDER._asdict())
 
@@ -117,8 +108,8 @@ async def test_recent_reads_rows_whatever_the_form_of_their_json(
     memory: SQLiteMemoryStore, host: sqlite3.Connection, key: str | None, dumps: Any
 ) -> None:
     slashed = episode("e1", user="team/jürgen", session='s "1"')
-    content = orjson.loads(row(slashed)[2])
-    host.execute(INSERT, row(slashed, key, dumps(content).encode()))
+    content = orjson.loads(row_of(slashed)[2])
+    host.execute(INSERT, row_of(slashed, key, dumps(content).encode()))
 
     for scope in (("team/jürgen",), ("team/jürgen", 's "1"'), ("team/jürgen", 's "1"', "rag")):
         assert ids(await memory.recent(*scope, limit=9)) == ["e1"]
@@ -133,7 +124,7 @@ async def test_placeholder_is_no_scope_with_any_scope_mismatch_setting(
     tmp_path: Path,
     mismatch: ScopeMismatch,
 ) -> None:
-    host.execute(INSERT, row(episode("e1"), PLACEHOLDER_KEY))
+    host.execute(INSERT, row_of(episode("e1"), PLACEHOLDER_KEY))
 
     async with SQLiteMemoryStore(tmp_path / "memory.db", scope_mismatch=mismatch) as store:
         assert ids(await store.recent("alice", limit=9)) == ["e1"]
@@ -155,7 +146,7 @@ UNESCAPED = [
 async def test_row_with_an_unescaped_key_belongs_to_the_owner_in_its_content(
     memory: SQLiteMemoryStore, host: sqlite3.Connection, unescaped: Episode
 ) -> None:
-    host.execute(INSERT, row(unescaped))
+    host.execute(INSERT, row_of(unescaped))
 
     scope = (unescaped.user, unescaped.session, unescaped.agent)
     for length in (1, 2, 3):
@@ -168,7 +159,7 @@ async def test_row_whose_slashed_key_contradicts_its_content_is_quarantined(
 ) -> None:
     async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
-        contradicting = row(
+        contradicting = row_of(
             triple("e1", "s", "is", 1, user="a/b"), "/user/a/c/session/s1/agent/rag/"
         )
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
@@ -188,10 +179,10 @@ FILTER = (
 
 async def test_filter_reads_the_owner_that_the_content_names(tmp_path: Path) -> None:
     rows = [
-        row(triple("e1", "s", "is", 1), PLACEHOLDER_KEY),
-        row(triple("e2", "s", "is", 2, user="team/alice")),
-        row(triple("e3", "s", "is", 3, user="100%25")),
-        row(triple("e4", "s", "is", 3, user="100%"), "/user/100%25/session/s1/agent/rag/"),
+        row_of(triple("e1", "s", "is", 1), PLACEHOLDER_KEY),
+        row_of(triple("e2", "s", "is", 2, user="team/alice")),
+        row_of(triple("e3", "s", "is", 3, user="100%25")),
+        row_of(triple("e4", "s", "is", 3, user="100%"), "/user/100%25/session/s1/agent/rag/"),
     ]
     async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
@@ -210,8 +201,8 @@ async def test_filter_reads_the_owner_that_the_content_names(tmp_path: Path) -> 
 async def test_put_of_an_episode_that_stargraph_wrote_edits_it(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
-    host.execute(INSERT, row(episode("e1"), PLACEHOLDER_KEY))
-    host.execute(INSERT, row(episode("e2", user="a/b")))
+    host.execute(INSERT, row_of(episode("e1"), PLACEHOLDER_KEY))
+    host.execute(INSERT, row_of(episode("e2", user="a/b")))
 
     await memory.put_many([episode("e1"), episode("e2", user="a/b")])
     assert (await memory.newest()).seq == 2
@@ -225,7 +216,7 @@ async def test_put_of_an_episode_that_stargraph_wrote_edits_it(
 async def test_put_does_not_replace_a_row_of_another_user_with_the_same_key(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
-    host.execute(INSERT, row(episode("e1", user="100%25")))
+    host.execute(INSERT, row_of(episode("e1", user="100%25")))
 
     with pytest.raises(MemoryScopeError, match="belongs to another scope"):
         await memory.put_many([episode("e1", user="100%")])
@@ -234,7 +225,7 @@ async def test_put_does_not_replace_a_row_of_another_user_with_the_same_key(
 async def test_put_does_not_replace_a_row_of_another_user_under_the_placeholder(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:
-    host.execute(INSERT, row(episode("e1", user="bob"), PLACEHOLDER_KEY))
+    host.execute(INSERT, row_of(episode("e1", user="bob"), PLACEHOLDER_KEY))
 
     for own in ("alice", "anon"):
         with pytest.raises(MemoryScopeError, match="belongs to another scope"):
@@ -244,12 +235,15 @@ async def test_put_does_not_replace_a_row_of_another_user_under_the_placeholder(
 async def test_erasing_a_user_erases_rows_that_name_them_only_in_their_content(
     tmp_path: Path,
 ) -> None:
-    of_bob = row(episode("bobs", user="bob"), PLACEHOLDER_KEY)
+    of_bob = row_of(episode("bobs", user="bob"), PLACEHOLDER_KEY)
     slashed = canary("2", session="a/b")
     async with open_stores(tmp_path) as home:
         await home.memory.bootstrap()
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
-            host.executemany(INSERT, [row(canary("1"), PLACEHOLDER_KEY), row(slashed), of_bob])
+            host.executemany(
+                INSERT,
+                [row_of(canary("1"), PLACEHOLDER_KEY), row_of(slashed), of_bob],
+            )
         await home.fire()
 
         certificate = await forget(home)
@@ -270,7 +264,7 @@ async def test_row_of_an_erased_user_that_returns_under_the_placeholder_becomes_
         await home.fire()
         await forget(home)
         with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
-            host.execute(INSERT, row(canary("1"), PLACEHOLDER_KEY))
+            host.execute(INSERT, row_of(canary("1"), PLACEHOLDER_KEY))
 
         await home.fire()
 
@@ -309,7 +303,7 @@ def test_recent_returns_the_newest_rows_of_an_owner(
         async with SQLiteMemoryStore(path) as memory:
             await memory.bootstrap()
             with closing(sqlite3.connect(path)) as host, host:
-                host.executemany(INSERT, [row(episode, key) for episode, key in keyed_episodes])
+                host.executemany(INSERT, [row_of(episode, key) for episode, key in keyed_episodes])
             return ids(await memory.recent(user, session, agent, limit=limit))
 
     expected = [

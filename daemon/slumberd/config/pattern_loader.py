@@ -18,9 +18,14 @@ from slumberd.config.pattern_schema import (
     PatternTestFile,
     PatternTestForm,
     TurnForm,
-    instant_of,
 )
-from slumberd.config.validation import format_value, mistakes_of, problems, suggestion
+from slumberd.config.validation import (
+    format_value,
+    mistakes_of,
+    problems,
+    read_instant,
+    suggestion,
+)
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
 from slumberd.hygiene.heuristic import Heuristic
@@ -189,6 +194,7 @@ class _Named(NamedTuple):
 
     @property
     def groups(self) -> Collection[str]:
+        """The names of its groups."""
         return self.compiled.groupindex.keys()
 
 
@@ -310,7 +316,7 @@ def _test(form: PatternTestForm) -> PatternTest:
     turns: list[Turn] = []
     at = FIRST - _MINUTE
     for number, said in enumerate(form.says, start=1):
-        at = at + _MINUTE if said.at is None else instant_of(said.at)
+        at = at + _MINUTE if said.at is None else read_instant(said.at)
         turns.append(_turn(number, said, at))
     expected = (Expected(one.subject, one.predicate, one.object, one.intent) for one in form.expect)
     return PatternTest(form.name, tuple(turns), tuple(expected))

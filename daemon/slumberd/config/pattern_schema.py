@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -16,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from slumberd.config.validation import Form, Name, format_value
+from slumberd.config.validation import Form, Instant, Name, format_value
 from slumberd.hygiene.normalisers import NormaliserName
 from slumberd.hygiene.patterns import Negated
 from slumberd.hygiene.sentences import replace_surrogates
@@ -180,31 +179,6 @@ class PatternFile(Form):
     speakers: dict[Text, Text] = Field(default_factory=dict)
 
 
-_LAST_YEAR = 9998
-
-
-def instant_of(text: str) -> datetime:
-    """Return the instant of a timestamp, in UTC.
-
-    Raises:
-        ValueError: It is not ISO 8601 with an offset, or its year is above 9998.
-        OverflowError: It has no form in UTC.
-    """
-    at = datetime.fromisoformat(text)
-    if at.tzinfo is None or at.year > _LAST_YEAR:
-        raise ValueError
-    return at.astimezone(UTC)
-
-
-def _check_instant(text: str) -> str:
-    try:
-        instant_of(text)
-    except (ValueError, OverflowError) as error:
-        problem = "is not an instant; write ISO 8601 with an offset, as '2026-01-01T12:00:00Z'"
-        raise ValueError(f"{format_value(text)} {problem}") from error
-    return text
-
-
 class TurnForm(Form):
     """One turn of a test.
 
@@ -217,7 +191,7 @@ class TurnForm(Form):
 
     speaker: Text
     text: str
-    at: Annotated[str, AfterValidator(_check_instant)] | None = None
+    at: Instant | None = None
 
 
 class TripleForm(Form):

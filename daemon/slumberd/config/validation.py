@@ -6,6 +6,7 @@ import re
 import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cache
 from reprlib import Repr
@@ -321,6 +322,34 @@ def _known_zones() -> list[str]:
 
 Name = Annotated[str, AfterValidator(_check_name), Field(json_schema_extra={"pattern": NAME})]
 """The name of a rule or a channel."""
+
+_LAST_YEAR = 9998
+
+
+def read_instant(text: str) -> datetime:
+    """Return the instant of a timestamp, in UTC.
+
+    Raises:
+        ValueError: It is not ISO 8601 with an offset, or its year is above 9998.
+        OverflowError: It has no form in UTC.
+    """
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None or at.year > _LAST_YEAR:
+        raise ValueError
+    return at.astimezone(UTC)
+
+
+def _check_instant(text: str) -> str:
+    try:
+        read_instant(text)
+    except (ValueError, OverflowError) as error:
+        problem = "is not an instant; write ISO 8601 with an offset, as '2026-01-01T12:00:00Z'"
+        raise ValueError(f"{format_value(text)} {problem}") from error
+    return text
+
+
+Instant = Annotated[str, AfterValidator(_check_instant)]
+"""A timestamp of a test file: ISO 8601 with an offset, in quotes."""
 
 TemplateName = Annotated[
     str, AfterValidator(_check_template), Field(json_schema_extra={"pattern": TEMPLATE})

@@ -23,7 +23,7 @@ from slumberd.consolidation.claim import (
 from slumberd.consolidation.statements import statements_of
 from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.episode import EpisodeVersion, instant, whole_of
 from slumberd.model.fact_ids import canonical, fact_id_of
 from slumberd.model.rule import FACTS
 
@@ -66,10 +66,8 @@ def classify(
         others: Further episodes that `names_of` may name.
     """
     statements = [found for episode in episodes for found in statements_of(episode)]
-    owners: dict[str, tuple[str, str]] = {}
-    if names_of(statements):
-        known = (*others, *statements)
-        owners = {found.claim_id: (found.user, found.agent) for found in known}
+    known = (*others, *statements)
+    owners = {found.claim_id: (found.user, found.agent) for found in known}
     parts: dict[str, list[str]] = {}
     for statement in statements:
         if statement.part:
@@ -99,15 +97,19 @@ def _join_channels(found: Iterable[AnyDelta | Fault]) -> list[AnyDelta]:
 
 
 def names_of(episodes: Iterable[EpisodeVersion]) -> set[str]:
-    """Return the ids that episodes name as replaced, well-formed or not."""
+    """Return the ids that episodes and their triples name as replaced, well-formed or not.
+
+    With the id of a single claim, ``e1#2``, also the id of its episode.
+    """
     found: set[str] = set()
     for episode in episodes:
-        replaces = episode.metadata.get("replaces")
-        if isinstance(replaces, str):
-            found.add(replaces)
-        elif isinstance(replaces, list):
-            found |= {id for id in replaces if isinstance(id, str)}
-    return found
+        for statement in statements_of(episode):
+            replaces = statement.metadata.get("replaces")
+            if isinstance(replaces, str):
+                found.add(replaces)
+            elif isinstance(replaces, list):
+                found |= {id for id in replaces if isinstance(id, str)}
+    return found | {whole for whole in map(whole_of, found) if whole}
 
 
 class _Table:
@@ -197,9 +199,13 @@ class _Table:
     def _ids_of_own_scope(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
         """Return the ids that are not of another scope; of a whole episode, all of its claims."""
         own = (episode.user, episode.agent)
-        named = [name for name in names if self._owners.get(name, own) == own]
+        named = [name for name in names if self._owner_of(name, own) == own]
         others = [name for name in named if name != episode.id]
         return [*named, *(part for name in others for part in self._parts.get(name, ()))]
+
+    def _owner_of(self, name: str, unknown: tuple[str, str]) -> tuple[str, str]:
+        """Return the owner of a claim; that of its episode when only the episode is known."""
+        return self._owners.get(name) or self._owners.get(whole_of(name), unknown)
 
     def _release(self, episode: EpisodeVersion, ids: Sequence[str]) -> None:
         for id in ids:

@@ -155,12 +155,6 @@ def confidence_of(metadata: Mapping[str, Any]) -> float:
     return float(value) if math.isfinite(value) and 0 <= value <= 1 else 1.0
 
 
-def find_fault(version: EpisodeVersion, channel: str) -> Fault | None:
-    """Return why a version has no claim in a channel; None when it has one."""
-    found = claim_of(version, channel)
-    return found if isinstance(found, Fault) else None
-
-
 def fault_of(version: EpisodeVersion) -> Fault:
     """Return the fault of a version that cannot be read."""
     reason, _, detail = version.fault.partition(": ")

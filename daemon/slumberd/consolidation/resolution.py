@@ -233,9 +233,11 @@ class Resolution:
     def _is_owned_by_another(self, candidate: EvaluatedCandidate | HeldBack) -> bool:
         """Return whether another owner, or another episode, has a claim under a fact id."""
         claims = [found.claim for found in self._state.effective_claims(candidate.fact_id)]
-        sources = ("", candidate.eid) if candidate.version else [claim.source for claim in claims]
-        return any(
-            claim.owner != candidate.owner or claim.source not in sources for claim in claims
+        if any(claim.owner != candidate.owner for claim in claims):
+            return True
+        # A candidate without a version is not of an episode, so it has no source to compare.
+        return candidate.version != 0 and any(
+            claim.source not in ("", candidate.eid) for claim in claims
         )
 
     def _quarantine(self, candidate: Contested) -> None:

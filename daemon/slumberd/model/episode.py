@@ -63,10 +63,16 @@ def part_id_of(id: str, part: int) -> str:
     return f"{id}#{part}" if part else id
 
 
+def whole_of(id: str) -> str:
+    """Return the part of an id before its last ``#`` and number; empty when it has none."""
+    whole, mark, number = id.rpartition("#")
+    is_number = number.isdecimal() and number.isascii() and number[0] != "0"
+    return whole if mark and is_number else ""
+
+
 def is_part_of(fact_id: str, whole: str) -> bool:
     """Return whether a fact id has the form of a part: the whole id, ``#`` and a number."""
-    number = fact_id.removeprefix(f"{whole}#")
-    return number != fact_id and number.isdecimal() and number.isascii() and number[0] != "0"
+    return bool(whole) and whole_of(fact_id) == whole
 
 
 class EpisodeVersion(NamedTuple):

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from slumberd.config.validation import Form, Name
+from slumberd.config.validation import Form, Instant, Name
 from slumberd.model.episode import Episode
 from slumberd.rule_testing.comparison import Content, Entry, Part
 
-_LAST_YEAR = 9998
-
-
-def instant_in(text: str) -> datetime:
-    """Return the instant of a timestamp, in UTC.
-
-    Raises:
-        ValueError: It is not ISO 8601 with an offset, or its year is above 9998.
-    """
-    at = datetime.fromisoformat(text)
-    if at.tzinfo is None or at.year > _LAST_YEAR:
-        raise ValueError
-    return at.astimezone(UTC)
-
-
-def _check_instant(text: str) -> str:
-    try:
-        instant_in(text)
-    except (ValueError, OverflowError) as error:
-        problem = "is not an instant; write ISO 8601 with an offset, as '2026-01-01T12:00:00Z'"
-        raise ValueError(f"{text!r} {problem}") from error
-    return text
-
-
 Text = Annotated[str, Field(min_length=1)]
-Instant = Annotated[str, AfterValidator(_check_instant)]
 
 _METADATA_KEYS = ("intent", "subject", "predicate", "object", "confidence", "replaces", "triples")
 """Keys of the metadata that a test may write at the episode itself."""

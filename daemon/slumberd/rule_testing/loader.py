@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from slumberd.config.rule_loader import RuleSet, load_rules
-from slumberd.config.validation import mistakes_of, problems, suggestion
+from slumberd.config.validation import mistakes_of, problems, read_instant, suggestion
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake, NoInputError, UsageError
 from slumberd.filters.sandbox import check_filter
@@ -22,7 +22,6 @@ from slumberd.rule_testing.case_schema import (
     EpisodeForm,
     ExpectForm,
     StepForm,
-    instant_in,
 )
 from slumberd.rule_testing.comparison import Content
 from slumberd.scheduling import cron
@@ -177,7 +176,7 @@ class _Reading:
 
     def _instant(self, form: EpisodeForm, earlier: Episode | None) -> datetime:
         if form.timestamp is not None:
-            return instant_in(form.timestamp)
+            return read_instant(form.timestamp)
         return earlier.timestamp if earlier else self._latest + _MINUTE
 
     def _check_scope(self, episode: Episode, earlier: Episode, trail: Trail) -> None:

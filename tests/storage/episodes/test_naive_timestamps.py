@@ -16,9 +16,9 @@ from slumberd.errors import InputError
 from slumberd.model.episode import Episode, NaiveTimestamps
 from slumberd.model.firing import START as BEGINNING
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.stargraph.test_stargraph_rows import INSERT, row
 from tests.support.builders import episode, rule, triple
 from tests.support.daemons import Home
+from tests.support.stargraph_rows import INSERT, row_of
 
 pytestmark = pytest.mark.integration
 
@@ -42,7 +42,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def insert(folder: Path, *episodes: Episode) -> None:
     with closing(sqlite3.connect(folder / "memory.db")) as host, host:
-        host.executemany(INSERT, [row(given_episode) for given_episode in episodes])
+        host.executemany(INSERT, [row_of(given_episode) for given_episode in episodes])
 
 
 def store(folder: Path, naive: NaiveTimestamps) -> SQLiteMemoryStore:

@@ -19,11 +19,11 @@ from slumberd.clock import SystemClock
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.stargraph.test_stargraph_rows import INSERT, row
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.cli_runner import called
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
+from tests.support.stargraph_rows import INSERT, row_of
 
 pytestmark = pytest.mark.integration
 
@@ -38,7 +38,7 @@ def store(folder: Path, **settings: Any) -> SQLiteMemoryStore:
 
 def insert(folder: Path, *episodes: Episode) -> None:
     with closing(sqlite3.connect(folder / "memory.db")) as host, host:
-        host.executemany(INSERT, [row(given_episode) for given_episode in episodes])
+        host.executemany(INSERT, [row_of(given_episode) for given_episode in episodes])
 
 
 def reported(logs: Any) -> list[list[str]]:
@@ -179,7 +179,7 @@ def test_doctor_finds_any_spelling_of_a_future_instant_and_no_other(home: Home) 
         for kind, shift in (("later", timedelta(hours=1)), ("past", timedelta(hours=-1))):
             zone = datetime.fromisoformat(f"2026-01-01T00:00:00{offset or '+00:00'}").utcoffset()
             wall = now + shift + (zone or timedelta())
-            columns = list(row(triple(f"{name}-{kind}", "s", name, kind)))
+            columns = list(row_of(triple(f"{name}-{kind}", "s", name, kind)))
             columns[3] = f"{wall.isoformat()}{offset}"
             rows.append(columns)
     home.config.write_text(

@@ -33,7 +33,12 @@ AFTER_KEY = [
     {"last": "/user/a", "end": "/user/b"},
     {"last": "", "end": "o"},
 ]
-SPACE = [{"floor": floor, "utc": utc} for floor, utc in product(FLOORS, (0, 1))]
+SPACE = [
+    {"floor": floor, "upto": upto, "utc": utc}
+    for (floor, upto), utc in product(
+        [*((floor, "~") for floor in FLOORS), ("", FLOORS[2])], (0, 1)
+    )
+]
 IS_UTC = re.compile(
     r"....-..-..T..:..:..\+00:00|.*T..:..:..\.......(?<!\.000000)\+00:00", re.DOTALL
 )
@@ -165,9 +170,10 @@ def owner_in(row: SimpleNamespace) -> tuple[str, str]:
     return rest[: rest.index('","session":"') + 1], rest
 
 
-def owned(t: Tables, agent: str, floor: str, utc: int) -> list[SimpleNamespace]:
+def owned(t: Tables, agent: str, floor: str, upto: str, utc: int) -> list[SimpleNamespace]:
     rows = [row for row in t.episodes if not names_its_scope(row)]
-    rows = [row for row in rows if isinstance(row.timestamp, str) and row.timestamp >= floor]
+    rows = [row for row in rows if isinstance(row.timestamp, str)]
+    rows = [row for row in rows if floor <= row.timestamp <= upto]
     return newest_first(
         [row for row in rows if is_utc(row) == utc and agent in text_of(row.content)]
     )
@@ -182,13 +188,13 @@ SESSIONS_IN_CONTENT = [',"user":"alice","session":"s1"}', ',"user":"alice","sess
 
 
 @ORACLES.rows(*({"user": user, **rest} for user, rest in product(USERS_IN_CONTENT, OWNERS)))
-def owned_user(t: Tables, user: str, agent: str, floor: str, utc: int) -> list[Any]:
-    return read([row for row in owned(t, agent, floor, utc) if owner_in(row)[0] == user])
+def owned_user(t: Tables, user: str, **rest: Any) -> list[Any]:
+    return read([row for row in owned(t, **rest) if owner_in(row)[0] == user])
 
 
 @ORACLES.rows(*({"session": text, **rest} for text, rest in product(SESSIONS_IN_CONTENT, OWNERS)))
-def owned_session(t: Tables, session: str, agent: str, floor: str, utc: int) -> list[Any]:
-    return read([row for row in owned(t, agent, floor, utc) if owner_in(row)[1] == session])
+def owned_session(t: Tables, session: str, **rest: Any) -> list[Any]:
+    return read([row for row in owned(t, **rest) if owner_in(row)[1] == session])
 
 
 @ORACLES.rows(*({"user": user} for user in (*USERS_IN_CONTENT, ',"user":"x"')))

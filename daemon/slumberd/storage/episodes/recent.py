@@ -21,6 +21,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -36,6 +37,8 @@ _SLACK = timedelta(days=2)
 _TIMESTAMP = itemgetter(3)
 
 _LAST_YEAR = 9999
+_LAST = "~"
+"""Sorts after every timestamp."""
 
 Row = tuple[Any, ...]
 Axis = Literal["key", "agent", "user", "session"]
@@ -125,19 +128,22 @@ class _Rows:
         self._session = session
         self._form = form
 
-    def of(self, wanted: _Range, floor: str) -> Iterable[Row]:
-        """Return the rows of a range, none of another form with a text below `floor`."""
+    def of(self, wanted: _Range, floor: str, upto: str = _LAST) -> Iterable[Row]:
+        """Return the rows of a range, none of another form with a text below `floor`.
+
+        Of a range by content, no row with a text above `upto` is returned.
+        """
         if self._form == "other" and not wanted.is_by_content and not self._any(wanted):
             return ()
         if wanted.has_single_value:
-            return self._read_value(wanted, floor)
+            return self._read_value(wanted, floor, upto)
         return heapq.merge(*self._read_each_value(wanted, floor), key=_TIMESTAMP, reverse=True)
 
     def _any(self, wanted: _Range) -> bool:
         return bool(self._session.value("recent.any_other", wanted.values))
 
-    def _read_value(self, wanted: _Range, floor: str) -> Iterator[Row]:
-        values = {**wanted.values, "floor": floor, "utc": self._form == "utc"}
+    def _read_value(self, wanted: _Range, floor: str, upto: str = _LAST) -> Iterator[Row]:
+        values = {**wanted.values, "floor": floor, "upto": upto, "utc": self._form == "utc"}
         return self._session.stream(wanted.statement(self._form), values)
 
     def _read_each_value(self, wanted: _Range, floor: str) -> Iterator[Iterator[Row]]:
@@ -159,6 +165,8 @@ def rows_before(
 ) -> list[list[Row]]:
     """Return the last rows of a whole scope up to an instant, by the spelling of the scope.
 
+    Also the rows whose content alone names the scope, in lists of their own.
+
     The rows whose timestamp is not in UTC are in lists of their own: all that lie within two days
     of the instant.
 
@@ -168,13 +176,17 @@ def rows_before(
         at: The instant, in UTC.
         limit: At most this many rows of each spelling.
     """
-    others = _Rows(session, "other")
+    in_utc, others = _Rows(session, "utc"), _Rows(session, "other")
     floor = (at - _SLACK).date().isoformat() if at.year > 1 else ""
-    ceiling = (at + _SLACK).date().isoformat() if at.year < _LAST_YEAR else "~"
+    ceiling = (at + _SLACK).date().isoformat() if at.year < _LAST_YEAR else _LAST
+    upto = at.isoformat()
     found: list[list[Row]] = []
-    for wanted in _ranges_of_key(scope):
-        values = {**wanted.values, "upto": at.isoformat(), "limit": limit}
-        found.append(session.rows("recent.key_upto", values))
+    for wanted in _ranges(session, scope):
+        if wanted.is_by_content:
+            found.append([*islice(in_utc.of(wanted, "", upto), limit)])
+        else:
+            values = {**wanted.values, "upto": upto, "limit": limit}
+            found.append(session.rows("recent.key_upto", values))
         found.append([row for row in others.of(wanted, floor) if row[3] < ceiling])
     return found
 

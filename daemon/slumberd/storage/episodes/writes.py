@@ -10,7 +10,7 @@ from datetime import datetime
 from threading import Lock
 from typing import Literal, NamedTuple
 
-from slumberd.consolidation.claim import find_fault
+from slumberd.consolidation.claim import Fault, claim_of
 from slumberd.consolidation.statements import statements_of
 from slumberd.errors import (
     ForgottenError,
@@ -59,9 +59,9 @@ def encode_readable(
     version = decode(0, row, mismatch="quarantine")
     # An episode makes the same claim in every channel.
     for statement in statements_of(version):
-        fault = find_fault(statement, FACTS)
-        if fault is not None:
-            raise UnreadableEpisodeError(row.id, fault.reason, fault.detail)
+        found = claim_of(statement, FACTS)
+        if isinstance(found, Fault):
+            raise UnreadableEpisodeError(row.id, found.reason, found.detail)
     return row
 
 

@@ -74,6 +74,7 @@ WHERE (
     OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
   ) = :utc
   AND timestamp >= :floor
+  AND timestamp <= :upto
   AND typeof(timestamp) = 'text'
   AND instr(CAST(content AS TEXT), :agent) > 0
 ORDER BY timestamp DESC
