@@ -8,14 +8,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import chain
-from operator import mul
+from operator import attrgetter, mul
 from typing import Self
 
+from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
 from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
+from slumberd.model.fact import Fact, FactPattern, matcher, place_after
 from slumberd.model.firing import (
     START,
     Counts,
@@ -150,6 +152,15 @@ class FakeEpisodeLog:
         found = [version for id, version in self._newest().items() if id in eids]
         return sorted((version for version in found if version.seq <= upto), key=_seq)
 
+    async def ids_by_owner(self, rule: ConsolidationRule) -> dict[tuple[str, str], list[str]]:
+        self._record("ids_by_owner")
+        self._refuse_filter(rule)
+        found: dict[tuple[str, str], list[str]] = {}
+        for version in self._newest().values():
+            if version.matched and not version.fault:
+                found.setdefault((version.user, version.agent), []).append(version.id)
+        return found
+
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
         self._record("accesses")
         return {eid: self.reads[eid] for eid in eids if eid in self.reads}
@@ -244,6 +255,13 @@ class FakeLedger:
         self._watermarks: dict[str, Position] = {}
         self._served: dict[str, datetime] = {}
         self._quarantined: dict[str, set[str]] = {}
+        self._facts: dict[str, Fact] = {}
+
+    async def query(self, pattern: FactPattern) -> list[Fact]:
+        self._record("query")
+        matches, after = matcher(pattern, lambda _, __: bool), place_after(pattern) or (0, "")
+        found = sorted(filter(matches, self._facts.values()), key=attrgetter("id"))
+        return [fact for fact in found if fact.id > after[1]][: pattern.limit]
 
     @property
     def ledger(self) -> Self:
@@ -315,6 +333,7 @@ class FakeLedger:
         self._move(batch.firing.rule_id, batch.upto)
         for candidate in chain.from_iterable(batch.candidates.values()):
             self._note_quarantine(batch.firing.rule_id, candidate)
+            self._note_fact(candidate, outcome)
         return outcome
 
     async def position_of(self, rule_id: str) -> RulePosition:
@@ -355,6 +374,18 @@ class FakeLedger:
 
     def _batches_of(self, rule_id: str) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.firing.rule_id == rule_id]
+
+    def _note_fact(self, candidate: Candidate, outcome: Outcome) -> None:
+        claim = candidate.claim
+        if claim is None or not claim.asserts:
+            self._facts.pop(candidate.fact_id, None)
+            return
+        user, agent = user_and_agent(claim.owner)
+        lineage = [{"rule_id": outcome.firing.rule_id, "source_episode_ids": [candidate.eid]}]
+        self._facts[claim.fact_id] = Fact(
+            id=claim.fact_id, user=user, agent=agent, payload=claim.payload, lineage=lineage,
+            confidence=claim.confidence, pinned_at=outcome.firing.at,
+        )  # fmt: skip
 
     def _note_quarantine(self, rule_id: str, candidate: Candidate) -> None:
         quarantined = self._quarantined.setdefault(rule_id, set())

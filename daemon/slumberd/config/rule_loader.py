@@ -342,6 +342,8 @@ class _Extractions:
         """Return the extraction of a rule; None when it has none."""
         stages = form.stages if isinstance(form, RuleForm) else []
         for stage in stages:
+            if stage.extract is None:
+                continue
             if stage.extract.patterns is not None:
                 return self._loaded[_beside(source, stage.extract.patterns)]
             return heuristic_extraction(stage.extract.speakers)

@@ -10,6 +10,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    TypeAdapter,
     field_validator,
     model_validator,
 )
@@ -21,6 +22,7 @@ from slumberd.model.cadence import EPISODES, MAX_EVERY, Duration, cadence_of, co
 from slumberd.model.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind, OnMissed
 from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
 from slumberd.model.scope import check_part
+from slumberd.model.stages import STAGE_CHANNELS, Fraction, Stage
 
 
 def _add_cadence_schema(schema: JsonDict) -> None:
@@ -85,7 +87,9 @@ def _lacks_space(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("every:", "cron:"))
 
 
-def _refuse_repeats(channels: list[str]) -> list[str]:
+def _check_channels(channels: list[str]) -> list[str]:
+    if reserved := sorted(STAGE_CHANNELS.intersection(channels)):
+        raise ValueError(f"channel {reserved[0]!r} is for stages; take another name")
     if repeated := [name for n, name in enumerate(channels) if name in channels[:n]]:
         raise ValueError(f"channel {repeated[0]!r} is given twice; leave one of them out")
     return channels
@@ -217,14 +221,139 @@ class ExtractForm(Form):
         return self
 
 
-class StageForm(Form):
-    """One stage of the rule.
+class DedupForm(Form):
+    """How the rule finds episodes that say the same as a kept episode of the same user and agent.
+
+    Two episodes are never duplicates when they state different triples, or when their numbers or
+    negations differ.
 
     Attributes:
-        extract: Finds triples in the text of episodes that state none themselves.
+        method: ``exact`` compares whole texts, without case and white space; ``jaccard`` (default)
+            compares sets of words; ``fuzzy`` compares words and characters, and needs the extra
+            ``fuzzy``.
+        similarity: The least similarity of duplicates, more than 0, at most 1. Default: 0.85.
+        keep: Whether the ``newest`` (default) or the ``oldest`` of several episodes is kept.
     """
 
-    extract: ExtractForm
+    method: Literal["exact", "jaccard", "fuzzy"] = "jaccard"
+    similarity: float = Field(default=0.85, gt=0, le=1, allow_inf_nan=False)
+    keep: Literal["newest", "oldest"] = "newest"
+
+
+class DecayForm(Form):
+    """Which episodes are archived because they are old.
+
+    Attributes:
+        half_life: The age at which the recency of an episode has fallen from 1 to a half. Seconds,
+            or a number with s, m, h or d; more than 0, at most 366 days. Default: ``24h``.
+        threshold: The recency below which an episode is archived, 0 to 1. Default: 0.05, which an
+            episode reaches after 4.3 half-lives.
+        protect_importance: An episode whose key ``importance`` (0 to 1, default 0.5) of the
+            metadata is at least this is never archived. Default: 0.8.
+    """
+
+    half_life: Duration = 86_400.0
+    threshold: Fraction = 0.05
+    protect_importance: Fraction = 0.8
+
+
+class ImportanceForm(Form):
+    """Which episodes are archived because they are unimportant.
+
+    Attributes:
+        below: An episode whose key ``importance`` (0 to 1, default 0.5) of the metadata is below
+            this is archived. Default: 0.1.
+    """
+
+    below: Fraction = 0.1
+
+
+class SummariseForm(Form):
+    """Which episodes are summarised together, and how long a summary is.
+
+    A summary consists of sentences of its episodes. The newest 20 episodes of a session are not
+    summarised.
+
+    Attributes:
+        group_by: ``session``: only episodes of one session are summarised together.
+        when_more_than: A session is summarised when it has more episodes than this, 1 or more.
+            Default: 100.
+        max_tokens: The most tokens of one summary, 1 or more; four characters count as one token.
+            Default: 200.
+    """
+
+    group_by: Literal["session"] = "session"
+    when_more_than: int = Field(default=100, ge=1)
+    max_tokens: int = Field(default=200, ge=1)
+
+
+def _add_stage_schema(schema: JsonDict) -> None:
+    """Express the check `_check_single` of `StageForm` in JSON Schema."""
+    properties: Any = schema["properties"]
+    for name, value in properties.items():
+        properties[name] = value["anyOf"][0]
+    schema["oneOf"] = [{"required": [name]} for name in properties]
+
+
+class StageForm(Form):
+    """One stage of the rule: exactly one of these keys.
+
+    ``extract`` prepares episodes before the rule promotes them. The other stages run afterwards, on
+    all episodes that the rule selects. They mark episodes, and delete nothing.
+
+    Attributes:
+        extract: Finds triples in the text of episodes that state none themselves. It comes first.
+        dedup: Marks the episodes that say the same as another one.
+        decay: Marks old episodes as archived.
+        importance: Marks unimportant episodes as archived.
+        summarise: Summarises the older episodes of long sessions, and marks them.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_add_stage_schema)
+
+    extract: ExtractForm | None = None
+    dedup: DedupForm | None = None
+    decay: DecayForm | None = None
+    importance: ImportanceForm | None = None
+    summarise: SummariseForm | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_empty(cls, value: object) -> object:
+        """Read ``- dedup:`` without settings as a stage with all defaults."""
+        if isinstance(value, dict):
+            return {key: {} if found is None else found for key, found in value.items()}
+        return value
+
+    @model_validator(mode="after")
+    def _check_single(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            names = ", ".join(type(self).model_fields)
+            raise ValueError(f"exactly one of these keys is needed: {names}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the stage."""
+        [name] = self.model_fields_set
+        return name
+
+    def stage(self) -> Stage:
+        """Return the stage that the form describes; it must not be ``extract``."""
+        settings = getattr(self, self.name).model_dump()
+        return _STAGE.validate_python({"kind": self.name, **settings})
+
+
+_STAGE: TypeAdapter[Stage] = TypeAdapter(Stage)
+
+
+def _check_stages(stages: list[StageForm]) -> list[StageForm]:
+    names = [stage.name for stage in stages]
+    if repeated := [name for n, name in enumerate(names) if name in names[:n]]:
+        raise ValueError(f"stage {repeated[0]!r} is given twice; leave one of them out")
+    if "extract" in names[1:]:
+        raise ValueError("'extract' is the first stage: the others run after the promotion")
+    return stages
 
 
 _CRON_KEYS = frozenset({"on_missed", "catchup_window"})
@@ -257,8 +386,8 @@ class RuleForm(Form):
             Default: off.
         salience: The salience that an episode needs before the rule promotes it. The rule evaluates
             an episode below it again when the episode is read. Default: every episode passes.
-        stages: What the rule does with episodes before it promotes them; at most one stage of each
-            kind. ``extract`` finds triples in their text. Default: nothing.
+        stages: What the rule does with episodes before and after it promotes them; at most one
+            stage of each kind, in the order in which they run. Default: nothing.
         kind: ``episodes`` (default), or ``graph`` for a rule that promotes the triples of a graph.
         description: The purpose of the rule, in words. It has no effect.
     """
@@ -269,7 +398,7 @@ class RuleForm(Form):
     then_emits: Annotated[
         list[Name],
         Field(min_length=1, json_schema_extra={"uniqueItems": True}),
-        AfterValidator(_refuse_repeats),
+        AfterValidator(_check_channels),
     ]
     enabled: bool = True
     start: Literal["beginning", "now"] = "beginning"
@@ -279,7 +408,11 @@ class RuleForm(Form):
     timeout: Duration | None = None
     similarity: SimilarityForm | None = None
     salience: SalienceForm | None = None
-    stages: Annotated[list[StageForm], Field(default_factory=list, max_length=1)]
+    stages: Annotated[
+        list[StageForm],
+        Field(default_factory=list, max_length=len(StageForm.model_fields)),
+        AfterValidator(_check_stages),
+    ]
     kind: Annotated[Kind, Field(json_schema_extra={"enum": ["episodes"]})] = "episodes"
     description: str = ""
 
@@ -291,9 +424,9 @@ class RuleForm(Form):
 
     def rule(self) -> ConsolidationRule:
         """Return the rule that the form describes."""
-        return ConsolidationRule.model_validate(
-            self.model_dump(exclude_unset=True, exclude={"stages"})
-        )
+        described = self.model_dump(exclude_unset=True, exclude={"stages"})
+        marking = [form.stage() for form in self.stages if form.extract is None]
+        return ConsolidationRule.model_validate(described | {"stages": marking})
 
 
 def _check_single_channel(channels: list[str]) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact_ids import canonical, fact_id_of, key_of, owner_of
 from slumberd.model.scope import unescape
+from slumberd.model.stages import SUMMARISES
 
 ALL = ""
 """In place of an object: every object of a key."""
@@ -105,6 +106,13 @@ class Claim(NamedTuple):
         return bool(whole) and whole[0] in self.names and self.source not in ("", other.source)
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The ids of the episodes that it comes from, each once; of a summary, all of its own."""
+        if self.precedence.rank != MANUAL:
+            return tuple(self.payload.get(SUMMARISES, (self.precedence.id,)))
+        return sources_in_lineage(self.lineage)
+
+    @property
     def source(self) -> str:
         """The id of its episode; empty for a manual edit."""
         return "" if self.precedence.rank == MANUAL else self.precedence.id
@@ -120,6 +128,13 @@ class Fault(NamedTuple):
 
     reason: str
     detail: str
+
+
+def sources_in_lineage(lineage: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the ids of the episodes that lineage entries name, each once."""
+    given = (entry.get("source_episode_ids") for entry in lineage)
+    found = (source for sources in given if isinstance(sources, list | tuple) for source in sources)
+    return tuple(dict.fromkeys(source for source in found if isinstance(source, str)))
 
 
 EMPTY_DELETE = Fault(
@@ -175,7 +190,7 @@ def _read_claim(version: EpisodeVersion, channel: str) -> Claim | Fault:
     metadata = version.metadata
     intent = metadata.get("intent")
     if intent is None or intent == "add":
-        return _assertion(version, channel, ())
+        return assertion_of(version, channel, ())
     if intent not in INTENTS:
         return intent_fault(intent)
     if intent == "noop":
@@ -185,7 +200,7 @@ def _read_claim(version: EpisodeVersion, channel: str) -> Claim | Fault:
         return names
     named = tuple(dict.fromkeys(fact_id_of(channel, name) for name in names))
     if intent == "update":
-        return _assertion(version, channel, named)
+        return assertion_of(version, channel, named)
     return _delete(version, channel, named)
 
 
@@ -203,7 +218,8 @@ def names_in(replaces: object) -> tuple[str, ...] | Fault:
             return Fault(REPLACES_MALFORMED, detail[:200])
 
 
-def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Claim:
+def assertion_of(version: EpisodeVersion, channel: str, names: tuple[str, ...] = ()) -> Claim:
+    """Return the claim of a readable version that asserts something, and names some ids."""
     fact_id = fact_id_of(channel, version.claim_id)
     owner = owner_of(version.user, version.agent, channel)
     metadata = version.metadata

@@ -14,6 +14,7 @@ from slumberd.clock import Clock
 from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.delta_lines import DeltaLines
 from slumberd.consolidation.fire_request import FireRequest, FiringCall, Report
+from slumberd.consolidation.marking import Marking
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
 from slumberd.errors import FiringTimeoutError, LogRestoredError, StoppedError
@@ -81,6 +82,7 @@ class Consolidator:
         self._sizes = sizes
         self.limits = limits
         self._spelling_checked_upto = 0
+        self._marking = Marking(episodes, facts, batch)
         self._lines = DeltaLines(facts.ledger, log, clock, at_once=sizes.logged)
 
     async def fire(self, request: FireRequest) -> Report:
@@ -135,6 +137,9 @@ class Consolidator:
         if held is not None:
             after = await self._commit_approved(call, after, Position(*held.upto), report)
         await self._consume_backlog(call, after, report)
+        if not report.held and not report.cut_short:
+            mark = await self._facts.watermarks.position(rule.id) or START
+            await self._mark(call, mark, report)
         if report.firing_ids and not report.cut_short:
             await self._facts.ledger.checkpoint_after_backlog()
 
@@ -172,6 +177,29 @@ class Consolidator:
                 async with self._time_limit(call):
                     batch = await windows.read(after)
 
+    async def _mark(self, call: FiringCall, mark: Position, report: Report) -> None:
+        """Run the stages of a rule that mark episodes, on those up to a position."""
+        rule = call.request.rule
+        if not rule.stages:
+            return
+        window = Window(mark, mark.seq, dry_run=report.dry_run)
+        # Deletion limits are for facts: a mark that ends deletes nothing, and shows an episode.
+        freely = replace(call, limits=NO_LIMITS)
+        consolidate = partial(self._consolidate_in_time, freely)
+        anew = call.request.trigger == "backfill"
+        async for batch in self._marking.batches(rule, consolidate, window, anew=anew):
+            if report.dry_run:
+                report.add(await self._facts.apply_deltas(batch, dry_run=True))
+            else:
+                report.add(await self._apply(batch, cancelled=self._cancellation(call)))
+            report.cut_short = call.request.stopped
+            if report.cut_short:
+                return
+
+    async def _consolidate_in_time(self, call: FiringCall, window: Window) -> DeltaBatch:
+        async with self._time_limit(call):
+            return await self._consolidate(call, window, whole=True)
+
     async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Report what a firing would do now, to at most `Sizes.previewed` log rows."""
         mark = await self._facts.watermarks.position(rule.id)
@@ -187,6 +215,7 @@ class Consolidator:
         report = self._new_report(rule, rehearsed=True)
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
         report.add(await self._facts.apply_deltas(batch, dry_run=True))
+        await self._mark(call, batch.upto, report)
         return report
 
     async def backfill(
@@ -227,6 +256,8 @@ class Consolidator:
                 break
             await self._apply_again(mark, batch, report)
             window = window._replace(after=batch.upto)
+        if between is None:
+            await self._mark(call, mark, report)
         return report
 
     async def retry(
@@ -348,7 +379,7 @@ class Consolidator:
         self, rule: ConsolidationRule, *, rehearsed: bool = False, run: str = ""
     ) -> Report:
         """Return an empty report on a firing of a rule."""
-        counts = {channel: Counts() for channel in rule.then_emits}
+        counts = {channel: Counts() for channel in rule.channels}
         return Report(rule.id, counts, run, dry_run=rehearsed)
 
     async def _apply(

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
 from slumberd.model.episode import EpisodeVersion, Misspelling
+from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import HeldBatch, Position, ReadWindow, RulePosition, Window
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -70,6 +71,14 @@ class EpisodeLog(EpisodeReads, Protocol):
         Raises:
             FilterError: The rule's filter is not allowed, or ran over its time limit.
             StoppedError: The bounds cancelled the reading.
+        """
+        ...
+
+    async def ids_by_owner(self, rule: ConsolidationRule) -> dict[tuple[str, str], list[str]]:
+        """Return the ids of the readable episodes that a rule selects, by user and agent.
+
+        Raises:
+            FilterError: The rule's filter is not allowed, or ran over its time limit.
         """
         ...
 
@@ -180,6 +189,10 @@ class Ledger(Protocol):
 
 class FactTarget(Protocol):
     """The store of facts, as far as consolidation uses it."""
+
+    async def query(self, pattern: FactPattern) -> list[Fact]:
+        """Return the facts that match a pattern, in its order; by id by default."""
+        ...
 
     @property
     def ledger(self) -> Ledger:

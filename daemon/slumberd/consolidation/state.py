@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence, deletes_by_key
+from slumberd.consolidation.claim import ALL, Claim, Precedence, deletes_by_key
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, HeldBack
 from slumberd.consolidation.precedence import (
     DELETIONS,
@@ -49,15 +49,6 @@ class CurrentFact(NamedTuple):
     fact_id: str
     effective: EffectiveClaim
     trail: tuple[Link, ...]
-
-
-def sources_of_claim(claim: Claim) -> list[str]:
-    """Return the ids of the episodes that a claim comes from, each once."""
-    if claim.precedence.rank != MANUAL:
-        return [claim.precedence.id]
-    given = (entry.get("source_episode_ids") for entry in claim.lineage)
-    found = (source for sources in given if isinstance(sources, list | tuple) for source in sources)
-    return list(dict.fromkeys(source for source in found if isinstance(source, str)))
 
 
 @dataclass(slots=True)
@@ -333,7 +324,7 @@ class KnownState:
             if target.precedence < claim.precedence and target.fact_id != claim.fact_id
         ]
         older.sort(key=lambda target: target.precedence, reverse=True)
-        found = {target.fact_id: sources_of_claim(target) for target in older}
+        found = {target.fact_id: [*target.sources] for target in older}
         return [
             {"replaces": fact_id, "source_episode_ids": sources}
             for fact_id, sources in found.items()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from slumberd.consolidation.delta_batch import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.incoming import Candidate, evaluate
+from slumberd.consolidation.marks import evaluate_marks
 from slumberd.consolidation.protocols import EpisodeReads
 from slumberd.consolidation.salience_gate import Embedding, SalienceGate, no_embedder
 from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.stages import KnownMarks
 
 EVALUATED_AT_ONCE = 500
 """Versions that are evaluated between two checks for cancellation."""
@@ -65,6 +68,8 @@ class WindowReader:
             LogRestoredError: The window begins after a row that is not in the log any more.
             StoppedError: The bounds cancelled the reading.
         """
+        if window.marks is not None:
+            return await self._mark(rule, window, window.marks, at)
         read = await self._read(rule, window)
         wanted = _between(read.versions, window)
         versions = await self._gate.apply(wanted, rule, at, bounds=bounds)
@@ -74,7 +79,7 @@ class WindowReader:
             versions = await self._gate.apply(
                 _between(read.versions, window), rule, at, bounds=Bounds(bounds.cancelled)
             )
-        candidates: dict[str, list[Candidate]] = {name: [] for name in rule.then_emits}
+        candidates: dict[str, list[Candidate]] = {name: [] for name in rule.channels}
         if versions:
             candidates = await asyncio.to_thread(self._evaluate, versions, rule, bounds)
         firing = _firing_of(rule, window.after, read.upto, at)
@@ -82,6 +87,19 @@ class WindowReader:
         # A window without versions is synced, too: the watermark moves over its rows.
         if not window.dry_run and (versions or not batch.is_empty):
             await self._secure(batch)
+        return batch
+
+    async def _mark(
+        self, rule: ConsolidationRule, window: Window, known: KnownMarks, at: datetime
+    ) -> DeltaBatch:
+        """Return the batch of what a rule's stages change about marks."""
+        read = await self._read(rule, window)
+        marks = await asyncio.to_thread(evaluate_marks, read.versions, rule, known, at)
+        firing = _firing_of(rule, window.after, read.upto, at)
+        candidates = {name: marks.get(name, []) for name in rule.channels}
+        batch = DeltaBatch(replace(firing, marks=True, min_similarity=None), candidates)
+        if not window.dry_run and batch.size:
+            await self._log.fsync()
         return batch
 
     async def _read(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
@@ -96,7 +114,7 @@ class WindowReader:
     def _evaluate(
         self, versions: Sequence[EpisodeVersion], rule: ConsolidationRule, bounds: Bounds
     ) -> dict[str, list[Candidate]]:
-        found: dict[str, list[Candidate]] = {name: [] for name in rule.then_emits}
+        found: dict[str, list[Candidate]] = {name: [] for name in rule.channels}
         for first in range(0, len(versions), self._at_once):
             if bounds.cancelled():
                 raise StoppedError("the firing was cancelled")

@@ -19,8 +19,7 @@ class Entry(NamedTuple):
         at: Its instant, microseconds since 1970 UTC.
         importance: 0 to 1.
         triple: The canonical text of what the episode asserts; None when it asserts nothing.
-        reads: How often it was read.
-        last_read: The last read, microseconds since 1970 UTC; None when it was never read.
+        digest: Of what it says; an edit changes it.
     """
 
     id: str
@@ -29,8 +28,7 @@ class Entry(NamedTuple):
     at: int
     importance: float = USUAL_IMPORTANCE
     triple: str | None = None
-    reads: int = 0
-    last_read: int | None = None
+    digest: str = ""
 
 
 class Duplicate(NamedTuple):

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.stages import KnownMarks
 
 MIN_ALARMING_LOSS = 100
 """A batch that leaves at most this many fewer facts never exceeds `max_delete_fraction`."""
@@ -160,6 +161,8 @@ class Window(NamedTuple):
         episodes: Only the newest versions of these episodes, wherever they lie up to `upto`; None
             reads the log in order.
         dry_run: Whether the batch is only for a preview: the store marks nothing.
+        marks: The marks in force of these episodes, all of one user and agent: the batch has what
+            the stages of the rule change about them. None promotes facts.
     """
 
     after: Position = START
@@ -169,6 +172,7 @@ class Window(NamedTuple):
     between: tuple[int, int] | None = None
     episodes: Sequence[str] | None = None
     dry_run: bool = False
+    marks: KnownMarks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,7 @@ class Firing:
         min_similarity: The least cosine at which a new fact is linked with a current one; None
             links none.
         run: The id of the command or the due cadence that the batch belongs to; empty when unknown.
+        marks: Whether the batch marks episodes, and promotes none.
     """
 
     rule_id: str
@@ -218,11 +223,12 @@ class Firing:
     timing: Timing = UNTIMED
     min_similarity: float | None = None
     run: str = ""
+    marks: bool = False
 
     @property
     def again(self) -> bool:
         """Whether it evaluates versions that its rule has passed already."""
-        return self.trigger in ("backfill", "retry")
+        return self.marks or self.trigger in ("backfill", "retry")
 
 
 class Counts(NamedTuple):

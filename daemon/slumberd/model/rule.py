@@ -19,13 +19,14 @@ from slumberd.model.cadence import Cadence, Duration, cadence_of
 from slumberd.model.extraction import Extraction
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.salience import Gate
+from slumberd.model.stages import MARKS, SUMMARIES, Stage
 
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
 
 _LATER_KEYS = (
     "limits", "on_missed", "catchup_window", "timeout", "similarity", "salience", "kind",
-    "filter_cypher", "user", "agent", "extract",
+    "filter_cypher", "user", "agent", "extract", "stages",
 )  # fmt: skip
 """Keys that the first version lacked; `content_hash` ignores those that a rule does not use."""
 
@@ -71,6 +72,7 @@ class ConsolidationRule(BaseModel):
         similarity: Links its new facts with similar current facts; None compares nothing.
         salience: The least salience of an episode that the rule promotes; None promotes all.
         extract: Finds triples in the text of episodes that state none themselves; None finds none.
+        stages: What marks episodes after the rule has promoted what was pending, in order.
         kind: Whether it promotes ``episodes``, or triples of a ``graph``.
         filter_cypher: For a graph, the query that finds the triples.
         user: For a graph, the user of the promoted facts.
@@ -93,6 +95,7 @@ class ConsolidationRule(BaseModel):
     similarity: Similarity | None = None
     salience: Gate | None = None
     extract: InstanceOf[Extraction] | None = None
+    stages: tuple[Stage, ...] = ()
     kind: Kind = "episodes"
     filter_cypher: str = ""
     user: str = ""
@@ -117,6 +120,12 @@ class ConsolidationRule(BaseModel):
     def reads_episodes(self) -> bool:
         """Whether it promotes episodes rather than a graph's triples."""
         return self.kind == "episodes"
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The channels of its batches: those that it promotes into, and those of its stages."""
+        stages = (SUMMARIES, MARKS) if self.stages else ()
+        return (*dict.fromkeys(self.then_emits), *stages)
 
     @property
     def due(self) -> Cadence:

@@ -91,12 +91,12 @@ def salience(
     return min(1.0, max(0.0, worth * accesses * matches))
 
 
-def importance_of(metadata: Mapping[str, Any]) -> float:
-    """Return ``metadata.importance`` when it is a number in 0..1, else 0."""
+def importance_of(metadata: Mapping[str, Any], default: float = 0.0) -> float:
+    """Return ``metadata.importance`` when it is a number in 0..1, else the default."""
     value = metadata.get("importance")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.0
-    return float(value) if 0 <= value <= 1 else 0.0
+        return default
+    return float(value) if 0 <= value <= 1 else default
 
 
 def cosine(left: Sequence[float], right: Sequence[float]) -> float:

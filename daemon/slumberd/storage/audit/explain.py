@@ -327,5 +327,9 @@ def _sources_of(row: DetailedRecord) -> list[Source]:
         return [Source(id, "", None, "") for id in sources_of(row.record.fact_id, row.document)]
     session = str(row.document.get("session", ""))
     node = str(row.document.get("payload", {}).get("source_node", ""))
-    [source] = sources_of(row.record.fact_id, row.document)
-    return [Source(source, session, instant(row.claimed_at), node)]
+    first, *others = sources_of(row.record.fact_id, row.document)
+    # Of a summary's episodes, only the first is recorded with its instant.
+    return [
+        Source(first, session, instant(row.claimed_at), node),
+        *(Source(other, session, None, "") for other in others),
+    ]

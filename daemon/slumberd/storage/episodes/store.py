@@ -336,6 +336,16 @@ class EngineMemoryStore:
         reader = self._reader(rule)
         return await self._engine.read(partial(reader.named, eids=eids, upto=upto))
 
+    async def ids_by_owner(self, rule: ConsolidationRule) -> dict[tuple[str, str], list[str]]:
+        """Return the ids of the readable episodes that a rule selects, by user and agent.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+            StoppedError: `stop` was called.
+        """
+        reader = self._reader(rule)
+        return await self._engine.read(reader.ids_by_owner)
+
     async def matching(self, rule: ConsolidationRule) -> Matching:
         """Count what a rule's filter selects now of all episodes, in one snapshot.
 

@@ -138,6 +138,18 @@ class Reader:
 
     def selected(self, session: Session) -> Iterator[EpisodeVersion]:
         """Yield every readable episode that the filter selects; no other is decoded."""
+        for versions in self._selected_pages(session):
+            yield from self._with_triples(session, versions)
+
+    def ids_by_owner(self, session: Session) -> dict[tuple[str, str], list[str]]:
+        """Return the ids of the readable episodes that the filter selects, by user and agent."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for versions in self._selected_pages(session):
+            for version in versions:
+                found.setdefault((version.user, version.agent), []).append(version.id)
+        return found
+
+    def _selected_pages(self, session: Session) -> Iterator[list[EpisodeVersion]]:
         after = -(2**63)
         while rows := session.rows("episodes.page", {"after": after, "limit": self._page_rows}):
             after = rows[-1][0]
@@ -146,8 +158,7 @@ class Reader:
             for first in range(0, len(chosen), self._decoded_rows):
                 self._check_stopped()
                 found = self._decode_page(result, chosen[first : first + self._decoded_rows])
-                readable = [version for version in found if not version.fault]
-                yield from self._with_triples(session, readable)
+                yield [version for version in found if not version.fault]
 
     def _decode_page(
         self, result: FilterResult | None, rows: Sequence[tuple[Any, ...]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.consolidation.claim import MANUAL, Claim, user_and_agent
+from slumberd.consolidation.claim import Claim, user_and_agent
 from slumberd.consolidation.decision import Decision, check_cancelled, decide, until_cancelled
 from slumberd.consolidation.delta_batch import Condition, never
 from slumberd.consolidation.incoming import (
@@ -41,7 +41,6 @@ from slumberd.storage.ledger.rows import (
     FIRING_KIND,
     LedgerRow,
     check_key,
-    document_of,
     firing_id_of,
     has_known_owner,
     record_key,
@@ -361,15 +360,9 @@ def _without_erased(candidate: Candidate, erased: ErasedScopes) -> Candidate:
 
 def _sources_of(entry: ResolvedEffect) -> tuple[str, ...]:
     candidate = entry.candidate
-    if (
-        candidate is not None
-        and candidate.claim is not None
-        and candidate.claim.precedence.rank == MANUAL
-    ):
-        return sources_of(entry.fact_id, document_of(candidate.claim))
-    if candidate is not None:
-        return (candidate.eid,)
-    return sources_of(entry.fact_id, {})
+    if candidate is None:
+        return sources_of(entry.fact_id, {})
+    return (candidate.eid,) if candidate.claim is None else candidate.claim.sources
 
 
 def _owner_of(entry: ResolvedEffect) -> tuple[str, str]:
@@ -464,7 +457,7 @@ def _iso(at: int) -> str:
 
 
 def _own_entries(effective: EffectiveClaim) -> list[dict[str, object]]:
-    sources = [effective.claim.precedence.id]
+    sources = [*effective.claim.sources]
     return [
         {"rule_id": rule_id, "source_episode_ids": sources, "promotion_ts": _iso(at)}
         for rule_id, at in effective.promoters

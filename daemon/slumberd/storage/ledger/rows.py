@@ -19,7 +19,15 @@ from typing import Any, AnyStr, Generic, NamedTuple, assert_never
 
 import orjson
 
-from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Claim, Precedence, user_and_agent
+from slumberd.consolidation.claim import (
+    ALL,
+    EPISODE,
+    MANUAL,
+    Claim,
+    Precedence,
+    sources_in_lineage,
+    user_and_agent,
+)
 from slumberd.consolidation.incoming import (
     ID_TAKEN,
     UNSAID,
@@ -38,6 +46,7 @@ from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
 from slumberd.model.record import Kind, Record
+from slumberd.model.stages import SUMMARISES
 from slumberd.storage.engine import Session
 from slumberd.storage.strict_json import written
 
@@ -431,9 +440,9 @@ def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tup
 def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
     """Return the ids of the source episodes of a row."""
     if document.get("rank") == MANUAL:
-        found = (entry.get("source_episode_ids") for entry in document["lineage"])
-        eids = (eid for sources in found if isinstance(sources, list | tuple) for eid in sources)
-        return tuple(dict.fromkeys(eid for eid in eids if isinstance(eid, str)))
+        return sources_in_lineage(document["lineage"])
+    if SUMMARISES in document.get("payload", {}):
+        return tuple(document["payload"][SUMMARISES])
     if "eid" in document:
         return (document["eid"],)
     return (episode_id_of(fact_id),) if fact_id else ()

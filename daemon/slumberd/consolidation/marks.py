@@ -1,0 +1,174 @@
+"""Make the candidates of marks and summaries: what a rule's stages say of episodes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from slumberd.consolidation.claim import assertion_of
+from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
+from slumberd.consolidation.statements import statements_of
+from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary
+from slumberd.hygiene.marking import decide_marks
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.fact import Fact
+from slumberd.model.fact_ids import canonical, episode_id_of, fact_id_of, owner_of
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.salience import importance_of
+from slumberd.model.stages import MARKS, SUMMARIES, SUMMARISES, KnownMark, KnownMarks, Mark
+
+_ASSERTED = ("intent", "subject", "predicate", "object", "replaces")
+
+Owner = tuple[str, str]
+"""A user and an agent."""
+
+
+def known_marks(
+    marks: Iterable[Fact], summaries: Iterable[Fact], rule_id: str, *, anew: bool = False
+) -> dict[Owner, KnownMarks]:
+    """Return the marks and summaries in force, by user and agent, as one rule sees them.
+
+    Args:
+        marks: The current facts of the channel ``marks``.
+        summaries: The current facts of the channel ``summaries``.
+        rule_id: The rule.
+        anew: Whether the rule decides about its own marks again.
+    """
+    by_owner: dict[Owner, tuple[dict[str, KnownMark], dict[str, tuple[str, ...]]]] = {}
+    for fact in marks:
+        own, _ = by_owner.setdefault((fact.user, fact.agent), ({}, {}))
+        mark = _mark_in(fact)
+        own[mark.id] = KnownMark(mark, _is_of_rule(fact, rule_id))
+    for fact in summaries:
+        if _is_of_rule(fact, rule_id):
+            _, found = by_owner.setdefault((fact.user, fact.agent), ({}, {}))
+            found[fact.id] = tuple(fact.payload.get(SUMMARISES, ()))
+    return {owner: KnownMarks(*found, anew) for owner, found in by_owner.items()}
+
+
+def _mark_in(fact: Fact) -> Mark:
+    payload = fact.payload
+    return Mark(
+        id=episode_id_of(fact.id),
+        kind=payload.get("predicate", "archived"),
+        object=payload.get("object", ""),
+        digest=payload.get("digest", ""),
+        confidence=fact.confidence,
+    )
+
+
+def _is_of_rule(fact: Fact, rule_id: str) -> bool:
+    return any(entry.get("rule_id") == rule_id for entry in fact.lineage)
+
+
+def evaluate_marks(
+    versions: Sequence[EpisodeVersion], rule: ConsolidationRule, known: KnownMarks, at: datetime
+) -> dict[str, list[Candidate]]:
+    """Return the candidates of what a rule's stages change, by channel: summaries, then marks.
+
+    Args:
+        versions: The newest versions of one user's and agent's episodes: all that the rule
+            selects, and those that have a mark. Unreadable ones keep the mark that they have.
+        rule: The rule.
+        known: The marks in force.
+        at: Now.
+    """
+    readable = {version.id: version for version in versions if not version.fault}
+    selected = [entry_of(version) for version in readable.values() if version.matched]
+    unselected = {version.id for version in readable.values() if not version.matched}
+    changes = decide_marks(selected, rule.stages, known, at, unselected=unselected)
+    summaries: list[Candidate] = [
+        _summary(readable[summary.ids[0]], rule.id, summary)
+        for summary in changes.summaries.values()
+    ]
+    summaries += _dropped_summaries(changes.dropped, readable, rule.id, known)
+    marks: list[Candidate] = [_mark(readable[mark.id], rule.id, mark) for mark in changes.marks]
+    marks += [_unsaid(readable[id], rule.id, fact_id_of(MARKS, id), id) for id in changes.unmarked]
+    return {SUMMARIES: summaries, MARKS: marks}
+
+
+def entry_of(version: EpisodeVersion) -> Entry:
+    """Return a readable version as stages see it."""
+    return Entry(
+        id=version.id,
+        session=version.session,
+        content=version.content,
+        at=version.at,
+        importance=importance_of(version.metadata, USUAL_IMPORTANCE),
+        triple=_triple_of(version),
+        digest=_digest_of(version),
+    )
+
+
+def _triple_of(version: EpisodeVersion) -> str | None:
+    """Return what a version states, as one text; None when it states nothing."""
+    stated = [
+        {key: statement.metadata[key] for key in _ASSERTED if key in statement.metadata}
+        for statement in statements_of(version)
+    ]
+    return canonical(stated) if any(stated) else None
+
+
+def _digest_of(version: EpisodeVersion) -> str:
+    said = canonical([version.content, version.metadata])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _mark(version: EpisodeVersion, rule_id: str, mark: Mark) -> ClaimCandidate:
+    says = {
+        "subject": mark.id, "predicate": mark.kind, "object": mark.object,
+        "confidence": mark.confidence,
+    }  # fmt: skip
+    stated = version._replace(content="", metadata=says)
+    return _candidate(stated, rule_id, MARKS, {"digest": mark.digest})
+
+
+def _summary(version: EpisodeVersion, rule_id: str, summary: Summary) -> ClaimCandidate:
+    stated = version._replace(content=summary.text, metadata={})
+    return _candidate(stated, rule_id, SUMMARIES, {SUMMARISES: [*summary.ids]})
+
+
+def _candidate(
+    version: EpisodeVersion, rule_id: str, channel: str, beside: Mapping[str, Any]
+) -> ClaimCandidate:
+    claim = assertion_of(version, channel)
+    claim = claim._replace(payload={**claim.payload, **beside})
+    return ClaimCandidate(
+        fact_id=claim.fact_id,
+        owner=claim.owner,
+        rule_id=rule_id,
+        at=version.at,
+        eid=version.id,
+        claim=claim,
+        version=version.seq,
+        session=version.session,
+    )
+
+
+def _dropped_summaries(
+    dropped: Iterable[str],
+    readable: Mapping[str, EpisodeVersion],
+    rule_id: str,
+    known: KnownMarks,
+) -> list[Unsaid]:
+    """Return what withdraws summaries; each by the first of its episodes that can be read."""
+    found: list[Unsaid] = []
+    for fact_id in dropped:
+        version = next((readable[id] for id in known.summaries[fact_id] if id in readable), None)
+        if version is not None:
+            found.append(_unsaid(version, rule_id, fact_id, episode_id_of(fact_id)))
+    return found
+
+
+def _unsaid(version: EpisodeVersion, rule_id: str, fact_id: str, eid: str) -> Unsaid:
+    return Unsaid(
+        fact_id=fact_id,
+        owner=owner_of(version.user, version.agent, fact_id.split("/", 1)[0][1:]),
+        rule_id=rule_id,
+        at=version.at,
+        eid=eid,
+        version=version.seq,
+        session=version.session,
+    )

@@ -1,0 +1,208 @@
+"""Run the stages of a rule that mark episodes: entries and known marks in, new marks out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, assert_never
+
+from slumberd.hygiene.decay import find_decayed
+from slumberd.hygiene.duplicates import find_duplicates
+from slumberd.hygiene.entries import Archive, Entry, Summary, in_order
+from slumberd.hygiene.importance import find_unimportant, inherited_importance
+from slumberd.hygiene.summary import plan_groups, summarise
+from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.stages import (
+    SUMMARIES,
+    Decay,
+    Dedup,
+    Importance,
+    KnownMarks,
+    Mark,
+    Stage,
+    Summarise,
+)
+
+
+class MarkChanges(NamedTuple):
+    """How the marks of one user and agent change.
+
+    Attributes:
+        marks: New and changed marks, oldest episode first.
+        unmarked: The episodes whose mark of this rule is withdrawn, in order of id.
+        summaries: New and changed summaries, by fact id.
+        dropped: The fact ids of the summaries that are withdrawn, in order.
+    """
+
+    marks: Sequence[Mark]
+    unmarked: Sequence[str]
+    summaries: Mapping[str, Summary]
+    dropped: Sequence[str]
+
+
+def decide_marks(
+    entries: Iterable[Entry],
+    stages: Iterable[Stage],
+    known: KnownMarks,
+    at: datetime,
+    *,
+    unselected: Collection[str] = (),
+) -> MarkChanges:
+    """Return what a rule's stages change about the marks of one user and agent.
+
+    Each stage sees the entries that no earlier stage has marked. An entry that another rule or a
+    person has marked is hidden. So is one that this rule has archived or summarised, as long as its
+    content is the same; a summary is taken back with the first change of one of its episodes.
+    Duplicates are decided again at each call, because the kept entry may have changed.
+
+    Args:
+        entries: All entries that the rule selects, of one user and agent, in any order.
+        stages: In the order in which they run.
+        known: The marks in force.
+        at: Now, for all stages; aware.
+        unselected: The ids of episodes that have a mark, and that the rule does not select now.
+
+    Raises:
+        ValueError: An entry is out of bounds.
+    """
+    run = _Run(in_order(entries), known, at, unselected)
+    for stage in stages:
+        run.apply(stage)
+    return run.changes()
+
+
+class _Run:
+    """One run of the stages."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        known: KnownMarks,
+        at: datetime,
+        unselected: Collection[str],
+    ) -> None:
+        self._entries = {entry.id: entry for entry in entries}
+        self._unselected = unselected
+        self._known = known
+        self._at = at
+        self._valid_summaries = {
+            fact_id for fact_id, ids in known.summaries.items() if self._is_unchanged(fact_id, ids)
+        }
+        self._hidden = {id for id in known.marks if self._is_hidden(id)}
+        self._marks: dict[str, Mark] = {}
+        self._summaries: dict[str, Summary] = {}
+
+    def _is_unchanged(self, fact_id: str, ids: Iterable[str]) -> bool:
+        """Return whether every remaining episode of a summary has its mark, and its content."""
+        if self._known.anew or any(id in self._unselected for id in ids):
+            return False
+        return all(
+            self._has_same_content(id) and self._known.marks[id].mark.object == fact_id
+            for id in ids
+            if id in self._entries
+        )
+
+    def _has_same_content(self, id: str) -> bool:
+        found = self._known.marks.get(id)
+        return found is not None and self._entries[id].digest == found.mark.digest
+
+    def _is_hidden(self, id: str) -> bool:
+        mark, own = self._known.marks[id]
+        if not own:
+            return True
+        if self._known.anew or id not in self._entries or not self._has_same_content(id):
+            return False
+        match mark.kind:
+            case "duplicate_of":
+                return False
+            case "archived":
+                return True
+            case "summarised_into":
+                return mark.object in self._valid_summaries
+            case _:
+                assert_never(mark.kind)
+
+    def apply(self, stage: Stage) -> None:
+        """Mark what one stage marks."""
+        match stage:
+            case Dedup():
+                self._mark_duplicates(stage)
+            case Decay():
+                found = find_decayed(
+                    self._live(),
+                    self._at,
+                    half_life_seconds=stage.half_life,
+                    threshold=stage.threshold,
+                    protect_importance=stage.protect_importance,
+                )
+                self._archive(found)
+            case Importance():
+                self._archive(find_unimportant(self._live(), stage.below))
+            case Summarise():
+                self._summarise(stage)
+            case _:
+                assert_never(stage)
+
+    def _live(self) -> list[Entry]:
+        """Return the entries that have no mark yet."""
+        return [
+            entry
+            for id, entry in self._entries.items()
+            if id not in self._hidden and id not in self._marks
+        ]
+
+    def _mark_duplicates(self, stage: Dedup) -> None:
+        # What is hidden is compared, too: an episode that repeats it stays a duplicate of it.
+        compared = [entry for id, entry in self._entries.items() if id not in self._marks]
+        found = [
+            duplicate
+            for duplicate in find_duplicates(
+                compared, stage.method, similarity=stage.similarity, keep=stage.keep
+            )
+            if duplicate.id not in self._hidden
+        ]
+        for id, importance in inherited_importance(compared, found):
+            self._entries[id] = self._entries[id]._replace(importance=importance)
+        for id, of, similarity in found:
+            self._add(Mark(id, "duplicate_of", of, self._entries[id].digest, similarity))
+
+    def _archive(self, found: Iterable[Archive]) -> None:
+        for archive in found:
+            digest = self._entries[archive.id].digest
+            self._add(Mark(archive.id, "archived", archive.reason, digest))
+
+    def _summarise(self, stage: Summarise) -> None:
+        groups = plan_groups(self._live(), stage.group_by, when_more_than=stage.when_more_than)
+        for group in groups:
+            summary = summarise(group, max_tokens=stage.max_tokens)
+            if not summary.text:
+                continue
+            fact_id = fact_id_of(SUMMARIES, summary.ids[0])
+            self._summaries[fact_id] = summary
+            for id in summary.ids:
+                self._add(Mark(id, "summarised_into", fact_id, self._entries[id].digest))
+
+    def _add(self, mark: Mark) -> None:
+        self._marks[mark.id] = mark
+
+    def changes(self) -> MarkChanges:
+        """Return what changed."""
+        known = self._known.marks
+        marks = [
+            mark
+            for id, mark in self._marks.items()
+            if id not in known or not known[id].own or known[id].mark != mark
+        ]
+        unmarked = [
+            id
+            for id, found in known.items()
+            if found.own and id not in self._hidden and id not in self._marks
+            if id in self._entries or id in self._unselected
+        ]
+        dropped = self._known.summaries.keys() - self._valid_summaries - self._summaries.keys()
+        return MarkChanges(
+            sorted(marks, key=lambda mark: (self._entries[mark.id].at, mark.id)),
+            sorted(unmarked),
+            self._summaries,
+            sorted(dropped),
+        )

@@ -1,0 +1,139 @@
+"""The stages of a rule that mark episodes, and the marks that they make.
+
+A mark is a fact of the channel ``marks``. It says that an episode repeats another one, is archived,
+or is part of a summary. It deletes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slumberd.model.cadence import Duration
+
+MARKS = "marks"
+"""The channel of marks."""
+
+SUMMARIES = "summaries"
+"""The channel of summaries."""
+
+SUMMARISES = "summarises"
+"""The key of a summary's payload that lists its episodes, oldest first."""
+
+STAGE_CHANNELS = frozenset({MARKS, SUMMARIES})
+"""The channels that only stages write to."""
+
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Stage(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Dedup(_Stage):
+    """Marks the episodes of a user and agent that say the same as a kept episode.
+
+    Attributes:
+        method: How texts are compared: by ``exact`` text, by their sets of words (``jaccard``), or
+            by their words and characters (``fuzzy``).
+        similarity: The least similarity of duplicates, above 0, at most 1.
+        keep: Whether the newest or the oldest of several is kept.
+    """
+
+    kind: Literal["dedup"] = "dedup"
+    method: Literal["exact", "jaccard", "fuzzy"] = "jaccard"
+    similarity: float = Field(default=0.85, gt=0, le=1, allow_inf_nan=False)
+    keep: Literal["newest", "oldest"] = "newest"
+
+
+class Decay(_Stage):
+    """Archives the episodes that are old.
+
+    Attributes:
+        half_life: The age in seconds at which the recency of an episode is a half.
+        threshold: The recency below which an episode is archived, 0 to 1.
+        protect_importance: An episode of at least this importance is never archived, 0 to 1.
+    """
+
+    kind: Literal["decay"] = "decay"
+    half_life: Duration = 86_400.0
+    threshold: Fraction = 0.05
+    protect_importance: Fraction = 0.8
+
+
+class Importance(_Stage):
+    """Archives the episodes that are unimportant.
+
+    Attributes:
+        below: The importance below which an episode is archived, 0 to 1.
+    """
+
+    kind: Literal["importance"] = "importance"
+    below: Fraction = 0.1
+
+
+class Summarise(_Stage):
+    """Summarises the older episodes of long sessions.
+
+    Attributes:
+        group_by: What is summarised together: the episodes of a ``session``.
+        when_more_than: A session of at most so many episodes is not summarised; 1 or more.
+        max_tokens: At most so many tokens are in one summary; 1 or more.
+    """
+
+    kind: Literal["summarise"] = "summarise"
+    group_by: Literal["session"] = "session"
+    when_more_than: int = Field(default=100, ge=1)
+    max_tokens: int = Field(default=200, ge=1)
+
+
+Stage = Annotated[Dedup | Decay | Importance | Summarise, Field(discriminator="kind")]
+
+MarkKind = Literal["duplicate_of", "archived", "summarised_into"]
+"""What a mark says of its episode; the predicate of the fact."""
+
+
+class Mark(NamedTuple):
+    """What a stage says of one episode.
+
+    Attributes:
+        id: The episode.
+        kind: What is said.
+        object: The kept episode, the reason (``decayed`` or ``unimportant``), or the summary's id.
+        digest: Of the episode's content when it was marked.
+        confidence: Of duplicates, the similarity; else 1.
+    """
+
+    id: str
+    kind: MarkKind
+    object: str
+    digest: str
+    confidence: float = 1.0
+
+
+class KnownMark(NamedTuple):
+    """A mark that is in force.
+
+    Attributes:
+        mark: The mark.
+        own: Whether the rule made it that asks.
+    """
+
+    mark: Mark
+    own: bool
+
+
+class KnownMarks(NamedTuple):
+    """The marks and summaries in force of one user and agent, as one rule sees them.
+
+    Attributes:
+        marks: By episode.
+        summaries: The rule's own summaries: the episodes of each, by its fact id.
+        anew: Whether the rule decides about its own marks again.
+    """
+
+    marks: Mapping[str, KnownMark] = {}
+    summaries: Mapping[str, tuple[str, ...]] = {}
+    anew: bool = False

@@ -1,0 +1,364 @@
+"""Rules whose stages mark episodes, on real stores."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.consolidation.fire_request import FireRequest
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
+from tests.support.builders import START, at, episode, rule
+from tests.support.open_stores import OpenStores, open_stores
+
+pytestmark = pytest.mark.integration
+
+DAY = 86_400.0
+
+
+def staged(*stages: Stage, **overrides: Any) -> ConsolidationRule:
+    return rule("nightly", stages=stages, **overrides)
+
+
+def said(id: str, content: str, day: float = 0.0, **overrides: Any) -> Episode:
+    return episode(id, content=content, timestamp=at(day * DAY), **overrides)
+
+
+async def marks(home: OpenStores) -> dict[str, tuple[str, str]]:
+    facts = await home.facts.query(FactPattern(channel="marks"))
+    return {
+        fact.payload["subject"]: (fact.payload["predicate"], fact.payload["object"])
+        for fact in facts
+    }
+
+
+async def fire(home: OpenStores, fired: ConsolidationRule, day: float = 0.0) -> Any:
+    request = FireRequest(fired, "cron", START + timedelta(days=day))
+    return await home.consolidator.fire(request)
+
+
+TEA = "Ann likes green tea very much indeed"
+
+
+async def test_dedup_marks_the_older_of_two_equal_episodes(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1), said("e3", "Bob likes tea", 2))
+
+        report = await fire(home, staged(Dedup()))
+
+        assert await marks(home) == {"e1": ("duplicate_of", "e2")}
+        assert await home.objects() == {"e1": None, "e2": None, "e3": None, "@marks/e1": "e2"}
+        assert report.channels["marks"].added == 1
+        assert (await home.facts.verify())[2] is None
+        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_second_firing_changes_nothing(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1), said("e3", "old", -9))
+        nightly = staged(Dedup(), Decay())
+        first = await fire(home, nightly, 2)
+
+        again = await fire(home, nightly, 3)
+
+        assert first.channels["marks"].added == 2
+        assert again.firing_ids == []
+
+
+async def test_edit_takes_the_mark_back(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1))
+        nightly = staged(Dedup())
+        await fire(home, nightly)
+        await home.put(said("e1", "Ann likes black coffee only"))
+
+        report = await fire(home, nightly)
+
+        assert await marks(home) == {}
+        assert report.channels["marks"].deleted == 1
+        [line] = [row for row in home.log.lines if row.fact_id == "@marks/e1"][-1:]
+        assert (line.kind, line.rule_id) == ("delete", "nightly")
+
+
+async def test_edit_of_the_kept_episode_takes_the_mark_of_its_duplicate_back(
+    tmp_path: Path,
+) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1))
+        nightly = staged(Dedup())
+        await fire(home, nightly)
+        await home.put(said("e2", "Ann likes black coffee only", 1))
+
+        await fire(home, nightly)
+
+        assert await marks(home) == {}
+
+
+async def test_duplicate_of_an_older_duplicate_is_marked_with_the_newest(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1))
+        nightly = staged(Dedup())
+        await fire(home, nightly)
+        await home.put(said("e3", TEA, 2))
+
+        await fire(home, nightly)
+
+        assert await marks(home) == {"e1": ("duplicate_of", "e3"), "e2": ("duplicate_of", "e3")}
+
+
+async def test_different_triples_are_no_duplicates(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        tea = {"subject": "ann", "predicate": "likes", "object": "tea"}
+        await home.put(
+            said("e1", "noted", metadata=tea),
+            said("e2", "noted", 1, metadata={**tea, "object": "coffee"}),
+            said("e3", "noted", 2, metadata=tea),
+            said("e4", "noted", 3, metadata={"triples": [tea]}),
+        )
+
+        await fire(home, staged(Dedup()))
+
+        assert await marks(home) == {"e1": ("duplicate_of", "e3")}
+
+
+async def test_other_users_and_agents_are_never_compared(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(
+            said("e1", TEA), said("e2", TEA, 1, user="bob"), said("e3", TEA, 2, agent="web")
+        )
+
+        await fire(home, staged(Dedup(), Summarise(when_more_than=1)))
+
+        assert await marks(home) == {}
+
+
+async def test_old_episodes_are_archived_when_they_become_old(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(
+            said("e1", "first"),
+            said("e2", "second", 1),
+            said("e3", "third", 0, metadata={"importance": 0.9}),
+            said("e4", "fourth", 9),
+        )
+        nightly = staged(Decay(half_life=DAY, threshold=0.5))
+
+        await fire(home, nightly, 1.5)
+        first = await marks(home)
+        await fire(home, nightly, 2.5)
+
+        assert first == {"e1": ("archived", "decayed")}
+        assert await marks(home) == {"e1": ("archived", "decayed"), "e2": ("archived", "decayed")}
+
+
+async def test_archived_episode_stays_archived_until_a_backfill(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", "first"))
+        await fire(home, staged(Decay(half_life=DAY)), 9)
+        slower = staged(Decay(half_life=9 * DAY))
+
+        await fire(home, slower, 9)
+        kept = await marks(home)
+        at_nine = START + timedelta(days=9)
+        dry = await home.consolidator.backfill(slower, at_nine, by="me", dry_run=True)
+        still = await marks(home)
+        report = await home.consolidator.backfill(slower, at_nine, by="me")
+
+        assert kept == still == {"e1": ("archived", "decayed")}
+        assert await marks(home) == {}
+        assert dry.channels == report.channels
+        assert report.channels["marks"].deleted == 1
+
+
+async def test_unimportant_episodes_are_archived(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(
+            said("e1", "first", metadata={"importance": 0.05}),
+            said("e2", "second", metadata={"importance": 0.1}),
+            said("e3", "third", metadata={"importance": "none"}),
+            said("e4", "fourth"),
+        )
+
+        await fire(home, staged(Importance()))
+
+        assert await marks(home) == {"e1": ("archived", "unimportant")}
+
+
+async def test_kept_episode_has_the_importance_of_its_duplicates(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(
+            said("e1", TEA, metadata={"importance": 0.9}),
+            said("e2", TEA, 1, metadata={"importance": 0.01}),
+        )
+
+        await fire(home, staged(Dedup(), Decay(), Importance()), 99)
+
+        assert await marks(home) == {"e1": ("duplicate_of", "e2")}
+
+
+SESSION = [said(f"e{n}", f"Ann met person{n} in town{n}.", n / 100) for n in range(6)]
+SUMMARISED = {f"e{n}": ("summarised_into", "@summaries/e0") for n in range(4)}
+
+
+async def test_long_session_is_summarised(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*SESSION, said("f1", "Other session", session="s2"))
+
+        report = await fire(home, staged(Summarise(when_more_than=5, max_tokens=8)))
+
+        [summary] = await home.facts.query(FactPattern(channel="summaries"))
+        assert summary.id == "@summaries/e0"
+        assert summary.payload["content"] == "Ann met person0 in town0."
+        assert summary.payload["summarises"] == ["e0", "e1", "e2", "e3"]
+        assert summary.lineage[0]["source_episode_ids"] == ["e0", "e1", "e2", "e3"]
+        assert await marks(home) == SUMMARISED
+        assert (report.channels["summaries"].added, report.channels["marks"].added) == (1, 4)
+        [line] = [row for row in home.log.lines if row.fact_id == "@summaries/e0"]
+        assert line.source_episode_ids == ("e0", "e1", "e2", "e3")
+        assert (await home.facts.verify())[2] is None
+        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_summarised_episodes_are_not_archived_later(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*SESSION)
+        nightly = staged(Summarise(when_more_than=5), Decay())
+        await fire(home, nightly, 1)
+
+        await fire(home, nightly, 99)
+
+        archived = {f"e{n}": ("archived", "decayed") for n in range(4, 6)}
+        assert await marks(home) == SUMMARISED | archived
+
+
+async def test_edit_of_a_summarised_episode_takes_the_summary_back(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*SESSION)
+        nightly = staged(Summarise(when_more_than=5))
+        await fire(home, nightly)
+        await home.put(said("e1", "Ann met nobody at all.", 9))
+
+        await fire(home, nightly)
+
+        # The edited episode is the newest now.
+        [summary] = await home.facts.query(FactPattern(channel="summaries"))
+        assert summary.payload["summarises"] == ["e0", "e2", "e3", "e4"]
+        assert "person1" not in summary.payload["content"]
+        assert sorted(await marks(home)) == ["e0", "e2", "e3", "e4"]
+
+
+async def test_summary_ends_when_its_session_is_short_again(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*SESSION)
+        nightly = staged(Summarise(when_more_than=5), when_filter="content NOT LIKE '%gone%'")
+        await fire(home, nightly)
+        await home.put(said("e0", "gone"), said("e5", "gone too", 1))
+
+        await fire(home, nightly)
+
+        assert await home.facts.query(FactPattern(channel="summaries")) == []
+        assert await marks(home) == {}
+
+
+async def test_mark_of_another_rule_hides_an_episode(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA, metadata={"importance": 0}), said("e2", "second"))
+        await fire(home, rule("first", stages=(Importance(),)))
+
+        await fire(home, rule("second", stages=(Decay(),)), 99)
+
+        found = await home.facts.query(FactPattern(channel="marks"))
+        assert [(fact.id, fact.lineage[0]["rule_id"]) for fact in found] == [
+            ("@marks/e1", "first"), ("@marks/e2", "second"),
+        ]  # fmt: skip
+
+
+async def test_filter_that_leaves_an_episode_takes_its_mark_back(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", "second"))
+        await fire(home, staged(Decay()), 99)
+
+        await fire(home, staged(Decay(), when_filter="id = 'e2'"), 99)
+
+        assert await marks(home) == {"e2": ("archived", "decayed")}
+
+
+async def test_rule_without_stages_takes_its_marks_back_by_backfill(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", "second"))
+        await fire(home, staged(Decay()), 99)
+        await home.put(said("e1", "edited"))
+
+        await fire(home, staged(), 99)
+        after_edit = await marks(home)
+        await home.consolidator.backfill(staged(), START, by="me")
+
+        assert after_edit == {"e2": ("archived", "decayed")}
+        assert await marks(home) == {}
+        assert sorted(await home.objects()) == ["e1", "e2"]
+
+
+async def test_firing_of_new_episodes_keeps_the_marks(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", "second"))
+        await fire(home, staged(Decay()), 99)
+        await home.put(said("e1", TEA, metadata={"seen": True}), said("e3", "third", 98.9))
+
+        await fire(home, staged(Decay()), 99)
+
+        assert sorted(await marks(home)) == ["e1", "e2"]
+        assert sorted(await home.objects()) == ["@marks/e1", "@marks/e2", "e1", "e2", "e3"]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+async def test_batches_of_any_size_make_the_same_marks(tmp_path: Path, batch: int) -> None:
+    async with open_stores(tmp_path, batch=batch) as home:
+        await home.put(*SESSION, said("d1", TEA, 8), said("d2", TEA, 9))
+
+        await fire(home, staged(Dedup(), Summarise(when_more_than=5)), 1)
+
+        # The two later episodes count for the session, too.
+        assert (await marks(home))["d1"] == ("duplicate_of", "d2")
+        assert len(await marks(home)) == 6
+        assert len(await home.facts.query(FactPattern(channel="summaries"))) == 1
+
+
+async def test_preview_shows_the_marks_and_writes_none(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1))
+        nightly = staged(Dedup())
+        before = await home.facts.ledger.head()
+
+        preview = await home.consolidator.preview(nightly, START)
+
+        assert await home.facts.ledger.head() == before
+        report = await fire(home, nightly)
+        assert preview.channels == report.channels
+        assert "@marks/e1" in [record.fact_id for record in preview.records]
+
+
+async def test_undo_takes_marks_back(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1))
+        report = await fire(home, staged(Dedup()))
+
+        await home.facts.ledger.undo(report.firing_ids[-1], at=START, by="me", dry_run=False)
+
+        assert await marks(home) == {}
+        assert sorted(await home.objects()) == ["e1", "e2"]
+
+
+async def test_marks_of_the_past_can_be_asked_for(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+        await fire(home, staged(Decay()), 99)
+
+        pattern = FactPattern(channel="marks")
+        before = await home.facts.query(pattern, believed_at=START + timedelta(days=98))
+        after = await home.facts.query(pattern, believed_at=START + timedelta(days=100))
+
+        assert (before, [fact.id for fact in after]) == ([], ["@marks/e1"])
