@@ -18,6 +18,7 @@ from slumberd.config.rule_schema import GraphRuleForm, RuleForm
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.stages import Decay, Dedup, Importance, Summarise
 from slumberd.scheduling import cron
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -91,7 +92,12 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             timeout: 90
             similarity: {min: 0.9}
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
-            stages: [{extract: {with: heuristic, speakers: {chat: alice}}}]
+            stages:
+              - extract: {with: heuristic, speakers: {chat: alice}}
+              - decay: {half_life: 2d, threshold: 0.2, protect_importance: 0.9}
+              - importance: {below: 0.3}
+              - summarise: {group_by: session, when_more_than: 50, max_tokens: 99}
+              - dedup: {method: exact, similarity: 0.9, keep: oldest}
             description: What alice drinks.
         """
 
@@ -119,6 +125,12 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "with": "heuristic",
             "digest": heuristic_extraction({"chat": "alice"}).digest,
         },
+        "stages": (
+            {"kind": "decay", "half_life": 172_800.0, "threshold": 0.2, "protect_importance": 0.9},
+            {"kind": "importance", "below": 0.3},
+            {"kind": "summarise", "group_by": "session", "when_more_than": 50, "max_tokens": 99},
+            {"kind": "dedup", "method": "exact", "similarity": 0.9, "keep": "oldest"},
+        ),
         "kind": "episodes",
         "filter_cypher": "",
         "user": "",
@@ -257,7 +269,7 @@ def test_rule_forms_contain_every_key_of_a_rule() -> None:
     keys = {*RuleForm.model_fields, *GraphRuleForm.model_fields}
 
     # The loader makes `extract` from the files that `stages` name.
-    assert keys - {"stages"} == {*ConsolidationRule.model_fields} - {"extract"}
+    assert keys == {*ConsolidationRule.model_fields} - {"extract"}
 
 
 def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:
@@ -954,3 +966,63 @@ def test_mistake_of_a_stage_names_its_file(
 
     found = [(Path(mistake.file).name, mistake.problem) for mistake in caught.value.mistakes]
     assert any(name == file and problem in text for name, text in found), found
+
+
+def test_stages_without_settings_have_their_defaults(tmp_path: Path) -> None:
+    text = _rule_with_stages("[{dedup: {}}, {decay: {}}, {importance: {}}, {summarise: {}}]")
+
+    [found] = _load(tmp_path, a=text).rules
+
+    assert found.stages == (Dedup(), Decay(), Importance(), Summarise())
+    assert found.channels == ("facts", "summaries", "marks")
+
+
+def _rule_with_stages(stages: str) -> str:
+    return f"""
+        rules:
+          - id: tea
+            cadence: {{every: 1}}
+            when_filter: ""
+            then_emits: [facts]
+            stages: {stages}
+        """
+
+
+@pytest.mark.parametrize(
+    ("stages", "problem"),
+    [
+        ("[{dedup: {}, decay: {}}]", "exactly one of these keys is needed: extract, dedup"),
+        ("[{}]", "exactly one of these keys is needed"),
+        ("[{dedup: }]", "settings are needed here; write {} for the defaults"),
+        ("[{decay: {}}, {decay: {}}]", "stage 'decay' is given twice"),
+        ("[{decay: {}}, {extract: {with: heuristic}}]", "'extract' is the first stage"),
+        ("[{dedup: {similarity: 0}}]", "rules[0].stages[0].dedup.similarity"),
+        ("[{decay: {half_life: 0}}]", "is not a duration"),
+        ("[{sort: {}}]", "unknown key"),
+    ],
+)
+def test_mistake_in_stages_is_told(tmp_path: Path, stages: str, problem: str) -> None:
+    [mistake, *_] = _mistakes(tmp_path, a=_rule_with_stages(stages))
+
+    assert problem in mistake
+
+
+@pytest.mark.parametrize("channel", ["marks", "summaries"])
+def test_channels_of_stages_are_reserved(tmp_path: Path, channel: str) -> None:
+    text = _rule_with_stages("[]").replace("[facts]", f"[facts, {channel}]")
+
+    [mistake] = _mistakes(tmp_path, a=text)
+
+    assert f"channel {channel!r} is for stages; take another name" in mistake
+
+
+def test_fuzzy_comparison_without_its_extra_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rapidfuzz", None)
+
+    [mistake] = _mistakes(tmp_path, a=_rule_with_stages("[{decay: {}}, {dedup: {method: fuzzy}}]"))
+
+    assert mistake.endswith(
+        "rules[0].stages[1].dedup.method: 'fuzzy' needs the extra: `pip install 'slumberd[fuzzy]'`"
+    )

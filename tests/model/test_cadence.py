@@ -13,6 +13,7 @@ from slumberd.model.cadence import MAX_EVERY, Cron, Every, cadence_of
 from slumberd.model.firing import Limits
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.salience import Gate
+from slumberd.model.stages import Decay, Dedup
 from tests.support.builders import rule
 
 pytestmark = pytest.mark.unit
@@ -71,6 +72,7 @@ OTHERS: dict[str, list[Any]] = {
     "similarity": [Similarity(), Similarity(min=0.5)],
     "salience": [Gate(min=0.1), Gate(min=0.15), Gate(min=0.1, tau=60.0)],
     "kind": ["graph"],
+    "stages": [(Dedup(),), (Dedup(keep="oldest"),), (Decay(), Dedup()), (Dedup(), Decay())],
     "extract": [heuristic_extraction({}), heuristic_extraction({"chat": "ada"})],
 }
 """Values of the fields that `other_values` cannot make from the value that a rule has."""

@@ -257,8 +257,15 @@ class FakeLedger:
         self._quarantined: dict[str, set[str]] = {}
         self._facts: dict[str, Fact] = {}
 
-    async def query(self, pattern: FactPattern) -> list[Fact]:
+    async def query(
+        self,
+        pattern: FactPattern,
+        *,
+        valid_at: datetime | None = None,
+        believed_at: datetime | None = None,
+    ) -> list[Fact]:
         self._record("query")
+        assert valid_at is believed_at is None, "the fake ledger knows the current facts only"
         matches, after = matcher(pattern, lambda _, __: bool), place_after(pattern) or (0, "")
         found = sorted(filter(matches, self._facts.values()), key=attrgetter("id"))
         return [fact for fact in found if fact.id > after[1]][: pattern.limit]

@@ -317,12 +317,11 @@ class StageForm(Form):
     importance: ImportanceForm | None = None
     summarise: SummariseForm | None = None
 
-    @model_validator(mode="before")
+    @field_validator("*", mode="before")
     @classmethod
-    def _read_empty(cls, value: object) -> object:
-        """Read ``- dedup:`` without settings as a stage with all defaults."""
-        if isinstance(value, dict):
-            return {key: {} if found is None else found for key, found in value.items()}
+    def _refuse_null(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("settings are needed here; write {} for the defaults")
         return value
 
     @model_validator(mode="after")

@@ -156,9 +156,9 @@ def _dropped_summaries(
     """Return what withdraws summaries; each by the first of its episodes that can be read."""
     found: list[Unsaid] = []
     for fact_id in dropped:
-        version = next((readable[id] for id in known.summaries[fact_id] if id in readable), None)
-        if version is not None:
-            found.append(_unsaid(version, rule_id, fact_id, episode_id_of(fact_id)))
+        # A summary is withdrawn because of an episode that can be read.
+        version = next(readable[id] for id in known.summaries[fact_id] if id in readable)
+        found.append(_unsaid(version, rule_id, fact_id, episode_id_of(fact_id)))
     return found
 
 

@@ -190,8 +190,20 @@ class Ledger(Protocol):
 class FactTarget(Protocol):
     """The store of facts, as far as consolidation uses it."""
 
-    async def query(self, pattern: FactPattern) -> list[Fact]:
-        """Return the facts that match a pattern, in its order; by id by default."""
+    async def query(
+        self,
+        pattern: FactPattern,
+        *,
+        valid_at: datetime | None = None,
+        believed_at: datetime | None = None,
+    ) -> list[Fact]:
+        """Return the facts that match a pattern, in its order; by id by default.
+
+        Args:
+            pattern: What every fact must match, the order, and the most facts to return.
+            valid_at: What was true then; None means now.
+            believed_at: What was held then; None means now.
+        """
         ...
 
     @property

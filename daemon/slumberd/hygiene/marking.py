@@ -94,33 +94,27 @@ class _Run:
 
     def _is_unchanged(self, fact_id: str, ids: Iterable[str]) -> bool:
         """Return whether every remaining episode of a summary has its mark, and its content."""
-        if self._known.anew or any(id in self._unselected for id in ids):
+        remaining = [id for id in ids if id in self._entries or id in self._unselected]
+        if self._known.anew and remaining:
             return False
         return all(
             self._has_same_content(id) and self._known.marks[id].mark.object == fact_id
-            for id in ids
-            if id in self._entries
+            for id in remaining
         )
 
     def _has_same_content(self, id: str) -> bool:
-        found = self._known.marks.get(id)
-        return found is not None and self._entries[id].digest == found.mark.digest
+        entry, found = self._entries.get(id), self._known.marks.get(id)
+        return entry is not None and found is not None and entry.digest == found.mark.digest
 
     def _is_hidden(self, id: str) -> bool:
         mark, own = self._known.marks[id]
         if not own:
             return True
-        if self._known.anew or id not in self._entries or not self._has_same_content(id):
+        if self._known.anew or not self._has_same_content(id):
             return False
-        match mark.kind:
-            case "duplicate_of":
-                return False
-            case "archived":
-                return True
-            case "summarised_into":
-                return mark.object in self._valid_summaries
-            case _:
-                assert_never(mark.kind)
+        if mark.kind == "summarised_into":
+            return mark.object in self._valid_summaries
+        return mark.kind == "archived"
 
     def apply(self, stage: Stage) -> None:
         """Mark what one stage marks."""

@@ -1,0 +1,228 @@
+"""Stages together: what they hide from each other, and what a change of an episode takes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slumberd.hygiene.entries import Entry
+from slumberd.hygiene.marking import MarkChanges, decide_marks
+from slumberd.model.stages import (
+    Decay,
+    Dedup,
+    Importance,
+    KnownMark,
+    KnownMarks,
+    Mark,
+    Stage,
+    Summarise,
+)
+from tests.support.sample_sizes import amount
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(1970, 1, 2, tzinfo=UTC)
+HOUR = 3_600 * 1_000_000
+STAGES: Sequence[Stage] = (
+    Dedup(method="exact"),
+    Decay(half_life=3_600, threshold=0.001),
+    Importance(below=0.2),
+    Summarise(when_more_than=2, max_tokens=9),
+)
+
+
+def entry(id: str, content: str, hour: int = 20, importance: float = 0.5, **fields: str) -> Entry:
+    session = fields.get("session", "s1")
+    digest = sha256(content.encode()).hexdigest()
+    return Entry(id, session, content, hour * HOUR, importance, digest=digest)
+
+
+class Memory:
+    """Episodes and marks, as one rule sees them after each call."""
+
+    def __init__(self, *entries: Entry) -> None:
+        self.entries = {entry.id: entry for entry in entries}
+        self.known = KnownMarks()
+        self.unselected: set[str] = set()
+
+    def decide(self, stages: Sequence[Stage] = STAGES, at: datetime = NOW) -> MarkChanges:
+        """Run the stages, and apply what they change."""
+        selected = [one for one in self.entries.values() if one.id not in self.unselected]
+        found = decide_marks(selected, stages, self.known, at, unselected=self.unselected)
+        marks = dict(self.known.marks) | {mark.id: KnownMark(mark, True) for mark in found.marks}
+        for id in found.unmarked:
+            del marks[id]
+        summaries = dict(self.known.summaries)
+        summaries |= {name: summary.ids for name, summary in found.summaries.items()}
+        for name in found.dropped:
+            del summaries[name]
+        self.known = KnownMarks(marks, summaries)
+        return found
+
+    def put(self, *entries: Entry) -> None:
+        """Write episodes."""
+        self.entries |= {entry.id: entry for entry in entries}
+
+    def mark_by_another(self, id: str) -> None:
+        """Mark an episode as another rule does."""
+        found = KnownMark(Mark(id, "archived", "decayed", ""), False)
+        self.known = self.known._replace(marks={**self.known.marks, id: found})
+
+    @property
+    def kinds(self) -> dict[str, tuple[str, str]]:
+        """What is said of each episode."""
+        return {id: (mark.kind, mark.object) for id, (mark, _) in self.known.marks.items()}
+
+
+def test_each_stage_sees_what_no_earlier_stage_has_marked() -> None:
+    memory = Memory(
+        entry("e1", "same", 1, 0.9),
+        entry("e2", "same", 2, 0.0),
+        entry("e3", "old", 1),
+        entry("e4", "poor", 20, 0.1),
+        *(entry(f"s{n}", f"turn {n}", 20) for n in range(4)),
+    )
+
+    found = memory.decide()
+
+    # The kept repeat has the higher importance of both, so it is neither old nor poor.
+    assert memory.kinds == {
+        "e1": ("duplicate_of", "e2"),
+        "e2": ("summarised_into", "@summaries/e2"),
+        "e3": ("archived", "decayed"),
+        "e4": ("archived", "unimportant"),
+        **{f"s{n}": ("summarised_into", "@summaries/e2") for n in range(3)},
+    }
+    assert [*found.summaries] == ["@summaries/e2"]
+    assert found.marks[0].id == "e1"
+
+
+def test_episode_that_repeats_an_archived_one_is_its_duplicate() -> None:
+    memory = Memory(entry("e2", "same", 2))
+    memory.decide()
+    memory.put(entry("e1", "same", 1))
+
+    memory.decide()
+
+    assert memory.kinds == {"e2": ("archived", "decayed"), "e1": ("duplicate_of", "e2")}
+
+
+def test_newer_repeat_of_an_archived_episode_stays() -> None:
+    memory = Memory(entry("e1", "same", 1))
+    memory.decide()
+    memory.put(entry("e2", "same", 20))
+
+    memory.decide()
+
+    assert memory.kinds == {"e1": ("archived", "decayed")}
+
+
+def test_purged_episodes_leave_their_summary_as_it_is() -> None:
+    memory = Memory(*(entry(f"s{n}", f"turn {n}") for n in range(3)))
+    memory.decide()
+    del memory.entries["s0"], memory.entries["s1"]
+    before = memory.known
+
+    found = memory.decide()
+
+    assert found == MarkChanges([], [], {}, [])
+    assert memory.known == before
+    memory.known = memory.known._replace(anew=True)
+    assert memory.decide().dropped == []
+
+
+def test_marks_are_decided_anew_when_asked() -> None:
+    memory = Memory(*(entry(f"s{n}", f"turn {n}") for n in range(3)), entry("e1", "old", 1))
+    memory.decide()
+    memory.known = memory.known._replace(anew=True)
+
+    found = memory.decide([])
+
+    assert found == MarkChanges([], ["e1", "s0", "s1"], {}, ["@summaries/s0"])
+
+
+def test_mark_of_another_hides_and_stays() -> None:
+    memory = Memory(entry("e1", "same", 1), entry("e2", "same", 2))
+    memory.mark_by_another("e2")
+
+    memory.decide()
+
+    assert memory.kinds == {"e2": ("archived", "decayed"), "e1": ("duplicate_of", "e2")}
+
+
+def test_texts_without_a_sentence_are_not_summarised() -> None:
+    memory = Memory(*(entry(f"s{n}", " " * (n + 1), importance=n / 9) for n in range(2, 6)))
+
+    memory.decide([Summarise(when_more_than=2)])
+
+    assert memory.kinds == {}
+
+
+ids = st.sampled_from([f"e{n}" for n in range(8)])
+entries = st.builds(
+    entry,
+    ids,
+    st.sampled_from(["tea", "milk", "Ann likes tea.", "Bob met Ann in Oslo.", ""]),
+    st.integers(0, 24),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    session=st.sampled_from(["s1", "s2"]),
+)
+steps = st.one_of(
+    st.tuples(st.just("put"), entries),
+    st.tuples(st.just("purge"), ids),
+    st.tuples(st.just("unselect"), ids),
+    st.tuples(st.just("select"), ids),
+    st.tuples(st.just("mark"), ids),
+    st.tuples(st.just("anew"), st.none()),
+)
+
+
+@settings(max_examples=amount(200, full=3_000))
+@given(st.permutations(STAGES), st.lists(st.lists(steps, max_size=6), max_size=6))
+def test_any_history_settles_at_once_and_loses_nothing(
+    stages: Sequence[Stage], rounds: list[list[tuple[str, object]]]
+) -> None:
+    memory = Memory()
+    for some in rounds:
+        for name, value in some:
+            _do(memory, name, value)
+        foreign = {id for id, found in memory.known.marks.items() if not found.own}
+
+        found = memory.decide(stages)
+
+        assert not foreign & {mark.id for mark in found.marks}
+        assert not foreign & {*found.unmarked}
+        for id, (mark, own) in memory.known.marks.items():
+            if not own or id not in memory.entries or id in memory.unselected:
+                assert not own or id not in memory.unselected
+                continue
+            assert memory.entries[id].digest == mark.digest
+            if mark.kind == "duplicate_of":
+                assert memory.entries[mark.object].content == memory.entries[id].content
+                assert mark.object not in memory.unselected
+            if mark.kind == "summarised_into":
+                assert id in memory.known.summaries[mark.object]
+        memory.known = memory.known._replace(anew=False)
+        assert memory.decide(stages) == MarkChanges([], [], {}, [])
+
+
+def _do(memory: Memory, name: str, value: object) -> None:
+    match name, value:
+        case "put", Entry():
+            memory.put(value)
+        case "purge", str():
+            memory.entries.pop(value, None)
+            memory.unselected.discard(value)
+        case "unselect", str():
+            memory.unselected |= memory.entries.keys() & {value}
+        case "select", str():
+            memory.unselected.discard(value)
+        case "mark", str():
+            memory.mark_by_another(value)
+        case _:
+            memory.known = memory.known._replace(anew=True)
