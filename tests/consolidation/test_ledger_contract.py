@@ -15,6 +15,7 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.protocols import FactTarget, Ledger, Watermarks
 from slumberd.errors import SkippedEpisodesError, StoppedError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
 from slumberd.model.record import Outcome
@@ -355,3 +356,22 @@ async def test_batch_that_would_pass_over_unread_rows_is_refused(store: FactTarg
 
     assert await store.watermarks.position("all") is None
     assert (await store.apply_deltas(batch, dry_run=True)).channels["facts"].added == 1
+
+
+async def test_current_facts_are_found_by_channel_page_by_page(store: FactTarget) -> None:
+    await fire(store, *map(statement, (1, 2, 3)))
+    pattern = FactPattern(channel="facts", limit=2)
+
+    first = await store.query(pattern)
+    second = await store.query(pattern.following(first[-1]))
+
+    assert [fact.id for fact in (*first, *second)] == ["e1", "e2", "e3"]
+    assert {entry["rule_id"] for fact in first for entry in fact.lineage} == {"all"}
+    assert await store.query(FactPattern(channel="marks")) == []
+
+
+async def test_withdrawn_fact_is_found_no_more(store: FactTarget) -> None:
+    await fire(store, statement(1))
+    await fire(store, statement(2)._replace(id="e1", matched=False))
+
+    assert await store.query(FactPattern(channel="facts")) == []

@@ -11,6 +11,7 @@ import pytest
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
 from tests.support.builders import START, at, episode, rule
@@ -362,3 +363,15 @@ async def test_marks_of_the_past_can_be_asked_for(tmp_path: Path) -> None:
         after = await home.facts.query(pattern, believed_at=START + timedelta(days=100))
 
         assert (before, [fact.id for fact in after]) == ([], ["@marks/e1"])
+
+
+async def test_person_ends_a_mark_for_good(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+        await fire(home, staged(Decay()), 99)
+        await home.facts.retract("@marks/e1", by="me", reason="still of use")
+
+        again = await fire(home, staged(Decay()), 101)
+
+        assert await marks(home) == {}
+        assert again.channels["marks"] == Counts(read=1, noop=1)

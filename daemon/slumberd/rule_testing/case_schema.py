@@ -176,10 +176,13 @@ class StepForm(Form):
     Attributes:
         episodes: The episodes, in the order in which they are put.
         expect: What the step must lead to. A step may omit it if a later step has it.
+        at: When the rules fire: ISO 8601 with an offset, in quotes. Default: when they fired last,
+            and 2026-01-01T00:00:00Z at first.
     """
 
     episodes: Episodes
     expect: ExpectForm = ExpectForm()
+    at: Instant | None = None
 
 
 class CaseForm(Form):
@@ -191,6 +194,7 @@ class CaseForm(Form):
             rule file with the same name, or of the directory if there is no such file.
         episodes: The episodes of a test with a single step, in the order in which they are put.
         expect: What the single step must lead to.
+        at: When the rules fire in a test with a single step.
         steps: The steps of the test, one after the other on the same facts.
     """
 
@@ -198,16 +202,18 @@ class CaseForm(Form):
     rules: Annotated[list[str], Field(min_length=1)] = Field(default_factory=list)
     episodes: Episodes = Field(default_factory=list)
     expect: ExpectForm = ExpectForm()
+    at: Instant | None = None
     steps: Annotated[list[StepForm], Field(min_length=1)] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _check_form(self) -> Self:
         if bool(self.steps) == bool(self.episodes):
             raise ValueError("exactly one of 'episodes' and 'steps' is needed")
-        if self.steps and "expect" in self.model_fields_set:
-            raise ValueError(
-                "'expect' goes with 'episodes'; each entry of 'steps' has its own 'expect'"
-            )
+        for key in ("expect", "at"):
+            if self.steps and key in self.model_fields_set:
+                raise ValueError(
+                    f"{key!r} goes with 'episodes'; each entry of 'steps' has its own {key!r}"
+                )
         if not any(step.expect.model_fields_set for step in self.script()):
             raise ValueError(
                 "the test expects nothing; 'expect' needs 'deltas', 'filtered' or 'facts'"
@@ -216,7 +222,7 @@ class CaseForm(Form):
 
     def script(self) -> list[StepForm]:
         """Return the steps; the short form has exactly one."""
-        return self.steps or [StepForm(episodes=self.episodes, expect=self.expect)]
+        return self.steps or [StepForm(episodes=self.episodes, expect=self.expect, at=self.at)]
 
 
 class CaseFile(Form):

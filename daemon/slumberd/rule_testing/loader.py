@@ -39,10 +39,12 @@ class Step:
     Attributes:
         episodes: The episodes, in the order in which they are put.
         expected: The expectation; only the parts that the author wrote.
+        at: When the rules fire.
     """
 
     episodes: tuple[Episode, ...]
     expected: Content
+    at: datetime = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class _Reading:
         self._document = document
         self._known = known
         self._latest = FIRST - _MINUTE
+        self._fired_at = FIRST
         self._earlier: dict[str, Episode] = {}
 
     def case(self) -> Case:
@@ -164,7 +167,9 @@ class _Reading:
             if id not in known:
                 problem = f"there is no episode {id!r}; {_suggestion(id, known)}"
                 self._add((*trail, "expect", *place), problem)
-        return Step(episodes, form.expect.content())
+        if form.at is not None:
+            self._fired_at = read_instant(form.at)
+        return Step(episodes, form.expect.content(), self._fired_at)
 
     def _episode(self, form: EpisodeForm, trail: Trail) -> Episode:
         earlier = self._earlier.get(form.id)

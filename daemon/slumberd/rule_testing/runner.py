@@ -145,7 +145,7 @@ async def _open_trial(trial: Trial, in_memory: Path) -> AsyncIterator[_TrialRun]
             await facts.bootstrap()
             await facts.ledger.set_channels(trial.rule_set.multi_valued, at=_CLOCK.now())
             run = _TrialRun(trial.rules, memory, facts)
-            await run.fire()
+            await run.fire(_CLOCK.now())
             yield run
 
 
@@ -164,16 +164,16 @@ class _TrialRun:
         self._log = _Deltas()
         self._consolidator = Consolidator(memory, facts, self._log, _CLOCK, batch=_BATCH)
 
-    async def fire(self) -> None:
-        """Fire every rule, in order of id."""
+    async def fire(self, at: datetime) -> None:
+        """Fire every rule at an instant, in order of id."""
         for rule in self._rules:
-            await self._consolidator.fire(FireRequest(rule, "manual", _CLOCK.now()))
+            await self._consolidator.fire(FireRequest(rule, "manual", at))
 
     async def run_step(self, number: int, step: Step) -> StepDifferences | None:
         """Put the episodes of a step and fire; return the differences, if there are any."""
         self._log.records.clear()
         await self._memory.put_many(step.episodes)
-        await self.fire()
+        await self.fire(step.at)
         got = await self._content([episode.id for episode in step.episodes])
         compared = {part: compare(part, want, got[part]) for part, want in step.expected.items()}
         differing = {

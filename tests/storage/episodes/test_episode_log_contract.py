@@ -325,3 +325,23 @@ async def test_log_survives_a_call_of_fsync(host: Host, log: EpisodeLog) -> None
     await log.fsync()
 
     assert await log.newest() == Position(1, "a")
+
+
+async def test_ids_are_listed_by_user_and_agent(host: Host, log: EpisodeLog) -> None:
+    await host.put(
+        episode("a"), episode("b", user="bob"), episode("c", agent="web"), episode("d"),
+        episode("a", content="x"),
+    )  # fmt: skip
+
+    found = await log.ids_by_owner(rule())
+
+    assert {owner: sorted(ids) for owner, ids in found.items()} == {
+        ("alice", "rag"): ["a", "d"], ("bob", "rag"): ["b"], ("alice", "web"): ["c"],
+    }  # fmt: skip
+
+
+@FILTERED
+async def test_ids_are_those_that_the_filter_selects(host: Host, log: EpisodeLog) -> None:
+    await host.put(episode("a"), episode("b", user="bob"))
+
+    assert await log.ids_by_owner(rule(when_filter="user = 'bob'")) == {("bob", "rag"): ["b"]}
