@@ -42,10 +42,18 @@ def test_json_report_is_one_document(site: Installation) -> None:
     found = json.loads(site.look("report", "--since", "1h", "--json").stdout)
 
     assert [*found] == [
-        "since", "batches", "learned", "changed", "forgotten", "quarantined", "rules", "users",
+        "since", "batches", "learned", "changed", "forgotten", "quarantined", "marked",
+        "unmarked", "rules", "users",
         "other_users", "largest", "held",
     ]  # fmt: skip
-    numbers = {"learned": 2, "changed": 1, "forgotten": 0, "quarantined": 0}
+    numbers = {
+        "learned": 2,
+        "changed": 1,
+        "forgotten": 0,
+        "quarantined": 0,
+        "marked": 0,
+        "unmarked": 0,
+    }
     assert found["rules"] == {"profile": numbers}
     assert [*found["users"]] == ["alice", "bob"]
     assert found["held"] == []

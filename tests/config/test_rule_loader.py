@@ -166,8 +166,14 @@ def test_name_that_is_ambiguous_inside_an_id_is_refused(tmp_path: Path, name: st
     ("key", "problem"),
     [
         ("on_missed: never", "'run_once' or 'skip' is needed, not 'never'"),
-        ("on_missed: skip", "'on_missed' goes with 'cron'; episodes are never missed"),
-        ("catchup_window: 1h", "'catchup_window' goes with 'cron'; episodes are never missed"),
+        (
+            "on_missed: skip",
+            "'on_missed' goes with 'cron' or 'interval'; episodes are never missed",
+        ),
+        (
+            "catchup_window: 1h",
+            "'catchup_window' goes with 'cron' or 'interval'; episodes are never missed",
+        ),
         ("timeout: soon", "'soon' is not a duration; write seconds, or a number with s, m, h or d"),
         (
             "timeout: 0",
@@ -371,19 +377,19 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
         pytest.param(
             "{every: 5}",
             "{}",
-            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            "3:14: rules[0].cadence: exactly one of 'every', 'cron' and 'interval' is needed",
             id="no cadence",
         ),
         pytest.param(
             "every: 5",
             "every: 5, cron: '* * * * *'",
-            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            "3:14: rules[0].cadence: exactly one of 'every', 'cron' and 'interval' is needed",
             id="two cadences",
         ),
         pytest.param(
             "every: 5",
             "every: 5, timezone: UTC",
-            "3:14: rules[0].cadence: 'timezone' goes with 'cron', not with 'every'",
+            "3:14: rules[0].cadence: 'timezone' goes with 'cron' only",
             id="zone without cron",
         ),
         pytest.param(
@@ -414,7 +420,7 @@ def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> Non
         pytest.param(
             "{every: 5}",
             "{every: x, cron: '* * * * *'}",
-            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            "3:14: rules[0].cadence: exactly one of 'every', 'cron' and 'interval' is needed",
             id="two cadences, one of them wrong",
         ),
         pytest.param(

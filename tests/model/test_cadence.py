@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 import pytest
 
 from slumberd.config.pattern_loader import heuristic_extraction
-from slumberd.model.cadence import MAX_EVERY, Cron, Every, cadence_of
+from slumberd.model.cadence import INTERVALS, MAX_EVERY, Cron, Every, cadence_of, seconds_of
 from slumberd.model.firing import Limits
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.salience import Gate
 from slumberd.model.stages import Decay, Dedup
+from slumberd.scheduling.cron import next_instants
 from tests.support.builders import rule
 
 pytestmark = pytest.mark.unit
@@ -36,10 +38,28 @@ def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
     assert cadence_of({"cron": "@daily", "timezone": "UTC"}) == Cron("@daily", "UTC")
 
 
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_interval_is_a_cron_expression_that_divides_a_day_evenly(interval: str) -> None:
+    cadence = cadence_of({"interval": interval})
+    assert isinstance(cadence, Cron)
+    midnight = datetime(2026, 3, 1, tzinfo=UTC)
+
+    instants = next_instants(
+        cadence.expression, cadence.timezone, after=midnight - timedelta(seconds=1), most=3_000
+    )
+
+    step = timedelta(seconds=seconds_of(interval))
+    assert instants == [midnight + n * step for n in range(3_000)]
+
+
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
         pytest.param({}, "exactly one of", id="neither"),
+        pytest.param({"cron": "@daily", "interval": "1h"}, "exactly one of", id="cron twice"),
+        pytest.param({"interval": "7m"}, "is one of 1m 2m", id="uneven"),
+        pytest.param({"interval": 3600}, "is one of 1m 2m", id="seconds"),
+        pytest.param({"interval": "1h", "timezone": "UTC"}, "goes with 'cron'", id="zone"),
         pytest.param({"every": 1, "cron": "@daily"}, "exactly one of", id="both"),
         pytest.param({"evry": 1}, "unknown key 'evry'", id="typing error"),
         pytest.param({"every": 0}, "from 1 to", id="zero"),

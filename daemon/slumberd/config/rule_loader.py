@@ -25,6 +25,7 @@ from slumberd.errors import (
     UnportableCypherError,
     UsageError,
 )
+from slumberd.model.cadence import CADENCE_KEYS, ONE_CADENCE
 from slumberd.model.episode import are_near
 from slumberd.model.extraction import Extraction
 from slumberd.model.rule import FACTS, ConsolidationRule
@@ -264,8 +265,8 @@ def _find_mixed_cadences(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
     """Report keys of a cadence that exclude each other, where another mistake hides that."""
     for place in places:
         keys = place.document.at((*place.trail, "cadence"))
-        mistake = place.mistake("cadence", problem="exactly one of 'every' and 'cron' is needed")
-        mixed = isinstance(keys, dict) and {"every", "cron"} <= keys.keys()
+        mistake = place.mistake("cadence", problem=ONE_CADENCE)
+        mixed = isinstance(keys, dict) and len(keys.keys() & {*CADENCE_KEYS}) > 1
         if mixed and mistake.path not in place.wrong:
             yield mistake
 

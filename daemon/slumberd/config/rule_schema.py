@@ -18,7 +18,15 @@ from pydantic.config import JsonDict
 
 from slumberd.config.validation import Form, Name, TimeZone, format_value, tag
 from slumberd.errors import MemoryScopeError
-from slumberd.model.cadence import EPISODES, MAX_EVERY, Duration, cadence_of, count_in
+from slumberd.model.cadence import (
+    CADENCE_KEYS,
+    EPISODES,
+    INTERVALS,
+    MAX_EVERY,
+    Duration,
+    cadence_of,
+    count_in,
+)
 from slumberd.model.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind, OnMissed
 from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
 from slumberd.model.scope import check_part
@@ -33,8 +41,15 @@ def _add_cadence_schema(schema: JsonDict) -> None:
     words = {"type": "string", "pattern": EPISODES}
     properties["every"] = {"anyOf": [properties["every"], words]}
     schema["oneOf"] = [
-        {"required": ["every"], "properties": {"cron": False, "timezone": False}},
-        {"required": ["cron"], "properties": {"every": False}},
+        {
+            "required": ["every"],
+            "properties": {"cron": False, "interval": False, "timezone": False},
+        },
+        {"required": ["cron"], "properties": {"every": False, "interval": False}},
+        {
+            "required": ["interval"],
+            "properties": {"every": False, "cron": False, "timezone": False},
+        },
     ]
 
 
@@ -46,6 +61,8 @@ class CadenceForm(Form):
             1 it fires at once. ``100 episodes`` means 100.
         cron: The rule fires at the instants of this expression: five fields as in crontab(5), such
             as ``"30 3 * * 1-5"``, or a macro such as ``"@daily"``. Write it in quotes.
+        interval: The rule fires again and again after this time, counted from midnight UTC:
+            ``1m`` to ``30m``, ``1h`` to ``12h`` or ``1d``. It divides an hour or a day evenly.
         timezone: The IANA time zone of the cron expression, such as ``Europe/Berlin``. Default:
             ``timezone`` of the configuration.
     """
@@ -54,6 +71,7 @@ class CadenceForm(Form):
 
     every: int | None = Field(default=None, ge=1, le=MAX_EVERY)
     cron: str | None = Field(default=None, pattern=r"\S")
+    interval: str | None = Field(default=None, json_schema_extra={"enum": [*INTERVALS]})
     timezone: TimeZone | None = None
 
     @model_validator(mode="before")
@@ -65,7 +83,7 @@ class CadenceForm(Form):
             )
         return value
 
-    @field_validator("every", "cron", "timezone", mode="before")
+    @field_validator("every", "cron", "interval", "timezone", mode="before")
     @classmethod
     def _refuse_null(cls, value: object) -> object:
         if value is None:
@@ -84,7 +102,7 @@ class CadenceForm(Form):
 
 
 def _lacks_space(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(("every:", "cron:"))
+    return isinstance(value, str) and value.startswith(tuple(f"{key}:" for key in CADENCE_KEYS))
 
 
 def _check_channels(channels: list[str]) -> list[str]:
@@ -363,7 +381,8 @@ class RuleForm(Form):
 
     Attributes:
         id: 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'; unique over all files. Every fact names it.
-        cadence: When the rule fires: ``{every: 100}`` or ``{cron: "0 3 * * *"}``.
+        cadence: When the rule fires: ``{every: 100}``, ``{cron: "0 3 * * *"}`` or
+            ``{interval: 1h}``.
         when_filter: The episodes that the rule selects: a SQL condition on the columns id scope_key
             user session agent content source_node timestamp metadata intent subject predicate
             object confidence. ``""`` selects all episodes.
@@ -417,8 +436,10 @@ class RuleForm(Form):
 
     @model_validator(mode="after")
     def _check_cron_keys(self) -> Self:
-        if self.cadence.cron is None and (given := self.model_fields_set & _CRON_KEYS):
-            raise ValueError(f"{min(given)!r} goes with 'cron'; episodes are never missed")
+        if self.cadence.every is not None and (given := self.model_fields_set & _CRON_KEYS):
+            raise ValueError(
+                f"{min(given)!r} goes with 'cron' or 'interval'; episodes are never missed"
+            )
         return self
 
     def rule(self) -> ConsolidationRule:
@@ -449,7 +470,15 @@ Part = Annotated[
 ]
 
 
-_CRON_ONLY: JsonDict = {"oneOf": [{"required": ["cron"], "properties": {"every": False}}]}
+_CRON_ONLY: JsonDict = {
+    "oneOf": [
+        {"required": ["cron"], "properties": {"every": False, "interval": False}},
+        {
+            "required": ["interval"],
+            "properties": {"every": False, "cron": False, "timezone": False},
+        },
+    ]
+}
 """Expresses the check `GraphRuleForm._require_cron` in JSON Schema."""
 
 
@@ -497,7 +526,7 @@ class GraphRuleForm(Form):
     @field_validator("cadence")
     @classmethod
     def _require_cron(cls, cadence: CadenceForm) -> CadenceForm:
-        if cadence.cron is None:
+        if cadence.every is not None:
             raise ValueError(
                 "a rule of kind 'graph' reads no episodes, so it needs a cron cadence: write"
                 ' {cron: "0 3 * * *"}'

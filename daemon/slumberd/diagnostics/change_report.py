@@ -8,7 +8,9 @@ from datetime import datetime
 from heapq import nlargest
 from typing import Any
 
+from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Kind, Record
+from slumberd.model.stages import MARKS
 from slumberd.observability.line_format import timestamp
 from slumberd.service.protocols import LedgerReader
 
@@ -21,31 +23,45 @@ _COUNTED: dict[Kind, str] = {
     "delete": "forgotten",
     "quarantine": "quarantined",
 }
+_MARKED: dict[Kind, str] = {"add": "marked", "update": "marked", "delete": "unmarked"}
+_NAMES = (*_COUNTED.values(), "marked", "unmarked")
 
 
 @dataclass(slots=True)
 class Changes:
-    """How many facts were learned, changed and forgotten, and how many episodes quarantined."""
+    """How many facts and episodes changed.
+
+    Attributes:
+        learned: New facts, summaries too.
+        changed: Facts that replaced others.
+        forgotten: Facts that are not current any more.
+        quarantined: Episodes that could not be read.
+        marked: Episodes that stages marked.
+        unmarked: Episodes whose mark ended.
+    """
 
     learned: int = 0
     changed: int = 0
     forgotten: int = 0
     quarantined: int = 0
+    marked: int = 0
+    unmarked: int = 0
 
     @property
     def facts(self) -> int:
         """How many changes of facts there are."""
         return self.learned + self.changed + self.forgotten
 
-    def count(self, kind: Kind) -> None:
+    def count(self, record: Record) -> None:
         """Count one row; rows that change nothing are not counted."""
-        name = _COUNTED.get(kind)
+        is_mark = channel_of(record.fact_id) == MARKS and record.kind in _MARKED
+        name = (_MARKED if is_mark else _COUNTED).get(record.kind)
         if name is not None:
             setattr(self, name, getattr(self, name) + 1)
 
     def document(self) -> dict[str, int]:
         """Return the numbers by name."""
-        return {name: getattr(self, name) for name in _COUNTED.values()}
+        return {name: getattr(self, name) for name in _NAMES}
 
 
 _NOTHING = Changes()
@@ -135,7 +151,7 @@ class ChangeCounter:
             if record.user:
                 counted.append(report.users.setdefault(record.user, Changes()))
             for changes in counted:
-                changes.count(record.kind)
+                changes.count(record)
 
     def finish(self, most: int) -> ChangeReport:
         """Return the report with its largest batches.

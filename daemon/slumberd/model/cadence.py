@@ -13,8 +13,21 @@ MAX_EVERY = 10**9
 """The largest N of ``every: N``; a larger one is a typing error."""
 
 
+CADENCE_KEYS = ("every", "cron", "interval")
+"""The keys of a cadence, of which it has exactly one."""
+
+ONE_CADENCE = "exactly one of 'every', 'cron' and 'interval' is needed"
+
 EPISODES = r"^[1-9][0-9]{0,8} episodes?$"
 """``every`` in words, as ``100 episodes``."""
+
+
+INTERVALS = {
+    **{f"{n}m": f"*/{n} * * * *" for n in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)},
+    **{f"{n}h": f"0 */{n} * * *" for n in (1, 2, 3, 4, 6, 8, 12)},
+    "1d": "0 0 * * *",
+}
+"""The values of ``interval``, which divide a day evenly, as cron expressions in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +56,20 @@ Cadence = Every | Cron
 def cadence_of(document: Mapping[str, Any]) -> Cadence:
     """Read a rule's ``cadence``; do not check whether a cron expression has instants.
 
+    An interval is a cron expression in UTC.
+
     Raises:
-        ValueError: It is not exactly one of ``every`` and ``cron``, or a value is out of bounds.
+        ValueError: It has not exactly one of `CADENCE_KEYS`, or a value is out of bounds.
     """
-    if unknown := sorted(set(document) - {"every", "cron", "timezone"}):
+    if unknown := sorted(set(document) - {*CADENCE_KEYS, "timezone"}):
         raise ValueError(f"unknown key {unknown[0]!r}; write 'every: N' or 'cron: \"0 3 * * *\"'")
-    if ("every" in document) == ("cron" in document):
-        raise ValueError("exactly one of 'every' and 'cron' is needed")
-    if "every" in document:
-        return _every(document)
-    return _cron(document)
+    if sum(key in document for key in CADENCE_KEYS) != 1:
+        raise ValueError(ONE_CADENCE)
+    if "cron" in document:
+        return _cron(document)
+    if "timezone" in document:
+        raise ValueError("'timezone' goes with 'cron' only")
+    return _interval(document) if "interval" in document else _every(document)
 
 
 def count_in(every: object) -> object:
@@ -64,14 +81,19 @@ def count_in(every: object) -> object:
 
 def _every(document: Mapping[str, Any]) -> Every:
     count = count_in(document["every"])
-    if "timezone" in document:
-        raise ValueError("'timezone' goes with 'cron', not with 'every'")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_EVERY:
         raise ValueError(
             f"'every' is a whole number from 1 to {MAX_EVERY}, or in words as '100 episodes',"
             f" not {count!r}"
         )
     return Every(count)
+
+
+def _interval(document: Mapping[str, Any]) -> Cron:
+    interval = document["interval"]
+    if not isinstance(interval, str) or interval not in INTERVALS:
+        raise ValueError(f"'interval' is one of {' '.join(INTERVALS)}, not {interval!r}")
+    return Cron(INTERVALS[interval], "UTC")
 
 
 def _cron(document: Mapping[str, Any]) -> Cron:

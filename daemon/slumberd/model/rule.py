@@ -57,7 +57,8 @@ class ConsolidationRule(BaseModel):
 
     Attributes:
         id: The ``rule_id`` of all of its deltas.
-        cadence: ``{"every": N}`` or ``{"cron": "0 3 * * *", "timezone": "Europe/Berlin"}``.
+        cadence: ``{"every": N}``, ``{"cron": "0 3 * * *", "timezone": "Europe/Berlin"}`` or
+            ``{"interval": "1h"}``.
         when_filter: A SQL WHERE fragment over the columns of an episode; empty matches all.
         then_emits: The channels it promotes into.
         enabled: Whether the daemon fires it.

@@ -20,7 +20,7 @@ from slumberd.model.firing import HeldBatch
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.service.composition import open_facts_if_present
 
-_COLUMNS = ("learned", "changed", "forgotten", "quarantined")
+_COLUMNS = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
 
 
 def _moment_of(text: str) -> datetime:
@@ -54,8 +54,9 @@ def report(
     """Report what was learned, changed and forgotten, for each rule and user.
 
     Learned counts new facts, changed counts facts that replaced others, and forgotten counts facts
-    that are not current any more. The largest changes are those of single batches; `slumberd undo`
-    takes one back. The report also lists the batches that await approval.
+    that are not current any more. Marked counts episodes that stages of rules marked, and unmarked
+    counts episodes whose mark ended. The largest changes are those of single batches; `slumberd
+    undo` takes one back. The report also lists the batches that await approval.
     """
     settings = settings_of(config, state_dir)
     found, held = asyncio.run(_read(settings, since, limit))
@@ -90,7 +91,7 @@ def _print(found: ChangeReport, held: Mapping[str, HeldBatch], since: datetime, 
     print(
         f"since {cell(since)}: {plural(found.batches, 'batch', 'batches')};"
         f" learned {all_.learned:,}, changed {all_.changed:,}, forgotten {all_.forgotten:,},"
-        f" quarantined {all_.quarantined:,}"
+        f" quarantined {all_.quarantined:,}, marked {all_.marked:,}, unmarked {all_.unmarked:,}"
     )
     if found.batches:
         print()
