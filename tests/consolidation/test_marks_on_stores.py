@@ -100,7 +100,7 @@ async def test_edit_of_the_kept_episode_takes_the_mark_of_its_duplicate_back(
         assert await marks(home) == {}
 
 
-async def test_duplicate_of_an_older_duplicate_is_marked_with_the_newest(tmp_path: Path) -> None:
+async def test_duplicate_keeps_its_mark_when_the_kept_episode_is_repeated(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         nightly = staged(Dedup())
@@ -109,7 +109,7 @@ async def test_duplicate_of_an_older_duplicate_is_marked_with_the_newest(tmp_pat
 
         await fire(home, nightly)
 
-        assert await marks(home) == {"e1": ("duplicate_of", "e3"), "e2": ("duplicate_of", "e3")}
+        assert await marks(home) == {"e1": ("duplicate_of", "e2"), "e2": ("duplicate_of", "e3")}
 
 
 async def test_different_triples_are_no_duplicates(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.entries import Archive, Duplicate, Entry, Reweight
-from slumberd.hygiene.importance import find_unimportant, inherited_importance
+from slumberd.hygiene.entries import Archive, Entry
+from slumberd.hygiene.importance import find_unimportant
 
 pytestmark = pytest.mark.unit
 
@@ -61,15 +61,3 @@ def test_importance_out_of_bounds_is_an_error(importance: float) -> None:
 def test_entry_that_is_given_twice_is_an_error() -> None:
     with pytest.raises(ValueError, match="entry 'e1' is given twice"):
         find_unimportant([entry("e1", 0.5), entry("e1", 0.5, at=1)])
-
-
-def test_kept_entry_inherits_the_highest_importance_of_its_duplicates() -> None:
-    entries = [entry("a", 0.9), entry("b", 0.7), entry("c", 0.2), entry("d", 0.5), entry("e", 0.4)]
-    duplicates = [Duplicate("b", "c", 1.0), Duplicate("a", "c", 0.9), Duplicate("e", "d", 1.0)]
-
-    for order in (duplicates, duplicates[::-1]):
-        assert inherited_importance(entries, order) == [Reweight("c", 0.9)]
-
-
-def test_entry_without_duplicates_inherits_nothing() -> None:
-    assert inherited_importance([entry("a", 0.9)], []) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 import pytest
@@ -102,14 +102,39 @@ def test_each_stage_sees_what_no_earlier_stage_has_marked() -> None:
     assert found.marks[0].id == "e1"
 
 
-def test_episode_that_repeats_an_archived_one_is_its_duplicate() -> None:
+def test_important_episode_that_repeats_an_archived_one_stays() -> None:
     memory = Memory(entry("e2", "same", 2))
     memory.decide()
-    memory.put(entry("e1", "same", 1))
+    memory.put(entry("e1", "same", 1, 0.9))
 
     memory.decide()
 
-    assert memory.kinds == {"e2": ("archived", "decayed"), "e1": ("duplicate_of", "e2")}
+    assert memory.kinds == {"e2": ("archived", "decayed")}
+
+
+def test_duplicates_stay_when_the_kept_episode_is_archived() -> None:
+    memory = Memory(*(entry(f"e{n}", "same", 20) for n in range(3)))
+    memory.decide()
+
+    found = memory.decide(at=NOW + timedelta(days=9))
+    again = memory.decide(at=NOW + timedelta(days=9))
+
+    assert [mark.id for mark in found.marks] == ["e2"]
+    assert again == MarkChanges([], [], {}, [])
+    assert memory.kinds == {
+        "e0": ("duplicate_of", "e2"), "e1": ("duplicate_of", "e2"), "e2": ("archived", "decayed"),
+    }  # fmt: skip
+
+
+def test_importance_of_duplicates_of_duplicates_is_passed_on() -> None:
+    memory = Memory(entry("e1", "same", 1, 0.9), entry("e2", "same", 2))
+    memory.decide()
+    memory.put(entry("e3", "same", 3, 0.0))
+
+    memory.decide()
+    memory.decide(at=NOW + timedelta(days=9))
+
+    assert memory.kinds == {"e1": ("duplicate_of", "e2"), "e2": ("duplicate_of", "e3")}
 
 
 def test_newer_repeat_of_an_archived_episode_stays() -> None:
@@ -152,7 +177,7 @@ def test_mark_of_another_hides_and_stays() -> None:
 
     memory.decide()
 
-    assert memory.kinds == {"e2": ("archived", "decayed"), "e1": ("duplicate_of", "e2")}
+    assert memory.kinds == {"e2": ("archived", "decayed"), "e1": ("archived", "decayed")}
 
 
 def test_texts_without_a_sentence_are_not_summarised() -> None:
@@ -201,7 +226,7 @@ def test_any_history_settles_at_once_and_loses_nothing(
             if not own or id not in memory.entries or id in memory.unselected:
                 assert not own or id not in memory.unselected
                 continue
-            assert memory.entries[id].digest == mark.digest
+            assert mark.digest.startswith(memory.entries[id].digest)
             if mark.kind == "duplicate_of":
                 assert memory.entries[mark.object].content == memory.entries[id].content
                 assert mark.object not in memory.unselected

@@ -85,9 +85,11 @@ def test_firing_that_is_not_killed_gives_the_facts_of_the_oracle(tmp_path: Path,
 
     wanted = Killing(tmp_path, scenario).wanted
 
-    assert {id: fact[2].get("object") for id, fact in wanted.facts.items()} == objects_by_oracle(
-        scenario
-    )
+    assert {
+        id: fact[2].get("object")
+        for id, fact in wanted.facts.items()
+        if not id.startswith(("@marks/", "@summaries/"))
+    } == objects_by_oracle(scenario)
 
 
 def objects_by_oracle(scenario: Scenario) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
+from slumberd.model.stages import Decay, Dedup, Summarise
 from slumberd.service.control_socket import Peer
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule
@@ -30,8 +31,9 @@ from tests.support.state_directory import StateDirectory, state_directory
 
 Step = tuple[Any, ...]
 
+STAGES = (Dedup(method="exact"), Summarise(when_more_than=2), Decay())
 RULES = [
-    rule("all"),
+    rule("all", stages=STAGES),
     rule("likes", when_filter="predicate = 'likes'", then_emits=["facts", "notes"]),
 ]
 MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}

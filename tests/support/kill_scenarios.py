@@ -39,9 +39,11 @@ SETTINGS = {
 }
 
 
+STAGES = [{"summarise": {"when_more_than": 1}}, {"decay": {}}]
+
 RULES: dict[str, dict[str, Any]] = {
     "all": {},
-    "likes": {"when_filter": "predicate = 'likes'", "then_emits": ["notes"]},
+    "likes": {"when_filter": "predicate = 'likes'", "then_emits": ["notes"], "stages": STAGES},
 }
 
 

@@ -1,10 +1,9 @@
-"""Run the stages of a rule over all episodes: one batch of marks for each user and agent."""
+"""Run the stages of a rule over all episodes, one user and agent after the other."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
 
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import Candidate
@@ -28,7 +27,7 @@ class Marking:
     Args:
         episodes: The episode log.
         facts: The store of facts, with the marks.
-        at_once: At most this many candidates are in one batch.
+        at_once: At most this many candidates are in one batch, 1 or more.
     """
 
     def __init__(self, episodes: EpisodeLog, facts: FactTarget, at_once: int) -> None:
@@ -51,12 +50,17 @@ class Marking:
         """
         selected = await self._episodes.ids_by_owner(rule)
         known = await self._known_marks(rule, anew=anew)
+        waiting: DeltaBatch | None = None
         for owner in sorted(selected.keys() | known.keys()):
             marks = known.get(owner, KnownMarks(anew=anew))
             ids = sorted({*selected.get(owner, ()), *marks.marks})
-            batch = await consolidate(window._replace(episodes=ids, marks=marks))
-            for part in _divide(batch, self._at_once):
-                yield part
+            found = await consolidate(window._replace(episodes=ids, marks=marks))
+            waiting = found if waiting is None else _join(waiting, found)
+            while waiting.size > self._at_once:
+                first, waiting = _split(waiting, self._at_once)
+                yield first
+        if waiting is not None and waiting.size:
+            yield waiting
 
     async def _known_marks(
         self, rule: ConsolidationRule, *, anew: bool
@@ -73,15 +77,20 @@ class Marking:
         return found
 
 
-def _divide(batch: DeltaBatch, at_once: int) -> list[DeltaBatch]:
-    """Return a batch in parts of at most so many candidates; none when it has no candidates."""
-    every = chain.from_iterable(
-        ((channel, candidate) for candidate in found) for channel, found in batch.candidates.items()
-    )
-    parts: list[DeltaBatch] = []
-    while some := [*islice(every, at_once)]:
-        candidates: dict[str, list[Candidate]] = {channel: [] for channel in batch.candidates}
-        for channel, candidate in some:
-            candidates[channel].append(candidate)
-        parts.append(replace(batch, candidates=candidates))
-    return parts
+def _join(first: DeltaBatch, second: DeltaBatch) -> DeltaBatch:
+    """Return one batch of two of the same window."""
+    every = {
+        channel: [*found, *second.candidates[channel]]
+        for channel, found in first.candidates.items()
+    }
+    return replace(first, candidates=every)
+
+
+def _split(batch: DeltaBatch, size: int) -> tuple[DeltaBatch, DeltaBatch]:
+    """Return the first candidates of a batch, so many, and the others."""
+    first: dict[str, Sequence[Candidate]] = {}
+    others: dict[str, Sequence[Candidate]] = {}
+    for channel, found in batch.candidates.items():
+        first[channel], others[channel] = found[:size], found[size:]
+        size -= len(first[channel])
+    return replace(batch, candidates=first), replace(batch, candidates=others)

@@ -97,10 +97,8 @@ class WindowReader:
         marks = await asyncio.to_thread(evaluate_marks, read.versions, rule, known, at)
         firing = _firing_of(rule, window.after, read.upto, at)
         candidates = {name: marks.get(name, []) for name in rule.channels}
-        batch = DeltaBatch(replace(firing, marks=True, min_similarity=None), candidates)
-        if not window.dry_run and batch.size:
-            await self._log.fsync()
-        return batch
+        # The watermark has passed these episodes, so they are synced to disk.
+        return DeltaBatch(replace(firing, marks=True, min_similarity=None), candidates)
 
     async def _read(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
         if window.episodes is None:

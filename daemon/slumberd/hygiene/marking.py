@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 from slumberd.hygiene.decay import find_decayed
 from slumberd.hygiene.duplicates import find_duplicates
 from slumberd.hygiene.entries import Archive, Entry, Summary, in_order
-from slumberd.hygiene.importance import find_unimportant, inherited_importance
+from slumberd.hygiene.importance import find_unimportant
 from slumberd.hygiene.summary import plan_groups, summarise
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.stages import (
@@ -50,10 +50,10 @@ def decide_marks(
 ) -> MarkChanges:
     """Return what a rule's stages change about the marks of one user and agent.
 
-    Each stage sees the entries that no earlier stage has marked. An entry that another rule or a
-    person has marked is hidden. So is one that this rule has archived or summarised, as long as its
-    content is the same; a summary is taken back with the first change of one of its episodes.
-    Duplicates are decided again at each call, because the kept entry may have changed.
+    Each stage sees the entries that have no mark. A mark of another rule or of a person always
+    counts. A mark of this rule counts as long as the content of its entry is the same. That of a
+    duplicate also needs the content of the kept entry, and that of a summarised entry needs the
+    content of all entries of the summary. A kept entry has the importance of its duplicates.
 
     Args:
         entries: All entries that the rule selects, of one user and agent, in any order.
@@ -91,6 +91,8 @@ class _Run:
         self._hidden = {id for id in known.marks if self._is_hidden(id)}
         self._marks: dict[str, Mark] = {}
         self._summaries: dict[str, Summary] = {}
+        for id in sorted(self._hidden & self._entries.keys()):
+            self._pass_importance_on(id)
 
     def _is_unchanged(self, fact_id: str, ids: Iterable[str]) -> bool:
         """Return whether every remaining episode of a summary has its mark, and its content."""
@@ -103,8 +105,8 @@ class _Run:
         )
 
     def _has_same_content(self, id: str) -> bool:
-        entry, found = self._entries.get(id), self._known.marks.get(id)
-        return entry is not None and found is not None and entry.digest == found.mark.digest
+        found = self._known.marks.get(id)
+        return found is not None and found.mark.digest == self._digest_for(found.mark)
 
     def _is_hidden(self, id: str) -> bool:
         mark, own = self._known.marks[id]
@@ -112,9 +114,28 @@ class _Run:
             return True
         if self._known.anew or not self._has_same_content(id):
             return False
-        if mark.kind == "summarised_into":
-            return mark.object in self._valid_summaries
-        return mark.kind == "archived"
+        return mark.kind != "summarised_into" or mark.object in self._valid_summaries
+
+    def _digest_for(self, mark: Mark) -> str | None:
+        """Return the digest of what a mark depends on now; None when an entry is gone."""
+        ids = (mark.id, mark.object) if mark.kind == "duplicate_of" else (mark.id,)
+        entries = [self._entries.get(id) for id in ids]
+        return "".join(entry.digest for entry in entries if entry) if all(entries) else None
+
+    def _pass_importance_on(self, id: str) -> None:
+        """Give the kept entry of a duplicate at least the importance of the duplicate."""
+        importance = self._entries[id].importance
+        while (mark := self._mark_of(id)) is not None and mark.kind == "duplicate_of":
+            id = mark.object
+            if id not in self._entries or self._entries[id].importance >= importance:
+                return
+            self._entries[id] = self._entries[id]._replace(importance=importance)
+
+    def _mark_of(self, id: str) -> Mark | None:
+        """Return the mark that hides an entry, of this run or before; None when it has none."""
+        if id in self._marks:
+            return self._marks[id]
+        return self._known.marks[id].mark if id in self._hidden else None
 
     def apply(self, stage: Stage) -> None:
         """Mark what one stage marks."""
@@ -146,19 +167,13 @@ class _Run:
         ]
 
     def _mark_duplicates(self, stage: Dedup) -> None:
-        # What is hidden is compared, too: an episode that repeats it stays a duplicate of it.
-        compared = [entry for id, entry in self._entries.items() if id not in self._marks]
-        found = [
-            duplicate
-            for duplicate in find_duplicates(
-                compared, stage.method, similarity=stage.similarity, keep=stage.keep
-            )
-            if duplicate.id not in self._hidden
-        ]
-        for id, importance in inherited_importance(compared, found):
-            self._entries[id] = self._entries[id]._replace(importance=importance)
+        found = find_duplicates(
+            self._live(), stage.method, similarity=stage.similarity, keep=stage.keep
+        )
         for id, of, similarity in found:
-            self._add(Mark(id, "duplicate_of", of, self._entries[id].digest, similarity))
+            mark = Mark(id, "duplicate_of", of, "", similarity)
+            self._add(mark._replace(digest=self._digest_for(mark) or ""))
+            self._pass_importance_on(id)
 
     def _archive(self, found: Iterable[Archive]) -> None:
         for archive in found:

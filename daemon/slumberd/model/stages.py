@@ -102,7 +102,7 @@ class Mark(NamedTuple):
         id: The episode.
         kind: What is said.
         object: The kept episode, the reason (``decayed`` or ``unimportant``), or the summary's id.
-        digest: Of the episode's content when it was marked.
+        digest: Of the episode's content when it was marked, and of the kept episode's content.
         confidence: Of duplicates, the similarity; else 1.
     """
 
