@@ -322,6 +322,9 @@ async def test_batches_of_any_size_make_the_same_marks(tmp_path: Path, batch: in
 
         await fire(home, staged(Dedup(), Summarise(when_more_than=5)), 1)
 
+        again = await fire(home, staged(Dedup(), Summarise(when_more_than=5)), 1)
+
+        assert again.firing_ids == []
         # The two later episodes count for the session, too.
         assert (await marks(home))["d1"] == ("duplicate_of", "d2")
         assert len(await marks(home)) == 6
@@ -375,3 +378,16 @@ async def test_person_ends_a_mark_for_good(tmp_path: Path) -> None:
 
         assert await marks(home) == {}
         assert again.channels["marks"] == Counts(read=1, noop=1)
+
+
+async def test_summary_of_another_rule_stays(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(*SESSION)
+        await fire(home, rule("first", stages=(Summarise(when_more_than=5),)))
+        await home.put(said("e1", "Ann met nobody at all.", 9))
+
+        await fire(home, staged(Summarise(when_more_than=5)))
+
+        [summary] = await home.facts.query(FactPattern(channel="summaries"))
+        assert summary.payload["summarises"] == ["e0", "e1", "e2", "e3"]
+        assert await marks(home) == SUMMARISED

@@ -17,9 +17,6 @@ from slumberd.model.stages import MARKS, SUMMARIES, KnownMarks
 Consolidate = Callable[[Window], Awaitable[DeltaBatch]]
 """Returns the batch of a window, for one rule."""
 
-_READ_AT_ONCE = 5_000
-"""Marks that are read at once from the store of facts."""
-
 
 class Marking:
     """Finds what the stages of a rule change about the marks of all episodes.
@@ -27,7 +24,7 @@ class Marking:
     Args:
         episodes: The episode log.
         facts: The store of facts, with the marks.
-        at_once: At most this many candidates are in one batch, 1 or more.
+        at_once: At most this many candidates are in one batch, and marks on a page; 1 or more.
     """
 
     def __init__(self, episodes: EpisodeLog, facts: FactTarget, at_once: int) -> None:
@@ -69,9 +66,9 @@ class Marking:
         return known_marks(marks, await self._current(SUMMARIES), rule.id, anew=anew)
 
     async def _current(self, channel: str) -> list[Fact]:
-        pattern = FactPattern(channel=channel, limit=_READ_AT_ONCE)
+        pattern = FactPattern(channel=channel, limit=self._at_once)
         found = page = await self._facts.query(pattern)
-        while len(page) == _READ_AT_ONCE:
+        while len(page) == self._at_once:
             page = await self._facts.query(pattern.following(page[-1]))
             found += page
         return found
