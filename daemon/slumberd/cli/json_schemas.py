@@ -17,6 +17,7 @@ from pydantic_core import core_schema
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import RuleFile
 from slumberd.config.settings import Settings
+from slumberd.config.triples_schema import TriplesAnswer
 from slumberd.rule_testing.case_schema import CaseFile
 
 Schema = dict[str, Any]
@@ -39,6 +40,7 @@ SHIPPED = {
     "config": Shipped(Settings, "config.schema.json"),
     "tests": Shipped(CaseFile, "tests.schema.json"),
     "patterns": Shipped(PatternFile, "patterns.schema.json"),
+    "triples": Shipped(TriplesAnswer, "triples.schema.json"),
     "pattern-tests": Shipped(PatternTestFile, "pattern-tests.schema.json"),
 }
 """Every schema, by its name in `slumberd schema`."""

@@ -11,17 +11,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 
 from slumberd.cli import demo_data as sample
 from slumberd.cli.commands.episodes import ImportTally, put_lines
 from slumberd.cli.commands.facts import COLUMNS, row
 from slumberd.cli.context import logs
-from slumberd.cli.jsonl import Line, read_lines
+from slumberd.cli.jsonl import read_lines
 from slumberd.cli.output import plural, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError
+from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Break, Record
 from slumberd.observability.logs import DeltaLines
@@ -32,6 +34,10 @@ CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)
 """Monday evening: Mira has not moved yet."""
 HOME = FactPattern(user="mira", predicate="lives_in")
+
+TRIPLE = ("subject", "predicate", "object")
+STATED = "m10"
+"""An episode whose host stated a triple."""
 
 KINDS = {
     "add": ("new", "m01"),
@@ -72,17 +78,21 @@ def _directory(keep: Path | None) -> Iterator[Path]:
 
 
 async def _show_story(settings: Settings, log: DeltaLines) -> None:
-    print("Three people talk to two agents, a concierge and a kitchen help. Each conversation turn")
-    print("is an episode. At night the rule 'profile' reads new episodes and promotes facts.")
+    print("Four people talk to two agents, a concierge and a kitchen help. Each conversation turn")
+    print("is an episode. At night two rules read the new episodes and promote facts.")
     for name in sample.DAYS:
         await _put_day(settings, name)
-        _print_firing(await _fire(settings, log))
+        _print_firings(await _fire(settings, log))
     async with facts_of(settings, CLOCK, settings.facts_path) as facts:
         records = await facts.reads.records()
         current = await facts.query(FactPattern())
         home = await facts.query(HOME)
         earlier = await facts.query(HOME, valid_at=EARLIER)
         verified = await facts.verify()
+    _print_heading("An episode, its rule and its fact")
+    _print_path(current)
+    _print_heading("Facts from text alone")
+    _print_extracted(current)
     _print_heading("What the deltas did")
     _print_deltas(records)
     _print_heading("The current facts")
@@ -103,15 +113,43 @@ async def _put_day(settings: Settings, name: str) -> None:
     _print_heading(f"{name.capitalize()}: {new} new episodes, {changed} edited")
 
 
-async def _fire(settings: Settings, log: DeltaLines) -> dict[str, Any]:
+async def _fire(settings: Settings, log: DeltaLines) -> list[dict[str, Any]]:
     answer = await run_operation(settings, "fire", {}, clock=CLOCK, logs=log)
-    report: dict[str, Any] = answer["reports"][0]
-    return report
+    reports: list[dict[str, Any]] = answer["reports"]
+    return reports
 
 
-def _print_firing(report: dict[str, Any]) -> None:
-    (counts,) = report["channels"].values()
-    print_table(["firing", *counts], [[*report["firing_ids"], *counts.values()]])
+def _print_firings(reports: Sequence[dict[str, Any]]) -> None:
+    counts = [report["channels"]["facts"] for report in reports]
+    rows = [
+        [*report["firing_ids"], *found.values()]
+        for report, found in zip(reports, counts, strict=True)
+    ]
+    print_table(["firing", *counts[0]], rows)
+
+
+def _print_path(current: Sequence[Fact]) -> None:
+    """Print how an episode became a fact whose triple its host stated."""
+    episode = _episodes()[STATED]
+    fact = next(fact for fact in current if fact.id == STATED)
+    said = " ".join(str(fact.payload[part]) for part in TRIPLE)
+    print(f"text      {episode.content}")
+    print(f"metadata  {orjson.dumps(episode.metadata).decode()}, from the host")
+    print("rule      profile, which selects episodes with a predicate")
+    print(f"fact      {fact.id}: {said}")
+
+
+def _print_extracted(current: Sequence[Fact]) -> None:
+    """Print the facts that the rule with extraction found in sentences."""
+    print("These episodes have no metadata. The rule 'sentences' extracts plain English sentences.")
+    contents = {id: episode.content for id, episode in _episodes().items() if id[0] == "o"}
+    rows = [
+        (fact.id, contents[whole], *(fact.payload[part] for part in TRIPLE))
+        for whole in contents
+        for fact in current
+        if is_part_of(fact.id, whole)
+    ]
+    print_table(("id", "text", *TRIPLE), rows)
 
 
 def _sort_key(fact: Fact) -> tuple[str, ...]:
@@ -119,7 +157,7 @@ def _sort_key(fact: Fact) -> tuple[str, ...]:
 
 
 def _print_deltas(records: Sequence[Record]) -> None:
-    contents = {line.episode.id: line.episode.content for line in _lines() if line.episode}
+    contents = {id: episode.content for id, episode in _episodes().items()}
     rows = []
     for kind, (meaning, episode_id) in KINDS.items():
         found = [record for record in records if record.kind == kind]
@@ -128,9 +166,10 @@ def _print_deltas(records: Sequence[Record]) -> None:
     print_table(("delta", "count", "meaning", "example", "its content"), rows)
 
 
-def _lines() -> Iterator[Line]:
-    for name in sample.DAYS:
-        yield from read_lines(io.BytesIO(sample.day(name)))
+def _episodes() -> dict[str, Episode]:
+    """Return the newest version of each episode, by id."""
+    lines = (line for name in sample.DAYS for line in read_lines(io.BytesIO(sample.day(name))))
+    return {line.episode.id: line.episode for line in lines if line.episode}
 
 
 def _describe(record: Record) -> str:
