@@ -375,3 +375,20 @@ async def test_withdrawn_fact_is_found_no_more(store: FactTarget) -> None:
     await fire(store, statement(2)._replace(id="e1", matched=False))
 
     assert await store.query(FactPattern(channel="facts")) == []
+
+
+async def test_episodes_that_facts_cite_are_told_from_others(store: FactTarget) -> None:
+    await fire(store, statement(1), statement(2))
+    await fire(store, statement(3)._replace(id="e2", matched=False))
+
+    assert await store.cited_episodes(["e1", "e2", "e9"]) == {"e1"}
+    assert await store.cited_episodes([]) == set()
+
+
+async def test_mark_does_not_count_as_a_fact_that_cites(store: FactTarget) -> None:
+    versions = [statement(1)]
+    marks = evaluate(versions, rule("all", then_emits=["marks"]))
+
+    await store.apply_deltas(DeltaBatch(firing(versions), marks))
+
+    assert await store.cited_episodes(["e1"]) == set()

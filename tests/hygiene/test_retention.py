@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.retention import Mark, find_expired
+from slumberd.hygiene.retention import ArchivedEntry, find_expired
 from slumberd.model.episode import microseconds
 from tests.support.builders import START
 
@@ -19,21 +19,21 @@ NOW = microseconds(START)
 DAY = 86_400
 
 some_marks = st.lists(
-    st.builds(Mark, st.text(max_size=3), st.integers(NOW - 10**9, NOW + 10**9)),
+    st.builds(ArchivedEntry, st.text(max_size=3), st.integers(NOW - 10**9, NOW + 10**9)),
     unique_by=lambda mark: mark.id,
 )
 
 
 def test_entry_expires_at_the_microsecond_of_its_time() -> None:
     limit = NOW - 30 * DAY * 1_000_000
-    marks = [Mark("kept", limit + 1), Mark("expired", limit)]
+    marks = [ArchivedEntry("kept", limit + 1), ArchivedEntry("expired", limit)]
 
     assert find_expired(marks, START, purge_after_seconds=30 * DAY) == ["expired"]
 
 
 @given(some_marks, st.integers(0, 10**9), st.randoms(use_true_random=False))
 def test_exactly_the_marks_that_are_old_enough_expire_oldest_first(
-    marks: list[Mark], duration: int, chance: random.Random
+    marks: list[ArchivedEntry], duration: int, chance: random.Random
 ) -> None:
     old = [mark for mark in marks if NOW - mark.archived_at >= duration]
 
@@ -45,17 +45,17 @@ def test_exactly_the_marks_that_are_old_enough_expire_oldest_first(
 
 
 def test_newest_mark_of_an_entry_counts() -> None:
-    marks = [Mark("e1", NOW), Mark("e1", NOW - 10 * DAY * 1_000_000)]
+    marks = [ArchivedEntry("e1", NOW), ArchivedEntry("e1", NOW - 10 * DAY * 1_000_000)]
 
     assert find_expired(marks, START, purge_after_seconds=DAY) == []
 
 
 def test_mark_from_the_future_is_not_expired() -> None:
-    assert find_expired([Mark("e1", NOW + 1)], START, purge_after_seconds=0) == []
+    assert find_expired([ArchivedEntry("e1", NOW + 1)], START, purge_after_seconds=0) == []
 
 
 def test_duration_of_all_years_expires_nothing() -> None:
-    assert find_expired([Mark("e1", 0)], START, purge_after_seconds=1e308) == []
+    assert find_expired([ArchivedEntry("e1", 0)], START, purge_after_seconds=1e308) == []
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])

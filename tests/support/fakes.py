@@ -161,6 +161,13 @@ class FakeEpisodeLog:
                 found.setdefault((version.user, version.agent), []).append(version.id)
         return found
 
+    async def purge(self, seqs: Mapping[str, int]) -> list[str]:
+        self._record("purge")
+        newest = self._newest()
+        gone = [id for id, seq in seqs.items() if id in newest and newest[id].seq == seq]
+        self.versions = [row for row in self.versions if row.id not in gone]
+        return gone
+
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
         self._record("accesses")
         return {eid: self.reads[eid] for eid in eids if eid in self.reads}
@@ -269,6 +276,12 @@ class FakeLedger:
         matches, after = matcher(pattern, lambda _, __: bool), place_after(pattern) or (0, "")
         found = sorted(filter(matches, self._facts.values()), key=attrgetter("id"))
         return [fact for fact in found if fact.id > after[1]][: pattern.limit]
+
+    async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
+        self._record("cited_episodes")
+        facts = [fact for fact in self._facts.values() if not fact.id.startswith("@marks/")]
+        entries = [entry for fact in facts for entry in fact.lineage]
+        return {eid for entry in entries for eid in entry["source_episode_ids"]} & {*eids}
 
     @property
     def ledger(self) -> Self:

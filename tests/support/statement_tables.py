@@ -28,6 +28,12 @@ WITHOUT_WHOLE_SLOT = "k3"
 
 SLOTS = ["", "@", "@f1", "@f2", '"o"', "A"]
 EPISODES = ["e1", "e2", "e3", "e4", ""]
+LINEAGES = [
+    b"[]", b"no JSON", "[]", b'["e1", 5]', b'{"source_episode_ids": ["e4"]}',
+    b'[{"source_episode_ids": ["e1"]}, {"source_episode_ids": ["e2", "e3"]}]',
+    '[{"rule_id": "r1"}, {"source_episode_ids": ["e2"]}]',
+    b'[{"source_episode_ids": "e3"}, {"source_episode_ids": [["e4"], 5]}]',
+]  # fmt: skip
 
 Values = Mapping[str, Any] | Sequence[Any]
 Oracle = Callable[..., list[Any]]
@@ -298,7 +304,7 @@ class _Writer:
 
     def _write_facts(self) -> None:
         chance = self._chance
-        for fact_id in chance.sample([*FACTS, "other", "%"], 8):
+        for fact_id in chance.sample([*FACTS, "other", "%", "@marks/e1"], 9):
             content = {
                 slot: chance.choice(["x", "y", "z"])
                 for slot in ("subject", "predicate", "object")
@@ -307,7 +313,8 @@ class _Writer:
             payload = b"no JSON" if chance.random() < 0.1 else orjson.dumps(content)
             owner = (chance.choice(["alice", "bob", "al"]), chance.choice(["rag", "web", "r"]))
             instant = f"2026-01-0{chance.randrange(1, 9)}T00:00:00+00:00"
-            values = (fact_id, *owner, payload, b"[]", 0.5, b"{}", instant)
+            lineage = chance.choice(LINEAGES)
+            values = (fact_id, *owner, payload, lineage, 0.5, b"{}", instant)
             self._connection.execute(f"INSERT INTO facts VALUES ({_marks(values)})", values)
 
     def _write_rule(self, rule: str) -> None:

@@ -131,6 +131,18 @@ class LimitsSettings(Form):
     max_delete_fraction: float | None = Field(default=0.5, ge=0, le=1, allow_inf_nan=False)
 
 
+class RetentionSettings(Form):
+    """What slumberd deletes that its stages have archived; by default nothing.
+
+    Attributes:
+        purge_archived_after: How long an episode stays that a stage has marked as archived, or as a
+            duplicate. Then slumberd deletes it, unless a current fact cites it. Seconds, or a
+            number with s, m, h or d; more than 0, at most 366 days. null (default) means for ever.
+    """
+
+    purge_archived_after: Duration | None = None
+
+
 class LoggingSettings(Form):
     """What the daemon logs, in which format, and where.
 
@@ -202,6 +214,7 @@ class Settings(Form):
         facts: Where slumberd writes facts, and how it writes them.
         graph: The graph that rules of kind ``graph`` promote.
         limits: The deletion limits: a batch that exceeds one awaits approval.
+        retention: What slumberd deletes that its stages have archived; by default nothing.
         timezone: The IANA time zone of cron rules that name none, such as ``Europe/Berlin``.
             Default: ``UTC``.
         logging: What the daemon logs, in which format, and where.
@@ -220,6 +233,7 @@ class Settings(Form):
     facts: FactsSettings = FactsSettings()
     graph: GraphSettings = GraphSettings()
     limits: LimitsSettings = LimitsSettings()
+    retention: RetentionSettings = RetentionSettings()
     timezone: TimeZone = "UTC"
     logging: LoggingSettings = LoggingSettings()
     metrics: MetricsSettings = MetricsSettings()

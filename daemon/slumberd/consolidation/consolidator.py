@@ -17,6 +17,7 @@ from slumberd.consolidation.fire_request import FireRequest, FiringCall, Report
 from slumberd.consolidation.marking import Marking
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
+from slumberd.consolidation.retention import Retention, purge
 from slumberd.errors import FiringTimeoutError, LogRestoredError, StoppedError
 from slumberd.model.episode import EpisodeVersion, misspellings_in
 from slumberd.model.firing import (
@@ -52,6 +53,7 @@ class Consolidator:
 
     Attributes:
         limits: The deletion limits of one batch, for a rule without limits of its own.
+        retention: How long archived episodes are kept; None keeps them for ever.
 
     Args:
         episodes: The episode log.
@@ -81,6 +83,7 @@ class Consolidator:
         self._batch = batch
         self._sizes = sizes
         self.limits = limits
+        self.retention: Retention | None = None
         self._spelling_checked_upto = 0
         self._marking = Marking(episodes, facts, batch)
         self._lines = DeltaLines(facts.ledger, log, clock, at_once=sizes.logged)
@@ -195,6 +198,10 @@ class Consolidator:
             report.cut_short = call.request.stopped
             if report.cut_short:
                 return
+        if self.retention is not None and not report.dry_run:
+            report.purged = await purge(
+                self._episodes, self._facts, self.retention, rule, mark, call.request.at
+            )
 
     async def _consolidate_in_time(self, call: FiringCall, window: Window) -> DeltaBatch:
         async with self._time_limit(call):

@@ -90,6 +90,7 @@ class Report:
         unread: Of a dry run, how many log rows it did not read.
         held: The batch that awaits approval; nothing after it was read.
         cut_short: Whether a stop ended the firing while log rows were still pending.
+        purged: The ids of the archived episodes that were deleted.
     """
 
     rule_id: str
@@ -101,6 +102,7 @@ class Report:
     unread: int = 0
     held: HeldBatch | None = None
     cut_short: bool = False
+    purged: list[str] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         """Add the outcome of one more batch."""

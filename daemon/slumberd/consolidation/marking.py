@@ -62,16 +62,20 @@ class Marking:
     async def _known_marks(
         self, rule: ConsolidationRule, *, anew: bool
     ) -> Mapping[Owner, KnownMarks]:
-        marks = await self._current(MARKS)
-        return known_marks(marks, await self._current(SUMMARIES), rule.id, anew=anew)
+        marks = [fact async for fact in current_facts(self._facts, MARKS, self._at_once)]
+        summaries = [fact async for fact in current_facts(self._facts, SUMMARIES, self._at_once)]
+        return known_marks(marks, summaries, rule.id, anew=anew)
 
-    async def _current(self, channel: str) -> list[Fact]:
-        pattern = FactPattern(channel=channel, limit=self._at_once)
-        found = page = await self._facts.query(pattern)
-        while len(page) == self._at_once:
-            page = await self._facts.query(pattern.following(page[-1]))
-            found += page
-        return found
+
+async def current_facts(
+    facts: FactTarget, channel: str, at_once: int = 5_000
+) -> AsyncIterator[Fact]:
+    """Yield the current facts of a channel, by id; so many are read at once."""
+    pattern = FactPattern(channel=channel, limit=at_once)
+    while page := await facts.query(pattern):
+        for fact in page:
+            yield fact
+        pattern = pattern.following(page[-1])
 
 
 def _join(first: DeltaBatch, second: DeltaBatch) -> DeltaBatch:

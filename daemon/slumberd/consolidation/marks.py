@@ -39,16 +39,17 @@ def known_marks(
     by_owner: dict[Owner, tuple[dict[str, KnownMark], dict[str, tuple[str, ...]]]] = {}
     for fact in marks:
         own, _ = by_owner.setdefault((fact.user, fact.agent), ({}, {}))
-        mark = _mark_in(fact)
-        own[mark.id] = KnownMark(mark, _is_of_rule(fact, rule_id))
+        mark = mark_in(fact)
+        own[mark.id] = KnownMark(mark, is_of_rule(fact, rule_id))
     for fact in summaries:
-        if _is_of_rule(fact, rule_id):
+        if is_of_rule(fact, rule_id):
             _, found = by_owner.setdefault((fact.user, fact.agent), ({}, {}))
             found[fact.id] = tuple(fact.payload.get(SUMMARISES, ()))
     return {owner: KnownMarks(*found, anew) for owner, found in by_owner.items()}
 
 
-def _mark_in(fact: Fact) -> Mark:
+def mark_in(fact: Fact) -> Mark:
+    """Return the mark that a fact of the channel ``marks`` holds."""
     payload = fact.payload
     return Mark(
         id=episode_id_of(fact.id),
@@ -59,7 +60,8 @@ def _mark_in(fact: Fact) -> Mark:
     )
 
 
-def _is_of_rule(fact: Fact, rule_id: str) -> bool:
+def is_of_rule(fact: Fact, rule_id: str) -> bool:
+    """Return whether a rule promoted a fact."""
     return any(entry.get("rule_id") == rule_id for entry in fact.lineage)
 
 

@@ -82,6 +82,14 @@ class EpisodeLog(EpisodeReads, Protocol):
         """
         ...
 
+    async def purge(self, seqs: Mapping[str, int]) -> list[str]:
+        """Delete episodes that have not changed; return the ids of those that were deleted.
+
+        Args:
+            seqs: The number of the newest log row of each, as the caller knows it.
+        """
+        ...
+
     async def newest(self) -> Position:
         """Return the last position of the log; the start when it is empty."""
         ...
@@ -189,6 +197,13 @@ class Ledger(Protocol):
 
 class FactTarget(Protocol):
     """The store of facts, as far as consolidation uses it."""
+
+    async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
+        """Return those of the episodes that the lineage of a current fact names.
+
+        Facts of the channel ``marks`` do not count.
+        """
+        ...
 
     async def query(
         self,

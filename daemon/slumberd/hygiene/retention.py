@@ -14,8 +14,8 @@ _LONGEST_SECONDS = 1e15
 """A longer duration counts as this: it is longer than all years of a datetime."""
 
 
-class Mark(NamedTuple):
-    """When an entry was archived.
+class ArchivedEntry(NamedTuple):
+    """An entry, and when it was archived.
 
     Attributes:
         id: The entry.
@@ -26,7 +26,9 @@ class Mark(NamedTuple):
     archived_at: int
 
 
-def find_expired(marks: Iterable[Mark], at: datetime, *, purge_after_seconds: float) -> list[str]:
+def find_expired(
+    marks: Iterable[ArchivedEntry], at: datetime, *, purge_after_seconds: float
+) -> list[str]:
     """Return the ids of entries that were archived long enough ago, the first archived first.
 
     Args:

@@ -182,6 +182,14 @@ _ALL = (
         episode_ids=TEXTS,
     ),
     _kind(
+        "info",
+        "episodes.purged",
+        "Archived episodes were deleted, as retention says. The line names the first of them.",
+        rule_id=TEXT,
+        count=COUNT,
+        episode_ids=TEXTS,
+    ),
+    _kind(
         "warning",
         "erasure.contradicted",
         "One database holds episodes that another one recorded as erased: it is an older copy.",

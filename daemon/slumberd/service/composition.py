@@ -16,6 +16,7 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.config.credentials import read_key
 from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
 from slumberd.config.settings import Settings
+from slumberd.consolidation.retention import Retention
 from slumberd.errors import NoInputError, SchemaError, UsageError
 from slumberd.filters.sandbox import filter_checker
 from slumberd.graph.cypher_linter import Linter
@@ -358,6 +359,23 @@ def graph_of(settings: Settings) -> GraphStore:
 def limits_of(settings: Settings) -> Limits:
     """Return the limits of rules without their own."""
     return Limits(settings.limits.max_deletes, settings.limits.max_delete_fraction)
+
+
+def retention_of(settings: Settings, rules: Callable[[], RuleSet]) -> Retention | None:
+    """Return how long archived episodes are kept; None means for ever.
+
+    Args:
+        settings: The configuration.
+        rules: Returns the rules in force; all enabled ones must have read an episode before.
+    """
+    seconds = settings.retention.purge_archived_after
+    if seconds is None:
+        return None
+    return Retention(seconds, lambda: _readers(rules()))
+
+
+def _readers(rules: RuleSet) -> list[str]:
+    return [rule.id for rule in rules.rules if rule.enabled and rule.reads_episodes]
 
 
 @asynccontextmanager

@@ -35,6 +35,7 @@ from slumberd.service.composition import (
     open_for_writing,
     provenance_sink,
     publisher_of,
+    retention_of,
     rules_of,
 )
 from slumberd.service.control_socket import Answer, Operation, Peer, listen
@@ -155,6 +156,7 @@ class Daemon:
         )
         async with provenance_sink(settings) as sink, open_for_writing(settings, clock) as stores:
             runner = rule_runner_of(settings, stores, self._logs, clock)
+            runner.consolidator.retention = retention_of(settings, lambda: self._rules)
             await self._recover(runner)
             await runner.consolidator.checkpoint()
             publisher = publisher_of(settings, stores, sink, clock)
@@ -434,6 +436,7 @@ async def run_operation(
         else open_for_writing(settings, clock) as stores
     ):
         runner = rule_runner_of(settings, stores, logs, clock)
+        runner.consolidator.retention = retention_of(settings, lambda: rules)
         if not dry_run:
             await runner.consolidator.log_pending_records()
             await apply_channels(runner, rules, clock.now())

@@ -372,6 +372,10 @@ class FactWriter(Epoch, Protocol):
 class Facts(FactStore, GraphRuleTarget, OpenStore, Protocol):
     """An open store of facts."""
 
+    async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
+        """Return those of the episodes that the lineage of a current fact names, but for marks."""
+        ...
+
     @property
     def transactions(self) -> FactWriter:
         """Its writer."""

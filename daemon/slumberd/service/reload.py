@@ -16,7 +16,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import limits_of
+from slumberd.service.composition import limits_of, retention_of
 from slumberd.service.control_socket import Answer, Peer
 from slumberd.service.requests import RequestForm
 from slumberd.service.rule_runner import RuleRunner
@@ -27,7 +27,7 @@ Load = Callable[[], tuple[Settings, RuleSet]]
 Follow = Callable[[Sequence[ConsolidationRule], str], None]
 """Takes the rules in force, and the time zone of rules without one."""
 
-LIVE = frozenset({"rules_dir", "timezone", "limits"})
+LIVE = frozenset({"rules_dir", "timezone", "limits", "retention"})
 """The settings that a reload replaces; the others apply from the next start."""
 
 LONGEST_ERRORS = 6_000
@@ -149,6 +149,7 @@ class Reloading:
         live = {name: getattr(settings, name) for name in LIVE}
         self._in_force.settings = self._in_force.settings.model_copy(update=live)
         self._runner.consolidator.limits = limits_of(settings)
+        self._runner.consolidator.retention = retention_of(settings, lambda: self._in_force.rules)
         self.begin()
         changes = _changes(old, self._in_force.rules)
         summary = {**changes, "restart_needed": restart}

@@ -72,6 +72,8 @@ def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
         "firing_ids": report.firing_ids,
         "channels": {channel: counts._asdict() for channel, counts in report.channels.items()},
     }
+    if report.purged:
+        document["purged"] = len(report.purged)
     if report.held is not None:
         held = report.held
         document["held_batch"] = {"firing_id": held.firing_id, "problem": held.problem}

@@ -345,3 +345,16 @@ async def test_ids_are_those_that_the_filter_selects(host: Host, log: EpisodeLog
     await host.put(episode("a"), episode("b", user="bob"))
 
     assert await log.ids_by_owner(rule(when_filter="user = 'bob'")) == {("bob", "rag"): ["b"]}
+
+
+async def test_unchanged_episodes_are_purged(host: Host, log: EpisodeLog) -> None:
+    await host.put(episode("a"), episode("b"), episode("c"), episode("a", content="x"))
+
+    purged = await log.purge({"a": 1, "b": 2, "missing": 3})
+
+    assert purged == ["b"]
+    assert await log.ids_by_owner(rule()) == {("alice", "rag"): ["a", "c"]}
+    assert [found.id for found in await log.reread(rule(), ["a", "b"], upto=9)] == ["a"]
+    assert await log.purge({"b": 2}) == []
+    await host.put(episode("b"))
+    assert [found.id for found in await log.reread(rule(), ["b"], upto=9)] == ["b"]

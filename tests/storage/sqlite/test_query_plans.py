@@ -128,6 +128,7 @@ WHOLE = {
     "external_changes.drop_changes": "the same",
     "external_changes.changes": "the same",
     "facts.all_facts": "a search without a condition",
+    "facts.cited_episodes": "the lineage of any fact may name an episode; only retention asks",
     "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",
     "erased_scopes.blank_log": "rows of an erased user may be anywhere",
     "erased_scopes.episodes_that_may_name": "rows of an erased user may be anywhere",

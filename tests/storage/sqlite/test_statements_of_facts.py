@@ -96,6 +96,25 @@ def has_fact(t: Tables, fact_id: str) -> list[Any]:
     return [[1] for fact in t.facts if fact.fact_id == fact_id]
 
 
+@ORACLES.rows({"ids": ["e1", "e2", "e3", "e4"]}, {"ids": ["e2"]}, {"ids": []}, in_any_order=True)
+def cited_episodes(t: Tables, ids: list[str]) -> list[Any]:
+    facts = [fact for fact in t.facts if not fact.fact_id.startswith("@marks/")]
+    named = {eid for fact in facts for eid in eids_in(fact.lineage)}
+    return [[eid] for eid in named.intersection(ids)]
+
+
+def eids_in(lineage: bytes | str) -> list[str]:
+    """Return the episodes that a lineage names; a text in place of a list counts, too."""
+    try:
+        entries = orjson.loads(lineage)
+    except orjson.JSONDecodeError:
+        return []
+    objects = [entry for entry in entries if isinstance(entry, dict)]
+    found = [entry.get("source_episode_ids", []) for entry in objects]
+    lists = [eids if isinstance(eids, list) else [eids] for eids in found]
+    return [eid for eids in lists for eid in eids if isinstance(eid, str)]
+
+
 @ORACLES.rows()
 def count_facts(t: Tables) -> list[Any]:
     return [[len(t.facts)]]

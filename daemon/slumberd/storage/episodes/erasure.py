@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slumberd.model.episode import NaiveTimestamps
@@ -129,6 +129,22 @@ class Search(NamedTuple):
 def search_episodes(session: Session, erasure: EpisodeErasure, mismatch: ScopeMismatch) -> Search:
     """Search all rows for an erasure; that takes long, and other programs must not wait for it."""
     return Search(newest(session), find_scope(session, erasure.scope, mismatch).rowids)
+
+
+def purge_episodes(session: Session, seqs: Mapping[str, int]) -> list[str]:
+    """Delete episodes whose newest log row has not changed; return the ids of the deleted.
+
+    The log keeps their rows, as it does for episodes that their host deletes.
+
+    Args:
+        session: In a transaction.
+        seqs: The number of the newest log row of each episode, by id.
+    """
+    rows = session.rows("episode_log.moved", {"ids": [*seqs]})
+    found = {row[2]: row[1] for row in rows if row[0] == seqs[row[2]]}
+    session.do("erased_scopes.drop_episodes", {"rowids": [*found.values()]})
+    access_tracking.erase(session, found)
+    return [*found]
 
 
 def erase_episodes(

@@ -37,6 +37,7 @@ from slumberd.storage.episodes.erasure import (
     erase_episodes,
     find_scope,
     ids_outside,
+    purge_episodes,
     search_episodes,
 )
 from slumberd.storage.episodes.everything import log_left_out, read_everything
@@ -345,6 +346,14 @@ class EngineMemoryStore:
         """
         reader = self._reader(rule)
         return await self._engine.read(reader.ids_by_owner)
+
+    async def purge(self, seqs: Mapping[str, int]) -> list[str]:
+        """Delete episodes that have not changed; return the ids of those that were deleted.
+
+        Args:
+            seqs: The number of the newest log row of each, as the caller knows it.
+        """
+        return await self._engine.write(partial(purge_episodes, seqs=seqs))
 
     async def matching(self, rule: ConsolidationRule) -> Matching:
         """Count what a rule's filter selects now of all episodes, in one snapshot.

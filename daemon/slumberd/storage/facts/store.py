@@ -151,6 +151,15 @@ class EngineFactStore:
         declared = assertion_of(fact)._replace(pinned_at=microseconds(assume_utc(fact.pinned_at)))
         await self.apply_deltas(ManualBatch([Declare(declared)]))
 
+    async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
+        """Return those of the episodes that the lineage of a current fact names.
+
+        Facts of the channel ``marks`` do not count. This reads all facts.
+        """
+        parameters = {"ids": [*eids]}
+        rows = await self.transactions.fetch_all("facts.cited_episodes", parameters)
+        return {eid for (eid,) in rows}
+
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""
         await self.apply_deltas(ManualBatch([Remove(fact_id)]))

@@ -68,6 +68,18 @@ ON CONFLICT (fact_id) DO UPDATE SET
 DELETE FROM facts
 WHERE fact_id IN (SELECT value FROM json_each(:ids))
 
+-- name: cited_episodes
+SELECT DISTINCT source.value
+FROM facts
+CROSS JOIN json_each(
+  CASE WHEN json_valid(CAST(lineage AS TEXT)) THEN CAST(lineage AS TEXT) ELSE '[]' END
+) AS entry
+CROSS JOIN json_each(
+  CASE entry.type WHEN 'object' THEN entry.value ELSE '{}' END, '$.source_episode_ids'
+) AS source
+WHERE source.value IN (SELECT value FROM json_each(:ids))
+  AND fact_id NOT GLOB '@marks/*'
+
 -- name: has_fact
 SELECT 1
 FROM facts

@@ -1,0 +1,212 @@
+"""Episodes that were archived long ago are deleted, and no other."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from slumberd.config.pattern_loader import heuristic_extraction
+from slumberd.consolidation.fire_request import FireRequest, Report
+from slumberd.consolidation.retention import Retention
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.stages import Decay, Dedup, Summarise
+from tests.support.builders import START, at, episode, rule
+from tests.support.open_stores import OpenStores, open_stores
+
+pytestmark = pytest.mark.integration
+
+DAY = 86_400.0
+NIGHTLY = rule(
+    "nightly", extract=heuristic_extraction({}), stages=(Dedup(), Decay(half_life=DAY))
+)  # fmt: skip
+
+
+def said(id: str, content: str, day: float = 0.0, **overrides: Any) -> Episode:
+    return episode(id, content=content, timestamp=at(day * DAY), **overrides)
+
+
+async def fire(home: OpenStores, day: float, fired: ConsolidationRule = NIGHTLY) -> Report:
+    request = FireRequest(fired, "cron", START + timedelta(days=day))
+    return await home.consolidator.fire(request)
+
+
+def keep_for(home: OpenStores, days: float, *rule_ids: str) -> None:
+    home.consolidator.retention = Retention(days * DAY, lambda: ["nightly", *rule_ids])
+
+
+async def ids(home: OpenStores) -> list[str]:
+    return sorted(found.id for found in await home.memory.recent("alice", limit=99))
+
+
+async def test_archived_episode_is_deleted_after_its_time(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 30)
+        await home.put(said("e1", "Hello there"), said("e2", "How are you?", 20))
+        await fire(home, 9)
+
+        early = await fire(home, 38.9)
+        with capture_logs() as logs:
+            late = await fire(home, 39)
+
+        assert (early.purged, late.purged) == ([], ["e1"])
+        assert await ids(home) == ["e2"]
+        [line] = [line for line in logs if line["event"] == "episodes.purged"]
+        assert (line["rule_id"], line["count"], line["episode_ids"]) == ("nightly", 1, ["e1"])
+        # The mark stays, and explains what became of the episode.
+        marks = await home.facts.query(FactPattern(channel="marks"))
+        assert [fact.id for fact in marks] == ["@marks/e1", "@marks/e2"]
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_nothing_is_deleted_without_retention(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", "Hello there"))
+        await fire(home, 9)
+
+        report = await fire(home, 9_999)
+
+        assert report.purged == []
+        assert await ids(home) == ["e1"]
+
+
+async def test_episode_that_a_fact_cites_stays(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1)
+        await home.put(
+            said("e1", "Oslo is a city."),
+            said("e2", "noted", metadata={"subject": "ann", "predicate": "is", "object": "old"}),
+            said("e3", "noted", 1, metadata={"subject": "ann", "predicate": "is", "object": "new"}),
+            said("e4", "Hello there"),
+        )
+        await fire(home, 9)
+
+        report = await fire(home, 99)
+
+        # The fact of e3 names e2 in its lineage.
+        assert report.purged == ["e4"]
+        assert await ids(home) == ["e1", "e2", "e3"]
+
+
+async def test_summarised_episodes_stay(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1)
+        await home.put(*(said(f"e{n}", f"Hello number{n}", n / 100) for n in range(4)))
+        summarising = NIGHTLY.model_copy(update={"stages": (Summarise(when_more_than=1),)})
+        await fire(home, 9, summarising)
+
+        assert (await fire(home, 99, summarising)).purged == []
+        assert len(await ids(home)) == 4
+
+
+async def test_duplicate_is_deleted_and_the_kept_episode_stays(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1)
+        await home.put(
+            said("e1", "Hello there"), said("e2", "Hello there", 1, metadata={"importance": 1})
+        )
+        await fire(home, 1)
+
+        assert (await fire(home, 99)).purged == ["e1"]
+        assert await ids(home) == ["e2"]
+        assert (await fire(home, 100)).firing_ids == []
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_episode_that_another_rule_has_not_read_stays(tmp_path: Path, reads: bool) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1, "later")
+        await home.put(said("e1", "Hello there"))
+        await fire(home, 9)
+        if reads:
+            await fire(home, 9, rule("later", when_filter="0"))
+
+        report = await fire(home, 99)
+
+        assert report.purged == (["e1"] if reads else [])
+
+
+async def test_mark_of_another_rule_is_its_own_affair(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1, "other")
+        await home.put(said("e1", "Hello there"))
+        other = NIGHTLY.model_copy(update={"id": "other"})
+        await fire(home, 9, other)
+
+        assert (await fire(home, 99)).purged == []
+        assert (await fire(home, 99, other)).purged == ["e1"]
+
+
+async def test_episode_that_changed_meanwhile_stays(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", "Hello there"), said("e2", "Hello you"), said("e3", "Hello"))
+        mark = (await home.memory.newest()).seq
+        versions = await home.memory.reread(NIGHTLY, ["e1", "e2"], upto=mark)
+        await home.put(said("e1", "Hello again"))
+
+        purged = await home.memory.purge({found.id: found.seq for found in versions})
+
+        assert purged == ["e2"]
+        assert await ids(home) == ["e1", "e3"]
+
+
+async def test_preview_and_backfill_delete_nothing_in_a_dry_run(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1)
+        await home.put(said("e1", "Hello there"))
+        await fire(home, 9)
+        late = START + timedelta(days=99)
+
+        await home.consolidator.preview(NIGHTLY, late)
+        await home.consolidator.backfill(NIGHTLY, late, by="me", dry_run=True)
+
+        assert await ids(home) == ["e1"]
+
+
+async def test_another_users_episode_under_the_id_of_a_mark_stays(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1)
+        await home.put(said("e1", "Hello there"))
+        await fire(home, 9)
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
+            host.execute("DELETE FROM episodes")
+        await home.put(said("e1", "Hello there", user="bob"))
+        await fire(home, 98)
+
+        report = await fire(home, 99)
+
+        assert report.purged == []
+        assert [found.id for found in await home.memory.recent("bob", limit=9)] == ["e1"]
+
+
+async def test_many_episodes_are_deleted_in_parts(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1)
+        await home.put(*(said(f"e{n:04}", f"Hello number {n}") for n in range(1_001)))
+        await fire(home, 9)
+
+        with capture_logs() as logs:
+            report = await fire(home, 99)
+
+        assert len(report.purged) == 1_001
+        [line] = [line for line in logs if line["event"] == "episodes.purged"]
+        names: Sequence[str] = line["episode_ids"]
+        assert (line["count"], len(names), names[0]) == (1_001, 20, "e0000")
+        assert await ids(home) == []
+
+
+async def test_nothing_is_deleted_while_no_rule_is_in_force(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        home.consolidator.retention = Retention(DAY, list)
+        await home.put(said("e1", "Hello there"))
+        await fire(home, 9)
+
+        assert (await fire(home, 99)).purged == []
