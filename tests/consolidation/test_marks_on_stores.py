@@ -53,7 +53,7 @@ async def test_dedup_marks_the_older_of_two_equal_episodes(tmp_path: Path) -> No
         report = await fire(home, staged(Dedup()))
 
         assert await marks(home) == {"e1": ("duplicate_of", "e2")}
-        assert await home.objects() == {"e1": None, "e2": None, "e3": None, "@marks/e1": "e2"}
+        assert await home.objects() == {"e1": None, "e2": None, "e3": None}
         assert report.channels["marks"].added == 1
         assert (await home.facts.verify())[2] is None
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
@@ -312,7 +312,7 @@ async def test_firing_of_new_episodes_keeps_the_marks(tmp_path: Path) -> None:
         await fire(home, staged(Decay()), 99)
 
         assert sorted(await marks(home)) == ["e1", "e2"]
-        assert sorted(await home.objects()) == ["@marks/e1", "@marks/e2", "e1", "e2", "e3"]
+        assert sorted(await home.objects()) == ["e1", "e2", "e3"]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 100])
@@ -391,3 +391,42 @@ async def test_summary_of_another_rule_stays(tmp_path: Path) -> None:
         [summary] = await home.facts.query(FactPattern(channel="summaries"))
         assert summary.payload["summarises"] == ["e0", "e1", "e2", "e3"]
         assert await marks(home) == SUMMARISED
+
+
+@pytest.mark.parametrize("slots", [{}, {"user": "alice"}, {"user": "alice", "agent": "rag"}])
+@pytest.mark.parametrize("order", ["id", "said_at"])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("limit", [None, 1, 2, 9])
+async def test_search_without_a_channel_finds_no_marks(
+    tmp_path: Path, slots: dict[str, Any], order: Any, descending: bool, limit: int | None
+) -> None:
+    ids = [" first", "@marks", "e1", "~last"]
+    async with open_stores(tmp_path) as home:
+        await home.put(*(said(id, f"text {id}", n) for n, id in enumerate(ids)))
+        await fire(home, staged(Decay(), then_emits=["facts", "zoo"]), 99)
+        pattern = FactPattern(**slots, order=order, descending=descending, limit=limit)
+
+        found = page = await home.facts.query(pattern)
+        while page and limit is not None:
+            page = await home.facts.query(pattern.following(page[-1]))
+            found = [*found, *page]
+
+        kept = {" first", "@facts/@marks", "e1", "~last"} | {f"@zoo/{id}" for id in ids}
+        assert {fact.id for fact in found} == kept
+        assert len(found) == len(kept)
+
+
+async def test_specified_search_and_search_as_of_find_no_marks(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+        await fire(home, staged(Decay()), 99)
+        late = START + timedelta(days=100)
+
+        for slots in ({}, {"user": "alice"}, {"user": "alice", "limit": 5}):
+            pattern = FactPattern.model_validate(slots)
+            assert [fact.id for fact in await home.facts.query(pattern)] == ["e1"]
+            as_of = await home.facts.query(pattern, believed_at=late)
+            assert [fact.id for fact in as_of] == ["e1"]
+        assert await home.facts.query(FactPattern(subject="e1")) == []
+        [mark] = await home.facts.query(FactPattern(id="@marks/e1"))
+        assert mark.payload["predicate"] == "archived"

@@ -111,6 +111,7 @@ async def _facts(world: TenantHistory) -> list[Any]:
         {"object": OneOf("a", "b", None)},
         {"order": "pinned_at", "descending": True, "limit": 3},
         {"limit": 2},
+        {"channel": "marks"},
     ]
     found = [await world.facts.query(FactPattern(**tenant, **search)) for search in searches]
     found += [await world.facts.query(FactPattern(**tenant), **then) for then in _instants(world)]

@@ -28,6 +28,7 @@ from slumberd.model.pattern import (
     Text,
     matcher_of,
 )
+from slumberd.model.stages import MARK_IDS
 
 Order = Literal["id", "said_at", "pinned_at", "confidence"]
 """What a page of facts is sorted by."""
@@ -90,8 +91,8 @@ class FactPattern(BaseModel):
         user: The fact's user. Only a text here limits the search to one user.
         agent: The fact's agent.
         id: The fact's id.
-        channel: The channel in the fact's id. None matches marks and summaries, too: the facts of
-            the channels ``marks`` and ``summaries``.
+        channel: The channel in the fact's id. None matches every channel but ``marks``, whose facts
+            say something of episodes; with an `id`, it matches every channel.
         min_confidence: The least confidence, 0 to 1.
         max_confidence: The greatest confidence, 0 to 1.
         said_since: Claimed at this instant or later.
@@ -208,6 +209,11 @@ Compile = Callable[[str, str], Callable[[str], bool]]
 It raises `PatternError`, and `ExtraMissingError`."""
 
 
+def hides_marks(pattern: FactPattern) -> bool:
+    """Return whether a pattern matches no mark: it asks for neither a channel nor an id."""
+    return pattern.channel is None and pattern.id is None
+
+
 def matcher(pattern: FactPattern, compile: Compile) -> Callable[[Fact], bool]:  # noqa: A002 # what it does
     """Return a function that matches a fact against a pattern, without its order and page.
 
@@ -274,6 +280,8 @@ def _bound_tests(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
     tests: list[Callable[[Fact], bool]] = []
     if (channel := pattern.channel) is not None:
         tests.append(lambda fact: channel_of(fact.id) == channel)
+    elif hides_marks(pattern):
+        tests.append(lambda fact: not fact.id.startswith(MARK_IDS))
     if (least := pattern.min_confidence) is not None:
         tests.append(lambda fact: sortable_confidence(fact) >= least)
     if (most := pattern.max_confidence) is not None:

@@ -16,6 +16,9 @@ from slumberd.model.cadence import Duration
 MARKS = "marks"
 """The channel of marks."""
 
+MARK_IDS = f"@{MARKS}/"
+"""The prefix of the fact ids of marks."""
+
 SUMMARIES = "summaries"
 """The channel of summaries."""
 

@@ -21,6 +21,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.stages import MARKS
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial
@@ -187,8 +188,13 @@ class _TrialRun:
         return {
             "deltas": tuple(deltas),
             "filtered": tuple({"episode": id} for id in episode_ids if id not in mentioned),
-            "facts": tuple(map(_fact_entry, await self._facts.query(FactPattern()))),
+            "facts": tuple(map(_fact_entry, await self._current_facts())),
         }
+
+    async def _current_facts(self) -> list[Fact]:
+        """Return all current facts, marks too."""
+        marks = await self._facts.query(FactPattern(channel=MARKS))
+        return [*await self._facts.query(FactPattern()), *marks]
 
     async def _selected_ids(self, episode_ids: Sequence[str]) -> set[str]:
         """Return the episodes that any rule selects."""

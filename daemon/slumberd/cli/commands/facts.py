@@ -161,7 +161,7 @@ def facts(
     glob: Globs = None,
     regex: Regexes = None,
     channel: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only of this channel.")
+        str | None, typer.Option(metavar="NAME", help="Only of this channel. [else: all but marks]")
     ] = None,
     min_confidence: Least = None,
     max_confidence: Most = None,

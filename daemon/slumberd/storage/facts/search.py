@@ -15,9 +15,19 @@ from operator import attrgetter
 from typing import Any
 
 from slumberd.model.episode import microseconds
-from slumberd.model.fact import SLOTS, Fact, FactPattern, Position, matcher, place_after, position
+from slumberd.model.fact import (
+    SLOTS,
+    Fact,
+    FactPattern,
+    Position,
+    hides_marks,
+    matcher,
+    place_after,
+    position,
+)
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import FACTS
+from slumberd.model.stages import MARK_IDS
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.facts.index_ranges import (
     BEYOND,
@@ -28,6 +38,7 @@ from slumberd.storage.facts.index_ranges import (
     Span,
     Text,
     index_range,
+    upper_bound,
     whole_text_check,
 )
 from slumberd.storage.ledger.fact_rows import fact_of, readable_facts
@@ -41,6 +52,9 @@ _PREFERENCES = (
 )  # fmt: skip
 """The slots to search by, and the kinds of index range, best first. A user comes before slots whose
 values users share; spans, which may be wide, come after exact values."""
+
+_AROUND_MARKS: list[tuple[str, Any]] = [(FIRST, MARK_IDS), (upper_bound(MARK_IDS), BEYOND)]
+"""The ids below and above those of marks."""
 
 _MAX_AGENTS = 100
 """The most agents of one user whose facts are merged; each agent takes a cursor."""
@@ -171,7 +185,6 @@ def _open_streams(
     session: Session, pattern: FactPattern, ranges: dict[str, IndexRange]
 ) -> list[Iterator[Row]] | None:
     """Return streams that read all candidates by id; None where another query is faster."""
-    between = _id_bounds(pattern, ranges["id"])
     backwards = "_backwards" if pattern.descending else ""
     owners: list[Values] = [{}]
     statement = "facts_from_id"
@@ -184,18 +197,23 @@ def _open_streams(
     elif _choose_query(ranges)[0] not in ("all_facts", "facts_from_id"):
         return None
     sql = f"facts.{statement}{backwards}"
-    return [session.stream(sql, owner | between) for owner in owners]
+    spans = _id_spans(pattern, ranges["id"])
+    return [session.stream(sql, owner | span) for owner in owners for span in spans]
 
 
-def _id_bounds(pattern: FactPattern, id: IndexRange) -> Values:
-    """Return the least id that a page may have, and a value above all of its ids."""
-    low, high = _span(id)
+def _id_spans(pattern: FactPattern, id: IndexRange) -> list[Values]:
+    """Return the spans in which the ids of a page lie; they leave out marks that are hidden."""
+    spans = _AROUND_MARKS if hides_marks(pattern) else [_span(id)]
     after = place_after(pattern)
     if after is None:
-        return {"low": low, "high": high}
-    if pattern.descending:
-        return {"low": low, "high": after[1] if high == BEYOND else min(high, after[1])}
-    return {"low": max(low, _next(after[1])), "high": high}
+        bounded = spans
+    elif pattern.descending:
+        bounded = [
+            (low, after[1] if high == BEYOND else min(high, after[1])) for low, high in spans
+        ]
+    else:
+        bounded = [(max(low, _next(after[1])), high) for low, high in spans]
+    return [{"low": low, "high": high} for low, high in bounded]
 
 
 def _span(id: IndexRange) -> tuple[str, Any]:

@@ -14,6 +14,7 @@ from slumberd.consolidation.state import CurrentFact
 from slumberd.model.construct import construct
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.stages import MARK_IDS
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import lineage_of, metadata_of
 
@@ -24,7 +25,7 @@ SPECIFIED = frozenset(("subject", "predicate", "object", "user", "agent"))
 
 
 def find(session: Session, pattern: FactPattern) -> list[Fact]:
-    """Return the facts that equal a pattern, by id.
+    """Return the facts that equal a pattern, by id, without marks.
 
     Args:
         session: To the facts.
@@ -113,6 +114,8 @@ def _equal_to(slots: Mapping[str, str]) -> Callable[[Fact], bool]:
     owner = [(name, payload.pop(name)) for name in ("user", "agent") if name in payload]
 
     def equals(fact: Fact) -> bool:
+        if fact.id.startswith(MARK_IDS):
+            return False
         # Not all(): it takes longer than the rest, and this runs for each row.
         for name, value in owner:
             if getattr(fact, name) != value:
