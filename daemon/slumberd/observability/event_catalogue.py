@@ -437,6 +437,13 @@ _ALL = (
     _kind("info", "rule.removed", "A reload removed a rule.", rule_id=TEXT, rule_hash=TEXT),
     _kind("info", "rule.resumed", "A person resumed a rule.", rule_id=TEXT, by=TEXT),
     _kind(
+        "error",
+        "tiers.consolidation_failed",
+        "A pass of `slumberd.tiers` failed for one owner, or could not read. The next tries again.",
+        error=TEXT,
+        message=TEXT,
+    ),
+    _kind(
         "warning",
         "watchdog.withheld",
         "The daemon withheld the watchdog notification, because a component makes no progress.",
