@@ -30,6 +30,7 @@ from tests.bench import (
     reading,
     reference,
     serving,
+    staging,
     start,
 )
 from tests.bench.databases import Workshop
@@ -43,6 +44,7 @@ SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     auditing.SECTION: auditing.measure,
     forgetting.SECTION: forgetting.measure,
     serving.SECTION: serving.measure,
+    staging.SECTION: staging.measure,
     start.SECTION: start.measure,
     reference.SECTION: reference.measure,
 }
