@@ -42,7 +42,7 @@ class Retention(NamedTuple):
     rule_ids: Callable[[], Iterable[str]]
 
 
-async def purge(  # one for each part
+async def purge(
     episodes: EpisodeLog,
     facts: FactTarget,
     retention: Retention,
@@ -70,14 +70,17 @@ async def purge(  # one for each part
         if mark_in(fact).kind in _PURGED
     ]
     expired = find_expired(archived, at, purge_after_seconds=retention.purge_after)
-    if not expired:
-        return []
-    cited = await facts.cited_episodes(expired)
     upto = min(mark.seq, await _read_by_all(facts, retention.rule_ids()))
-    wanted = sorted({*expired} - cited)
-    versions = await episodes.reread(rule, wanted, upto=upto)
     owners = {mark_in(fact).id: fact for fact in marks}
-    own = {found.id: found.seq for found in versions if _is_of_owner(found, owners[found.id])}
+    versions = [
+        version
+        for version in await episodes.reread(rule, expired, upto=upto)
+        if _is_of_owner(version, owners[version.id])
+    ]
+    if not versions:
+        return []
+    cited = await facts.cited_episodes([version.id for version in versions])
+    own = {version.id: version.seq for version in versions if version.id not in cited}
     purged: list[str] = []
     # In parts: a writer waits for one transaction at most.
     ids = [*own]
