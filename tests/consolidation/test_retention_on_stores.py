@@ -93,6 +93,7 @@ async def test_episode_that_a_fact_cites_stays(tmp_path: Path) -> None:
 
         # The fact of e3 names e2 in its lineage.
         assert report.purged == ["e4"]
+        assert (await fire(home, 100)).purged == []
         assert await ids(home) == ["e1", "e2", "e3"]
 
 
