@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import structlog
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
@@ -147,6 +148,21 @@ async def test_entries_of_different_owners_are_consolidated_apart() -> None:
         ("a", "a0", "a1"), ("b", "b0", "b1"),
     }  # fmt: skip
     assert "a0" in store.entries
+
+
+async def test_host_that_configures_no_structlog_finds_the_failure_in_its_logging(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    structlog.reset_defaults()
+    store = Store(entry("a", importance=0))
+    store.broken = {"a"}
+
+    await ConsolidationScheduler(store, consolidator(), clock=FakeClock()).run_once()
+
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("slumberd", "ERROR")
+    assert record.getMessage() == "tiers.consolidation_failed: OSError: the disk is full"
+    assert capsys.readouterr().out == ""
 
 
 async def test_result_counts_only_what_was_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -333,4 +334,9 @@ class ConsolidationScheduler:
 
 
 def _log_failure(error: Exception) -> None:
-    _log.error("tiers.consolidation_failed", error=type(error).__name__, message=str(error))
+    if structlog.is_configured():
+        _log.error("tiers.consolidation_failed", error=type(error).__name__, message=str(error))
+    else:  # structlog would write to standard output, which belongs to the host
+        logging.getLogger("slumberd").error(
+            "tiers.consolidation_failed: %s: %s", type(error).__name__, error
+        )
