@@ -14,6 +14,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
+from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.builders import START, at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
 
@@ -430,3 +431,26 @@ async def test_specified_search_and_search_as_of_find_no_marks(tmp_path: Path) -
         assert await home.facts.query(FactPattern(subject="e1")) == []
         [mark] = await home.facts.query(FactPattern(id="@marks/e1"))
         assert mark.payload["predicate"] == "archived"
+
+
+@pytest.mark.parametrize("session", [None, f"{CANARY}-session"])
+async def test_erasing_a_scope_erases_its_marks_and_summaries(
+    tmp_path: Path, session: str | None
+) -> None:
+    async with open_stores(tmp_path) as home:
+        user = "alice" if session else f"{CANARY}-user"
+        inside = {"user": user, "agent": "rag", "session": f"{CANARY}-session"}
+        await home.put(
+            *(said(f"{CANARY}-{n}", f"{CANARY} met {n}.", n / 9, **inside) for n in range(4)),
+            said("kept", "Ann met Bob.", user="alice", agent="rag", session="s2"),
+        )
+        await fire(home, staged(Summarise(when_more_than=1), Decay()), 99)
+        before = await home.facts.query(FactPattern(channel="summaries"))
+
+        await forget(home, user=user, session=session)
+
+        assert len(before) == 1
+        assert files_with_canary(tmp_path) == []
+        assert await marks(home) == {"kept": ("archived", "decayed")}
+        assert await home.facts.query(FactPattern(channel="summaries")) == []
+        assert (await fire(home, staged(Summarise(when_more_than=1), Decay()), 99)).firing_ids == []
