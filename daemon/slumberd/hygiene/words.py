@@ -138,6 +138,8 @@ def _numbers_of(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _in_ascii(number: str) -> str:
+    if number.isascii():
+        return number
     return "".join(str(unicodedata.decimal(sign)) if sign.isdecimal() else sign for sign in number)
 
 
