@@ -29,7 +29,7 @@ from slumberd.storage.sqlite.database import Database
 from slumberd.storage.sqlite.engine import CheckpointPolicy
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
-from tests.support.open_stores import open_stores, stream
+from tests.support.open_stores import OpenStores, open_stores, stream
 from tests.support.sessions import session_of
 from tests.support.stop_events import StopAfter
 from tests.support.waiting import PATIENCE_SECONDS
@@ -412,19 +412,29 @@ async def test_a_batch_that_exceeds_its_timeout_is_rolled_back_at_any_point(
         assert (await home.fire()).channels["facts"].added == 3_000
 
 
+async def _time_of_preview(home: OpenStores) -> float:
+    began = monotonic()
+    await home.consolidator.preview(rule("all"), START)
+    return monotonic() - began
+
+
 @pytest.mark.timing
 async def test_a_firing_ends_within_a_tenth_of_a_second_after_its_timeout(tmp_path: Path) -> None:
-    overdue = []
     async with open_stores(tmp_path, batch=24_000, clock=SystemClock()) as home:
         await home.put(*stream(24_000))
-        for timeout in (0.05, 0.2, 0.3, 0.4, 0.5):
-            began = monotonic()
-            with pytest.raises(FiringTimeoutError):
-                await home.fire(rule("all", timeout=timeout))
-            overdue.append(monotonic() - began - timeout)
+        # A preview reads and resolves, as a firing does; the first one also imports modules.
+        whole = min([await _time_of_preview(home) for _ in range(3)])
+        for timeout in (whole * share for share in (0.05, 0.2, 0.35, 0.5, 0.65)):
+            overdue: list[float] = []
+            # A step that is not interrupted delays every try; a busy machine delays only some.
+            while not overdue or (min(overdue) >= 0.1 and len(overdue) < 9):
+                began = monotonic()
+                with pytest.raises(FiringTimeoutError):
+                    await home.fire(rule("all", timeout=timeout))
+                overdue.append(monotonic() - began - timeout)
+            assert min(overdue) < 0.1, (timeout, overdue)
 
         assert await home.facts.reads.records() == []
-    assert sorted(overdue)[2] < 0.1, overdue
 
 
 async def test_last_success_survives_a_restart(tmp_path: Path) -> None:
