@@ -165,6 +165,21 @@ async def test_host_that_configures_no_structlog_finds_the_failure_in_its_loggin
     assert capsys.readouterr().out == ""
 
 
+async def test_one_id_of_two_owners_is_refused_before_anything_is_deleted() -> None:
+    class Careless(Store):
+        async def get_recent(self, n: int) -> Sequence[MemoryEntry]:
+            return [entry("e1", owner_id=owner, importance=0) for owner in "ab"]
+
+    store = Careless()
+
+    with pytest.raises(ConsolidationError, match="two entries have the id 'e1'"):
+        await ConsolidationScheduler(store, consolidator(), clock=FakeClock()).run_once()
+
+    assert store.calls == []
+    with pytest.raises(ConsolidationError, match="two entries"):
+        await consolidator().plan([entry("e1"), entry("e1")])
+
+
 async def test_result_counts_only_what_was_written() -> None:
     store = Store(entry("a", importance=0), entry("b", importance=0, hours=26))
     store.broken = {"b"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,11 +23,13 @@ from slumberd.tiers.entries import (
     MemoryEntry,
     Triple,
 )
+from slumberd.tiers.errors import ConsolidationError
 from slumberd.tiers.extraction import EntityExtractor, EpisodicCompressor, SummariseFn
 from slumberd.tiers.strategies import (
     CLOCK,
     AccessFrequencyStrategy,
     DeduplicationStrategy,
+    Parts,
     RecencyDecayStrategy,
 )
 
@@ -120,7 +122,7 @@ class MemoryConsolidator:
         """Return what a pass over entries would change; the entries stay as they are.
 
         Raises:
-            ConsolidationError: A summary failed.
+            ConsolidationError: Two entries have the same id, or a summary failed.
             FactExtractionError: An extraction failed.
         """
         began = self._clock.monotonic()
@@ -134,7 +136,7 @@ class MemoryConsolidator:
         entries the newest is kept.
 
         Raises:
-            ConsolidationError: A summary failed.
+            ConsolidationError: Two entries have the same id, or a summary failed.
             FactExtractionError: An extraction failed.
         """
         try:
@@ -146,36 +148,50 @@ class MemoryConsolidator:
         return plan
 
     async def _plan(self, entries: Sequence[MemoryEntry]) -> ConsolidationPlan:
-        config, now = self.config, self._clock.now()
-        oldest_young = now - timedelta(hours=config.age_threshold_hours)
-        due = [
+        due, now = self._due(entries)
+        kept, pruned = self._prune(due, now)
+        summaries = [summary async for summary in self._summaries(kept)]
+        self._tell("summarisation")
+        triples = {}
+        if self._extractor is not None:
+            triples = {entry.id: await self._extractor.extract(entry) for entry in kept}
+        before = {entry.id: entry for entry in due}
+        replaced = {entry.id for _, some in summaries for entry in some}
+        updated = [one for one in kept if one is not before[one.id] and one.id not in replaced]
+        return ConsolidationPlan(len(due), pruned, summaries, updated, triples)
+
+    def _due(self, entries: Sequence[MemoryEntry]) -> tuple[list[MemoryEntry], datetime]:
+        """Return the entries that are old enough, newest first, and the instant of the pass.
+
+        Raises:
+            ConsolidationError: Two entries have the same id.
+        """
+        _refuse_repeated_ids(entries)
+        now = self._clock.now()
+        latest = now - timedelta(hours=self.config.age_threshold_hours)
+        newest_first = sorted(entries, key=lambda one: (one.timestamp, one.id), reverse=True)
+        return [
             entry
-            for entry in sorted(entries, key=lambda one: (one.timestamp, one.id), reverse=True)
-            if entry.timestamp <= oldest_young and entry.metadata.get("type") != "summary"
-        ]
+            for entry in newest_first
+            if entry.timestamp <= latest and entry.metadata.get("type") != "summary"
+        ], now
+
+    def _prune(self, due: Sequence[MemoryEntry], now: datetime) -> Parts:
+        """Return the entries that are kept, and those that are pruned."""
+        config = self.config
         kept, duplicates = DeduplicationStrategy(config.similarity_threshold).deduplicate(due)
         self._tell("deduplication")
         decay = RecencyDecayStrategy(
             config.age_threshold_hours,
             config.recency_threshold,
             protect_importance=config.protect_importance,
-            clock=_Stopped(now),
         )
-        kept, old = decay.filter(kept)
+        kept, old = decay.filter(kept, now)
         self._tell("recency_decay")
         floor = AccessFrequencyStrategy(config.importance_prune_threshold)
         kept, unimportant = floor.filter(kept)
         self._tell("importance")
-        summaries = [summary async for summary in self._summaries(kept)]
-        self._tell("summarisation")
-        triples = {}
-        if self._extractor is not None:
-            triples = {entry.id: await self._extractor.extract(entry) for entry in kept}
-        given = {id(entry) for entry in entries}
-        replaced = {id(entry) for _, some in summaries for entry in some}
-        updated = [one for one in kept if id(one) not in given | replaced]
-        pruned = [*duplicates, *old, *unimportant]
-        return ConsolidationPlan(len(due), pruned, summaries, updated, triples)
+        return kept, [*duplicates, *old, *unimportant]
 
     async def _summaries(
         self, kept: Sequence[MemoryEntry]
@@ -207,21 +223,6 @@ class MemoryConsolidator:
             self._error,
             checked_at=self._clock.now(),
         )
-
-
-class _Stopped:
-    """A clock that stands still: one pass has one instant."""
-
-    def __init__(self, at: datetime) -> None:
-        self._at = at
-
-    def now(self) -> datetime:
-        """Return its instant."""
-        return self._at
-
-    def monotonic(self) -> float:
-        """Return a fixed reading."""
-        return 0.0
 
 
 class ConsolidationScheduler:
@@ -277,11 +278,17 @@ class ConsolidationScheduler:
     async def run_once(self) -> ConsolidationResult:
         """Consolidate all entries of the store that are old enough; count what was written.
 
-        An owner whose entries cannot be consolidated is logged, and the others go on.
+        An owner whose entries cannot be consolidated is logged, and the others go on. An entry that
+        is written while a pass runs may be deleted by it.
+
+        Raises:
+            ConsolidationError: Two entries have the same id, of whichever owners.
         """
         began = self._clock.monotonic()
+        entries = await self._store.get_recent(sys.maxsize)
+        _refuse_repeated_ids(entries)
         owners: dict[str, list[MemoryEntry]] = defaultdict(list)
-        for entry in await self._store.get_recent(sys.maxsize):
+        for entry in entries:
             owners[entry.owner_id].append(entry)
         written = [await self._consolidate_owner(owners[name]) for name in sorted(owners)]
         together = ConsolidationPlan(
@@ -331,6 +338,13 @@ class ConsolidationScheduler:
             # Not from the end of the pass: passes do not drift.
             begin = max(begin + self._config.interval_seconds, self._clock.monotonic())
             await self._wait(self._stopping, begin - self._clock.monotonic())
+
+
+def _refuse_repeated_ids(entries: Sequence[MemoryEntry]) -> None:
+    """Refuse entries with the same id: to delete one would delete the other, of any owner."""
+    counts = Counter(entry.id for entry in entries)
+    if repeated := sorted(id for id, count in counts.items() if count > 1):
+        raise ConsolidationError(f"two entries have the id {repeated[0]!r}")
 
 
 def _log_failure(error: Exception) -> None:

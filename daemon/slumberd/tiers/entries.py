@@ -25,7 +25,7 @@ class MemoryEntry:
     """One memory of one owner.
 
     Attributes:
-        id: Unique for its owner.
+        id: Unique in its store, over all owners.
         content: What is remembered.
         role: Who said it.
         timestamp: When it happened; aware.

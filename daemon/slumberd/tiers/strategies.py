@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.hygiene.decay import find_decayed, reweighted
@@ -74,11 +75,11 @@ class RecencyDecayStrategy:
         """Return whether an entry is pruned now."""
         return bool(self.filter([entry])[1])
 
-    def filter(self, entries: Sequence[MemoryEntry]) -> Parts:
-        """Return the entries that are kept now, and the pruned ones."""
+    def filter(self, entries: Sequence[MemoryEntry], at: datetime | None = None) -> Parts:
+        """Return the entries that are kept at an instant, and the pruned ones; None means now."""
         found = find_decayed(
             _numbered(entries),
-            self._clock.now(),
+            self._clock.now() if at is None else at,
             half_life_seconds=self._half_life,
             threshold=self._threshold,
             protect_importance=self._protected,
