@@ -135,7 +135,7 @@ async def test_episode_that_another_rule_has_not_read_stays(tmp_path: Path, read
         assert report.purged == (["e1"] if reads else [])
 
 
-async def test_mark_of_another_rule_is_its_own_affair(tmp_path: Path) -> None:
+async def test_episode_that_another_rule_archived_stays(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         keep_for(home, 1, "other")
         await home.put(said("e1", "Hello there"))

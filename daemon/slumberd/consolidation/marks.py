@@ -14,7 +14,7 @@ from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary
 from slumberd.hygiene.marking import decide_marks
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
-from slumberd.model.fact_ids import canonical, episode_id_of, fact_id_of, owner_of
+from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import importance_of
 from slumberd.model.stages import MARKS, SUMMARIES, SUMMARISES, KnownMark, KnownMarks, Mark
@@ -167,7 +167,7 @@ def _dropped_summaries(
 def _unsaid(version: EpisodeVersion, rule_id: str, fact_id: str, eid: str) -> Unsaid:
     return Unsaid(
         fact_id=fact_id,
-        owner=owner_of(version.user, version.agent, fact_id.split("/", 1)[0][1:]),
+        owner=owner_of(version.user, version.agent, channel_of(fact_id)),
         rule_id=rule_id,
         at=version.at,
         eid=eid,

@@ -195,8 +195,8 @@ class Ledger(Protocol):
         ...
 
 
-class FactTarget(Protocol):
-    """The store of facts, as far as consolidation uses it."""
+class CurrentFacts(Protocol):
+    """Reads of the current facts."""
 
     async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
         """Return those of the episodes that the lineage of a current fact names.
@@ -216,10 +216,14 @@ class FactTarget(Protocol):
 
         Args:
             pattern: What every fact must match, the order, and the most facts to return.
-            valid_at: What was true then; None means now.
-            believed_at: What was held then; None means now.
+            valid_at: What was true then: only claims of up to that instant count. None means now.
+            believed_at: What was held then: only what was recorded by then counts. None means now.
         """
         ...
+
+
+class FactTarget(CurrentFacts, Protocol):
+    """The store of facts, as far as consolidation uses it."""
 
     @property
     def ledger(self) -> Ledger:

@@ -63,19 +63,14 @@ async def purge(
         mark: The rule's watermark.
         at: Now.
     """
-    marks = [fact async for fact in current_facts(facts, MARKS) if is_of_rule(fact, rule.id)]
-    archived = [
-        ArchivedEntry(mark_in(fact).id, microseconds(fact.pinned_at))
-        for fact in marks
-        if mark_in(fact).kind in _PURGED
-    ]
-    expired = find_expired(archived, at, purge_after_seconds=retention.purge_after)
+    archived = await _archived_by(facts, rule.id)
+    entries = [ArchivedEntry(id, microseconds(one.pinned_at)) for id, one in archived.items()]
+    expired = find_expired(entries, at, purge_after_seconds=retention.purge_after)
     upto = min(mark.seq, await _read_by_all(facts, retention.rule_ids()))
-    owners = {mark_in(fact).id: fact for fact in marks}
     versions = [
         version
         for version in await episodes.reread(rule, expired, upto=upto)
-        if _is_of_owner(version, owners[version.id])
+        if _is_of_owner(version, archived[version.id])
     ]
     if not versions:
         return []
@@ -92,6 +87,13 @@ async def purge(
         named = purged[:_MOST_NAMED]
         _log.info("episodes.purged", rule_id=rule.id, count=len(purged), episode_ids=named)
     return purged
+
+
+async def _archived_by(facts: FactTarget, rule_id: str) -> dict[str, Fact]:
+    """Return the marks by which a rule archived episodes, by episode."""
+    own = [fact async for fact in current_facts(facts, MARKS) if is_of_rule(fact, rule_id)]
+    marked = ((mark_in(fact), fact) for fact in own)
+    return {mark.id: fact for mark, fact in marked if mark.kind in _PURGED}
 
 
 async def _read_by_all(facts: FactTarget, rule_ids: Iterable[str]) -> int:

@@ -11,11 +11,10 @@ from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
-from slumberd.consolidation.protocols import EpisodeLog, Ledger, Watermarks
+from slumberd.consolidation.protocols import CurrentFacts, EpisodeLog, Ledger, Watermarks
 from slumberd.graph.protocols import GraphRuleTarget
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode, EpisodeVersion
-from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts, HeldBatch, Window
 from slumberd.model.record import Break, Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -369,12 +368,8 @@ class FactWriter(Epoch, Protocol):
         ...
 
 
-class Facts(FactStore, GraphRuleTarget, OpenStore, Protocol):
+class Facts(CurrentFacts, FactStore, GraphRuleTarget, OpenStore, Protocol):
     """An open store of facts."""
-
-    async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
-        """Return those of the episodes that the lineage of a current fact names, but for marks."""
-        ...
 
     @property
     def transactions(self) -> FactWriter:
@@ -431,22 +426,6 @@ class Facts(FactStore, GraphRuleTarget, OpenStore, Protocol):
         Raises:
             OutputExistsError: The new file exists already.
             LedgerKeyError: The store does not have the key of the ledger's first row.
-        """
-        ...
-
-    async def query(
-        self,
-        pattern: FactPattern,
-        *,
-        valid_at: datetime | None = None,
-        believed_at: datetime | None = None,
-    ) -> list[Fact]:
-        """Return the facts that match a pattern, in its order; by id by default.
-
-        Args:
-            pattern: What every fact must match, the order, and the most facts to return.
-            valid_at: What was true then: only claims of up to that instant count.
-            believed_at: What was held then: only what was recorded by that instant counts.
         """
         ...
 
