@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.turns import arrange, previous_turns
+from slumberd.extraction.turns import arrange, previous_turns
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
 
 pytestmark = pytest.mark.unit

@@ -28,12 +28,12 @@ from slumberd.config.validation import (
 )
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
-from slumberd.hygiene.heuristic import Heuristic
-from slumberd.hygiene.normalisers import alias_key
-from slumberd.hygiene.pattern_tests import Expected, PatternTest
-from slumberd.hygiene.patterns import Aliases, Pattern, PatternSet, Says
-from slumberd.hygiene.sentences import replace_surrogates
-from slumberd.hygiene.templates import SPEAKERS, insert_words, placeholders, word_lists
+from slumberd.extraction.heuristic import Heuristic
+from slumberd.extraction.normalisers import alias_key
+from slumberd.extraction.pattern_tests import Expected, PatternTest
+from slumberd.extraction.patterns import Aliases, Pattern, PatternSet, Says
+from slumberd.extraction.sentences import replace_surrogates
+from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Extraction, Turn
 from slumberd.retrieval.expressions import Expression, compile_expression

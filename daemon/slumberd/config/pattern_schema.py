@@ -16,9 +16,9 @@ from pydantic import (
 )
 
 from slumberd.config.validation import Form, Instant, Name, format_value
-from slumberd.hygiene.normalisers import NormaliserName
-from slumberd.hygiene.patterns import Negated
-from slumberd.hygiene.sentences import replace_surrogates
+from slumberd.extraction.normalisers import NormaliserName
+from slumberd.extraction.patterns import Negated
+from slumberd.extraction.sentences import replace_surrogates
 from slumberd.model.extraction import Intent
 
 Text = Annotated[str, Field(min_length=1)]

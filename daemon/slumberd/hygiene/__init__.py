@@ -1,1 +1,1 @@
-"""Pure stages of a rule: what they decide about episodes. Reads no clock, file or network."""
+"""Pure stages of a rule: which episodes are marked, and how. Reads no clock, file or network."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from slumberd.extraction.sentences import divide_into_sentences
 from slumberd.hygiene.duplicates import same_roles
 from slumberd.hygiene.entries import Entry, Summary, in_order
-from slumberd.hygiene.sentences import divide_into_sentences
 from slumberd.hygiene.similar_sets import jaccard
 from slumberd.hygiene.words import wording_of
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from slumberd.hygiene.heuristic import Heuristic
+from slumberd.extraction.heuristic import Heuristic
 from slumberd.hygiene.summary import summarise
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import Turn

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from slumberd.hygiene.negation import is_negated
-from slumberd.hygiene.normalisers import (
+from slumberd.extraction.negation import is_negated
+from slumberd.extraction.normalisers import (
     NormaliserName,
     Value,
     collapse_spaces,
     normalise,
     replace_alias,
 )
-from slumberd.hygiene.sentences import (
+from slumberd.extraction.sentences import (
     Sentence,
     divide_into_sentences,
     readable_form,
 )
-from slumberd.hygiene.templates import fill
-from slumberd.hygiene.turns import arrange, name_of_speaker
+from slumberd.extraction.templates import fill
+from slumberd.extraction.turns import arrange, name_of_speaker
 from slumberd.model.extraction import Extracted, Intent, Turn
 from slumberd.retrieval.expressions import Expression, Match
 

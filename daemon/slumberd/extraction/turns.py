@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from slumberd.hygiene.sentences import replace_surrogates
+from slumberd.extraction.sentences import replace_surrogates
 from slumberd.model.extraction import MAX_EXTRACTED, Extracted, Turn
 from slumberd.model.fact_ids import canonical
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.sentences import MAX_SENTENCES, divide_into_sentences, readable_form
+from slumberd.extraction.sentences import MAX_SENTENCES, divide_into_sentences, readable_form
 
 pytestmark = pytest.mark.unit
 

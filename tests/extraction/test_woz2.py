@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from slumberd.config.pattern_loader import load_patterns
-from slumberd.hygiene.turns import previous_turns
+from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Turn
 from tests.support.corpora import lines, needs_corpora
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from slumberd.hygiene.normalisers import Value
+from slumberd.extraction.normalisers import Value
 
 SPEAKERS = ("speaker", "other")
 """The names that stand for the two speakers in every template."""

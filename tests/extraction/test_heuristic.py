@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.heuristic import CONFIDENCE, MAX_OBJECT, MAX_SUBJECT, Heuristic
+from slumberd.extraction.heuristic import CONFIDENCE, MAX_OBJECT, MAX_SUBJECT, Heuristic
 from slumberd.model.extraction import Extracted, Turn
 
 pytestmark = pytest.mark.unit

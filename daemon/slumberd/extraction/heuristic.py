@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slumberd.hygiene.negation import is_negated
-from slumberd.hygiene.normalisers import collapse_spaces
-from slumberd.hygiene.sentences import (
+from slumberd.extraction.negation import is_negated
+from slumberd.extraction.normalisers import collapse_spaces
+from slumberd.extraction.sentences import (
     Sentence,
     divide_into_sentences,
     readable_form,
 )
-from slumberd.hygiene.turns import arrange, name_of_speaker
+from slumberd.extraction.turns import arrange, name_of_speaker
 from slumberd.model.extraction import Extracted, Turn
 
 CONFIDENCE = 0.8

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.normalisers import (
+from slumberd.extraction.normalisers import (
     NORMALISER_NAMES,
     NormaliserName,
     alias_key,

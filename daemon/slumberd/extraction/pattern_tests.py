@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from slumberd.hygiene.turns import previous_turns
+from slumberd.extraction.turns import previous_turns
 from slumberd.model.extraction import Extracted, Extractor, Intent, Turn
 from slumberd.model.fact_ids import canonical
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.hygiene.negation import WINDOW, is_negated
+from slumberd.extraction.negation import WINDOW, is_negated
 
 pytestmark = pytest.mark.unit
 
