@@ -13,6 +13,7 @@ from slumberd.consolidation.protocols import CountedLogs, DeltaLog, Logs
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts, Firing
 from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.report import Report
 from slumberd.observability.logs import configure
 from tests.support.builders import START
 from tests.support.fakes import FakeLogs
@@ -31,6 +32,7 @@ class Provider(Protocol):
     def logs(self) -> CountedLogs: ...
     def applied(self) -> list[int]: ...
     def completed(self) -> list[str]: ...
+    def finished(self) -> list[tuple[str, int, int, int]]: ...
     def misspelled(self) -> list[str]: ...
     def heads(self) -> list[tuple[int, bytes]]: ...
 
@@ -46,6 +48,12 @@ class FakeProvider:
 
     def completed(self) -> list[str]:
         return [outcome.firing_id for outcome in self.logs.deltas.batches]
+
+    def finished(self) -> list[tuple[str, int, int, int]]:
+        return [
+            (one.rule_id, len(one.firing_ids), one.channels["facts"].added, len(one.purged))
+            for one in self.logs.deltas.reports
+        ]
 
     def misspelled(self) -> list[str]:
         return [found.key for found in self.logs.deltas.misspellings]
@@ -66,6 +74,17 @@ class StreamProvider:
 
     def completed(self) -> list[str]:
         return [event["firing_id"] for event in self._events("firing.completed")]
+
+    def finished(self) -> list[tuple[str, int, int, int]]:
+        return [
+            (
+                event["rule_id"],
+                event["batches"],
+                event["channels"]["facts"]["added"],
+                event["purged"],
+            )
+            for event in self._events("firing.finished")
+        ]
 
     def misspelled(self) -> list[str]:
         return [event["key"] for event in self._events("metadata.misspelled")]
@@ -114,6 +133,16 @@ def test_each_batch_has_a_line(provider: Provider, log: DeltaLog) -> None:
     log.completed(outcome)
 
     assert provider.completed() == ["all@1"]
+
+
+def test_each_firing_has_a_line_with_the_sum_of_its_batches(
+    provider: Provider, log: DeltaLog
+) -> None:
+    channels = {"facts": Counts(read=3, added=3)}
+
+    log.finished(Report("all", channels, "run1", ["all@1", "all@3"], purged=["e9"]))
+
+    assert provider.finished() == [("all", 2, 3, 1)]
 
 
 def test_each_misspelled_key_has_a_line(provider: Provider, log: DeltaLog) -> None:

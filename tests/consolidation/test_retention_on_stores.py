@@ -13,10 +13,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.config.pattern_loader import heuristic_extraction
-from slumberd.consolidation.fire_request import FireRequest, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.retention import Retention
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Summarise
 from tests.support.builders import START, at, episode, rule
@@ -56,8 +57,12 @@ async def test_archived_episode_is_deleted_after_its_time(tmp_path: Path) -> Non
         early = await fire(home, 38.9)
         with capture_logs() as logs:
             late = await fire(home, 39)
+        idle = await fire(home, 39.1)
 
         assert (early.purged, late.purged) == ([], ["e1"])
+        # The log has a report of each firing but the last, which did nothing.
+        assert (idle.firing_ids, idle.purged) == ([], [])
+        assert [len(report.purged) for report in home.log.reports] == [0, 0, 1]
         assert await ids(home) == ["e2"]
         [line] = [line for line in logs if line["event"] == "episodes.purged"]
         assert (line["rule_id"], line["count"], line["episode_ids"]) == ("nightly", 1, ["e1"])

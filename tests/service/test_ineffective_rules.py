@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.consolidation.fire_request import Report
 from slumberd.model.firing import Counts
+from slumberd.model.report import Report
 from slumberd.service.background import EffectTracker
 
 pytestmark = pytest.mark.unit

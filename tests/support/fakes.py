@@ -30,6 +30,7 @@ from slumberd.model.firing import (
 )
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from tests.support import builders
@@ -493,6 +494,7 @@ class FakeDeltaLog:
         self.batches: list[Outcome] = []
         self.heads: list[Checkpoint] = []
         self.misspellings: list[Misspelling] = []
+        self.reports: list[Report] = []
 
     def applied(self, records: Sequence[Record]) -> None:
         self.lines.extend(without_firings(records))
@@ -502,6 +504,9 @@ class FakeDeltaLog:
 
     def misspelled(self, found: Sequence[Misspelling]) -> None:
         self.misspellings.extend(found)
+
+    def finished(self, report: Report) -> None:
+        self.reports.append(report)
 
     def checkpointed(self, head: Checkpoint) -> None:
         self.heads.append(head)

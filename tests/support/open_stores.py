@@ -10,11 +10,12 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import Stores
 from slumberd.service.operations import Operations

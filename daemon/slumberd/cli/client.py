@@ -19,6 +19,7 @@ from slumberd.errors import NotRunningError, SlumberdError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.report import Report
 from slumberd.service.composition import inspections_of
 from slumberd.service.control_socket import Answer, ask
 from slumberd.service.daemon import run_operation
@@ -127,6 +128,10 @@ class _DeltaLogWithBar:
         """Write the line of a batch, and show that it is committed."""
         self._log.completed(outcome)
         self._logs.show(outcome)
+
+    def finished(self, report: Report) -> None:
+        """Write the line of a whole firing."""
+        self._log.finished(report)
 
     def checkpointed(self, head: Checkpoint) -> None:
         """Write the head of the ledger."""

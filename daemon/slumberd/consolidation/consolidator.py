@@ -13,7 +13,7 @@ from typing import NamedTuple
 from slumberd.clock import Clock
 from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.delta_lines import DeltaLines
-from slumberd.consolidation.fire_request import FireRequest, FiringCall, Report
+from slumberd.consolidation.fire_request import FireRequest, FiringCall
 from slumberd.consolidation.marking import Marking
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
@@ -29,6 +29,7 @@ from slumberd.model.firing import (
     Window,
 )
 from slumberd.model.record import Outcome
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 
 _GATE_SECONDS = 5.0
@@ -112,6 +113,8 @@ class Consolidator:
                 raise
         if report.cut_short:
             self._facts.ledger.skip_checkpoint_on_close()
+        if report.firing_ids or report.purged:
+            self._log.finished(report)
         return report
 
     def _cancellation(self, call: FiringCall) -> Callable[[], bool] | None:

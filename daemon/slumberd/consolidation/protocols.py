@@ -11,6 +11,7 @@ from slumberd.model.episode import EpisodeVersion, Misspelling
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import HeldBatch, Position, ReadWindow, RulePosition, Window
 from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 
@@ -273,6 +274,10 @@ class DeltaLog(Protocol):
 
     def completed(self, outcome: Outcome) -> None:
         """Write the ``firing.completed`` line of one batch."""
+        ...
+
+    def finished(self, report: Report) -> None:
+        """Write the ``firing.finished`` line of a firing: the sum of its batches."""
         ...
 
     def misspelled(self, found: Sequence[Misspelling]) -> None:

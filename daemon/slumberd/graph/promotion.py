@@ -15,7 +15,7 @@ import structlog
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.cypher_linter import Linter
@@ -24,6 +24,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Counts
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
 from slumberd.model.provenance import ProvenanceBundle
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.provenance.protocols import ProvenanceSink, SyncProvenanceSink
 from slumberd.storage.protocols import FactStore

@@ -233,6 +233,16 @@ _ALL = (
         **_FAILURE,
     ),
     _kind(
+        "info",
+        "firing.finished",
+        "A firing has ended. The line sums up its committed batches.",
+        rule_id=TEXT,
+        run_id=TEXT,
+        batches=COUNT,
+        channels={"type": "object", "additionalProperties": _COUNTS},
+        purged=COUNT,
+    ),
+    _kind(
         "warning",
         "firing.held",
         "A batch would delete more facts than its limit. It waits for a person to approve it.",

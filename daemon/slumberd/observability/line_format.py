@@ -144,8 +144,17 @@ def _delta_words(event: Event) -> list[str]:
 
 
 def _firing_words(event: Event) -> list[str]:
-    channels = [f"{_show(name)}: {_count(counts)}" for name, counts in event["channels"].items()]
-    return [_show(event["firing_id"]), *channels, f"{event['seconds']:.3f} s"]
+    return [_show(event["firing_id"]), *_channel_words(event), f"{event['seconds']:.3f} s"]
+
+
+def _finished_words(event: Event) -> list[str]:
+    batches = f"{event['batches']:d} batches"
+    purged = [f"{event['purged']:d} episodes purged"] if event["purged"] else []
+    return [_show(event["rule_id"]), batches, *_channel_words(event), *purged]
+
+
+def _channel_words(event: Event) -> list[str]:
+    return [f"{_show(name)}: {_count(counts)}" for name, counts in event["channels"].items()]
 
 
 def _count(counts: Mapping[str, int]) -> str:
@@ -156,6 +165,7 @@ def _count(counts: Mapping[str, int]) -> str:
 _WORDS: Mapping[str, Callable[[Event], list[str]]] = {
     "delta.applied": _delta_words,
     "firing.completed": _firing_words,
+    "firing.finished": _finished_words,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache, partial
@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, Literal
 import structlog
 
 from slumberd.model.episode import Misspelling
-from slumberd.model.firing import HeldBatch
+from slumberd.model.firing import Counts, HeldBatch
 from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.report import Report
 from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
 from slumberd.observability.log_writer import LineOutput, LineStream, LineWriter, WriteRequest
 
@@ -244,6 +245,10 @@ class DeltaLines:
         """Write the ``firing.completed`` line of one batch."""
         self._write(_firing_event(outcome, timestamp(self._now())))
 
+    def finished(self, report: Report) -> None:
+        """Write the ``firing.finished`` line of a firing."""
+        self._write(_finished_event(report, timestamp(self._now())))
+
     def misspelled(self, found: Sequence[Misspelling]) -> None:
         """Write a ``metadata.misspelled`` line for each key."""
         ts = timestamp(self._now())
@@ -346,6 +351,23 @@ def _held_event(held: HeldBatch, ts: str) -> Event:
     }
 
 
+def _finished_event(report: Report, ts: str) -> Event:
+    return {
+        "ts": ts,
+        "level": "info",
+        "event": "firing.finished",
+        "rule_id": report.rule_id,
+        "run_id": report.run,
+        "batches": len(report.firing_ids),
+        "channels": _counts(report.channels),
+        "purged": len(report.purged),
+    }
+
+
+def _counts(channels: Mapping[str, Counts]) -> dict[str, dict[str, int]]:
+    return {name: counts._asdict() for name, counts in channels.items()}
+
+
 def _completed_event(outcome: Outcome, ts: str) -> Event:
     firing = outcome.firing
     return {
@@ -360,6 +382,6 @@ def _completed_event(outcome: Outcome, ts: str) -> Event:
         "at": timestamp(firing.at),
         **firing.timing._asdict(),
         "window": {"after": firing.after.seq, "upto": firing.upto.seq},
-        "channels": {name: counts._asdict() for name, counts in outcome.channels.items()},
+        "channels": _counts(outcome.channels),
         "seconds": round(outcome.seconds, 6),
     }

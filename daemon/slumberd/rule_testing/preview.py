@@ -16,6 +16,7 @@ from slumberd.errors import NoInputError
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
 from slumberd.service.rule_runner import rule_runner_of
@@ -78,6 +79,9 @@ class ReasonCounter:
         """Write no line."""
 
     def misspelled(self, found: Sequence[Misspelling]) -> None:
+        """Write no line."""
+
+    def finished(self, report: Report) -> None:
         """Write no line."""
 
     def checkpointed(self, head: Checkpoint) -> None:

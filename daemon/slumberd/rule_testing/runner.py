@@ -20,6 +20,7 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import MARKS
 from slumberd.retrieval.embeddings import WordEmbedder
@@ -117,6 +118,9 @@ class _Deltas:
 
     def misspelled(self, found: Sequence[Misspelling]) -> None:
         """Ignore misspelled keys."""
+
+    def finished(self, report: Report) -> None:
+        """Ignore the sum of the batches."""
 
     def checkpointed(self, head: Checkpoint) -> None:
         """Ignore the head of the ledger."""

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from slumberd.clock import set_within
-from slumberd.consolidation.fire_request import Report
 from slumberd.errors import StoreError, SupersededError
+from slumberd.model.report import Report
 
 EVERY_SECONDS = 0.5
 """The interval between two searches for external changes; a search takes about 0.3 ms."""

@@ -12,12 +12,13 @@ from typing import Any
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
-from slumberd.consolidation.fire_request import FireRequest, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.manual import Assert, Edit, ManualBatch, Retract
 from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Outcome, Record
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.service import requests as forms

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slumberd.consolidation.fire_request import Report
 from slumberd.model.episode import instant
 from slumberd.model.record import Record
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp

@@ -12,10 +12,11 @@ from functools import partial
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import Logs
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
+from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import Stores, graph_of, limits_of
 
