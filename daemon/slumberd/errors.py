@@ -256,6 +256,84 @@ class NotRunningError(SlumberdError):
     exit_code = 69
 
 
+class LanguageModelError(SlumberdError):
+    """A language model was not asked, or gave no answer."""
+
+    exit_code = 69
+
+
+class InvalidAnswerError(LanguageModelError):
+    """The answer of a language model is not what was asked for.
+
+    Attributes:
+        problem: What is wrong.
+    """
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"the answer of the language model is invalid: {problem}")
+
+
+class ModelUnavailableError(LanguageModelError):
+    """The server of a language model gives no answer now.
+
+    Attributes:
+        where: The address of the server.
+        problem: What happened.
+        retry_seconds: The pause that the server asks for; None when it asks for none.
+    """
+
+    exit_code = 75
+
+    def __init__(self, where: str, problem: str, retry_seconds: float | None = None) -> None:
+        self.where = where
+        self.problem = problem
+        self.retry_seconds = retry_seconds
+        super().__init__(f"the language model at {where!r} is not available: {problem}")
+
+
+class ModelRequestError(LanguageModelError):
+    """The server of a language model does not accept the request.
+
+    Attributes:
+        where: The address of the server.
+        status: The status code of HTTP.
+        problem: What the server says.
+    """
+
+    exit_code = 78
+
+    def __init__(self, where: str, status: int, problem: str) -> None:
+        self.where = where
+        self.status = status
+        self.problem = problem
+        super().__init__(
+            f"the language model at {where!r} does not accept the request: HTTP {status}: "
+            f"{problem}; check 'language_model' in the configuration, and 'model' of the rule"
+        )
+
+
+class BudgetSpentError(LanguageModelError):
+    """The budget of the day for language models is spent.
+
+    Attributes:
+        kind: ``calls``, ``tokens`` or ``cost``.
+        spent: What was spent of it.
+        limit: What may be spent in a day.
+    """
+
+    exit_code = 75
+
+    def __init__(self, kind: str, spent: float, limit: float) -> None:
+        self.kind = kind
+        self.spent = spent
+        self.limit = limit
+        super().__init__(
+            f"the budget of {limit:g} {kind} a day is spent ({spent:g}); the episodes wait until "
+            f"tomorrow UTC, or raise 'language_model.budget.{kind}' in the configuration"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One mistake in one file.

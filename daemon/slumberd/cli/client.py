@@ -24,7 +24,7 @@ from slumberd.service.composition import inspections_of
 from slumberd.service.control_socket import Answer, ask
 from slumberd.service.daemon import run_operation
 
-LONG_OPERATIONS = {"backfill", "decide", "fire", "forget", "retry", "undo"}
+LONG_OPERATIONS = {"backfill", "decide", "extract", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""
 
 OPERATIONS_TO_THE_END = {"decide", "fire"}

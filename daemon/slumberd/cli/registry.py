@@ -146,6 +146,12 @@ ENTRIES = (
         ("slumberd backfill preferences --from 2026-03-01 --dry-run",),
     ),
     Entry(
+        "extract",
+        "extract:extract",
+        "Ask the language model of a rule what its episodes state.",
+        ("slumberd extract preferences", "slumberd extract preferences --again"),
+    ),
+    Entry(
         "quarantine",
         "review:quarantine",
         "List, retry or drop the episodes that a rule could not read.",

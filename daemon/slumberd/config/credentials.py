@@ -1,4 +1,4 @@
-"""Read the key of a ledger from its file, and find out which optional extras are installed."""
+"""Read secrets from their files, and find out which optional extras are installed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ EXTRAS = {
     "fathom": "fathom",
     "fuzzy": "rapidfuzz",
     "graph": "graphglot",
+    "llm": "httpx2",
     "regex": "re2",
     "vectors": "wordllama",
 }
@@ -23,7 +24,7 @@ EXTRAS = {
 
 
 def read_key(file: Path, *, credentials: Path | None) -> bytes:
-    """Return the key: all bytes of a key file.
+    """Return the key of the ledger: all bytes of a key file.
 
     Args:
         file: The key file; a relative path is relative to `credentials`.
@@ -33,41 +34,77 @@ def read_key(file: Path, *, credentials: Path | None) -> bytes:
     Raises:
         ConfigurationError: The file cannot be read, others can read it, or its length is wrong.
     """
-    path = _locate(file, credentials)
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise _key_error(path, f"cannot be read: {error.strerror}") from error
-    try:
-        _check_file(path, os.fstat(descriptor), credentials)
-        key = os.read(descriptor, MOST + 1)
-    finally:
-        os.close(descriptor)
+    found = _SecretFile(file, credentials, "facts.key_file")
+    key = found.read()
     if not LEAST <= len(key) <= MOST:
-        raise _key_error(path, f"a key has {LEAST} to {MOST} bytes; `openssl rand 32` makes one")
+        raise found.error(f"a key has {LEAST} to {MOST} bytes; `openssl rand 32` makes one")
     return key
 
 
-def _locate(file: Path, credentials: Path | None) -> Path:
-    if file.is_absolute():
-        return file
-    if credentials is None:
-        problem = "is relative to $CREDENTIALS_DIRECTORY, which is not set; write an absolute path"
-        raise _key_error(file, problem)
-    return credentials / file
+def read_token(file: Path, *, credentials: Path | None, setting: str) -> str:
+    """Return a token: the text of a file, without white space around it.
+
+    Args:
+        file: The file; see `read_key`.
+        credentials: See `read_key`.
+        setting: The key of the configuration that names the file, for errors.
+
+    Raises:
+        ConfigurationError: The file cannot be read, others can read it, or it holds no token.
+    """
+    found = _SecretFile(file, credentials, setting)
+    content = found.read().strip()
+    if not content or len(content) > MOST or not all(0x21 <= byte <= 0x7E for byte in content):
+        raise found.error(f"a token has 1 to {MOST} characters of ASCII, in one line")
+    return content.decode("ascii")
 
 
-def _check_file(path: Path, status: os.stat_result, credentials: Path | None) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise _key_error(path, "is not a file")
-    given = credentials is not None and path.resolve().is_relative_to(credentials.resolve())
-    if status.st_mode & 0o077 and not given:
-        mode = stat.S_IMODE(status.st_mode)
-        raise _key_error(path, f"is open to others than its owner (mode {mode:o}); chmod 600 it")
+class _SecretFile:
+    """A file with a secret.
 
+    Args:
+        file: The path; a relative one is relative to `credentials`.
+        credentials: The directory of secrets of the service manager.
+        setting: The key of the configuration that names the file.
+    """
 
-def _key_error(path: Path, problem: str) -> ConfigurationError:
-    return ConfigurationError([Mistake(str(path), 0, 0, "facts.key_file", problem)])
+    def __init__(self, file: Path, credentials: Path | None, setting: str) -> None:
+        self._setting = setting
+        self._credentials = credentials
+        self._path = file
+        if credentials is not None:
+            self._path = credentials / file
+        elif not file.is_absolute():
+            problem = "is relative to $CREDENTIALS_DIRECTORY, which is not set"
+            raise self.error(f"{problem}; write an absolute path")
+
+    def read(self) -> bytes:
+        """Return the content, at most one byte more than `MOST`."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise self.error(f"cannot be read: {error.strerror}") from error
+        try:
+            self._check(os.fstat(descriptor))
+            return os.read(descriptor, MOST + 1)
+        finally:
+            os.close(descriptor)
+
+    def _check(self, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            raise self.error("is not a file")
+        if status.st_mode & 0o077 and not self._is_given():
+            mode = stat.S_IMODE(status.st_mode)
+            raise self.error(f"is open to others than its owner (mode {mode:o}); chmod 600 it")
+
+    def _is_given(self) -> bool:
+        """Return whether the service manager gives the file to this process."""
+        given = self._credentials
+        return given is not None and self._path.resolve().is_relative_to(given.resolve())
+
+    def error(self, problem: str) -> ConfigurationError:
+        """Return the error of the file."""
+        return ConfigurationError([Mistake(str(self._path), 0, 0, self._setting, problem)])
 
 
 def is_installed(extra: str) -> bool:

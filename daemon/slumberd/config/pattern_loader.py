@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -29,13 +29,14 @@ from slumberd.config.validation import (
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, PatternError
 from slumberd.extraction.heuristic import Heuristic
+from slumberd.extraction.model_prompt import VERSION as PROMPT_VERSION
 from slumberd.extraction.normalisers import alias_key
 from slumberd.extraction.pattern_tests import Expected, PatternTest
 from slumberd.extraction.patterns import Aliases, Pattern, PatternSet, Says
 from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
 from slumberd.model.episode import microseconds
-from slumberd.model.extraction import Extraction, Turn
+from slumberd.model.extraction import Extraction, ModelSettings, Turn
 from slumberd.retrieval.expressions import Expression, compile_expression
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -78,6 +79,19 @@ def heuristic_extraction(speakers: Mapping[str, str]) -> Extraction:
     content = orjson.dumps([VERSION, dict(speakers)], option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Extraction("heuristic", digest, Heuristic(speakers))
+
+
+def model_extraction(settings: ModelSettings) -> Extraction:
+    """Return the extraction by a language model.
+
+    Args:
+        settings: What the model is asked.
+    """
+    # The number of turns in a request changes no question.
+    asked = asdict(replace(settings, turns_per_call=0))
+    content = orjson.dumps([PROMPT_VERSION, asked], option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return Extraction("openai", digest, settings, reads_previous=True)
 
 
 def _load(file: Path, by_root: bool | None) -> tuple[PatternFile, PatternSet]:

@@ -13,7 +13,11 @@ import orjson
 
 from slumberd.config.credentials import is_installed
 from slumberd.config.file_access import check_world_writable
-from slumberd.config.pattern_loader import heuristic_extraction, load_extraction
+from slumberd.config.pattern_loader import (
+    heuristic_extraction,
+    load_extraction,
+    model_extraction,
+)
 from slumberd.config.rule_schema import AnyRuleForm, RuleFile, RuleForm
 from slumberd.config.validation import format_value, mistakes_of, nearest
 from slumberd.config.yaml_reader import Document, Trail, Value, dotted_path, read_document
@@ -40,6 +44,9 @@ CheckCypher = Callable[[str], None]
 """Takes a ``filter_cypher``; raises `UnportableCypherError` when the query is not portable,
 `UsageError` when no graph is configured, and `ExtraMissingError` without the extra ``graph``."""
 
+CheckModel = Callable[[], None]
+"""Checks that language models can be asked; raises `UsageError` or `ExtraMissingError`."""
+
 _EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 """The extra that a key of a rule needs, by the path of the key."""
 
@@ -53,6 +60,10 @@ _TEXT = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 def _accept_cypher(_: str) -> None:
     """Accept any query."""
+
+
+def _accept_model() -> None:
+    """Accept any rule that asks a language model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +95,14 @@ class RuleSet:
         return hashlib.sha256(canonical).hexdigest()[:16]
 
 
-def load_rules(
+def load_rules(  # noqa: PLR0913 # one for each check
     directory: Path,
     *,
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
     check_cypher: CheckCypher = _accept_cypher,
+    check_model: CheckModel = _accept_model,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load the rule files of a directory.
@@ -101,6 +113,7 @@ def load_rules(
         check_cron: Called for the cron expression of each well-formed rule that has one.
         timezone: The time zone of cron rules that name none.
         check_cypher: Called for the query of each well-formed rule of kind ``graph``.
+        check_model: Called for each rule that asks a language model.
         by_root: Whether root loads the files. For root, a file that everybody can write is a
             mistake. None asks the process.
 
@@ -114,6 +127,7 @@ def load_rules(
         check_cron=check_cron,
         timezone=timezone,
         check_cypher=check_cypher,
+        check_model=check_model,
         by_root=by_root,
     )
 
@@ -137,13 +151,14 @@ def _is_rule_file(path: Path) -> bool:
     return path.suffix in (".yaml", ".yml") and not hidden and not test
 
 
-def load_rule_files(
+def load_rule_files(  # noqa: PLR0913 # one for each check
     paths: Sequence[Path],
     *,
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
     check_cypher: CheckCypher = _accept_cypher,
+    check_model: CheckModel = _accept_model,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load files, and the rule files of directories, as one set.
@@ -166,6 +181,7 @@ def load_rule_files(
         *_check_fuzzy(places),
         *extractions.check(places),
         *_check_cyphers(places, check_cypher),
+        *_check_models(places, check_model),
         *_find_misspelled_channels(sheets, whole=whole),
     ]
     if mistakes:
@@ -322,6 +338,17 @@ def _check_cyphers(places: Iterable[_RulePlace], check: CheckCypher) -> Iterator
                 yield place.mistake("kind", problem=str(error))
 
 
+def _check_models(places: Iterable[_RulePlace], check: CheckModel) -> Iterator[Mistake]:
+    for place in places:
+        trail = ("stages", 0, "extract", "with")
+        enabled = place.document.at((*place.trail, "enabled")) is not False
+        if place.text(*trail) == "openai" and enabled:
+            try:
+                check()
+            except (ExtraMissingError, UsageError) as error:
+                yield place.document.mistake((*place.trail, *trail), str(error))
+
+
 def _sort_mistakes(mistakes: Sequence[Mistake]) -> list[Mistake]:
     """Return the mistakes without repetition, in order of file, line and column."""
     order = {file: number for number, file in enumerate(dict.fromkeys(m.file for m in mistakes))}
@@ -358,6 +385,8 @@ class _Extractions:
                 continue
             if stage.extract.patterns is not None:
                 return self._loaded[_beside(source, stage.extract.patterns)]
+            if stage.extract.method == "openai":
+                return model_extraction(stage.extract.model_settings())
             return heuristic_extraction(stage.extract.speakers)
         return None
 

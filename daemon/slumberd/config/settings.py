@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
+from pydantic import ConfigDict, Field, PrivateAttr
 
+from slumberd.config.language_model_settings import LanguageModelSettings
 from slumberd.config.validation import (
+    FilePath,
     Form,
     TemplateName,
     TimeZone,
-    format_value,
     mistakes_of,
     problems,
     suggestion,
@@ -40,19 +41,6 @@ RUNTIME_VARIABLE = "RUNTIME_DIRECTORY"
 
 Tree = Mapping[str, Any]
 """Settings by name, nested as in the file."""
-
-
-def _check_path(value: object) -> Path:
-    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
-        raise ValueError(f"a path is needed, not {format_value(value)}")
-    if str(value).startswith("~"):
-        raise ValueError(f"'~' is not expanded in {format_value(value)}; write the path out")
-    return Path(value)
-
-
-FilePath = Annotated[
-    Path, BeforeValidator(_check_path), WithJsonSchema({"type": "string", "pattern": "^[^~]"})
-]
 
 
 class MemorySettings(Form):
@@ -215,6 +203,7 @@ class Settings(Form):
         graph: The graph that rules of kind ``graph`` promote.
         limits: The deletion limits: a batch that exceeds one awaits approval.
         retention: What slumberd deletes that its stages have archived; by default nothing.
+        language_model: The server that the stage ``extract: {with: openai}`` of rules asks.
         timezone: The IANA time zone of cron rules that name none, such as ``Europe/Berlin``.
             Default: ``UTC``.
         logging: What the daemon logs, in which format, and where.
@@ -234,6 +223,7 @@ class Settings(Form):
     graph: GraphSettings = GraphSettings()
     limits: LimitsSettings = LimitsSettings()
     retention: RetentionSettings = RetentionSettings()
+    language_model: LanguageModelSettings = LanguageModelSettings()
     timezone: TimeZone = "UTC"
     logging: LoggingSettings = LoggingSettings()
     metrics: MetricsSettings = MetricsSettings()

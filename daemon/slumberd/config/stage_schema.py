@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, TypeAdapter, field_validator, model_validator
 from pydantic.config import JsonDict
 
 from slumberd.config.validation import Form
 from slumberd.model.cadence import Duration
+from slumberd.model.extraction import ModelSettings
 from slumberd.model.stages import Fraction, Stage
+
+Predicate = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+_OF_METHOD = {
+    "patterns": frozenset({"patterns"}),
+    "heuristic": frozenset({"speakers"}),
+    "openai": frozenset(
+        {
+            "instructions",
+            "may_retract",
+            "min_length",
+            "model",
+            "parameters",
+            "predicates",
+            "speakers",
+            "turns_per_call",
+        }
+    ),
+}
+"""The keys of each method of `ExtractForm`, besides ``with``."""
+
+_NEEDED = {"patterns": ("patterns",), "heuristic": (), "openai": ("model", "predicates")}
+"""The keys that each method needs."""
+
+_RESERVED = frozenset({"messages", "model", "n", "response_format", "stream", "tools"})
+"""The keys of a request that slumberd writes itself, or never writes."""
 
 
 def _add_extract_schema(schema: JsonDict) -> None:
-    """Express the check `_check_patterns` of `ExtractForm` in JSON Schema."""
-    schema["oneOf"] = [
-        {
-            "properties": {"with": {"const": "patterns"}, "speakers": False},
-            "required": ["patterns"],
-        },
-        {"properties": {"with": {"const": "heuristic"}, "patterns": False}},
-    ]
+    """Express the check `_check_keys` of `ExtractForm` in JSON Schema."""
+    every = frozenset().union(*_OF_METHOD.values())
+    forms: list[Any] = []
+    for method, keys in _OF_METHOD.items():
+        excluded = dict.fromkeys(sorted(every - keys), False)
+        forms.append(
+            {
+                "properties": {"with": {"const": method}, **excluded},
+                "required": [*_NEEDED[method]],
+            }
+        )
+    schema["oneOf"] = forms
 
 
 class ExtractForm(Form):
@@ -28,27 +60,65 @@ class ExtractForm(Form):
 
     Attributes:
         with: ``patterns`` for the patterns of a file, which need the extra ``regex``;
-            ``heuristic`` for plain English sentences such as ``Bob is a chef``.
-        patterns: The pattern file. A relative path begins at the directory of the rule file.
+            ``heuristic`` for plain English sentences such as ``Bob is a chef``; ``openai`` for a
+            language model, which needs the extra ``llm`` and ``language_model`` in the
+            configuration.
+        patterns: The pattern file. A relative path begins at the directory of the rule file. Only
+            for ``patterns``.
         speakers: The names of speakers, by ``source_node``. ``{user}`` and ``{agent}`` mean the
-            user and the agent of the episode. Only for ``heuristic``: a pattern file has its own.
+            user and the agent of the episode. Not for ``patterns``: a pattern file has its own.
+        model: The name of the language model, as its server knows it.
+        predicates: The predicates of the triples, 1 to 200. A triple with another one is dropped.
+        instructions: More sentences for the prompt, for example what the predicates mean.
+        may_retract: Whether the language model may also delete facts. Default: false.
+        min_length: A text of fewer characters is not sent, and states nothing. Default: 3.
+        turns_per_call: How many texts of one session one request may hold, 1 to 50. Default: 8.
+        parameters: Further keys of each request. Default: ``{temperature: 0, max_tokens: 2000}``.
     """
 
-    model_config = ConfigDict(json_schema_extra=_add_extract_schema)
+    model_config = ConfigDict(json_schema_extra=_add_extract_schema, protected_namespaces=())
 
-    method: Literal["patterns", "heuristic"] = Field(alias="with")
+    method: Literal["patterns", "heuristic", "openai"] = Field(alias="with")
     patterns: str | None = Field(default=None, min_length=1)
     speakers: dict[str, str] = Field(default_factory=dict)
+    model: str | None = Field(default=None, min_length=1)
+    predicates: Annotated[list[Predicate], Field(min_length=1, max_length=200)] | None = None
+    instructions: str = ""
+    may_retract: bool = False
+    min_length: int = Field(default=3, ge=0)
+    turns_per_call: int = Field(default=8, ge=1, le=50)
+    parameters: dict[str, Any] = Field(default={"temperature": 0, "max_tokens": 2000})
+
+    @field_validator("parameters")
+    @classmethod
+    def _check_parameters(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if reserved := sorted(_RESERVED & value.keys()):
+            raise ValueError(f"{reserved[0]!r} is not a parameter: slumberd writes it itself")
+        return value
 
     @model_validator(mode="after")
-    def _check_patterns(self) -> Self:
-        if self.method == "patterns" and self.patterns is None:
-            raise ValueError("'patterns' is needed: the path of the pattern file")
-        if self.method == "heuristic" and self.patterns is not None:
-            raise ValueError("'patterns' goes with {with: patterns}; leave one of them out")
-        if self.method == "patterns" and self.speakers:
-            raise ValueError("'speakers' goes with {with: heuristic}; the pattern file has its own")
+    def _check_keys(self) -> Self:
+        given = self.model_fields_set - {"method"}
+        for key in _NEEDED[self.method]:
+            if getattr(self, key) is None:
+                raise ValueError(f"{key!r} is needed with {{with: {self.method}}}")
+        if unfit := sorted(given - _OF_METHOD[self.method]):
+            methods = [name for name, keys in _OF_METHOD.items() if unfit[0] in keys]
+            raise ValueError(f"{unfit[0]!r} goes with {{with: {' or '.join(methods)}}} only")
         return self
+
+    def model_settings(self) -> ModelSettings:
+        """Return what a language model is asked; `method` must be ``openai``."""
+        return ModelSettings(
+            model=self.model or "",
+            predicates=tuple(dict.fromkeys(self.predicates or ())),
+            instructions=self.instructions,
+            speakers=self.speakers,
+            may_retract=self.may_retract,
+            min_length=self.min_length,
+            turns_per_call=self.turns_per_call,
+            parameters=self.parameters,
+        )
 
 
 class DedupForm(Form):

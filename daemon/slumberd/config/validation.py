@@ -9,11 +9,21 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from reprlib import Repr
 from types import NoneType, UnionType
 from typing import Annotated, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Tag, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import ErrorDetails
 
 from slumberd.config.file_access import Place
@@ -138,6 +148,20 @@ def format_value(value: object) -> str:
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
+
+
+def _check_path(value: object) -> Path:
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise ValueError(f"a path is needed, not {format_value(value)}")
+    if str(value).startswith("~"):
+        raise ValueError(f"'~' is not expanded in {format_value(value)}; write the path out")
+    return Path(value)
+
+
+FilePath = Annotated[
+    Path, BeforeValidator(_check_path), WithJsonSchema({"type": "string", "pattern": "^[^~]"})
+]
+"""A path in a document, written out."""
 
 
 def tag(name: str) -> str:

@@ -142,6 +142,8 @@ class Consolidator:
             return
         if held is not None:
             after = await self._commit_approved(call, after, Position(*held.upto), report)
+            if report.unrecorded:
+                return
         await self._consume_backlog(call, after, report)
         if not report.held and not report.cut_short:
             mark = await self._facts.watermarks.position(rule.id) or START
@@ -158,6 +160,9 @@ class Consolidator:
         window = Window(after, upto.seq, upto.seq - after.seq)
         async with self._time_limit(call):
             batch = await self._consolidate(freely, window, whole=True)
+        report.unrecorded = batch.unrecorded
+        if batch.unrecorded:
+            return after
         approved = batch.moved_to(after, upto)
         report.add(await self._apply(approved, cancelled=self._cancellation(call)))
         return upto
@@ -170,6 +175,7 @@ class Consolidator:
         async with self._time_limit(call):
             batch = await self._read_first(call, after)
         last = batch.newest
+        report.unrecorded = batch.unrecorded
         async with ReadingAhead(partial(self._read, call, last)) as windows:
             while not batch.is_empty:
                 after = batch.upto
@@ -182,6 +188,7 @@ class Consolidator:
                     return
                 async with self._time_limit(call):
                     batch = await windows.read(after)
+                report.unrecorded = batch.unrecorded
 
     async def _mark(self, call: FiringCall, mark: Position, report: Report) -> None:
         """Run the stages of a rule that mark episodes, on those up to a position."""
@@ -223,6 +230,7 @@ class Consolidator:
             earlier = window._replace(after=await self._last_agreement(rule.id, mark))
             batch = await self._consolidate(call, earlier, whole=True)
         report = self._new_report(rule, rehearsed=True)
+        report.unrecorded = batch.unrecorded
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
         report.add(await self._facts.apply_deltas(batch, dry_run=True))
         await self._mark(call, batch.upto, report)
@@ -256,7 +264,7 @@ class Consolidator:
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._facts.watermarks.position(rule.id) or START
         limit = self._sizes.previewed if dry_run else self._batch
-        window = Window(START, mark.seq, limit, between=between, dry_run=dry_run)
+        window = Window(START, mark.seq, limit, between=between, dry_run=dry_run, unrecorded="skip")
         while window.after.seq < mark.seq:
             if dry_run and window.after != START:
                 report.unread = mark.seq - window.after.seq
@@ -264,6 +272,7 @@ class Consolidator:
             batch = await self._consolidate(call, window, whole=True)
             if batch.is_empty:
                 break
+            report.unrecorded |= batch.unrecorded
             await self._apply_again(mark, batch, report)
             window = window._replace(after=batch.upto)
         if between is None:

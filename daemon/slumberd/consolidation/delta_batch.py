@@ -57,6 +57,8 @@ class DeltaBatch:
         versions: The newest versions in the window, in log order, unmatched ones included.
         named: Further episodes that `versions` name as replaced, as far as they are known.
         newest: The number of the last row of the log when the window was read.
+        unrecorded: Whether an episode waits for the answer of the rule's language model: the window
+            ends before it, or leaves it out.
     """
 
     firing: Firing
@@ -64,6 +66,7 @@ class DeltaBatch:
     versions: Sequence[EpisodeVersion] = ()
     named: Sequence[EpisodeVersion] = ()
     newest: int = 0
+    unrecorded: bool = False
 
     @property
     def upto(self) -> Position:

@@ -83,7 +83,8 @@ class WindowReader:
         if versions:
             candidates = await asyncio.to_thread(self._evaluate, versions, rule, bounds)
         firing = _firing_of(rule, window.after, read.upto, at)
-        batch = DeltaBatch(firing, candidates, versions, newest=read.newest)
+        waits = read.recorded_upto is not None
+        batch = DeltaBatch(firing, candidates, versions, newest=read.newest, unrecorded=waits)
         # A window without versions is synced, too: the watermark moves over its rows.
         if not window.dry_run and (versions or not batch.is_empty):
             await self._secure(batch)
@@ -102,12 +103,25 @@ class WindowReader:
 
     async def _read(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
         if window.episodes is None:
-            return await self._log.select(
-                rule, after=window.after, limit=window.limit, upto=window.upto
-            )
+            return await self._read_log(rule, window)
         upto = NEWEST if window.upto is None else window.upto
         versions = await self._log.reread(rule, window.episodes, upto=upto)
+        if window.marks is None:
+            versions = _recorded(versions)
         return ReadWindow(window.after, window.after, versions)
+
+    async def _read_log(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
+        """Read a window up to the first episode that waits for a language model, or without it."""
+        cut: int | None = None
+        while True:
+            upto = window.upto if cut is None else cut
+            read = await self._log.select(rule, after=window.after, limit=window.limit, upto=upto)
+            if read.recorded_upto is None:
+                return replace(read, recorded_upto=cut)
+            if window.unrecorded == "skip":
+                return replace(read, versions=_recorded(read.versions))
+            # Read again: only the log knows the position of its last row before that episode.
+            cut = read.recorded_upto
 
     def _evaluate(
         self, versions: Sequence[EpisodeVersion], rule: ConsolidationRule, bounds: Bounds
@@ -128,6 +142,11 @@ class WindowReader:
         # The episodes must survive a power cut before their facts do. Otherwise the log would give
         # their numbers to new episodes, which the watermark has passed already.
         await self._log.fsync()
+
+
+def _recorded(versions: Sequence[EpisodeVersion]) -> list[EpisodeVersion]:
+    """Return the versions that do not wait for the answer of a language model."""
+    return [version for version in versions if not version.unrecorded]
 
 
 def _between(versions: Sequence[EpisodeVersion], window: Window) -> Sequence[EpisodeVersion]:

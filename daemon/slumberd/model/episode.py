@@ -94,6 +94,7 @@ class EpisodeVersion(NamedTuple):
         gated: Why the rule's gate holds it back; None when it does not.
         reread: Whether the rule has passed this version, and a read logged it again.
         part: Which of the episode's ``triples`` the metadata is, from 1; 0 is all of it.
+        unrecorded: Whether the answer of the rule's language model about it is not recorded yet.
     """
 
     seq: int
@@ -111,6 +112,7 @@ class EpisodeVersion(NamedTuple):
     gated: SalienceShortfall | None = None
     reread: bool = False
     part: int = 0
+    unrecorded: bool = False
 
     @property
     def claim_id(self) -> str:

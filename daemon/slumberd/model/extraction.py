@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
+
+import orjson
 
 MAX_EXTRACTED = 50
 """An extractor returns at most this many triples of one turn."""
@@ -84,17 +87,138 @@ class Extractor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """What a language model is asked about turns, and which of its triples count.
+
+    The model is asked before a firing. A firing reads the recorded answers only.
+
+    Attributes:
+        model: The name of the model, as its server knows it.
+        predicates: The only predicates that count, in the order of the prompt.
+        instructions: More sentences for the prompt; may be empty.
+        speakers: The name of each speaker, by the speaker of a turn. Others keep theirs.
+        may_retract: Whether a triple with the intent ``delete`` counts.
+        min_length: A turn of fewer characters states nothing, and is not sent.
+        turns_per_call: At most so many turns of one session are in one request.
+        parameters: Further keys of the request, such as ``temperature``.
+    """
+
+    model: str
+    predicates: tuple[str, ...]
+    instructions: str = ""
+    speakers: Mapping[str, str] = field(default_factory=dict)
+    may_retract: bool = False
+    min_length: int = 3
+    turns_per_call: int = 8
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+AnswerStatus = Literal["ok", "refused", "invalid"]
+"""Whether an answer about a turn can be read, the model refused one, or it stayed invalid."""
+
+
+class RecordedAnswer(NamedTuple):
+    """What a language model answered about one turn.
+
+    Attributes:
+        key: The question; see `answer_key`.
+        episode_id: The episode of the turn.
+        model: The model.
+        status: Whether the answer can be read.
+        triples: The triples that count; empty unless `status` is ``ok``.
+        dropped: How many triples do not count: their predicate is not in the list, or their words
+            are not in the turn.
+        problem: Why the answer is ``invalid`` or ``refused``; else empty.
+        answer: The answer of the model, as text; empty when it is ``ok``.
+        attempts: How often the model was asked.
+        at: When it was recorded, microseconds since 1970 UTC.
+    """
+
+    key: str
+    episode_id: str
+    model: str
+    status: AnswerStatus
+    triples: Sequence[Extracted] = ()
+    dropped: int = 0
+    problem: str = ""
+    answer: str = ""
+    attempts: int = 1
+    at: int = 0
+
+
+class ModelUsage(NamedTuple):
+    """What calls of language models cost.
+
+    Attributes:
+        calls: The requests, failed ones included.
+        tokens_in: The tokens of the requests.
+        tokens_out: The tokens of the answers.
+        cost_micros: The price, in millionths of the currency of the configured prices.
+    """
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_micros: int = 0
+
+
+class Question(NamedTuple):
+    """A turn about which a language model is asked.
+
+    Attributes:
+        key: Of the recorded answer.
+        turn: The turn.
+        before: The turn before it, as an `Extractor` gets it.
+    """
+
+    key: str
+    turn: Turn
+    before: Turn | None
+
+
+class Questions(NamedTuple):
+    """What a language model is to be asked about a window of the log.
+
+    Attributes:
+        questions: In log order; those with recorded answers are left out.
+        upto: The number of the window's last log row; that of the row before it without rows.
+    """
+
+    questions: list[Question]
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
 class Extraction:
     """How a rule finds triples in the text of episodes that state none themselves.
 
     Attributes:
-        name: The method, as rule files name it: ``patterns`` or ``heuristic``.
+        name: The method, as rule files name it: ``patterns``, ``heuristic`` or ``openai``.
         digest: Changes with everything that the triples depend on, besides the text.
-        extractor: Finds the triples.
+        extractor: Finds the triples; or what a language model is asked for them.
         reads_previous: Whether the extractor needs the turns before.
     """
 
     name: str
     digest: str
-    extractor: Extractor = field(compare=False, repr=False)
+    extractor: Extractor | ModelSettings = field(compare=False, repr=False)
     reads_previous: bool = False
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a language model finds the triples, before a firing."""
+        return isinstance(self.extractor, ModelSettings)
+
+
+def answer_key(digest: str, turn: Turn, before: Turn | None) -> str:
+    """Return the key of a recorded answer: a hash of the question, 64 hex digits.
+
+    Args:
+        digest: Of the extraction.
+        turn: The turn.
+        before: The turn before it.
+    """
+    context = None if before is None else (before.speaker, before.content)
+    # A surrogate of a damaged text is written as an escape, which no valid text contains.
+    question = orjson.dumps([digest, [ascii(part) for part in turn], ascii(context)])
+    return hashlib.sha256(question).hexdigest()

@@ -163,6 +163,8 @@ class Window(NamedTuple):
         dry_run: Whether the batch is only for a preview: the store marks nothing.
         marks: The marks in force of these episodes, all of one user and agent: the batch has what
             the stages of the rule change about them. None promotes facts.
+        unrecorded: What follows an episode whose answer of the rule's language model is not
+            recorded: ``wait`` ends the window before it, ``skip`` leaves it out.
     """
 
     after: Position = START
@@ -173,6 +175,7 @@ class Window(NamedTuple):
     episodes: Sequence[str] | None = None
     dry_run: bool = False
     marks: KnownMarks | None = None
+    unrecorded: Literal["wait", "skip"] = "wait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +187,15 @@ class ReadWindow:
         upto: Inclusive; equal to `after` when no log row lies above it.
         versions: The newest versions in the range, in log order, unmatched versions included.
         newest: The number of the last log row, in the same snapshot; 0 for an empty log.
+        recorded_upto: The number of the last log row before the first version that is unrecorded;
+            None when there is no such version.
     """
 
     after: Position
     upto: Position
     versions: list[EpisodeVersion] = field(default_factory=list)
     newest: int = 0
+    recorded_upto: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ class Report:
         held: The batch that awaits approval; nothing after it was read.
         cut_short: Whether a stop ended the firing while log rows were still pending.
         purged: The ids of the archived episodes that were deleted.
+        unrecorded: Whether episodes wait for the answer of the rule's language model.
     """
 
     rule_id: str
@@ -35,6 +36,7 @@ class Report:
     held: HeldBatch | None = None
     cut_short: bool = False
     purged: list[str] = field(default_factory=list)
+    unrecorded: bool = False
 
     def add(self, outcome: Outcome) -> None:
         """Add the outcome of one more batch."""

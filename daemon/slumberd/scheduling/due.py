@@ -219,6 +219,10 @@ class RetryTracker:
         self._states[due.rule_id] = state
         return state
 
+    def allow_again(self, rule_id: str) -> None:
+        """Allow a rule to fire once more for what made it due, since it may read more now."""
+        self._fired.pop(rule_id, None)
+
     def remove(self, rule_id: str) -> None:
         """Remove a rule that is no longer due."""
         self._fired.pop(rule_id, None)

@@ -221,6 +221,15 @@ class Scheduler:
         """Check for new episodes now instead of at the next poll. Call it on the event loop."""
         self._woken.set()
 
+    def check_again(self, rule_id: str) -> None:
+        """Check a rule soon that may read more now, as of new answers of a language model.
+
+        Call it on the event loop.
+        """
+        self._retries.allow_again(rule_id)
+        self._unchecked.add(rule_id)
+        self._woken.set()
+
     async def run(self, stop: asyncio.Event) -> None:
         """Fire rules when they are due, until `stop` is set and the current firing has ended.
 

@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 import structlog
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.config.credentials import read_key
-from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
+from slumberd.config.credentials import is_installed, read_key
+from slumberd.config.rule_loader import CheckCypher, CheckModel, RuleSet, load_rules
 from slumberd.config.settings import Settings
 from slumberd.consolidation.retention import Retention
-from slumberd.errors import NoInputError, SchemaError, UsageError
+from slumberd.errors import ExtraMissingError, NoInputError, SchemaError, UsageError
 from slumberd.filters.sandbox import filter_checker
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
@@ -57,16 +57,18 @@ def rules_of(settings: Settings) -> RuleSet:
         ConfigurationError: With every mistake of every rule file.
     """
     graph = settings.graph_path is not None
-    return rules_in(settings.rules_dir, settings.timezone, graph=graph)
+    model = settings.language_model.base_url is not None
+    return rules_in(settings.rules_dir, settings.timezone, graph=graph, model=model)
 
 
-def rules_in(directory: Path, timezone: str, *, graph: bool = True) -> RuleSet:
+def rules_in(directory: Path, timezone: str, *, graph: bool = True, model: bool = True) -> RuleSet:
     """Load the rules of a directory.
 
     Args:
         directory: The directory of rule files.
         timezone: The time zone of cron rules without one.
         graph: Whether the configuration names a graph that rules may promote.
+        model: Whether the configuration names a language model that rules may ask.
 
     Raises:
         ConfigurationError: With every mistake of every rule file.
@@ -78,6 +80,7 @@ def rules_in(directory: Path, timezone: str, *, graph: bool = True) -> RuleSet:
             check_cron=cron.check,
             timezone=timezone,
             check_cypher=make_cypher_check(graph=graph),
+            check_model=make_model_check(model=model),
         )
 
 
@@ -89,6 +92,23 @@ def make_cypher_check(*, graph: bool) -> CheckCypher:
         linter.check_reading(cypher)
         if not graph:
             raise UsageError("there is no graph to promote; set 'graph.path' in the configuration")
+
+    return check
+
+
+def make_model_check(*, model: bool) -> CheckModel:
+    """Return the check of rules that ask a language model.
+
+    Args:
+        model: Whether the configuration names one.
+    """
+
+    def check() -> None:
+        if not is_installed("llm"):
+            raise ExtraMissingError("llm", "a language model cannot be asked")
+        if not model:
+            problem = "there is no language model to ask"
+            raise UsageError(f"{problem}; set 'language_model.base_url' in the configuration")
 
     return check
 

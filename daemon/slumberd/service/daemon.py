@@ -20,6 +20,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.errors import StoppedError, StoreError
+from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
@@ -43,6 +44,7 @@ from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat
+from slumberd.service.model_worker import ModelWorker, answer_recorder, model_worker_of
 from slumberd.service.operations import Operations, new_run_id
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
@@ -83,6 +85,7 @@ class Components:
         pausing: Pauses and resumes rules.
         reloading: Reads the configuration and the rules again.
         publisher: Publishes provenance; None without a sink.
+        worker: Asks language models; None without a configured one.
     """
 
     stores: Stores
@@ -93,6 +96,7 @@ class Components:
     pausing: Pausing
     reloading: Reloading
     publisher: ProvenancePublisher | None
+    worker: ModelWorker | None
 
 
 class Daemon:
@@ -154,13 +158,17 @@ class Daemon:
         resurfaced = await asyncio.to_thread(
             lambda: [*find_resurfaced(inspections, HURRIED_SECONDS)]
         )
-        async with provenance_sink(settings) as sink, open_for_writing(settings, clock) as stores:
+        async with (
+            provenance_sink(settings) as sink,
+            open_for_writing(settings, clock) as stores,
+            answer_recorder(settings, stores, clock) as recorder,
+        ):
             runner = rule_runner_of(settings, stores, self._logs, clock)
             runner.consolidator.retention = retention_of(settings, lambda: self._rules)
             await self._recover(runner)
             await runner.consolidator.checkpoint()
             publisher = publisher_of(settings, stores, sink, clock)
-            await self._serve(stores, runner, publisher, resurfaced)
+            await self._serve(stores, runner, (publisher, recorder), resurfaced)
             await runner.consolidator.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
@@ -172,7 +180,7 @@ class Daemon:
         self,
         stores: Stores,
         runner: RuleRunner,
-        publisher: ProvenancePublisher | None,
+        outside: tuple[ProvenancePublisher | None, AnswerRecorder | None],
         resurfaced: Sequence[Finding],
     ) -> None:
         """Answer requests and fire rules until the daemon stops."""
@@ -198,11 +206,38 @@ class Daemon:
             )
             pausing.changed = reloading.begin
             reloading.begin()
+            publisher, recorder = outside
+            worker = self._worker_of(stores, recorder, pausing, scheduler)
+            operations.worker = worker
             await self._serve_with(
                 Components(
-                    stores, runner, operations, scheduler, alarm, pausing, reloading, publisher
+                    stores,
+                    runner,
+                    operations,
+                    scheduler,
+                    alarm,
+                    pausing,
+                    reloading,
+                    publisher,
+                    worker,
                 )
             )
+
+    def _worker_of(
+        self,
+        stores: Stores,
+        recorder: AnswerRecorder | None,
+        pausing: Pausing,
+        scheduler: Scheduler,
+    ) -> ModelWorker | None:
+        """Return what asks language models about the rules that may fire."""
+        return model_worker_of(
+            stores,
+            recorder,
+            rules=lambda: [rule for rule in pausing.awake(self._rules.rules) if rule.enabled],
+            clock=self._clock,
+            recorded=scheduler.check_again,
+        )
 
     def _scheduler_of(
         self, stores: Stores, runner: RuleRunner, operations: Operations
@@ -242,7 +277,7 @@ class Daemon:
 
     def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
         """Return the background tasks, which run until the daemon stops."""
-        publisher = components.publisher
+        publisher, worker = components.publisher, components.worker
         return [
             components.alarm.heartbeat(self._stop),
             components.scheduler.run(self._stop),
@@ -254,6 +289,7 @@ class Daemon:
             components.reloading.run(),
             self._keep_alive(components),
             *([] if publisher is None else [publisher.run(self._stop)]),
+            *([] if worker is None else [worker.run(self._stop)]),
         ]
 
     async def _keep_log_complete(self, components: Components) -> None:
@@ -433,7 +469,8 @@ async def run_operation(
     async with (
         open_for_dry_run(settings, clock)
         if dry_run
-        else open_for_writing(settings, clock) as stores
+        else open_for_writing(settings, clock) as stores,
+        answer_recorder(settings, stores, clock) as recorder,
     ):
         runner = rule_runner_of(settings, stores, logs, clock)
         runner.consolidator.retention = retention_of(settings, lambda: rules)
@@ -441,6 +478,9 @@ async def run_operation(
             await runner.consolidator.log_pending_records()
             await apply_channels(runner, rules, clock.now())
         operations = Operations(stores, runner, lambda: rules, clock)
+        operations.worker = model_worker_of(
+            stores, recorder, rules=lambda: rules.rules, clock=clock
+        )
         if not dry_run:
             await operations.share_erasures()
         pausing = Pausing(settings.state_dir, lambda: rules)

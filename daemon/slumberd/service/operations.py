@@ -24,6 +24,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.service import requests as forms
 from slumberd.service.composition import Stores
 from slumberd.service.control_socket import Answer, Operation, Peer
+from slumberd.service.model_worker import ModelWorker
 from slumberd.service.requests import (
     assertion_of,
     choose_rules,
@@ -40,6 +41,7 @@ from slumberd.service.responses import (
     count_by_kind,
     listed_deltas,
     report_firings,
+    report_recording,
     report_undo,
 )
 from slumberd.service.rule_runner import RuleRunner
@@ -67,6 +69,7 @@ class Operations:
     Attributes:
         turn: The lock that each change of the facts holds.
         decided: Called after a decision on a held batch, because its rule may be due.
+        worker: Asks language models; None without a configured one.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Operations:
         self._stop = stop
         self.turn = asyncio.Lock()
         self.decided: Callable[[], None] = _nothing
+        self.worker: ModelWorker | None = None
 
     def by_name(self) -> dict[str, Operation]:
         """Return the operations of the control socket, by name."""
@@ -99,6 +103,7 @@ class Operations:
             "drop": typed_operation("drop", forms.DropForm, self.drop),
             "decide": typed_operation("decide", forms.DecideForm, self.decide),
             "forget": typed_operation("forget", forms.ForgetForm, self.forget),
+            "extract": typed_operation("extract", forms.ExtractForm, self.extract),
         }
 
     async def fire(self, request: forms.FireForm, peer: Peer) -> Answer:
@@ -220,6 +225,16 @@ class Operations:
         quarantined = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
         if missing := [eid for eid in episodes or () if eid not in quarantined]:
             raise NotQuarantinedError(missing)
+
+    async def extract(self, request: forms.ExtractForm, _: Peer) -> Answer:
+        """Ask the language model of a rule about all its episodes that have no answer."""
+        [rule] = choose_rules(self._rules(), [request.rule])
+        if rule.extract is None or not rule.extract.asks_model:
+            raise UsageError(f"rule {rule.id!r} asks no language model")
+        if self.worker is None:
+            raise UsageError("there is no language model; set 'language_model.base_url'")
+        done = await self.worker.ask_all(rule, again=request.again)
+        return {"rule_id": rule.id, **report_recording(done)}
 
     async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:
         """Approve or reject a batch that awaits approval; fire the rule of an approved batch."""

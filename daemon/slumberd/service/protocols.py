@@ -13,6 +13,7 @@ from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.consolidation.protocols import CurrentFacts, EpisodeLog, Ledger, Watermarks
 from slumberd.graph.protocols import GraphRuleTarget
+from slumberd.language_models.protocols import AnswerLog
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode, EpisodeVersion
 from slumberd.model.firing import Counts, HeldBatch, Window
@@ -91,6 +92,11 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
 
     async def pulse(self) -> int:
         """Check that the store answers; return how many rows it has written."""
+        ...
+
+    @property
+    def answers(self) -> AnswerLog:
+        """The questions for language models, and their recorded answers."""
         ...
 
     def stop(self) -> None:

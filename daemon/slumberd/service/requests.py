@@ -60,6 +60,13 @@ class FireForm(ChangeForm):
     rules: Texts = None
 
 
+class ExtractForm(RequestForm):
+    """The request ``extract``: a rule, and whether to ask again where there was no answer."""
+
+    rule: str
+    again: bool = False
+
+
 class BackfillForm(ChangeForm):
     """The request ``backfill``: a rule, and two instants in microseconds since 1970 UTC."""
 

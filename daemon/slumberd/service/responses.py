@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from slumberd.language_models.recorder import Recording
 from slumberd.model.episode import instant
 from slumberd.model.record import Record
 from slumberd.model.report import Report
@@ -74,6 +75,8 @@ def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
     }
     if report.purged:
         document["purged"] = len(report.purged)
+    if report.unrecorded:
+        document["unrecorded"] = True
     if report.held is not None:
         held = report.held
         document["held_batch"] = {"firing_id": held.firing_id, "problem": held.problem}
@@ -81,6 +84,20 @@ def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
         document |= listed_deltas(report.records, limit=limit)
         document["unread"] = report.unread
     return document
+
+
+def report_recording(done: Recording) -> dict[str, Any]:
+    """Return what was asked of a language model as JSON."""
+    return {
+        "calls": done.calls,
+        "ok": done.statuses["ok"],
+        "refused": done.statuses["refused"],
+        "invalid": done.statuses["invalid"],
+        "triples": done.triples,
+        "dropped": done.dropped,
+        "tokens_in": done.tokens_in,
+        "tokens_out": done.tokens_out,
+    }
 
 
 def certificate(

@@ -27,7 +27,7 @@ from slumberd.observability.line_format import printable
 from slumberd.rule_testing.loader import ENDINGS
 from slumberd.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules
 from slumberd.scheduling import cron
-from slumberd.service.composition import make_cypher_check
+from slumberd.service.composition import make_cypher_check, make_model_check
 
 COLUMNS = (
     "rule", "matches", "of", "pending", "channel",
@@ -205,6 +205,7 @@ def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
         check_cron=cron.check,
         timezone=settings.timezone if settings else "UTC",
         check_cypher=make_cypher_check(graph=True),
+        check_model=make_model_check(model=True),
     )
 
 

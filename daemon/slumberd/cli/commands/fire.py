@@ -202,6 +202,12 @@ def print_firings(answer: Answer, *, dry_run: bool, json: bool, nothing: str) ->
         print_answer(answer, dry_run=dry_run)
     else:
         _print_reports(answer, dry_run=dry_run, nothing=nothing)
+    for report in answer["reports"]:
+        if report.get("unrecorded"):
+            say(
+                f"rule {report['rule_id']}: episodes wait for the answer of its language model;"
+                f" `slumberd extract {report['rule_id']}` asks for all of them"
+            )
     if held := [report["held_batch"] for report in answer["reports"] if "held_batch" in report]:
         for batch in held:
             _report_held(batch)

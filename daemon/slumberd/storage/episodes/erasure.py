@@ -16,7 +16,7 @@ from slumberd.model.scope import (
     scope_of,
 )
 from slumberd.storage.engine import Session
-from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes import access_tracking, recorded_answers
 from slumberd.storage.episodes.log import episode_at, newest
 from slumberd.storage.episodes.rows import instant_or_zero, scope_in
 from slumberd.storage.erased_scopes import record_erased_scope
@@ -144,6 +144,7 @@ def purge_episodes(session: Session, seqs: Mapping[str, int]) -> list[str]:
     found = {row[2]: row[1] for row in rows if row[0] == seqs[row[2]]}
     session.do("erased_scopes.drop_episodes", {"rowids": [*found.values()]})
     access_tracking.erase(session, found)
+    recorded_answers.erase(session, found)
     return [*found]
 
 
@@ -172,6 +173,7 @@ def erase_episodes(
         "episodes": len(found.rowids),
         "slumberd_episode_log": blanked,
         "slumberd_accesses": read,
+        "slumberd_extractions": recorded_answers.erase(session, names),
     }
 
 

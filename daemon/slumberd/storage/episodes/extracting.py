@@ -7,16 +7,28 @@ from typing import Any
 
 from slumberd.consolidation.statements import states_nothing
 from slumberd.model.episode import EpisodeVersion, instant
-from slumberd.model.extraction import Extracted, Extraction, Turn
+from slumberd.model.extraction import (
+    Extracted,
+    Extraction,
+    ModelSettings,
+    Question,
+    Turn,
+    answer_key,
+)
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Row, Session
+from slumberd.storage.episodes import recorded_answers
 from slumberd.storage.episodes.recent import rows_before
+from slumberd.storage.episodes.recorded_answers import Recorded
 
 FEW_TURNS = 4
 """So many earlier turns are read first; usually they have one of another speaker."""
 
 MOST_TURNS = 50
 """So many earlier turns are searched for the last one of another speaker."""
+
+_UNANSWERED = "answer_"
+"""The beginning of a fault: a language model gave no answer that can be read."""
 
 Decode = Callable[[int, Sequence[Any]], EpisodeVersion]
 """Decodes the columns of an episode; the number is that of its log row."""
@@ -28,7 +40,8 @@ def add_triples(
     """Return versions; those that state nothing themselves get the triples of their text.
 
     A version that its host states a triple, ``triples`` or an intent for is returned unchanged. So
-    are versions that the filter does not select, and those that cannot be read.
+    are versions that the filter does not select, and those that cannot be read. A version whose
+    answer of a language model is not recorded yet is marked as unrecorded.
     """
     chosen = [
         version
@@ -37,12 +50,66 @@ def add_triples(
     ]
     reads = extraction.reads_previous
     before = [_find_previous(session, one, decode) if reads else None for one in chosen]
-    found = extraction.extractor.extract([*map(_turn_of, chosen)], before)
-    by_id = {version.id: triples for version, triples in zip(chosen, found, strict=True)}
-    return [
-        _with_triples(version, by_id[version.id]) if version.id in by_id else version
-        for version in versions
+    if isinstance(extraction.extractor, ModelSettings):
+        least = extraction.extractor.min_length
+        done = _add_recorded(session, chosen, before, extraction.digest, least)
+    else:
+        found = extraction.extractor.extract([*map(_turn_of, chosen)], before)
+        done = [_with_triples(*pair) for pair in zip(chosen, found, strict=True)]
+    by_id = {version.id: version for version in done}
+    return [by_id.get(version.id, version) for version in versions]
+
+
+def is_unanswered(version: EpisodeVersion) -> bool:
+    """Return whether a language model gave no answer about a version that can be read."""
+    return version.fault.startswith(_UNANSWERED)
+
+
+def find_questions(
+    session: Session, versions: Sequence[EpisodeVersion], extraction: Extraction, decode: Decode
+) -> list[Question]:
+    """Return the questions of versions, in their order.
+
+    Args:
+        session: Of the episodes.
+        versions: As `add_triples` returns them, and unrecorded or unanswered.
+        extraction: Asks a language model.
+        decode: Decodes the turns before.
+    """
+    found: list[Question] = []
+    for version in versions:
+        turn, before = _turn_of(version), _find_previous(session, version, decode)
+        found.append(Question(answer_key(extraction.digest, turn, before), turn, before))
+    return found
+
+
+def _add_recorded(
+    session: Session,
+    versions: Sequence[EpisodeVersion],
+    before: Sequence[Turn | None],
+    digest: str,
+    least: int,
+) -> list[EpisodeVersion]:
+    """Return versions with the triples of the recorded answers of a language model."""
+    keys = [
+        answer_key(digest, _turn_of(version), turn)
+        for version, turn in zip(versions, before, strict=True)
     ]
+    found = recorded_answers.find(session, keys)
+    return [
+        _with_triples(version, [])
+        if len(version.content) < least
+        else _with_answer(version, found.get(key))
+        for version, key in zip(versions, keys, strict=True)
+    ]
+
+
+def _with_answer(version: EpisodeVersion, answer: Recorded | None) -> EpisodeVersion:
+    if answer is None:
+        return version._replace(unrecorded=True)
+    if answer.status == "ok":
+        return _with_triples(version, answer.triples)
+    return version._replace(fault=f"{_UNANSWERED}{answer.status}: {answer.problem}")
 
 
 def _with_triples(version: EpisodeVersion, found: Sequence[Extracted]) -> EpisodeVersion:

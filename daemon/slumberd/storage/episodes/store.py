@@ -30,6 +30,7 @@ from slumberd.storage.engine import EpisodeEngine, Scrubbed, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.access_tracking import AccessLimits, AccessRecorder
+from slumberd.storage.episodes.answers import AnswerStore
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
@@ -71,6 +72,9 @@ class EngineMemoryStore:
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
         embedding: Makes the embedder of the salience gates, when a gate first needs it.
+
+    Attributes:
+        answers: The recorded answers of language models.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -98,6 +102,7 @@ class EngineMemoryStore:
         self._records_reads = records_reads
         self._spelling = SpellingReporter(misspelled)
         self._windows = WindowReader(self, embedding)
+        self.answers = AnswerStore(engine, self._reader)
         self._seen: int | None = None
 
     @property

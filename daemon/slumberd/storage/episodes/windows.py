@@ -12,12 +12,13 @@ from typing import Any
 from slumberd.errors import LogRestoredError, StoppedError
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
+from slumberd.model.extraction import Questions
 from slumberd.model.firing import START, Position, ReadWindow
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import log as episode_log
-from slumberd.storage.episodes.extracting import add_triples
+from slumberd.storage.episodes.extracting import add_triples, find_questions, is_unanswered
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
 
 
@@ -127,7 +128,25 @@ class Reader:
         versions = self._versions(session, [*found, *reread])
         for place in range(len(found), len(versions)):
             versions[place] = versions[place]._replace(reread=True)
-        return ReadWindow(after, end, versions, newest)
+        return ReadWindow(after, end, versions, newest, _recorded_upto(rows, versions, after))
+
+    def questions(self, session: Session, after: int, limit: int, *, again: bool) -> Questions:
+        """Return what a language model is to be asked about a window of the log.
+
+        Args:
+            session: Of the episodes.
+            after: The number of the log row before the window.
+            limit: At most this many log rows.
+            again: Whether questions count whose recorded answer is ``refused`` or ``invalid``.
+        """
+        rows = session.rows("episode_log.window", {"after": after, "limit": limit})
+        if not rows or self._extraction is None:
+            return Questions([], rows[-1][0] if rows else after)
+        found, reread = _find_newest(session, rows)
+        versions = self._versions(session, [*found, *reread])
+        wanted = [one for one in versions if one.unrecorded or (again and is_unanswered(one))]
+        asked = find_questions(session, wanted, self._extraction, self._decode)
+        return Questions(asked, rows[-1][0])
 
     def named(self, session: Session, eids: Sequence[str], upto: int) -> list[EpisodeVersion]:
         """Return some episodes by id, but none whose newest log row is after `upto`."""
@@ -137,9 +156,14 @@ class Reader:
         return self._versions(session, sorted(found, key=itemgetter(0)))
 
     def selected(self, session: Session) -> Iterator[EpisodeVersion]:
-        """Yield every readable episode that the filter selects; no other is decoded."""
+        """Yield every readable episode that the filter selects; no other is decoded.
+
+        Episodes that wait for the answer of a language model are left out.
+        """
         for versions in self._selected_pages(session):
-            yield from self._with_triples(session, versions)
+            for version in self._with_triples(session, versions):
+                if not version.unrecorded:
+                    yield version
 
     def ids_by_owner(self, session: Session) -> dict[tuple[str, str], list[str]]:
         """Return the ids of the readable episodes that the filter selects, by user and agent."""
@@ -241,6 +265,21 @@ def _filter_of(
     if not rule.when_filter.strip():
         return None
     return Filter(rule.id, rule.when_filter, mismatch=mismatch, stop=stop, seconds=seconds)
+
+
+def _recorded_upto(
+    rows: Sequence[tuple[Any, ...]], versions: Sequence[EpisodeVersion], after: Position
+) -> int | None:
+    """Return the number of the last row before the first row of an unrecorded version."""
+    waiting = {version.id for version in versions if version.unrecorded}
+    if not waiting:
+        return None
+    last = after.seq
+    for row in rows:
+        if shown(row[1]) in waiting:
+            break
+        last = row[0]
+    return last
 
 
 def _find_newest(

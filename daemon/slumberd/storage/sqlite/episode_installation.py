@@ -17,6 +17,7 @@ from slumberd.storage.sqlite.migrations import file_of
 _SQL = statements("episode_log")
 _ACCESSES = statements("accesses")
 _EPISODES = statements("episodes")
+_EXTRACTIONS = statements("extractions")
 _TRIGGERS = {
     "slumberd_episode_inserted": _SQL["create_insert_trigger"],
     "slumberd_episode_updated": _SQL["create_update_trigger"],
@@ -29,10 +30,18 @@ _OF_EPISODES = {
     "slumberd_episodes_by_user": ("drop_by_user_index", "create_by_user_index"),
     "slumberd_episodes_by_session": ("drop_by_session_index", "create_by_session_index"),
 }
-_TABLES = {"slumberd_episode_log", "slumberd_accesses"}
+_TABLES = {
+    "slumberd_episode_log": _SQL["create_table"],
+    "slumberd_accesses": _ACCESSES["create_table"],
+    "slumberd_extractions": _EXTRACTIONS["create_table"],
+    "slumberd_model_usage": _EXTRACTIONS["create_usage"],
+}
+"""The statement that creates each of slumberd's own tables."""
+
 _INDEXES = {
     **dict.fromkeys(_OF_EPISODES, "episodes"),
     "slumberd_episode_log_rid": "slumberd_episode_log",
+    "slumberd_extractions_eid": "slumberd_extractions",
 }
 
 _OURS = {
@@ -62,7 +71,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
 def installed(connection: sqlite3.Connection) -> bool:
     """Return whether table, indexes, log and triggers all exist in slumberd's form."""
     found = _find_objects(connection)
-    return found.keys() >= _TABLES and _has_indexes(found) and _has_triggers(found)
+    return found.keys() >= _TABLES.keys() and _has_indexes(found) and _has_triggers(found)
 
 
 def _find_objects(connection: sqlite3.Connection) -> Found:
@@ -96,10 +105,9 @@ def install(connection: sqlite3.Connection) -> None:
     connection.execute(_EPISODES["create_table"])
     connection.execute(_EPISODES["probe"])
     found = _find_objects(connection)
-    if "slumberd_episode_log" not in found:
-        connection.execute(_SQL["create_table"])
-    if "slumberd_accesses" not in found:
-        connection.execute(_ACCESSES["create_table"])
+    for name, create in _TABLES.items():
+        if name not in found:
+            connection.execute(create)
     if not _has_indexes(found):
         _create_indexes(connection, found)
     if not _has_triggers(found):
@@ -114,6 +122,7 @@ def _create_indexes(connection: sqlite3.Connection, found: Found) -> None:
             connection.execute(_SQL[drop])
             connection.execute(_EPISODES[create])
     connection.execute(_SQL["create_log_index"])
+    connection.execute(_EXTRACTIONS["create_index"])
 
 
 def _create_triggers(connection: sqlite3.Connection) -> None:

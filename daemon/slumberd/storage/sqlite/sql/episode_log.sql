@@ -66,8 +66,11 @@ WHERE name IN (
   'slumberd_episodes_by_session',
   'slumberd_accesses',
   'slumberd_episode_log',
+  'slumberd_extractions',
+  'slumberd_model_usage',
   'slumberd_forgotten',
   'slumberd_episode_log_rid',
+  'slumberd_extractions_eid',
   'slumberd_episode_inserted',
   'slumberd_episode_updated'
 )

@@ -1,0 +1,1 @@
+"""Ask language models, before a firing, what episodes state; record their answers."""

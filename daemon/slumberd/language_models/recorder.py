@@ -1,0 +1,228 @@
+"""Ask a language model about turns, check its answers, and record them.
+
+A turn is asked about at most twice: with other turns of its session and then alone, or alone and
+then with the problem of the first answer. After that its answer is recorded as invalid.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from slumberd.clock import Clock
+from slumberd.errors import InvalidAnswerError
+from slumberd.extraction.model_answer import Supported, read_answer
+from slumberd.extraction.model_prompt import answer_schema, messages_for
+from slumberd.language_models.budget import Spending
+from slumberd.language_models.protocols import AnswerLog, ChatAnswer, ChatRequest, LanguageModel
+from slumberd.model.episode import microseconds
+from slumberd.model.extraction import AnswerStatus, ModelSettings, Question, RecordedAnswer
+
+CUT = "it was cut before its end; raise 'max_tokens' in 'parameters'"
+"""The problem of an answer that the model has not ended."""
+
+MAX_ANSWER = 20_000
+"""So many characters of an answer that cannot be read are recorded."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """What was asked and recorded.
+
+    Attributes:
+        calls: The requests.
+        statuses: How many turns have an answer of each status.
+        triples: How many triples count.
+        dropped: How many triples do not count.
+        tokens_in: The tokens of the requests.
+        tokens_out: The tokens of the answers.
+    """
+
+    calls: int = 0
+    statuses: Counter[AnswerStatus] = field(default_factory=Counter)
+    triples: int = 0
+    dropped: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    def add_all(self, other: Recording) -> None:
+        """Add the counts of another recording."""
+        self.calls += other.calls
+        self.statuses += other.statuses
+        self.triples += other.triples
+        self.dropped += other.dropped
+        self.tokens_in += other.tokens_in
+        self.tokens_out += other.tokens_out
+
+    def add(self, answers: Sequence[RecordedAnswer]) -> None:
+        """Add recorded answers."""
+        for answer in answers:
+            self.statuses[answer.status] += 1
+            self.triples += len(answer.triples)
+            self.dropped += answer.dropped
+
+
+class _Failed(NamedTuple):
+    """An answer that does not count.
+
+    Attributes:
+        status: Whether it is refused or invalid.
+        problem: Why.
+        text: The answer.
+    """
+
+    status: AnswerStatus
+    problem: str
+    text: str
+
+
+class AnswerRecorder:
+    """Asks a language model, and records what it answers.
+
+    Args:
+        answers: Keeps the answers.
+        model: The language model.
+        spending: Counts the calls.
+        clock: The time.
+    """
+
+    def __init__(
+        self, answers: AnswerLog, model: LanguageModel, spending: Spending, clock: Clock
+    ) -> None:
+        self._answers = answers
+        self._model = model
+        self._spending = spending
+        self._clock = clock
+
+    async def record(
+        self, settings: ModelSettings, questions: Sequence[Question], recording: Recording
+    ) -> None:
+        """Ask about some turns, and record the answers, one request after the other.
+
+        Args:
+            settings: What is asked.
+            questions: In any order; those of one session in the order of the session.
+            recording: Counts what was done, up to an error, too.
+
+        Raises:
+            BudgetSpentError: The budget of the day is spent; earlier answers are recorded.
+            ModelUnavailableError: There is no answer now; earlier answers are recorded.
+            ModelRequestError: The request is not accepted; earlier answers are recorded.
+        """
+        for group in _groups(questions, settings.turns_per_call):
+            result = await self._ask(settings, group, recording)
+            if not isinstance(result, _Failed):
+                await self._keep(self._read(settings, group, result, 1), recording)
+            elif len(group) > 1:
+                for question in group:
+                    await self._repair(settings, question, None, recording)
+            elif result.status == "refused":
+                await self._keep([self._failed(settings, group[0], result, 1)], recording)
+            else:
+                await self._repair(settings, group[0], result, recording)
+
+    async def _repair(
+        self,
+        settings: ModelSettings,
+        question: Question,
+        failed: _Failed | None,
+        recording: Recording,
+    ) -> None:
+        """Ask a second time about a turn, alone, and record whatever comes."""
+        result = await self._ask(settings, [question], recording, failed)
+        if isinstance(result, _Failed):
+            await self._keep([self._failed(settings, question, result, 2)], recording)
+        else:
+            await self._keep(self._read(settings, [question], result, 2), recording)
+
+    async def _ask(
+        self,
+        settings: ModelSettings,
+        group: Sequence[Question],
+        recording: Recording,
+        failed: _Failed | None = None,
+    ) -> list[Supported] | _Failed:
+        problem, text = ("", "") if failed is None else (failed.problem, failed.text)
+        request = ChatRequest(
+            settings.model,
+            messages_for(settings, group, problem, text),
+            answer_schema(settings, len(group)),
+            settings.parameters,
+        )
+        await self._spending.begin_call()
+        recording.calls += 1
+        answer = await self._model.complete(request)
+        recording.tokens_in += answer.tokens_in
+        recording.tokens_out += answer.tokens_out
+        await self._spending.end_call(answer.tokens_in, answer.tokens_out)
+        return _check(answer, settings, group)
+
+    def _read(
+        self,
+        settings: ModelSettings,
+        group: Sequence[Question],
+        found: Sequence[Supported],
+        attempts: int,
+    ) -> list[RecordedAnswer]:
+        at = microseconds(self._clock.now())
+        return [
+            RecordedAnswer(
+                key=question.key,
+                episode_id=question.turn.id,
+                model=settings.model,
+                status="ok",
+                triples=supported.triples,
+                dropped=supported.dropped,
+                attempts=attempts,
+                at=at,
+            )
+            for question, supported in zip(group, found, strict=True)
+        ]
+
+    def _failed(
+        self, settings: ModelSettings, question: Question, failed: _Failed, attempts: int
+    ) -> RecordedAnswer:
+        return RecordedAnswer(
+            key=question.key,
+            episode_id=question.turn.id,
+            model=settings.model,
+            status=failed.status,
+            problem=failed.problem,
+            answer=failed.text[:MAX_ANSWER],
+            attempts=attempts,
+            at=microseconds(self._clock.now()),
+        )
+
+    async def _keep(self, answers: Sequence[RecordedAnswer], recording: Recording) -> None:
+        await self._answers.record(answers)
+        recording.add(answers)
+
+
+def _check(
+    answer: ChatAnswer, settings: ModelSettings, group: Sequence[Question]
+) -> list[Supported] | _Failed:
+    """Return what counts of an answer, or why it cannot be read."""
+    if answer.refused:
+        return _Failed("refused", "the model refuses to answer", answer.text)
+    if not answer.complete:
+        return _Failed("invalid", CUT, answer.text)
+    try:
+        return read_answer(answer.text, settings, group)
+    except InvalidAnswerError as error:
+        return _Failed("invalid", error.problem, answer.text)
+
+
+def _groups(questions: Sequence[Question], most: int) -> Iterator[list[Question]]:
+    """Yield questions of one user, agent and session together, at most so many."""
+    for _, group in groupby(sorted(questions, key=_session_of), key=_session_of):
+        found = [*group]
+        for first in range(0, len(found), most):
+            yield found[first : first + most]
+
+
+def _session_of(question: Question) -> tuple[str, str, str]:
+    turn = question.turn
+    return turn.user, turn.agent, turn.session

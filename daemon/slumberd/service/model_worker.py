@@ -1,0 +1,254 @@
+"""Ask language models about pending episodes in the background, so that no firing waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import structlog
+
+from slumberd.clock import Clock, set_within
+from slumberd.config.credentials import is_installed, read_token
+from slumberd.config.settings import Settings
+from slumberd.consolidation.protocols import EpisodeLog, Watermarks
+from slumberd.errors import (
+    BudgetSpentError,
+    FilterError,
+    LanguageModelError,
+    ModelRequestError,
+    ModelUnavailableError,
+    StoreError,
+)
+from slumberd.language_models.budget import Budget, Spending
+from slumberd.language_models.protocols import AnswerLog
+from slumberd.language_models.recorder import AnswerRecorder, Recording
+from slumberd.model.extraction import Extraction, ModelSettings
+from slumberd.model.rule import ConsolidationRule
+from slumberd.service.composition import Stores
+
+WINDOW_ROWS = 64
+"""Rows of the log whose questions are asked before the rule may fire."""
+
+POLL_SECONDS = 1.0
+"""The pause between two looks for new episodes; a look without any takes some 0.1 ms."""
+
+BACKOFF_SECONDS = (1.0, 5.0, 25.0, 60.0)
+"""The pause after the first, second, third, and each further failure in a row."""
+
+LONGEST_PAUSE = 3_600.0
+"""The longest pause that a server may ask for."""
+
+_log = structlog.get_logger("slumberd")
+
+
+class _Looked(NamedTuple):
+    """What a look at a rule has seen; the same again has no new questions."""
+
+    rule_hash: str
+    after: int
+    newest: int
+
+
+class ModelWorker:
+    """Asks about the pending episodes of each rule, and records the answers.
+
+    Args:
+        episodes: The log of episodes.
+        watermarks: How far each rule has read.
+        answers: Keeps the answers.
+        recorder: Asks.
+        rules: Returns the rules that may be asked about.
+        clock: The time.
+        recorded: Called with the id of a rule that may fire now.
+    """
+
+    def __init__(  # noqa: PLR0913 # one for each part that it joins
+        self,
+        episodes: EpisodeLog,
+        watermarks: Watermarks,
+        answers: AnswerLog,
+        recorder: AnswerRecorder,
+        *,
+        rules: Callable[[], Sequence[ConsolidationRule]],
+        clock: Clock,
+        recorded: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._episodes = episodes
+        self._watermarks = watermarks
+        self._answers = answers
+        self._recorder = recorder
+        self._rules = rules
+        self._clock = clock
+        self._recorded = recorded
+        self._looked: dict[str, _Looked] = {}
+        self._failures = 0
+        self._reported = ""
+        self._cleaned_on = ""
+        self._alone = asyncio.Lock()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ask until `stop` is set; a request that is under way ends without its answer."""
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(self._work(stop))
+            await stop.wait()
+            work.cancel()
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        pause = 0.0
+        while not await set_within(stop, pause):
+            pause = await self.turn()
+
+    async def turn(self) -> float:
+        """Ask about everything that is pending; return the seconds until the next turn."""
+        try:
+            async with self._alone:
+                await self._clean()
+                for rule in self._rules():
+                    await self._ask_pending(rule)
+        except (LanguageModelError, StoreError) as error:
+            return self._report(error)
+        self._failures, self._reported = 0, ""
+        return POLL_SECONDS
+
+    async def _clean(self) -> None:
+        """Remove, once a day, the answers about episodes that their host has deleted."""
+        day = self._clock.now().date().isoformat()
+        if day != self._cleaned_on:
+            await self._answers.remove_orphans()
+            self._cleaned_on = day
+
+    async def _ask_pending(self, rule: ConsolidationRule) -> None:
+        if rule.extract is None or not rule.extract.asks_model:
+            return
+        mark = await self._watermarks.position(rule.id)
+        if mark is None and rule.start == "now":
+            return  # its first firing says where it begins
+        after = 0 if mark is None else mark.seq
+        looked = _Looked(rule.content_hash, after, (await self._episodes.newest()).seq)
+        if self._looked.get(rule.id) != looked:
+            await self._ask_window_by_window(rule, rule.extract, after, again=False)
+            self._looked[rule.id] = looked
+
+    async def ask_all(self, rule: ConsolidationRule, *, again: bool = False) -> Recording:
+        """Ask about all episodes of a rule that have no answer; return what was done.
+
+        Args:
+            rule: The rule; it asks a language model.
+            again: Whether to ask again about episodes whose answer is ``refused`` or ``invalid``.
+
+        Raises:
+            LanguageModelError: The model gives no answer; earlier answers are recorded.
+            FilterError: The rule's filter must not run, or ran over its time limit.
+        """
+        assert rule.extract is not None  # noqa: S101 # the caller has checked it
+        async with self._alone:
+            return await self._ask_window_by_window(rule, rule.extract, 0, again=again)
+
+    async def _ask_window_by_window(
+        self, rule: ConsolidationRule, extraction: Extraction, after: int, *, again: bool
+    ) -> Recording:
+        total = Recording()
+        while True:
+            found = await self._answers.questions(rule, after=after, limit=WINDOW_ROWS, again=again)
+            if found.upto == after:
+                return total
+            after = found.upto
+            if found.questions and isinstance(extraction.extractor, ModelSettings):
+                window = Recording()
+                try:
+                    await self._recorder.record(extraction.extractor, found.questions, window)
+                finally:
+                    total.add_all(window)
+                    self._note(rule, extraction.extractor.model, window)
+
+    def _note(self, rule: ConsolidationRule, model: str, done: Recording) -> None:
+        """Log what was recorded, and let the rule fire."""
+        if not done.calls:
+            return
+        statuses = {name: done.statuses[name] for name in ("ok", "refused", "invalid")}
+        _log.info(
+            "answers.recorded",
+            rule_id=rule.id,
+            model=model,
+            calls=done.calls,
+            **statuses,
+            triples=done.triples,
+            dropped=done.dropped,
+            tokens_in=done.tokens_in,
+            tokens_out=done.tokens_out,
+        )
+        self._recorded(rule.id)
+
+    def _report(self, error: LanguageModelError | StoreError) -> float:
+        """Log a failure, once until it ends or another one follows; return the pause."""
+        pause = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
+        self._failures += 1
+        if isinstance(error, ModelUnavailableError) and error.retry_seconds is not None:
+            pause = min(max(pause, error.retry_seconds), LONGEST_PAUSE)
+        elif isinstance(error, BudgetSpentError | ModelRequestError | FilterError):
+            pause = BACKOFF_SECONDS[-1]
+        name = type(error).__name__
+        if name != self._reported:
+            report = _log.error if isinstance(error, ModelRequestError) else _log.warning
+            event = "answers.failed" if isinstance(error, ModelRequestError) else "answers.waiting"
+            report(event, error=name, message=str(error), retry_seconds=pause)
+        self._reported = name
+        return pause
+
+
+def model_worker_of(
+    stores: Stores,
+    recorder: AnswerRecorder | None,
+    *,
+    rules: Callable[[], Sequence[ConsolidationRule]],
+    clock: Clock,
+    recorded: Callable[[str], None] = lambda _: None,
+) -> ModelWorker | None:
+    """Return the worker of open stores; None without a recorder.
+
+    The arguments are those of `ModelWorker`.
+    """
+    if recorder is None:
+        return None
+    return ModelWorker(
+        stores.memory,
+        stores.facts.watermarks,
+        stores.memory.answers,
+        recorder,
+        rules=rules,
+        clock=clock,
+        recorded=recorded,
+    )
+
+
+@asynccontextmanager
+async def answer_recorder(
+    settings: Settings, stores: Stores, clock: Clock
+) -> AsyncIterator[AnswerRecorder | None]:
+    """Open the client of the configured language model; yield None without one.
+
+    Raises:
+        ConfigurationError: The file with the secret cannot be read.
+    """
+    wanted = settings.language_model
+    if wanted.base_url is None or not is_installed("llm"):
+        yield None
+        return
+    # The extra may be missing, so only those who configure a language model import its client.
+    from slumberd.language_models.openai_client import OpenAIClient
+
+    token = None
+    if wanted.key_file is not None:
+        token = read_token(
+            wanted.key_file,
+            credentials=settings.credentials_dir,
+            setting="language_model.key_file",
+        )
+    budget = Budget(
+        **wanted.budget.model_dump(), price_in=wanted.price_in, price_out=wanted.price_out
+    )
+    answers = stores.memory.answers
+    async with OpenAIClient(wanted.base_url, token, wanted.timeout_seconds) as client:
+        yield AnswerRecorder(answers, client, Spending(answers, budget, clock), clock)

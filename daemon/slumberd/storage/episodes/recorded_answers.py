@@ -1,0 +1,87 @@
+"""Record what language models answered about episodes, and what they were paid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from slumberd.model.extraction import AnswerStatus, Extracted, ModelUsage, RecordedAnswer
+from slumberd.storage.engine import Session
+
+
+class Recorded(NamedTuple):
+    """The part of a recorded answer that a firing reads.
+
+    Attributes:
+        status: Whether the answer can be read.
+        triples: The triples that count.
+        problem: Why the answer cannot be read; else empty.
+    """
+
+    status: AnswerStatus
+    triples: list[Extracted]
+    problem: str
+
+
+def find(session: Session, keys: Iterable[str]) -> dict[str, Recorded]:
+    """Return the recorded answers to some questions, by key; the others are left out."""
+    rows = session.rows("extractions.recorded", {"keys": [*keys]})
+    return {
+        key: Recorded(status, [*map(_decode, orjson.loads(triples))], problem)
+        for key, status, triples, problem in rows
+    }
+
+
+def record(session: Session, answers: Sequence[RecordedAnswer]) -> None:
+    """Record answers; an answer to the same question replaces the earlier one.
+
+    An answer about an episode that was deleted meanwhile is not recorded.
+    """
+    for answer in answers:
+        session.do(
+            "extractions.record",
+            {
+                "key": answer.key,
+                "eid": answer.episode_id,
+                "model": answer.model,
+                "status": answer.status,
+                "triples": orjson.dumps([*map(_encode, answer.triples)]).decode(),
+                "dropped": answer.dropped,
+                "problem": answer.problem,
+                "answer": answer.answer,
+                "attempts": answer.attempts,
+                "at": answer.at,
+            },
+        )
+
+
+def _encode(triple: Extracted) -> list[object]:
+    return [*triple[:4], *triple.span, triple.by, triple.confidence]
+
+
+def _decode(stored: list[object]) -> Extracted:
+    subject, predicate, object_, intent, start, end, by, confidence = stored
+    return Extracted._make((subject, predicate, object_, intent, (start, end), by, confidence))
+
+
+def spend(session: Session, day: str, usage: ModelUsage) -> None:
+    """Add what calls of a model cost to the sum of a day."""
+    session.do("extractions.spend", {"day": day, **usage._asdict()})
+
+
+def spent(session: Session, day: str) -> ModelUsage:
+    """Return what the calls of a day cost."""
+    row = session.one("extractions.spent", (day,))
+    return ModelUsage() if row is None else ModelUsage(*row)
+
+
+def erase(session: Session, eids: Iterable[str]) -> int:
+    """Erase the answers about erased episodes; return the number of erased rows."""
+    return session.do("extractions.erase", {"ids": [*eids]})
+
+
+def remove_orphans(session: Session) -> int:
+    """Remove the answers about episodes that their host has deleted; return how many."""
+    return session.do("extractions.remove_orphans")
