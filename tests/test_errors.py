@@ -28,6 +28,8 @@ VALUES = {
     "waited_seconds": 1.5,
     "scope": ("alice", None, None),
     "where": "postgresql://db.example.org:5432/slumberd",
+    "limit": 2.5,
+    "spent": 3.0,
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
 }
 

@@ -952,13 +952,30 @@ def test_pattern_file_is_found_beside_the_rule_file(tmp_path: Path) -> None:
         pytest.param(
             "{with: patterns, patterns: bad.patterns}", "bad.patterns", "unknown key", id="bad file"
         ),
-        pytest.param("{with: patterns}", "a.yaml", "'patterns' is needed", id="no name"),
+        pytest.param("{with: patterns}", "a.yaml", "'patterns' is needed with", id="no name"),
         pytest.param(
-            "{with: heuristic, patterns: x}", "a.yaml", "goes with {with: patterns}", id="heuristic"
+            "{with: heuristic, patterns: x}", "a.yaml",
+            "'patterns' goes with {with: patterns} only", id="heuristic",
         ),
         pytest.param(
             "{with: patterns, patterns: x, speakers: {a: b}}", "a.yaml",
-            "goes with {with: heuristic}", id="speakers",
+            "'speakers' goes with {with: heuristic or openai} only", id="speakers",
+        ),
+        pytest.param(
+            "{with: heuristic, model: x}", "a.yaml",
+            "'model' goes with {with: openai} only", id="model",
+        ),
+        pytest.param(
+            "{with: openai, predicates: [likes]}", "a.yaml",
+            "'model' is needed with {with: openai}", id="no model",
+        ),
+        pytest.param(
+            "{with: openai, model: x}", "a.yaml",
+            "'predicates' is needed with {with: openai}", id="no predicates",
+        ),
+        pytest.param(
+            "{with: openai, model: x, predicates: [likes], parameters: {n: 2}}", "a.yaml",
+            "'n' is not a parameter: slumberd writes it itself", id="reserved parameter",
         ),
     ],
 )  # fmt: skip

@@ -50,6 +50,24 @@ class Asked:
 
 
 @asynccontextmanager
+async def worker_at(
+    folder: Path,
+    url: str,
+    *rules: ConsolidationRule,
+    budget: Budget = Budget(),  # noqa: B008 # immutable
+) -> AsyncIterator[ModelWorker]:
+    """Open the stores in a folder, with a worker that asks the server at an address."""
+    clock = FakeClock()
+    async with open_stores(folder, clock=clock) as home, OpenAIClient(url) as client:
+        answers = home.memory.answers
+        recorder = AnswerRecorder(answers, client, Spending(answers, budget, clock), clock)
+        stores = Stores(home.memory, home.facts)
+        worker = model_worker_of(stores, recorder, rules=lambda: rules, clock=clock)
+        assert worker is not None
+        yield worker
+
+
+@asynccontextmanager
 async def asked_stores(
     folder: Path,
     *rules: ConsolidationRule,

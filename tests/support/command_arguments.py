@@ -43,6 +43,7 @@ WRITING = {
     "approve": "profile@1",
     "backfill": "profile",
     "demo": "",
+    "extract": "profile",
     "fire": "--all",
     "forget": "--user alice --yes",
     "import": "{episodes}",

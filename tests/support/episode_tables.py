@@ -51,6 +51,7 @@ def tables_of_episodes(seed: int) -> Iterator[Tables]:
         # SQLite lets other programs write NULL into a primary key that is a text.
         connection.execute("UPDATE episodes SET id = NULL WHERE id = 'e07'")
         _write_log(connection, chance)
+        _write_answers(connection, chance)
         for n in (1, 2, 3):
             connection.execute("INSERT INTO slumberd_erased_scopes VALUES (?, ?)", (bytes([n]), n))
         connection.execute("INSERT INTO slumberd_erasure_key VALUES (1, x'00')")
@@ -63,6 +64,7 @@ def _schema() -> Iterator[str]:
     yield statements("accesses")["create_table"]
     yield statements("episode_log")["create_table"]
     yield statements("episode_log")["create_log_index"]
+    yield from (sql for sql in statements("extractions").values() if sql.startswith("CREATE"))
     yield statements("erased_scopes")["create_erased_scopes"]
     yield statements("erased_scopes")["create_erasure_key"]
 
@@ -78,6 +80,16 @@ def _write_log(connection: sqlite3.Connection, chance: random.Random) -> None:
         sql = "INSERT OR IGNORE INTO slumberd_accesses VALUES (?, ?, ?, ?, ?)"
         connection.execute(sql, access)
     connection.execute("INSERT INTO slumberd_accesses VALUES ('lost', 'k', 1, 1, 1)")
+
+
+def _write_answers(connection: sqlite3.Connection, chance: random.Random) -> None:
+    """Write recorded answers about some episodes, and about one that is gone."""
+    for number, eid in enumerate(["e01", "e03", "e03", "e08", "gone"]):
+        values = (f"k{number}", eid, "tiny", chance.choice(["ok", "invalid"]), "[]",
+                  number, "why", "text", 1 + number, 10 * number)  # fmt: skip
+        places = ", ".join("?" * len(values))
+        connection.execute(f"INSERT INTO slumberd_extractions VALUES ({places})", values)
+    connection.execute("INSERT INTO slumberd_model_usage VALUES ('2026-01-01', 1, 20, 300, 4000)")
 
 
 def _episodes(chance: random.Random) -> Iterator[Row]:

@@ -164,8 +164,8 @@ class ModelWorker:
                     self._note(rule, extraction.extractor.model, window)
 
     def _note(self, rule: ConsolidationRule, model: str, done: Recording) -> None:
-        """Log what was recorded, and let the rule fire."""
-        if not done.calls:
+        """Log what was recorded, and let the rule fire; do nothing without an answer."""
+        if not done.statuses:
             return
         statuses = {name: done.statuses[name] for name in ("ok", "refused", "invalid")}
         _log.info(
@@ -191,9 +191,11 @@ class ModelWorker:
             pause = BACKOFF_SECONDS[-1]
         name = type(error).__name__
         if name != self._reported:
-            report = _log.error if isinstance(error, ModelRequestError) else _log.warning
-            event = "answers.failed" if isinstance(error, ModelRequestError) else "answers.waiting"
-            report(event, error=name, message=str(error), retry_seconds=pause)
+            failure = {"error": name, "message": str(error), "retry_seconds": pause}
+            if isinstance(error, ModelRequestError):
+                _log.error("answers.failed", **failure)
+            else:
+                _log.warning("answers.waiting", **failure)
         self._reported = name
         return pause
 

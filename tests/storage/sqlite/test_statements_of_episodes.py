@@ -27,6 +27,7 @@ EPISODES = Oracles("episodes")
 ACCESSES = Oracles("accesses")
 REPORTS = Oracles("inspection")
 CONTENT = Oracles("erased_content")
+ANSWERS = Oracles("extractions")
 
 EPISODE = ("rid", "id", "scope_key", "content", "timestamp", "metadata")
 SOME_IDS = {"ids": ["e03", "e01", "e20", *(f"e{n}" for n in range(25, 40)), "gone", "unknown"]}
@@ -258,6 +259,62 @@ def erase(t: Tables, ids: list[str]) -> list[Any]:
     return [values_of(row) for row in t.accesses if row.eid not in ids or row.eid in kept]
 
 
+ANSWER = {
+    "model": "new", "status": "ok", "triples": "[1]", "dropped": 3, "problem": "", "answer": "a",
+    "attempts": 2, "at": 70,
+}  # fmt: skip
+ANSWERED = [
+    {"key": key, "eid": eid, **ANSWER}
+    for key, eid in (("k1", "e03"), ("k9", "e08"), ("k9", "gone"), ("k4", "gone"))
+]
+
+
+@ANSWERS.rows({"keys": ["k3", "k1", "k7"]}, {"keys": []}, in_any_order=True)
+def recorded(t: Tables, keys: list[str]) -> list[Any]:
+    found = [row for row in t.extractions if row.key in keys]
+    return [values_of(row, "key", "status", "triples", "problem") for row in found]
+
+
+@ANSWERS.table("extractions", *ANSWERED)
+def record(t: Tables, key: str, eid: str, attempts: int, model: str, **new: Any) -> list[Any]:
+    rows = {row.key: row for row in t.extractions}
+    if eid in {row.id for row in t.episodes}:
+        old = rows.get(key, SimpleNamespace(key=key, eid=eid, model=model, attempts=0))
+        kept = {"eid": old.eid, "model": old.model, "attempts": old.attempts + attempts}
+        rows[key] = SimpleNamespace(key=key, **{**new, **kept})
+    order = list(vars(t.extractions[0]))
+    return [values_of(rows[name], *order) for name in sorted(rows)]
+
+
+USAGE = {"calls": 1, "tokens_in": 2, "tokens_out": 3, "cost_micros": 4}
+
+
+@ANSWERS.table("model_usage", {"day": "2026-01-01", **USAGE}, {"day": "2026-01-02", **USAGE})
+def spend(t: Tables, day: str, **more: int) -> list[Any]:
+    days = {row.day: list(values_of(row))[1:] for row in t.model_usage}
+    known = days.get(day, [0, 0, 0, 0])
+    days[day] = [old + new for old, new in zip(known, more.values(), strict=True)]
+    return [(name, *days[name]) for name in sorted(days)]
+
+
+@ANSWERS.rows(("2026-01-01",), ("2026-01-02",))
+def spent(t: Tables, day: str) -> list[Any]:
+    columns = ("calls", "tokens_in", "tokens_out", "cost_micros")
+    return [values_of(row, *columns) for row in t.model_usage if row.day == day]
+
+
+@ANSWERS.table("extractions", SOME_IDS)
+def erase_(t: Tables, ids: list[str]) -> list[Any]:
+    kept = {row.id for row in t.episodes}
+    return [values_of(row) for row in t.extractions if row.eid not in ids or row.eid in kept]
+
+
+@ANSWERS.table("extractions", ())
+def remove_orphans(t: Tables) -> list[Any]:
+    kept = {row.id for row in t.episodes}
+    return [values_of(row) for row in t.extractions if row.eid in kept]
+
+
 @REPORTS.rows(
     *({"floor": floor, "latest": LATEST} for floor in ("", FLOORS[2], "2026-01-03")),
     in_any_order=True,
@@ -300,7 +357,7 @@ def timestamps(t: Tables, key: str) -> list[Any]:
     return [[row.timestamp] for row in t.episodes if row.scope_key == key]
 
 
-ALL = (LOG, ERASED, EPISODES, ACCESSES, REPORTS, CONTENT)
+ALL = (LOG, ERASED, EPISODES, ACCESSES, REPORTS, CONTENT, ANSWERS)
 CASES = {case.name: case for oracles in ALL for case in oracles.cases.values()}
 
 

@@ -1,0 +1,166 @@
+"""A real daemon that asks a scripted language model in the background, and its commands."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.asked_models import said
+from tests.support.daemons import Home
+from tests.support.installation import jsonl
+from tests.support.model_server import ModelServer, Reply, model_server
+
+pytestmark = pytest.mark.integration
+
+STAGES = [{"extract": {"with": "openai", "model": "tiny", "predicates": ["likes"]}}]
+
+
+@contextmanager
+def server_in_a_thread() -> Iterator[ModelServer]:
+    """Run a scripted server beside a test that waits for processes."""
+    ready, found = threading.Event(), list[ModelServer]()
+    loop = asyncio.new_event_loop()
+    end = asyncio.Event()
+
+    async def serve() -> None:
+        async with model_server() as server:
+            found.append(server)
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    ready.wait(10)
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(10)
+        loop.close()
+
+
+def home_of(folder: Path, server: ModelServer, **settings: Any) -> Home:
+    """Return a home whose rule asks the server, with a key."""
+    secret = folder / "model.key"
+    secret.write_text("s3cret\n")
+    secret.chmod(0o600)
+    model = {"base_url": server.url, "key_file": str(secret), **settings}
+    home = Home(folder, {"language_model": model})
+    home.rule("chat", cadence={"every": 1}, stages=STAGES)
+    return home
+
+
+def put(home: Home, *contents: str, first: int = 1) -> None:
+    episodes = [said(f"e{n}", text, n) for n, text in enumerate(contents, first)]
+    file = home.folder / "episodes.jsonl"
+    file.write_bytes(jsonl(*episodes))
+    home.call("import", file)
+
+
+def test_daemon_asks_and_promotes_without_a_firing_that_waits(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        home = home_of(tmp_path, server)
+        with home.daemon() as running:
+            put(home, "I like tea")
+            recorded = running.wait_for("answers.recorded")
+            promoted = running.wait_for("delta.applied", lambda event: event["kind"] == "add")
+
+        assert (recorded["rule_id"], recorded["ok"], recorded["triples"]) == ("chat", 1, 1)
+        assert promoted["fact_id"] == "e1#1"
+        assert "bearer s3cret" in server.headers[0].lower()
+        assert not any("s3cret" in str(event) for event in running.seen)
+
+
+def test_daemon_promotes_the_rest_when_the_model_is_back(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        server.will(Reply(503, b"loading"))
+        home = home_of(tmp_path, server)
+        with home.daemon() as running:
+            put(home, "I like tea")
+            waiting = running.wait_for("answers.waiting")
+            running.wait_for("answers.recorded")
+            promoted = running.wait_for("delta.applied", lambda event: event["kind"] == "add")
+
+    assert "HTTP 503: loading" in waiting["message"]
+    assert promoted["fact_id"] == "e1#1"
+
+
+def test_command_asks_without_a_daemon(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        home = home_of(tmp_path, server)
+        put(home, "I like tea", "I like ale")
+
+        fired = home.call("fire", "chat")
+        asked = home.call("extract", "chat")
+        again = home.call("extract", "chat")
+        done = home.call("fire", "chat")
+        facts = home.call("facts", "--user", "alice", "--json")
+
+    assert "rule chat: episodes wait for the answer of its language model" in fired.stderr
+    counts = "1 calls; answers: 2 ok, 0 refused, 0 invalid; 2 triples, 0 dropped"
+    assert asked.stdout == f"chat: {counts}\n"
+    assert again.stdout == "chat: every episode has its answer\n"
+    assert "wait" not in done.stderr
+    assert '"ale"' in facts.stdout
+
+
+def test_command_says_why_the_model_gives_no_answer(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        server.otherwise = lambda _: Reply(404, b'{"error": {"message": "no model tiny"}}')
+        home = home_of(tmp_path, server)
+        put(home, "I like tea")
+
+        failed = home.call("extract", "chat", check=False)
+
+    assert failed.returncode == 78
+    assert "HTTP 404: no model tiny" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_spent_budget_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        home = home_of(tmp_path, server, budget={"calls": 0})
+        put(home, "I like tea")
+
+        failed = home.call("extract", "chat", check=False)
+
+    assert failed.returncode == 75
+    assert "the budget of 0 calls a day is spent" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        pytest.param({}, "there is no language model to ask", id="none"),
+        pytest.param({"base_url": "127.0.0.1:11434"}, "http://127.0.0.1:11434/v1", id="scheme"),
+        pytest.param({"base_url": "http://u:p@h/v1"}, "leave out user", id="password"),
+    ],
+)
+def test_check_reports_a_wrong_language_model(
+    tmp_path: Path, model: dict[str, Any], problem: str
+) -> None:
+    home = Home(tmp_path, {"language_model": model})
+    home.rule("chat", cadence={"every": 1}, stages=STAGES)
+
+    checked = home.call("fire", "chat", check=False)
+
+    assert checked.returncode == 78
+    assert problem in checked.stderr
+
+
+def test_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        home = home_of(tmp_path, server)
+        (tmp_path / "model.key").chmod(0o644)
+
+        refused = home.call("extract", "chat", check=False)
+
+    assert refused.returncode == 78
+    assert "language_model.key_file" in refused.stderr
+    assert "chmod 600" in refused.stderr
