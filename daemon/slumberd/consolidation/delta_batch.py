@@ -16,6 +16,7 @@ from slumberd.consolidation.incoming import (
     Unmatched,
     Unreadable,
 )
+from slumberd.hygiene.entries import SummaryFailure
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts, Firing, Position
@@ -57,6 +58,7 @@ class DeltaBatch:
         versions: The newest versions in the window, in log order, unmatched ones included.
         named: Further episodes that `versions` name as replaced, as far as they are known.
         newest: The number of the last row of the log when the window was read.
+        unsummarised: The groups of episodes that a stage could not summarise.
     """
 
     firing: Firing
@@ -64,6 +66,7 @@ class DeltaBatch:
     versions: Sequence[EpisodeVersion] = ()
     named: Sequence[EpisodeVersion] = ()
     newest: int = 0
+    unsummarised: Sequence[SummaryFailure] = ()
 
     @property
     def upto(self) -> Position:
@@ -92,7 +95,7 @@ class DeltaBatch:
 
     def classify(self) -> Classified:
         """Return the deltas of the versions that the rule selects, and the faults of the others."""
-        selected = [version for version in self.versions if version.matched and not version.fault]
+        selected = [one for one in self.versions if one.matched and not one.contested]
         return classify(
             selected,
             self.firing.rule_id,

@@ -7,10 +7,11 @@ from typing import Any
 
 from slumberd.consolidation.statements import states_nothing
 from slumberd.model.episode import EpisodeVersion, instant
-from slumberd.model.extraction import Extracted, Extraction, Turn
+from slumberd.model.extraction import Extracted, Extraction, Failed, Turn, turn_of
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.episodes.recent import rows_before
+from slumberd.storage.episodes.rows import EXTRACTION_FAILED
 
 FEW_TURNS = 4
 """So many earlier turns are read first; usually they have one of another speaker."""
@@ -28,7 +29,8 @@ def add_triples(
     """Return versions; those that state nothing themselves get the triples of their text.
 
     A version that its host states a triple, ``triples`` or an intent for is returned unchanged. So
-    are versions that the filter does not select, and those that cannot be read.
+    are versions that the filter does not select, and those that cannot be read. A version whose
+    text cannot be extracted gets a fault.
     """
     chosen = [
         version
@@ -37,7 +39,7 @@ def add_triples(
     ]
     reads = extraction.reads_previous
     before = [_find_previous(session, one, decode) if reads else None for one in chosen]
-    found = extraction.extractor.extract([*map(_turn_of, chosen)], before)
+    found = extraction.extractor.extract([*map(turn_of, chosen)], before)
     by_id = {version.id: triples for version, triples in zip(chosen, found, strict=True)}
     return [
         _with_triples(version, by_id[version.id]) if version.id in by_id else version
@@ -45,7 +47,9 @@ def add_triples(
     ]
 
 
-def _with_triples(version: EpisodeVersion, found: Sequence[Extracted]) -> EpisodeVersion:
+def _with_triples(version: EpisodeVersion, found: Sequence[Extracted] | Failed) -> EpisodeVersion:
+    if isinstance(found, Failed):
+        return version._replace(fault=f"{EXTRACTION_FAILED}: {found.reason}")
     triples = [*map(_document_of, found)]
     return version._replace(metadata={**version.metadata, "triples": triples})
 
@@ -61,13 +65,6 @@ def _document_of(triple: Extracted) -> dict[str, Any]:
     }
 
 
-def _turn_of(version: EpisodeVersion) -> Turn:
-    return Turn(
-        version.id, version.session, version.source_node, version.content, version.at,
-        version.user, version.agent,
-    )  # fmt: skip
-
-
 def _find_previous(session: Session, version: EpisodeVersion, decode: Decode) -> Turn | None:
     """Return the last earlier turn of another speaker in a version's session."""
     scope = ScopeFilter(version.user, version.session, version.agent)
@@ -78,7 +75,7 @@ def _find_previous(session: Session, version: EpisodeVersion, decode: Decode) ->
         if all(last or len(rows) < limit for last, rows in zip(found, lists, strict=True)):
             break
     last = max((one for one in found if one is not None), key=_place_of, default=None)
-    return None if last is None else _turn_of(last)
+    return None if last is None else turn_of(last)
 
 
 def _last_of_another(

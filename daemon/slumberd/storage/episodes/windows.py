@@ -137,7 +137,10 @@ class Reader:
         return self._versions(session, sorted(found, key=itemgetter(0)))
 
     def selected(self, session: Session) -> Iterator[EpisodeVersion]:
-        """Yield every readable episode that the filter selects; no other is decoded."""
+        """Yield every readable episode that the filter selects; no other is decoded.
+
+        One whose text cannot be extracted has a fault.
+        """
         for versions in self._selected_pages(session):
             yield from self._with_triples(session, versions)
 
