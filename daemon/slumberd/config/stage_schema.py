@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
-from slumberd.config.validation import Form
+from slumberd.config.function_names import FUNCTION, SHAPE, is_function
+from slumberd.config.validation import Form, format_value
 from slumberd.model.cadence import Duration
 from slumberd.model.stages import Fraction, Stage
+
+
+def _method_schema(*names: str) -> JsonDict:
+    """Return a schema for some names of methods, and for the names of functions."""
+    return {"anyOf": [{"enum": [*names]}, {"pattern": FUNCTION}]}
+
+
+def _check_method(name: str, known: str, *names: str) -> str:
+    if name not in names and not is_function(name):
+        raise ValueError(f"{known} or '{SHAPE}' is needed, not {format_value(name)}")
+    return name
+
+
+def _check_extractor(name: str) -> str:
+    return _check_method(name, "'patterns', 'heuristic'", "patterns", "heuristic")
+
+
+def _check_summariser(name: str) -> str:
+    return _check_method(name, "'builtin'", "builtin")
 
 
 def _add_extract_schema(schema: JsonDict) -> None:
@@ -20,6 +47,9 @@ def _add_extract_schema(schema: JsonDict) -> None:
             "required": ["patterns"],
         },
         {"properties": {"with": {"const": "heuristic"}, "patterns": False}},
+        {
+            "properties": {"with": {"pattern": FUNCTION}, "patterns": False, "speakers": False},
+        },
     ]
 
 
@@ -28,15 +58,21 @@ class ExtractForm(Form):
 
     Attributes:
         with: ``patterns`` for the patterns of a file, which need the extra ``regex``;
-            ``heuristic`` for plain English sentences such as ``Bob is a chef``.
+            ``heuristic`` for plain English sentences such as ``Bob is a chef``;
+            ``python:package.module:function`` for a Python function of yours.
         patterns: The pattern file. A relative path begins at the directory of the rule file.
         speakers: The names of speakers, by ``source_node``. ``{user}`` and ``{agent}`` mean the
-            user and the agent of the episode. Only for ``heuristic``: a pattern file has its own.
+            user and the agent of the episode. Only for ``heuristic``: a pattern file has its own,
+            and a function sees the names as they are.
     """
 
     model_config = ConfigDict(json_schema_extra=_add_extract_schema)
 
-    method: Literal["patterns", "heuristic"] = Field(alias="with")
+    method: Annotated[
+        str,
+        AfterValidator(_check_extractor),
+        Field(json_schema_extra=_method_schema("patterns", "heuristic")),
+    ] = Field(alias="with")
     patterns: str | None = Field(default=None, min_length=1)
     speakers: dict[str, str] = Field(default_factory=dict)
 
@@ -44,10 +80,12 @@ class ExtractForm(Form):
     def _check_patterns(self) -> Self:
         if self.method == "patterns" and self.patterns is None:
             raise ValueError("'patterns' is needed: the path of the pattern file")
-        if self.method == "heuristic" and self.patterns is not None:
+        if self.method != "patterns" and self.patterns is not None:
             raise ValueError("'patterns' goes with {with: patterns}; leave one of them out")
         if self.method == "patterns" and self.speakers:
             raise ValueError("'speakers' goes with {with: heuristic}; the pattern file has its own")
+        if self.method != "heuristic" and self.speakers:
+            raise ValueError("'speakers' goes with {with: heuristic}; leave it out")
         return self
 
 
@@ -101,10 +139,11 @@ class ImportanceForm(Form):
 class SummariseForm(Form):
     """Which episodes are summarised together, and how long a summary is.
 
-    A summary consists of sentences of its episodes. The newest 20 episodes of a session are not
-    summarised.
+    The newest 20 episodes of a session are not summarised.
 
     Attributes:
+        with: ``builtin`` (default) takes sentences of the episodes;
+            ``python:package.module:function`` is a Python function of yours.
         group_by: ``session``: only episodes of one session are summarised together.
         when_more_than: A session is summarised when it has more episodes than this, 1 or more.
             Default: 100.
@@ -112,6 +151,11 @@ class SummariseForm(Form):
             Default: 200.
     """
 
+    method: Annotated[
+        str,
+        AfterValidator(_check_summariser),
+        Field(json_schema_extra=_method_schema("builtin")),
+    ] = Field(default="builtin", alias="with")
     group_by: Literal["session"] = "session"
     when_more_than: int = Field(default=100, ge=1)
     max_tokens: int = Field(default=200, ge=1)
@@ -169,7 +213,9 @@ class StageForm(Form):
 
     def stage(self) -> Stage:
         """Return the stage that the form describes; it must not be ``extract``."""
-        settings = getattr(self, self.name).model_dump()
+        settings = getattr(self, self.name).model_dump(
+            exclude={"method"} if self.summarise else None
+        )
         return _STAGE.validate_python({"kind": self.name, **settings})
 
 
