@@ -101,6 +101,17 @@ def test_hash_of_the_rule_changes_with_the_source_and_so_does_the_code(
     assert load(tmp_path, extracting()).content_hash == second.content_hash
 
 
+def test_loading_writes_no_cache_beside_the_module(
+    tmp_path: Path, modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    write_module(modules, FIND)
+
+    load(tmp_path, extracting())
+
+    assert [file.name for file in modules.iterdir()] == [f"{MODULE}.py"]
+
+
 def test_rules_that_are_in_force_keep_their_code_when_the_source_changes(
     tmp_path: Path, modules: Path
 ) -> None:

@@ -159,7 +159,7 @@ class _CurrentLoader(SourceFileLoader):
         return self.source
 
     def path_stats(self, path: str) -> Any:  # noqa: ANN401 - as in the base class
-        """Raise OSError: that keeps Python from using a cache."""
+        """Raise OSError: then Python neither reads nor writes a cache."""
         raise OSError(f"{path} is loaded without a cache")
 
 
