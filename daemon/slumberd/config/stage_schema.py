@@ -22,7 +22,7 @@ from slumberd.model.stages import Fraction, Stage
 
 def _method_schema(*names: str) -> JsonDict:
     """Return a schema for some names of methods, and for the names of functions."""
-    return {"anyOf": [{"enum": [*names]}, {"pattern": FUNCTION}]}
+    return {"anyOf": [{"enum": [*names]}, {"type": "string", "pattern": FUNCTION}]}
 
 
 def _check_method(name: str, known: str, *names: str) -> str:
