@@ -192,6 +192,11 @@ PLACE = "a.yaml:7:25: rules[0].stages[0].extract.with"
             id="no import",
         ),
         pytest.param(
+            "import sys; sys.exit(2)",
+            f"module {MODULE!r} cannot be imported: SystemExit: 2",
+            id="exit",
+        ),
+        pytest.param(
             "\ndef find(:\n",
             f"module {MODULE!r} cannot be imported:"
             f" SyntaxError: invalid syntax ({MODULE}.py, line 2)",

@@ -103,6 +103,7 @@ CASES = [
         lambda *_: _raise(ValueError("no\n drink")), "raised ValueError: no drink", id="exception"
     ),
     pytest.param(lambda *_: _raise(ValueError()), "raised ValueError", id="no message"),
+    pytest.param(lambda *_: _raise(SystemExit(2)), "raised SystemExit: 2", id="exit"),
     pytest.param(_raise_later, "raised KeyError: 'cups'", id="exception after a result"),
     pytest.param(lambda *_: _raise(_UnspeakableError()), "raised _UnspeakableError", id="no str"),
     pytest.param(

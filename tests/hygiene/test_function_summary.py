@@ -56,6 +56,7 @@ def test_text_may_have_as_many_tokens_as_allowed(text: str) -> None:
             "raised ValueError",
             id="exception",
         ),
+        pytest.param(lambda *_: _raise(SystemExit(2)), "raised SystemExit", id="exit"),
         pytest.param(
             lambda *_: None, "returned a value of type NoneType, not text", id="no result"
         ),

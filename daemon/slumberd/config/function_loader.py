@@ -114,7 +114,7 @@ def _find_module(name: str) -> ModuleSpec:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         raise ValueError(_describe_missing(error.name or name)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         parent = name.rpartition(".")[0]
         raise ValueError(_describe_failure(parent or name, error)) from error
     if spec is None:
@@ -126,7 +126,7 @@ def _describe_missing(name: str) -> str:
     return f"there is no module {name!r}; install it into the environment of slumberd, {sys.prefix}"
 
 
-def _describe_failure(name: str, error: Exception) -> str:
+def _describe_failure(name: str, error: BaseException) -> str:
     return f"module {name!r} cannot be imported: {describe_exception(error)}"
 
 
@@ -172,7 +172,7 @@ def _import(spec: ModuleSpec, source: bytes) -> ModuleType:
         if type(spec.loader) in (SourceFileLoader, _CurrentLoader) and (changed or known is None):
             return _execute(spec.name, str(spec.origin), source)
         return importlib.import_module(spec.name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(_describe_failure(spec.name, error)) from error
 
 

@@ -46,7 +46,8 @@ class FunctionExtractor:
             return arrange(_check_results(self.function.call(turn, before), turn, name))
         except _WrongResultError as error:
             return Failed(f"{name} returned {error}")
-        except Exception as error:  # noqa: BLE001 - the operator's function may raise anything
+        # Without SystemExit, one episode could end the daemon at each start.
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the function may raise anything
             return Failed(f"{name} raised {describe_exception(error)}")
 
 

@@ -23,7 +23,7 @@ def summarise_by_function(
     """
     try:
         text = function.call([*turns], max_tokens)
-    except Exception as error:  # noqa: BLE001 - the operator's function may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the function may raise anything
         # The message of the exception may quote the episodes.
         reason = f"raised {type(error).__name__}"
     else:
