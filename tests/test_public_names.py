@@ -23,7 +23,7 @@ SPECIFIED = {
 FORMS = {"Equals", "Glob", "Matches", "OneOf", "Prefix"}
 """Values of a pattern's slots, besides texts."""
 
-OURS = {"DeltaBatch", "EmbeddingScorer", "Window"}
+OURS = {"DeltaBatch", "EmbeddingScorer", "Extracted", "Turn", "Window"}
 """Names that the specification does not have."""
 
 ERRORS = {

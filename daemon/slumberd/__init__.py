@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from slumberd.graph.protocols import GraphStore
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.model.episode import Episode
+    from slumberd.model.extraction import Extracted, Turn
     from slumberd.model.fact import Fact, FactPattern
     from slumberd.model.firing import Window
     from slumberd.model.graph import GraphPath, NodeRef, ResultSet
@@ -84,6 +85,7 @@ __all__ = [
     "Episode",
     "Equals",
     "ExtraMissingError",
+    "Extracted",
     "Fact",
     "FactConflictError",
     "FactPattern",
@@ -144,6 +146,7 @@ __all__ = [
     "StoreHealth",
     "StoreReplacedError",
     "SupersededError",
+    "Turn",
     "UnportableCypherError",
     "UnreadableEpisodeError",
     "UpdateDelta",
@@ -156,6 +159,7 @@ __all__ = [
 _HOMES = {
     "model.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
     "model.episode": ("Episode",),
+    "model.extraction": ("Extracted", "Turn"),
     "consolidation.delta_batch": ("DeltaBatch",),
     "model.fact": ("Fact", "FactPattern"),
     "model.firing": ("Window",),

@@ -125,6 +125,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "with": "heuristic",
             "digest": heuristic_extraction({"chat": "alice"}).digest,
         },
+        "summariser": None,
         "stages": (
             {"kind": "decay", "half_life": 172_800.0, "threshold": 0.2, "protect_importance": 0.9},
             {"kind": "importance", "below": 0.3},
@@ -274,8 +275,8 @@ def test_salience_gate_that_needs_a_missing_extra_is_a_mistake(
 def test_rule_forms_contain_every_key_of_a_rule() -> None:
     keys = {*RuleForm.model_fields, *GraphRuleForm.model_fields}
 
-    # The loader makes `extract` from the files that `stages` name.
-    assert keys == {*ConsolidationRule.model_fields} - {"extract"}
+    # The loader makes these from the files and functions that `stages` name.
+    assert keys == {*ConsolidationRule.model_fields} - {"extract", "summariser"}
 
 
 def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:

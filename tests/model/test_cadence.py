@@ -12,6 +12,7 @@ import pytest
 from slumberd.config.pattern_loader import heuristic_extraction
 from slumberd.model.cadence import INTERVALS, MAX_EVERY, Cron, Every, cadence_of, seconds_of
 from slumberd.model.firing import Limits
+from slumberd.model.functions import RuleFunction
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.salience import Gate
 from slumberd.model.stages import Decay, Dedup
@@ -94,6 +95,11 @@ OTHERS: dict[str, list[Any]] = {
     "kind": ["graph"],
     "stages": [(Dedup(),), (Dedup(keep="oldest"),), (Decay(), Dedup()), (Dedup(), Decay())],
     "extract": [heuristic_extraction({}), heuristic_extraction({"chat": "ada"})],
+    "summariser": [
+        RuleFunction("python:a:b", "1", str),
+        RuleFunction("python:a:b", "2", str),
+        RuleFunction("python:a:c", "1", str),
+    ],
 }
 """Values of the fields that `other_values` cannot make from the value that a rule has."""
 

@@ -13,6 +13,7 @@ import orjson
 
 from slumberd.config.credentials import is_installed
 from slumberd.config.file_access import check_world_writable
+from slumberd.config.function_loader import Functions
 from slumberd.config.pattern_loader import (
     heuristic_extraction,
     load_extraction,
@@ -180,6 +181,7 @@ def load_rule_files(  # noqa: PLR0913 # one for each check
         *_check_extras(places),
         *_check_fuzzy(places),
         *extractions.check(places),
+        *extractions.functions.check(_trusted(places, sheets)),
         *_check_cyphers(places, check_cypher),
         *_check_models(places, check_model),
         *_find_misspelled_channels(sheets, whole=whole),
@@ -187,6 +189,12 @@ def load_rule_files(  # noqa: PLR0913 # one for each check
     if mistakes:
         raise ConfigurationError(_sort_mistakes(mistakes))
     return _build_set([(sheet.document.file, _validate(sheet)) for sheet in sheets], extractions)
+
+
+def _trusted(places: Sequence[_RulePlace], sheets: Iterable[_Sheet]) -> Sequence[_RulePlace]:
+    """Return no rules if a file itself is refused: then nobody knows who wrote the rules."""
+    refused = any(mistake.line == 0 for sheet in sheets for mistake in sheet.mistakes)
+    return () if refused else places
 
 
 class _Sheet(NamedTuple):
@@ -235,7 +243,7 @@ class _RulePlace(NamedTuple):
         value = self.document.at(trail)
         return value if isinstance(value, str) and dotted_path(trail) not in self.wrong else ""
 
-    def mistake(self, *keys: str, problem: str) -> Mistake:
+    def mistake(self, *keys: str | int, problem: str) -> Mistake:
         """Return a mistake at a key of the rule."""
         return self.document.mistake((*self.trail, *keys), problem)
 
@@ -360,9 +368,10 @@ def _validate(sheet: _Sheet) -> RuleFile:
 
 
 class _Extractions:
-    """The extractions of rules; each pattern file is read once."""
+    """The extractions and functions of rules; each pattern file is read once."""
 
     def __init__(self, by_root: bool | None) -> None:
+        self.functions = Functions(by_root)
         self._by_root = by_root
         self._loaded: dict[Path, Extraction] = {}
 
@@ -387,6 +396,8 @@ class _Extractions:
                 return self._loaded[_beside(source, stage.extract.patterns)]
             if stage.extract.method == "openai":
                 return model_extraction(stage.extract.model_settings())
+            if stage.extract.method != "heuristic":
+                return self.functions.extraction(stage.extract.method)
             return heuristic_extraction(stage.extract.speakers)
         return None
 
@@ -397,7 +408,12 @@ def _beside(source: str, file: str) -> Path:
 
 def _build_set(forms: Sequence[tuple[str, RuleFile]], extractions: _Extractions) -> RuleSet:
     rules = [
-        form.rule().model_copy(update={"extract": extractions.of(form, source)})
+        form.rule().model_copy(
+            update={
+                "extract": extractions.of(form, source),
+                "summariser": extractions.functions.summariser(form),
+            }
+        )
         for source, file in forms
         for form in file.rules
     ]

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
-from slumberd.config.validation import Form
+from slumberd.config.function_names import FUNCTION, SHAPE, is_function
+from slumberd.config.validation import Form, format_value
 from slumberd.model.cadence import Duration
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.stages import Fraction, Stage
@@ -40,19 +48,40 @@ _RESERVED = frozenset({"messages", "model", "n", "response_format", "stream", "t
 """The keys of a request that slumberd writes itself, or never writes."""
 
 
+def _method_schema(*names: str) -> JsonDict:
+    """Return a schema for some names of methods, and for the names of functions."""
+    return {"anyOf": [{"enum": [*names]}, {"type": "string", "pattern": FUNCTION}]}
+
+
+def _check_method(name: str, known: str, *names: str) -> str:
+    if name not in names and not is_function(name):
+        raise ValueError(f"{known} or '{SHAPE}' is needed, not {format_value(name)}")
+    return name
+
+
+def _check_extractor(name: str) -> str:
+    return _check_method(name, ", ".join(map(repr, _OF_METHOD)), *_OF_METHOD)
+
+
+def _check_summariser(name: str) -> str:
+    return _check_method(name, "'builtin'", "builtin")
+
+
 def _add_extract_schema(schema: JsonDict) -> None:
     """Express the check `_check_keys` of `ExtractForm` in JSON Schema."""
-    every = frozenset().union(*_OF_METHOD.values())
-    forms: list[Any] = []
-    for method, keys in _OF_METHOD.items():
-        excluded = dict.fromkeys(sorted(every - keys), False)
-        forms.append(
-            {
-                "properties": {"with": {"const": method}, **excluded},
-                "required": [*_NEEDED[method]],
-            }
-        )
-    schema["oneOf"] = forms
+    every = sorted(frozenset().union(*_OF_METHOD.values()))
+    forms: list[Any] = [
+        {
+            "properties": {
+                "with": {"const": method},
+                **{key: False for key in every if key not in keys},
+            },
+            "required": [*_NEEDED[method]],
+        }
+        for method, keys in _OF_METHOD.items()
+    ]
+    of_function: dict[str, Any] = {"with": {"pattern": FUNCTION}, **dict.fromkeys(every, False)}
+    schema["oneOf"] = [*forms, {"properties": of_function}]
 
 
 class ExtractForm(Form):
@@ -62,11 +91,12 @@ class ExtractForm(Form):
         with: ``patterns`` for the patterns of a file, which need the extra ``regex``;
             ``heuristic`` for plain English sentences such as ``Bob is a chef``; ``openai`` for a
             language model, which needs the extra ``llm`` and ``language_model`` in the
-            configuration.
+            configuration; ``python:package.module:function`` for a Python function of yours.
         patterns: The pattern file. A relative path begins at the directory of the rule file. Only
             for ``patterns``.
         speakers: The names of speakers, by ``source_node``. ``{user}`` and ``{agent}`` mean the
-            user and the agent of the episode. Not for ``patterns``: a pattern file has its own.
+            user and the agent of the episode. Only for ``heuristic`` and ``openai``: a pattern file
+            has its own, and a function sees the names as they are.
         model: The name of the language model, as its server knows it.
         predicates: The predicates of the triples, 1 to 200. A triple with another one is dropped.
         instructions: More sentences for the prompt, for example what the predicates mean.
@@ -78,7 +108,11 @@ class ExtractForm(Form):
 
     model_config = ConfigDict(json_schema_extra=_add_extract_schema, protected_namespaces=())
 
-    method: Literal["patterns", "heuristic", "openai"] = Field(alias="with")
+    method: Annotated[
+        str,
+        AfterValidator(_check_extractor),
+        Field(json_schema_extra=_method_schema(*_OF_METHOD)),
+    ] = Field(alias="with")
     patterns: str | None = Field(default=None, min_length=1)
     speakers: dict[str, str] = Field(default_factory=dict)
     model: str | None = Field(default=None, min_length=1)
@@ -99,10 +133,10 @@ class ExtractForm(Form):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         given = self.model_fields_set - {"method"}
-        for key in _NEEDED[self.method]:
+        for key in _NEEDED.get(self.method, ()):
             if getattr(self, key) is None:
                 raise ValueError(f"{key!r} is needed with {{with: {self.method}}}")
-        if unfit := sorted(given - _OF_METHOD[self.method]):
+        if unfit := sorted(given - _OF_METHOD.get(self.method, frozenset())):
             methods = [name for name, keys in _OF_METHOD.items() if unfit[0] in keys]
             raise ValueError(f"{unfit[0]!r} goes with {{with: {' or '.join(methods)}}} only")
         return self
@@ -171,10 +205,11 @@ class ImportanceForm(Form):
 class SummariseForm(Form):
     """Which episodes are summarised together, and how long a summary is.
 
-    A summary consists of sentences of its episodes. The newest 20 episodes of a session are not
-    summarised.
+    The newest 20 episodes of a session are not summarised.
 
     Attributes:
+        with: ``builtin`` (default) takes sentences of the episodes;
+            ``python:package.module:function`` is a Python function of yours.
         group_by: ``session``: only episodes of one session are summarised together.
         when_more_than: A session is summarised when it has more episodes than this, 1 or more.
             Default: 100.
@@ -182,6 +217,11 @@ class SummariseForm(Form):
             Default: 200.
     """
 
+    method: Annotated[
+        str,
+        AfterValidator(_check_summariser),
+        Field(json_schema_extra=_method_schema("builtin")),
+    ] = Field(default="builtin", alias="with")
     group_by: Literal["session"] = "session"
     when_more_than: int = Field(default=100, ge=1)
     max_tokens: int = Field(default=200, ge=1)
@@ -239,7 +279,9 @@ class StageForm(Form):
 
     def stage(self) -> Stage:
         """Return the stage that the form describes; it must not be ``extract``."""
-        settings = getattr(self, self.name).model_dump()
+        settings = getattr(self, self.name).model_dump(
+            exclude={"method"} if self.summarise else None
+        )
         return _STAGE.validate_python({"kind": self.name, **settings})
 
 

@@ -16,6 +16,7 @@ from slumberd.consolidation.incoming import (
     Unmatched,
     Unreadable,
 )
+from slumberd.hygiene.entries import SummaryFailure
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts, Firing, Position
@@ -59,6 +60,7 @@ class DeltaBatch:
         newest: The number of the last row of the log when the window was read.
         unrecorded: Whether an episode waits for the answer of the rule's language model: the window
             ends before it, or leaves it out.
+        unsummarised: The groups of episodes that a stage could not summarise.
     """
 
     firing: Firing
@@ -67,6 +69,7 @@ class DeltaBatch:
     named: Sequence[EpisodeVersion] = ()
     newest: int = 0
     unrecorded: bool = False
+    unsummarised: Sequence[SummaryFailure] = ()
 
     @property
     def upto(self) -> Position:
@@ -95,7 +98,7 @@ class DeltaBatch:
 
     def classify(self) -> Classified:
         """Return the deltas of the versions that the rule selects, and the faults of the others."""
-        selected = [version for version in self.versions if version.matched and not version.fault]
+        selected = [one for one in self.versions if one.matched and not one.contested]
         return classify(
             selected,
             self.firing.rule_id,

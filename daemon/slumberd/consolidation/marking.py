@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+import structlog
+
 from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.marks import Owner, known_marks
@@ -13,6 +15,8 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import MARKS, SUMMARIES, KnownMarks
+
+_log = structlog.get_logger("slumberd")
 
 Consolidate = Callable[[Window], Awaitable[DeltaBatch]]
 """Returns the batch of a window, for one rule."""
@@ -52,6 +56,8 @@ class Marking:
             marks = known.get(owner, KnownMarks(anew=anew))
             ids = sorted({*selected.get(owner, ()), *marks.marks})
             found = await consolidate(window._replace(episodes=ids, marks=marks))
+            if not window.dry_run:
+                _log_unsummarised(rule, found)
             waiting = found if waiting is None else _join(waiting, found)
             while waiting.size > self._at_once:
                 first, waiting = _split(waiting, self._at_once)
@@ -76,6 +82,18 @@ async def current_facts(
         for fact in page:
             yield fact
         pattern = pattern.following(page[-1])
+
+
+def _log_unsummarised(rule: ConsolidationRule, batch: DeltaBatch) -> None:
+    """Log each group of episodes that the rule's function did not summarise."""
+    for failure in batch.unsummarised:
+        _log.warning(
+            "summary.failed",
+            rule_id=rule.id,
+            function="" if rule.summariser is None else rule.summariser.name,
+            episode_ids=[*failure.ids],
+            reason=failure.reason,
+        )
 
 
 def _join(first: DeltaBatch, second: DeltaBatch) -> DeltaBatch:

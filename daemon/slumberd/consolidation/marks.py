@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import assertion_of
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
 from slumberd.consolidation.statements import statements_of
-from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary
-from slumberd.hygiene.marking import decide_marks
+from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
+from slumberd.hygiene.function_summary import summarise_by_function
+from slumberd.hygiene.marking import Summariser, decide_marks, summarise_by_sentences
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.extraction import turn_of
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_id_of, owner_of
+from slumberd.model.functions import RuleFunction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import importance_of
 from slumberd.model.stages import MARKS, SUMMARIES, SUMMARISES, KnownMark, KnownMarks, Mark
@@ -65,10 +69,22 @@ def is_of_rule(fact: Fact, rule_id: str) -> bool:
     return any(entry.get("rule_id") == rule_id for entry in fact.lineage)
 
 
+class EvaluatedMarks(NamedTuple):
+    """What a rule's stages change.
+
+    Attributes:
+        candidates: By channel: summaries, then marks.
+        unsummarised: The groups of episodes that could not be summarised.
+    """
+
+    candidates: Mapping[str, list[Candidate]]
+    unsummarised: Sequence[SummaryFailure] = ()
+
+
 def evaluate_marks(
     versions: Sequence[EpisodeVersion], rule: ConsolidationRule, known: KnownMarks, at: datetime
-) -> dict[str, list[Candidate]]:
-    """Return the candidates of what a rule's stages change, by channel: summaries, then marks.
+) -> EvaluatedMarks:
+    """Return what a rule's stages change about the marks of one user and agent.
 
     Args:
         versions: The newest versions of one user's and agent's episodes: all that the rule
@@ -80,7 +96,10 @@ def evaluate_marks(
     readable = {version.id: version for version in versions if not version.fault}
     selected = [entry_of(version) for version in readable.values() if version.matched]
     unselected = {version.id for version in readable.values() if not version.matched}
-    changes = decide_marks(selected, rule.stages, known, at, unselected=unselected)
+    summariser = _summariser_of(rule, readable)
+    changes = decide_marks(
+        selected, rule.stages, known, at, unselected=unselected, summariser=summariser
+    )
     summaries: list[Candidate] = [
         _summary(readable[summary.ids[0]], rule.id, summary)
         for summary in changes.summaries.values()
@@ -88,7 +107,23 @@ def evaluate_marks(
     summaries += _dropped_summaries(changes.dropped, readable, rule.id, known)
     marks: list[Candidate] = [_mark(readable[mark.id], rule.id, mark) for mark in changes.marks]
     marks += [_unsaid(readable[id], rule.id, fact_id_of(MARKS, id), id) for id in changes.unmarked]
-    return {SUMMARIES: summaries, MARKS: marks}
+    return EvaluatedMarks({SUMMARIES: summaries, MARKS: marks}, changes.unsummarised)
+
+
+def _summariser_of(rule: ConsolidationRule, versions: Mapping[str, EpisodeVersion]) -> Summariser:
+    if rule.summariser is None:
+        return summarise_by_sentences
+    return partial(_summarise, rule.summariser, versions)
+
+
+def _summarise(
+    function: RuleFunction,
+    versions: Mapping[str, EpisodeVersion],
+    entries: Sequence[Entry],
+    max_tokens: int,
+) -> Summary | SummaryFailure:
+    turns = [turn_of(versions[entry.id]) for entry in entries]
+    return summarise_by_function(function, entries, turns, max_tokens=max_tokens)
 
 
 def entry_of(version: EpisodeVersion) -> Entry:

@@ -97,9 +97,13 @@ class WindowReader:
         read = await self._read(rule, window)
         marks = await asyncio.to_thread(evaluate_marks, read.versions, rule, known, at)
         firing = _firing_of(rule, window.after, read.upto, at)
-        candidates = {name: marks.get(name, []) for name in rule.channels}
+        candidates = {name: marks.candidates.get(name, []) for name in rule.channels}
         # The watermark has passed these episodes, so they are synced to disk.
-        return DeltaBatch(replace(firing, marks=True, min_similarity=None), candidates)
+        return DeltaBatch(
+            replace(firing, marks=True, min_similarity=None),
+            candidates,
+            unsummarised=marks.unsummarised,
+        )
 
     async def _read(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
         if window.episodes is None:

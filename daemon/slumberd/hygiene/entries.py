@@ -87,6 +87,18 @@ class Summary(NamedTuple):
     importance: float
 
 
+class SummaryFailure(NamedTuple):
+    """Why several entries have no summary.
+
+    Attributes:
+        ids: The entries, oldest first.
+        reason: Why, for a person; without any of their content.
+    """
+
+    ids: tuple[str, ...]
+    reason: str
+
+
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
     """Return entries, oldest first; entries of one instant are ordered by id.
 

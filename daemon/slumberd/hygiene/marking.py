@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, assert_never
 
 from slumberd.hygiene.decay import find_decayed
 from slumberd.hygiene.duplicates import find_duplicates
-from slumberd.hygiene.entries import Archive, Entry, Summary, in_order
+from slumberd.hygiene.entries import Archive, Entry, Summary, SummaryFailure, in_order
 from slumberd.hygiene.importance import find_unimportant
 from slumberd.hygiene.summary import plan_groups, summarise
 from slumberd.model.fact_ids import fact_id_of
@@ -23,6 +23,14 @@ from slumberd.model.stages import (
     Summarise,
 )
 
+Summariser = Callable[[Sequence[Entry], int], Summary | SummaryFailure]
+"""Summarises entries, oldest first, in so many tokens at most; returns why if it cannot."""
+
+
+def summarise_by_sentences(entries: Sequence[Entry], max_tokens: int) -> Summary:
+    """Return the most telling sentences of entries."""
+    return summarise(entries, max_tokens=max_tokens)
+
 
 class MarkChanges(NamedTuple):
     """How the marks of one user and agent change.
@@ -32,12 +40,14 @@ class MarkChanges(NamedTuple):
         unmarked: The episodes whose mark of this rule is withdrawn, in order of id.
         summaries: New and changed summaries, by fact id.
         dropped: The fact ids of the summaries that are withdrawn, in order.
+        unsummarised: The groups that could not be summarised; they have no marks.
     """
 
     marks: Sequence[Mark]
     unmarked: Sequence[str]
     summaries: Mapping[str, Summary]
     dropped: Sequence[str]
+    unsummarised: Sequence[SummaryFailure] = ()
 
 
 def decide_marks(
@@ -47,6 +57,7 @@ def decide_marks(
     at: datetime,
     *,
     unselected: Collection[str] = (),
+    summariser: Summariser = summarise_by_sentences,
 ) -> MarkChanges:
     """Return what a rule's stages change about the marks of one user and agent.
 
@@ -61,11 +72,12 @@ def decide_marks(
         known: The marks in force.
         at: Now, for all stages; aware.
         unselected: The ids of episodes that have a mark, and that the rule does not select now.
+        summariser: Writes the summaries.
 
     Raises:
         ValueError: An entry is out of bounds.
     """
-    run = _Run(in_order(entries), known, at, unselected)
+    run = _Run(in_order(entries), known, at, unselected, summariser)
     for stage in stages:
         run.apply(stage)
     return run.changes()
@@ -80,17 +92,20 @@ class _Run:
         known: KnownMarks,
         at: datetime,
         unselected: Collection[str],
+        summariser: Summariser,
     ) -> None:
         self._entries = {entry.id: entry for entry in entries}
         self._unselected = unselected
         self._known = known
         self._at = at
+        self._summariser = summariser
         self._valid_summaries = {
             fact_id for fact_id, ids in known.summaries.items() if self._is_unchanged(fact_id, ids)
         }
         self._hidden = {id for id in known.marks if self._is_hidden(id)}
         self._marks: dict[str, Mark] = {}
         self._summaries: dict[str, Summary] = {}
+        self._unsummarised: list[SummaryFailure] = []
         for id in sorted(self._hidden & self._entries.keys()):
             self._pass_importance_on(id)
 
@@ -183,7 +198,10 @@ class _Run:
     def _summarise(self, stage: Summarise) -> None:
         groups = plan_groups(self._live(), stage.group_by, when_more_than=stage.when_more_than)
         for group in groups:
-            summary = summarise(group, max_tokens=stage.max_tokens)
+            summary = self._summariser(group, stage.max_tokens)
+            if isinstance(summary, SummaryFailure):
+                self._unsummarised.append(summary)
+                continue
             if not summary.text:
                 continue
             fact_id = fact_id_of(SUMMARIES, summary.ids[0])
@@ -214,4 +232,5 @@ class _Run:
             sorted(unmarked),
             self._summaries,
             sorted(dropped),
+            tuple(self._unsummarised),
         )

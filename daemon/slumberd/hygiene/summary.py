@@ -147,9 +147,13 @@ def summarise(
     text = _join(_choose(best, lambda text: count_tokens(text) <= max_tokens))
     if not text and best:
         text = _start_of(best[0].text, lambda text: count_tokens(text) <= max_tokens)
-    importance = math.fsum(entry.importance for entry in found) / len(found)
-    ids = tuple(entry.id for entry in found)
-    return Summary(ids, text, count_tokens(text) if text else 0, min(1.0, importance))
+    return summary_of(found, text, count_tokens(text) if text else 0)
+
+
+def summary_of(entries: Sequence[Entry], text: str, tokens: int) -> Summary:
+    """Return a text as the summary of entries, oldest first; its importance is their mean."""
+    importance = math.fsum(entry.importance for entry in entries) / len(entries)
+    return Summary(tuple(entry.id for entry in entries), text, tokens, min(1.0, importance))
 
 
 def _sentences(entry: Entry) -> Iterator[_Sentence]:

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 
+from slumberd.model.episode import EpisodeVersion
+
 MAX_EXTRACTED = 50
 """An extractor returns at most this many triples of one turn."""
 
@@ -38,6 +40,14 @@ class Turn(NamedTuple):
     agent: str = ""
 
 
+def turn_of(version: EpisodeVersion) -> Turn:
+    """Return what an extractor reads of a version of an episode."""
+    return Turn(
+        version.id, version.session, version.source_node, version.content, version.at,
+        version.user, version.agent,
+    )  # fmt: skip
+
+
 class Extracted(NamedTuple):
     """One triple that a turn states or takes back.
 
@@ -47,7 +57,8 @@ class Extracted(NamedTuple):
         object: The value, any JSON.
         intent: ``add`` or ``delete``.
         span: Where the text stands in the turn's content: start and end, in characters.
-        by: The id of the pattern that found it, or ``heuristic``.
+        by: The id of the pattern that found it, or ``heuristic``. When a function of a rule leaves
+            it empty, it becomes the name of the function.
         confidence: 0 to 1.
     """
 
@@ -56,8 +67,18 @@ class Extracted(NamedTuple):
     object: Any
     intent: Intent
     span: tuple[int, int]
-    by: str
+    by: str = ""
     confidence: float = 1.0
+
+
+class Failed(NamedTuple):
+    """What an extractor returns for a turn that it cannot read.
+
+    Attributes:
+        reason: Why, for a person.
+    """
+
+    reason: str
 
 
 class Extractor(Protocol):
@@ -69,8 +90,10 @@ class Extractor(Protocol):
 
     def extract(
         self, turns: Sequence[Turn], before: Sequence[Turn | None]
-    ) -> list[list[Extracted]]:
+    ) -> Sequence[Sequence[Extracted] | Failed]:
         """Return the triples of each turn, in the order of `turns`. No text raises.
+
+        For a turn that the extractor cannot read, return why. It has no effect on other turns.
 
         The triples of one turn are in the order of its text. No triple of a turn occurs twice with
         the same intent. After `MAX_EXTRACTED` triples the rest of the turn is left out.
@@ -193,7 +216,8 @@ class Extraction:
     """How a rule finds triples in the text of episodes that state none themselves.
 
     Attributes:
-        name: The method, as rule files name it: ``patterns``, ``heuristic`` or ``openai``.
+        name: The method, as rule files name it: ``patterns``, ``heuristic``, ``openai``, or a
+            function such as ``python:package.module:function``.
         digest: Changes with everything that the triples depend on, besides the text.
         extractor: Finds the triples; or what a language model is asked for them.
         reads_previous: Whether the extractor needs the turns before.

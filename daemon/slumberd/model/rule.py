@@ -18,6 +18,7 @@ from pydantic import (
 from slumberd.model.cadence import Cadence, Duration, cadence_of
 from slumberd.model.extraction import Extraction
 from slumberd.model.firing import NO_LIMITS, Limits
+from slumberd.model.functions import RuleFunction
 from slumberd.model.salience import Gate
 from slumberd.model.stages import MARKS, SUMMARIES, Stage
 
@@ -26,7 +27,7 @@ FACTS = "facts"
 
 _LATER_KEYS = (
     "limits", "on_missed", "catchup_window", "timeout", "similarity", "salience", "kind",
-    "filter_cypher", "user", "agent", "extract", "stages",
+    "filter_cypher", "user", "agent", "extract", "stages", "summariser",
 )  # fmt: skip
 """Keys that the first version lacked; `content_hash` ignores those that a rule does not use."""
 
@@ -73,6 +74,7 @@ class ConsolidationRule(BaseModel):
         similarity: Links its new facts with similar current facts; None compares nothing.
         salience: The least salience of an episode that the rule promotes; None promotes all.
         extract: Finds triples in the text of episodes that state none themselves; None finds none.
+        summariser: Writes the summaries of the stage ``summarise``; None takes sentences.
         stages: What marks episodes after the rule has promoted what was pending, in order.
         kind: Whether it promotes ``episodes``, or triples of a ``graph``.
         filter_cypher: For a graph, the query that finds the triples.
@@ -96,6 +98,7 @@ class ConsolidationRule(BaseModel):
     similarity: Similarity | None = None
     salience: Gate | None = None
     extract: InstanceOf[Extraction] | None = None
+    summariser: InstanceOf[RuleFunction] | None = None
     stages: tuple[Stage, ...] = ()
     kind: Kind = "episodes"
     filter_cypher: str = ""
@@ -116,6 +119,11 @@ class ConsolidationRule(BaseModel):
     @field_serializer("extract")
     def _extraction_by_name(self, extract: Extraction | None) -> dict[str, Any] | None:
         return None if extract is None else {"with": extract.name, "digest": extract.digest}
+
+    @field_serializer("summariser")
+    def _summariser_by_name(self, summariser: RuleFunction | None) -> dict[str, Any] | None:
+        found = summariser
+        return None if found is None else {"with": found.name, "digest": found.digest}
 
     @property
     def reads_episodes(self) -> bool:

@@ -476,6 +476,15 @@ _ALL = (
     _kind("info", "rule.removed", "A reload removed a rule.", rule_id=TEXT, rule_hash=TEXT),
     _kind("info", "rule.resumed", "A person resumed a rule.", rule_id=TEXT, by=TEXT),
     _kind(
+        "warning",
+        "summary.failed",
+        "A function of a rule did not summarise some episodes. The next firing tries again.",
+        rule_id=TEXT,
+        function=TEXT,
+        episode_ids=TEXTS,
+        reason=TEXT,
+    ),
+    _kind(
         "error",
         "tiers.consolidation_failed",
         "A pass of `slumberd.tiers` failed for one owner, or could not read. The next tries again.",

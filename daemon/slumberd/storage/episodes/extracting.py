@@ -10,16 +10,19 @@ from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.extraction import (
     Extracted,
     Extraction,
+    Failed,
     ModelSettings,
     Question,
     Turn,
     answer_key,
+    turn_of,
 )
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.episodes import recorded_answers
 from slumberd.storage.episodes.recent import rows_before
 from slumberd.storage.episodes.recorded_answers import Recorded
+from slumberd.storage.episodes.rows import EXTRACTION_FAILED
 
 FEW_TURNS = 4
 """So many earlier turns are read first; usually they have one of another speaker."""
@@ -41,7 +44,8 @@ def add_triples(
 
     A version that its host states a triple, ``triples`` or an intent for is returned unchanged. So
     are versions that the filter does not select, and those that cannot be read. A version whose
-    answer of a language model is not recorded yet is marked as unrecorded.
+    answer of a language model is not recorded yet is marked as unrecorded. One whose text cannot be
+    extracted gets a fault.
     """
     chosen = [
         version
@@ -54,7 +58,7 @@ def add_triples(
         least = extraction.extractor.min_length
         done = _add_recorded(session, chosen, before, extraction.digest, least)
     else:
-        found = extraction.extractor.extract([*map(_turn_of, chosen)], before)
+        found = extraction.extractor.extract([*map(turn_of, chosen)], before)
         done = [_with_triples(*pair) for pair in zip(chosen, found, strict=True)]
     by_id = {version.id: version for version in done}
     return [by_id.get(version.id, version) for version in versions]
@@ -78,7 +82,7 @@ def find_questions(
     """
     found: list[Question] = []
     for version in versions:
-        turn, before = _turn_of(version), _find_previous(session, version, decode)
+        turn, before = turn_of(version), _find_previous(session, version, decode)
         found.append(Question(answer_key(extraction.digest, turn, before), turn, before))
     return found
 
@@ -92,7 +96,7 @@ def _add_recorded(
 ) -> list[EpisodeVersion]:
     """Return versions with the triples of the recorded answers of a language model."""
     keys = [
-        answer_key(digest, _turn_of(version), turn)
+        answer_key(digest, turn_of(version), turn)
         for version, turn in zip(versions, before, strict=True)
     ]
     found = recorded_answers.find(session, keys)
@@ -112,7 +116,9 @@ def _with_answer(version: EpisodeVersion, answer: Recorded | None) -> EpisodeVer
     return version._replace(fault=f"{_UNANSWERED}{answer.status}: {answer.problem}")
 
 
-def _with_triples(version: EpisodeVersion, found: Sequence[Extracted]) -> EpisodeVersion:
+def _with_triples(version: EpisodeVersion, found: Sequence[Extracted] | Failed) -> EpisodeVersion:
+    if isinstance(found, Failed):
+        return version._replace(fault=f"{EXTRACTION_FAILED}: {found.reason}")
     triples = [*map(_document_of, found)]
     return version._replace(metadata={**version.metadata, "triples": triples})
 
@@ -128,13 +134,6 @@ def _document_of(triple: Extracted) -> dict[str, Any]:
     }
 
 
-def _turn_of(version: EpisodeVersion) -> Turn:
-    return Turn(
-        version.id, version.session, version.source_node, version.content, version.at,
-        version.user, version.agent,
-    )  # fmt: skip
-
-
 def _find_previous(session: Session, version: EpisodeVersion, decode: Decode) -> Turn | None:
     """Return the last earlier turn of another speaker in a version's session."""
     scope = ScopeFilter(version.user, version.session, version.agent)
@@ -145,7 +144,7 @@ def _find_previous(session: Session, version: EpisodeVersion, decode: Decode) ->
         if all(last or len(rows) < limit for last, rows in zip(found, lists, strict=True)):
             break
     last = max((one for one in found if one is not None), key=_place_of, default=None)
-    return None if last is None else _turn_of(last)
+    return None if last is None else turn_of(last)
 
 
 def _last_of_another(

@@ -178,6 +178,7 @@ SCOPE_UNREADABLE = "scope_unreadable"
 SCOPE_MISMATCH = "scope_mismatch"
 ID_UNUSABLE = "id_unusable"
 FILTER_FAILED = "filter_failed"
+EXTRACTION_FAILED = "extraction_failed"
 
 FAULTS = (
     CONTENT_UNREADABLE,
@@ -188,8 +189,9 @@ FAULTS = (
     SCOPE_MISMATCH,
     ID_UNUSABLE,
     FILTER_FAILED,
+    EXTRACTION_FAILED,
 )
-"""Every reason with which `decode` begins `EpisodeVersion.fault`."""
+"""Every reason with which reading an episode begins `EpisodeVersion.fault`."""
 
 
 _NOWHERE = Scope("", "", "")

@@ -59,7 +59,7 @@ PAGE_ROWS = 5_000
 """Episodes that a pass over all of them reads at a time, by default."""
 
 DECODED_ROWS = 500
-"""Episodes that are decoded between two checks for a stop, by default."""
+"""Episodes that are decoded, and extracted, between two checks for a stop, by default."""
 
 _CLAIM_COLUMNS = frozenset({"intent", "subject", "predicate", "object"})
 _TEXT_COLUMNS = _CLAIM_COLUMNS | {"content", "source_node", "metadata"}
@@ -158,7 +158,8 @@ class Reader:
     def selected(self, session: Session) -> Iterator[EpisodeVersion]:
         """Yield every readable episode that the filter selects; no other is decoded.
 
-        Episodes that wait for the answer of a language model are left out.
+        One whose text cannot be extracted has a fault. Those that wait for the answer of a language
+        model are left out.
         """
         for versions in self._selected_pages(session):
             for version in self._with_triples(session, versions):
@@ -210,10 +211,11 @@ class Reader:
             self._check_stopped()
             some = found[first : first + self._decoded_rows]
             if result is None:
-                versions += [self._decode(seq, row) for seq, _, row in some]
+                decoded = [self._decode(seq, row) for seq, _, row in some]
             else:
-                versions += [self._decode_selected(result, *entry) for entry in some]
-        return self._with_triples(session, versions)
+                decoded = [self._decode_selected(result, *entry) for entry in some]
+            versions += self._with_triples(session, decoded)
+        return versions
 
     def _with_triples(
         self, session: Session, versions: list[EpisodeVersion]
