@@ -1022,13 +1022,16 @@ def test_channels_of_stages_are_reserved(tmp_path: Path, channel: str) -> None:
     assert f"channel {channel!r} is for stages; take another name" in mistake
 
 
-def test_fuzzy_comparison_without_its_extra_is_a_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("method", "module"), [("fuzzy", "rapidfuzz"), ("vectors", "wordllama")])
+def test_comparison_without_its_extra_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, module: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rapidfuzz", None)
+    monkeypatch.setitem(sys.modules, module, None)
+    stages = f"[{{decay: {{}}}}, {{dedup: {{method: {method}}}}}]"
 
-    [mistake] = _mistakes(tmp_path, a=_rule_with_stages("[{decay: {}}, {dedup: {method: fuzzy}}]"))
+    [mistake] = _mistakes(tmp_path, a=_rule_with_stages(stages))
 
     assert mistake.endswith(
-        "rules[0].stages[1].dedup.method: 'fuzzy' needs the extra: `pip install 'slumberd[fuzzy]'`"
+        f"rules[0].stages[1].dedup.method: '{method}' needs the extra: "
+        f"`pip install 'slumberd[{method}]'`"
     )

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.fire_request import FireRequest
+from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
+from slumberd.retrieval.embeddings import WordEmbedder
 from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.builders import START, at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
@@ -58,6 +60,38 @@ async def test_dedup_marks_the_older_of_two_equal_episodes(tmp_path: Path) -> No
         assert report.channels["marks"].added == 1
         assert (await home.facts.verify())[2] is None
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_dedup_by_vectors_marks_paraphrases_of_one_user_and_agent(tmp_path: Path) -> None:
+    bought, purchased = "He bought a new car in Oslo", "He purchased a new car in Oslo"
+    car = {"subject": "he", "predicate": "bought", "object": "car"}
+    async with open_stores(tmp_path, embedding=WordEmbedder) as home:
+        await home.put(
+            said("e1", bought),
+            said("e2", purchased, 1),
+            said("e3", "He sold a new car in Oslo", 2),
+            said("e4", bought, 3, user="bob"),
+            said("e5", purchased, 4, agent="web"),
+            said("e6", bought, 5, metadata=car),
+        )
+        nightly = staged(Dedup(method="vectors"))
+
+        await fire(home, nightly)
+        again = await fire(home, nightly, 1)
+
+        [mark] = await home.facts.query(FactPattern(channel="marks"))
+        assert (mark.id, mark.payload["object"]) == ("@marks/e1", "e2")
+        assert 0.85 <= mark.confidence < 1
+        assert again.firing_ids == []
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_dedup_by_vectors_without_its_extra_reports_what_to_install(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+
+        with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]"):
+            await fire(home, staged(Dedup(method="vectors")))
 
 
 async def test_second_firing_changes_nothing(tmp_path: Path) -> None:

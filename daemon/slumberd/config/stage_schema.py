@@ -60,12 +60,13 @@ class DedupForm(Form):
     Attributes:
         method: ``exact`` compares whole texts, without case and white space; ``jaccard`` (default)
             compares sets of words; ``fuzzy`` compares words and characters, and needs the extra
-            ``fuzzy``.
-        similarity: The least similarity of duplicates, more than 0, at most 1. Default: 0.85.
+            ``fuzzy``; ``vectors`` compares what words mean, and needs the extra ``vectors``.
+        similarity: The least similarity of duplicates, more than 0, at most 1; of vectors, the
+            cosine. Default: 0.85.
         keep: Whether the ``newest`` (default) or the ``oldest`` of several episodes is kept.
     """
 
-    method: Literal["exact", "jaccard", "fuzzy"] = "jaccard"
+    method: Literal["exact", "jaccard", "fuzzy", "vectors"] = "jaccard"
     similarity: float = Field(default=0.85, gt=0, le=1, allow_inf_nan=False)
     keep: Literal["newest", "oldest"] = "newest"
 

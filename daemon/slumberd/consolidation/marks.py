@@ -10,8 +10,10 @@ from typing import Any
 from slumberd.consolidation.claim import assertion_of
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
 from slumberd.consolidation.statements import statements_of
+from slumberd.hygiene.duplicates import no_vectors
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary
 from slumberd.hygiene.marking import decide_marks
+from slumberd.hygiene.near_vectors import Embed
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_id_of, owner_of
@@ -66,7 +68,12 @@ def is_of_rule(fact: Fact, rule_id: str) -> bool:
 
 
 def evaluate_marks(
-    versions: Sequence[EpisodeVersion], rule: ConsolidationRule, known: KnownMarks, at: datetime
+    versions: Sequence[EpisodeVersion],
+    rule: ConsolidationRule,
+    known: KnownMarks,
+    at: datetime,
+    *,
+    embed: Embed = no_vectors,
 ) -> dict[str, list[Candidate]]:
     """Return the candidates of what a rule's stages change, by channel: summaries, then marks.
 
@@ -76,11 +83,15 @@ def evaluate_marks(
         rule: The rule.
         known: The marks in force.
         at: Now.
+        embed: Returns the vectors of texts, for a stage that compares them.
+
+    Raises:
+        ExtraMissingError: A stage needs an extra that is not installed.
     """
     readable = {version.id: version for version in versions if not version.fault}
     selected = [entry_of(version) for version in readable.values() if version.matched]
     unselected = {version.id for version in readable.values() if not version.matched}
-    changes = decide_marks(selected, rule.stages, known, at, unselected=unselected)
+    changes = decide_marks(selected, rule.stages, known, at, unselected=unselected, embed=embed)
     summaries: list[Candidate] = [
         _summary(readable[summary.ids[0]], rule.id, summary)
         for summary in changes.summaries.values()

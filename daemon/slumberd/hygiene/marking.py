@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import NamedTuple, assert_never
 
 from slumberd.hygiene.decay import find_decayed
-from slumberd.hygiene.duplicates import find_duplicates
+from slumberd.hygiene.duplicates import find_duplicates, no_vectors
 from slumberd.hygiene.entries import Archive, Entry, Summary, in_order
 from slumberd.hygiene.importance import find_unimportant
+from slumberd.hygiene.near_vectors import Embed
 from slumberd.hygiene.summary import plan_groups, summarise
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.stages import (
@@ -47,6 +48,7 @@ def decide_marks(
     at: datetime,
     *,
     unselected: Collection[str] = (),
+    embed: Embed = no_vectors,
 ) -> MarkChanges:
     """Return what a rule's stages change about the marks of one user and agent.
 
@@ -61,11 +63,13 @@ def decide_marks(
         known: The marks in force.
         at: Now, for all stages; aware.
         unselected: The ids of episodes that have a mark, and that the rule does not select now.
+        embed: Returns the vectors of texts, for a stage that compares them.
 
     Raises:
         ValueError: An entry is out of bounds.
+        ExtraMissingError: A stage needs an extra that is not installed.
     """
-    run = _Run(in_order(entries), known, at, unselected)
+    run = _Run(in_order(entries), known, at, unselected, embed)
     for stage in stages:
         run.apply(stage)
     return run.changes()
@@ -80,7 +84,9 @@ class _Run:
         known: KnownMarks,
         at: datetime,
         unselected: Collection[str],
+        embed: Embed,
     ) -> None:
+        self._embed = embed
         self._entries = {entry.id: entry for entry in entries}
         self._unselected = unselected
         self._known = known
@@ -168,7 +174,11 @@ class _Run:
 
     def _mark_duplicates(self, stage: Dedup) -> None:
         found = find_duplicates(
-            self._live(), stage.method, similarity=stage.similarity, keep=stage.keep
+            self._live(),
+            stage.method,
+            similarity=stage.similarity,
+            keep=stage.keep,
+            embed=self._embed,
         )
         for id, of, similarity in found:
             mark = Mark(id, "duplicate_of", of, "", similarity)

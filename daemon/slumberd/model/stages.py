@@ -39,14 +39,14 @@ class Dedup(_Stage):
     """Marks the episodes of a user and agent that say the same as a kept episode.
 
     Attributes:
-        method: How texts are compared: by ``exact`` text, by their sets of words (``jaccard``), or
-            by their words and characters (``fuzzy``).
+        method: How texts are compared: by ``exact`` text, by their sets of words (``jaccard``),
+            by their words and characters (``fuzzy``), or by the ``vectors`` of their words.
         similarity: The least similarity of duplicates, above 0, at most 1.
         keep: Whether the newest or the oldest of several is kept.
     """
 
     kind: Literal["dedup"] = "dedup"
-    method: Literal["exact", "jaccard", "fuzzy"] = "jaccard"
+    method: Literal["exact", "jaccard", "fuzzy", "vectors"] = "jaccard"
     similarity: float = Field(default=0.85, gt=0, le=1, allow_inf_nan=False)
     keep: Literal["newest", "oldest"] = "newest"
 
