@@ -94,7 +94,8 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
             stages:
               - extract: {with: heuristic, speakers: {chat: alice}}
-              - decay: {half_life: 2d, threshold: 0.2, protect_importance: 0.9}
+              - decay:
+                  {action: reweight, half_life: 2d, threshold: 0.2, protect_importance: 0.9}
               - importance: {below: 0.3}
               - summarise: {group_by: session, when_more_than: 50, max_tokens: 99}
               - dedup: {method: exact, similarity: 0.9, keep: oldest}
@@ -126,7 +127,13 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "digest": heuristic_extraction({"chat": "alice"}).digest,
         },
         "stages": (
-            {"kind": "decay", "half_life": 172_800.0, "threshold": 0.2, "protect_importance": 0.9},
+            {
+                "kind": "decay",
+                "action": "reweight",
+                "half_life": 172_800.0,
+                "threshold": 0.2,
+                "protect_importance": 0.9,
+            },
             {"kind": "importance", "below": 0.3},
             {"kind": "summarise", "group_by": "session", "when_more_than": 50, "max_tokens": 99},
             {"kind": "dedup", "method": "exact", "similarity": 0.9, "keep": "oldest"},
@@ -980,7 +987,7 @@ def test_stages_without_settings_have_their_defaults(tmp_path: Path) -> None:
     [found] = _load(tmp_path, a=text).rules
 
     assert found.stages == (Dedup(), Decay(), Importance(), Summarise())
-    assert found.channels == ("facts", "summaries", "marks")
+    assert found.channels == ("facts", "summaries", "marks", "weights")
 
 
 def _rule_with_stages(stages: str) -> str:

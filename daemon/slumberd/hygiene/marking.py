@@ -1,4 +1,4 @@
-"""Run the stages of a rule that mark episodes: entries and known marks in, new marks out."""
+"""Run the stages of a rule that mark and weight episodes: known marks in, changes out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, assert_never
 
-from slumberd.hygiene.decay import find_decayed
+from slumberd.hygiene.decay import find_decayed, find_halved
 from slumberd.hygiene.duplicates import find_duplicates, no_vectors
 from slumberd.hygiene.entries import Archive, Entry, Summary, in_order
 from slumberd.hygiene.importance import find_unimportant
@@ -22,6 +22,7 @@ from slumberd.model.stages import (
     Mark,
     Stage,
     Summarise,
+    Weight,
 )
 
 
@@ -33,12 +34,16 @@ class MarkChanges(NamedTuple):
         unmarked: The episodes whose mark of this rule is withdrawn, in order of id.
         summaries: New and changed summaries, by fact id.
         dropped: The fact ids of the summaries that are withdrawn, in order.
+        weights: New and changed weights, oldest episode first.
+        unweighted: The episodes whose weight of this rule is withdrawn, in order of id.
     """
 
     marks: Sequence[Mark]
     unmarked: Sequence[str]
     summaries: Mapping[str, Summary]
     dropped: Sequence[str]
+    weights: Sequence[Weight]
+    unweighted: Sequence[str]
 
 
 def decide_marks(
@@ -56,6 +61,9 @@ def decide_marks(
     counts. A mark of this rule counts as long as the content of its entry is the same. That of a
     duplicate also needs the content of the kept entry, and that of a summarised entry needs the
     content of all entries of the summary. A kept entry has the importance of its duplicates.
+
+    A weight hides nothing, and is decided anew each time. An entry has at most one: the rule leaves
+    an entry alone that another rule has weighted. An entry with a mark has none.
 
     Args:
         entries: All entries that the rule selects, of one user and agent, in any order.
@@ -97,6 +105,7 @@ class _Run:
         self._hidden = {id for id in known.marks if self._is_hidden(id)}
         self._marks: dict[str, Mark] = {}
         self._summaries: dict[str, Summary] = {}
+        self._factors: dict[str, float] = {}
         for id in sorted(self._hidden & self._entries.keys()):
             self._pass_importance_on(id)
 
@@ -149,14 +158,7 @@ class _Run:
             case Dedup():
                 self._mark_duplicates(stage)
             case Decay():
-                found = find_decayed(
-                    self._live(),
-                    self._at,
-                    half_life_seconds=stage.half_life,
-                    threshold=stage.threshold,
-                    protect_importance=stage.protect_importance,
-                )
-                self._archive(found)
+                self._decay(stage)
             case Importance():
                 self._archive(find_unimportant(self._live(), stage.below))
             case Summarise():
@@ -184,6 +186,21 @@ class _Run:
             mark = Mark(id, "duplicate_of", of, "", similarity)
             self._add(mark._replace(digest=self._digest_for(mark) or ""))
             self._pass_importance_on(id)
+
+    def _decay(self, stage: Decay) -> None:
+        find = find_decayed if stage.action == "archive" else find_halved
+        found = find(
+            self._live(),
+            self._at,
+            half_life_seconds=stage.half_life,
+            threshold=stage.threshold,
+            protect_importance=stage.protect_importance,
+        )
+        for one in found:
+            if isinstance(one, Archive):
+                self._archive([one])
+            else:
+                self._factors[one.id] = one.factor
 
     def _archive(self, found: Iterable[Archive]) -> None:
         for archive in found:
@@ -224,4 +241,25 @@ class _Run:
             sorted(unmarked),
             self._summaries,
             sorted(dropped),
+            *self._changed_weights(),
         )
+
+    def _changed_weights(self) -> tuple[Sequence[Weight], Sequence[str]]:
+        """Return the new and changed weights, and the episodes whose weight is withdrawn."""
+        known = self._known.weights
+        wanted = {
+            id: Weight(id, factor, self._entries[id].digest)
+            for id, factor in self._factors.items()
+            if id not in self._marks
+        }
+        changed = [
+            weight
+            for id, weight in wanted.items()
+            if id not in known or (known[id].own and known[id].weight != weight)
+        ]
+        withdrawn = [
+            id
+            for id, found in known.items()
+            if found.own and id not in wanted and (id in self._entries or id in self._unselected)
+        ]
+        return changed, sorted(withdrawn)

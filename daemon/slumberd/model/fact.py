@@ -210,7 +210,7 @@ It raises `PatternError`, and `ExtraMissingError`."""
 
 
 def hides_marks(pattern: FactPattern) -> bool:
-    """Return whether a pattern matches no mark: it asks for neither a channel nor an id."""
+    """Return whether a pattern matches no mark or weight: it has neither a channel nor an id."""
     return pattern.channel is None and pattern.id is None
 
 
