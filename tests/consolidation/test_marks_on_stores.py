@@ -524,6 +524,7 @@ async def test_nights_of_weeks_change_a_weight_at_most_five_times(tmp_path: Path
         assert await marks(home) == {}
         as_of = START + timedelta(days=15)
         assert await weights(home, believed_at=as_of) == {"e1": 0.25}
+        assert await home.facts.reads.find_multi_valued_hints() == []
         assert (await home.facts.verify())[2] is None
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 

@@ -204,7 +204,7 @@ def _open_streams(
 
 
 def _id_spans(pattern: FactPattern, id: IndexRange) -> list[Values]:
-    """Return the spans in which the ids of a page lie; they leave out marks that are hidden."""
+    """Return the spans in which the ids of a page lie; they leave out hidden marks and weights."""
     spans = _AROUND_MARKS if hides_marks(pattern) else [_span(id)]
     after = place_after(pattern)
     if after is None:
