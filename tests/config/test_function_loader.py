@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from slumberd import Extracted, Turn
 from slumberd.config.rule_loader import RuleSet, load_rules
 from slumberd.errors import ConfigurationError
-from slumberd.model.extraction import Extracted, Failed, ModelSettings, Turn
+from slumberd.model.extraction import Failed, ModelSettings
 from slumberd.model.rule import ConsolidationRule
 from tests.support.functions import FIND, MODULE, importable, write_module
 
@@ -55,7 +55,7 @@ def load(folder: Path, *stages: str, by_root: bool = False) -> RuleSet:
     )
 
 
-def extract_turn(rule: ConsolidationRule) -> list[Extracted] | Failed:
+def extract_turn(rule: ConsolidationRule) -> Sequence[Extracted] | Failed:
     """Return what the function of a rule finds in a turn."""
     assert rule.extract is not None
     extractor = rule.extract.extractor
@@ -242,7 +242,8 @@ def test_mistake_says_what_is_wrong_with_the_function(
     [
         pytest.param(
             "extract: {with: python}",
-            "'patterns', 'heuristic', 'openai' or 'python:package.module:function' is needed, not 'python'",
+            "'patterns', 'heuristic', 'openai' or 'python:package.module:function' is needed, not"
+            " 'python'",
             id="no function",
         ),
         pytest.param(

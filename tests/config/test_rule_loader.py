@@ -94,7 +94,8 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
             stages:
               - extract: {with: heuristic, speakers: {chat: alice}}
-              - decay: {half_life: 2d, threshold: 0.2, protect_importance: 0.9}
+              - decay:
+                  {action: reweight, half_life: 2d, threshold: 0.2, protect_importance: 0.9}
               - importance: {below: 0.3}
               - summarise: {group_by: session, when_more_than: 50, max_tokens: 99}
               - dedup: {method: exact, similarity: 0.9, keep: oldest}
@@ -127,7 +128,13 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
         },
         "summariser": None,
         "stages": (
-            {"kind": "decay", "half_life": 172_800.0, "threshold": 0.2, "protect_importance": 0.9},
+            {
+                "kind": "decay",
+                "action": "reweight",
+                "half_life": 172_800.0,
+                "threshold": 0.2,
+                "protect_importance": 0.9,
+            },
             {"kind": "importance", "below": 0.3},
             {"kind": "summarise", "group_by": "session", "when_more_than": 50, "max_tokens": 99},
             {"kind": "dedup", "method": "exact", "similarity": 0.9, "keep": "oldest"},
@@ -998,7 +1005,7 @@ def test_stages_without_settings_have_their_defaults(tmp_path: Path) -> None:
     [found] = _load(tmp_path, a=text).rules
 
     assert found.stages == (Dedup(), Decay(), Importance(), Summarise())
-    assert found.channels == ("facts", "summaries", "marks")
+    assert found.channels == ("facts", "summaries", "marks", "weights")
 
 
 def _rule_with_stages(stages: str) -> str:
@@ -1040,13 +1047,16 @@ def test_channels_of_stages_are_reserved(tmp_path: Path, channel: str) -> None:
     assert f"channel {channel!r} is for stages; take another name" in mistake
 
 
-def test_fuzzy_comparison_without_its_extra_is_a_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("method", "module"), [("fuzzy", "rapidfuzz"), ("vectors", "wordllama")])
+def test_comparison_without_its_extra_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, module: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rapidfuzz", None)
+    monkeypatch.setitem(sys.modules, module, None)
+    stages = f"[{{decay: {{}}}}, {{dedup: {{method: {method}}}}}]"
 
-    [mistake] = _mistakes(tmp_path, a=_rule_with_stages("[{decay: {}}, {dedup: {method: fuzzy}}]"))
+    [mistake] = _mistakes(tmp_path, a=_rule_with_stages(stages))
 
     assert mistake.endswith(
-        "rules[0].stages[1].dedup.method: 'fuzzy' needs the extra: `pip install 'slumberd[fuzzy]'`"
+        f"rules[0].stages[1].dedup.method: '{method}' needs the extra: "
+        f"`pip install 'slumberd[{method}]'`"
     )

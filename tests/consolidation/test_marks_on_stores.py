@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.fire_request import FireRequest
+from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
+from slumberd.retrieval.embeddings import WordEmbedder
 from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.builders import START, at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
@@ -58,6 +60,38 @@ async def test_dedup_marks_the_older_of_two_equal_episodes(tmp_path: Path) -> No
         assert report.channels["marks"].added == 1
         assert (await home.facts.verify())[2] is None
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_dedup_by_vectors_marks_paraphrases_of_one_user_and_agent(tmp_path: Path) -> None:
+    bought, purchased = "He bought a new car in Oslo", "He purchased a new car in Oslo"
+    car = {"subject": "he", "predicate": "bought", "object": "car"}
+    async with open_stores(tmp_path, embedding=WordEmbedder) as home:
+        await home.put(
+            said("e1", bought),
+            said("e2", purchased, 1),
+            said("e3", "He sold a new car in Oslo", 2),
+            said("e4", bought, 3, user="bob"),
+            said("e5", purchased, 4, agent="web"),
+            said("e6", bought, 5, metadata=car),
+        )
+        nightly = staged(Dedup(method="vectors"))
+
+        await fire(home, nightly)
+        again = await fire(home, nightly, 1)
+
+        [mark] = await home.facts.query(FactPattern(channel="marks"))
+        assert (mark.id, mark.payload["object"]) == ("@marks/e1", "e2")
+        assert 0.85 <= mark.confidence < 1
+        assert again.firing_ids == []
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_dedup_by_vectors_without_its_extra_reports_what_to_install(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+
+        with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]"):
+            await fire(home, staged(Dedup(method="vectors")))
 
 
 async def test_second_firing_changes_nothing(tmp_path: Path) -> None:
@@ -398,13 +432,16 @@ async def test_summary_of_another_rule_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["id", "said_at"])
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("limit", [None, 1, 2, 9])
-async def test_search_without_a_channel_finds_no_marks(
+async def test_search_without_a_channel_finds_no_marks_and_no_weights(
     tmp_path: Path, slots: dict[str, Any], order: Any, descending: bool, limit: int | None
 ) -> None:
     ids = [" first", "@marks", "e1", "~last"]
     async with open_stores(tmp_path) as home:
         await home.put(*(said(id, f"text {id}", n) for n, id in enumerate(ids)))
-        await fire(home, staged(Decay(), then_emits=["facts", "zoo"]), 99)
+        weighing = staged(WEEKLY, then_emits=["facts", "ants", "notes", "zoo"])
+        await fire(home, weighing, 98)
+        await fire(home, rule("other", stages=(Decay(),)), 99)
+        assert len(await marks(home)) == len(await weights(home)) == len(ids)
         pattern = FactPattern(**slots, order=order, descending=descending, limit=limit)
 
         found = page = await home.facts.query(pattern)
@@ -412,7 +449,8 @@ async def test_search_without_a_channel_finds_no_marks(
             page = await home.facts.query(pattern.following(page[-1]))
             found = [*found, *page]
 
-        kept = {" first", "@facts/@marks", "e1", "~last"} | {f"@zoo/{id}" for id in ids}
+        kept = {" first", "@facts/@marks", "e1", "~last"}
+        kept |= {f"@{channel}/{id}" for id in ids for channel in ("ants", "notes", "zoo")}
         assert {fact.id for fact in found} == kept
         assert len(found) == len(kept)
 
@@ -454,3 +492,172 @@ async def test_erasing_a_scope_erases_its_marks_and_summaries(
         assert await marks(home) == {"kept": ("archived", "decayed")}
         assert await home.facts.query(FactPattern(channel="summaries")) == []
         assert (await fire(home, staged(Summarise(when_more_than=1), Decay()), 99)).firing_ids == []
+
+
+WEEKLY = Decay(action="reweight", half_life=7 * DAY)
+
+
+async def weights(home: OpenStores, **instants: Any) -> dict[str, float]:
+    facts = await home.facts.query(FactPattern(channel="weights"), **instants)
+    assert {fact.payload["predicate"] for fact in facts} <= {"reweighted"}
+    return {fact.payload["subject"]: fact.payload["object"] for fact in facts}
+
+
+async def test_nights_of_weeks_change_a_weight_at_most_five_times(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(
+            said("e1", "first"),
+            said("e2", "second", 10),
+            said("e3", "important", metadata={"importance": 0.8}),
+        )
+        nightly = staged(WEEKLY)
+        seen: list[float] = []
+
+        for night in range(70):
+            await fire(home, nightly, night)
+            seen.append((await weights(home)).get("e1", 1.0))
+
+        assert seen == [2.0 ** -min(night // 7, 5) for night in range(70)]
+        assert await weights(home) == {"e1": 2**-5, "e2": 2**-5}
+        lines = [row.kind for row in home.log.lines if row.fact_id == "@weights/e1"]
+        assert lines == ["add", *["update"] * 4]
+        assert await marks(home) == {}
+        as_of = START + timedelta(days=15)
+        assert await weights(home, believed_at=as_of) == {"e1": 0.25}
+        assert await home.facts.reads.find_multi_valued_hints() == []
+        assert (await home.facts.verify())[2] is None
+        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_weighted_episode_is_found_by_searches_and_its_weight_is_not(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+        await fire(home, staged(WEEKLY), 99)
+
+        assert await home.objects() == {"e1": None}
+        assert [fact.id for fact in await home.facts.query(FactPattern(user="alice"))] == ["e1"]
+        assert await home.facts.query(FactPattern(subject="e1")) == []
+        [weight] = await home.facts.query(FactPattern(id="@weights/e1"))
+        assert weight.lineage[0]["source_episode_ids"] == ["e1"]
+
+
+async def test_mark_of_any_rule_ends_the_weight_of_its_episode(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1))
+        weighing, hourly = staged(WEEKLY), rule("hourly", stages=(Dedup(),))
+        await fire(home, weighing, 20)
+        both = await weights(home)
+
+        await fire(home, hourly, 21)
+        report = await fire(home, weighing, 21)
+        again = await fire(home, weighing, 21)
+
+        assert both == {"e1": 0.25, "e2": 0.25}
+        assert await marks(home) == {"e1": ("duplicate_of", "e2")}
+        assert await weights(home) == {"e2": 0.25}
+        assert report.channels["weights"].deleted == 1
+        assert again.firing_ids == []
+        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_episode_has_the_weight_of_one_rule(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", "second", 20))
+        other = rule("other", stages=(Decay(action="reweight", half_life=DAY),))
+        await fire(home, staged(WEEKLY), 21)
+
+        await fire(home, other, 21)
+
+        assert await weights(home) == {"e1": 0.125, "e2": 0.5}
+        assert (await fire(home, staged(WEEKLY), 21)).firing_ids == []
+        assert (await fire(home, other, 21)).firing_ids == []
+
+
+async def test_weight_ends_with_the_filter_and_with_the_stage(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", "second"))
+        await fire(home, staged(WEEKLY), 8)
+        both = await weights(home)
+
+        await fire(home, staged(WEEKLY, when_filter="id = 'e2'"), 8)
+        filtered = await weights(home)
+        await fire(home, staged(Importance()), 8)
+
+        assert (both, filtered) == ({"e1": 0.5, "e2": 0.5}, {"e2": 0.5})
+        assert await weights(home) == {}
+
+
+async def test_edited_episode_has_the_weight_of_its_new_instant(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", "second"))
+        await fire(home, staged(WEEKLY), 15)
+        await home.put(said("e1", "edited", 14), said("e2", "edited", 7.5))
+
+        await fire(home, staged(WEEKLY), 15)
+
+        assert await weights(home) == {"e2": 0.5}
+
+
+async def test_rule_without_stages_takes_its_weights_back_by_backfill(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+        await fire(home, staged(WEEKLY), 15)
+
+        await home.consolidator.backfill(staged(), START, by="me")
+
+        assert await weights(home) == {}
+        assert sorted(await home.objects()) == ["e1"]
+
+
+async def test_undo_of_a_night_restores_the_weight_before(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+        await fire(home, staged(WEEKLY), 8)
+        report = await fire(home, staged(WEEKLY), 15)
+
+        await home.facts.ledger.undo(report.firing_ids[-1], at=START, by="me", dry_run=False)
+
+        assert await weights(home) == {"e1": 0.5}
+
+
+async def test_person_ends_a_weight_for_good_and_the_episode_can_still_be_marked(
+    tmp_path: Path,
+) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA), said("e2", TEA, 1))
+        await fire(home, staged(WEEKLY), 15)
+        await home.facts.retract("@weights/e1", by="me", reason="still of use")
+
+        for night in range(16, 100):
+            await fire(home, staged(WEEKLY), night)
+        left = await weights(home)
+        await fire(home, staged(WEEKLY, Dedup()), 99)
+
+        kinds = [record.kind for record in await home.facts.reads.records_of("@weights/e1")]
+        assert kinds == ["add", "noop", "noop", "noop"]
+        assert left == {"e2": 2**-5}
+        assert await marks(home) == {"e1": ("duplicate_of", "e2")}
+
+
+async def test_weight_of_an_episode_is_explained(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said("e1", TEA))
+        await fire(home, staged(WEEKLY), 8)
+
+        told = await home.facts.why("@weights/e1")
+
+        assert told.fact is not None
+        [asserting] = told.assertions
+        assert asserting.row.record.rule_id == "nightly"
+        assert [source.id for source in told.sources] == ["e1"]
+
+
+async def test_erasing_a_user_erases_the_weights(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(said(f"{CANARY}-1", TEA, user=f"{CANARY}-user"), said("e1", TEA))
+        await fire(home, staged(WEEKLY), 99)
+
+        await forget(home, user=f"{CANARY}-user", session=None)
+
+        assert files_with_canary(tmp_path) == []
+        assert await weights(home) == {"e1": 2**-5}

@@ -9,6 +9,12 @@ from slumberd.consolidation.multi_valued_hints import find_multi_valued_hints
 pytestmark = pytest.mark.unit
 
 
+def test_weights_of_episodes_are_no_hint() -> None:
+    counts = [("alice/rag/weights/e1/reweighted", 5), ("alice/rag/marks/e1/duplicate_of", 3)]
+
+    assert find_multi_valued_hints(counts) == []
+
+
 def test_keys_without_a_subject_are_ignored() -> None:
     counts = [("alice/rag/facts//e1", 9), ("alice/rag/facts/alice/likes", 9)]
 

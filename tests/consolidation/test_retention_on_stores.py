@@ -126,6 +126,29 @@ async def test_duplicate_is_deleted_and_the_kept_episode_stays(tmp_path: Path) -
         assert (await fire(home, 100)).firing_ids == []
 
 
+async def test_weight_neither_deletes_an_episode_nor_keeps_one_that_is_archived(
+    tmp_path: Path,
+) -> None:
+    async with open_stores(tmp_path) as home:
+        keep_for(home, 1, "weighing")
+        stages = (Decay(action="reweight"),)
+        weighing = NIGHTLY.model_copy(update={"id": "weighing", "stages": stages})
+        await home.put(said("e1", "Hello there"), said("e2", "How are you?", 98))
+        await fire(home, 3, weighing)
+        await fire(home, 50, weighing)
+        weighted = await ids(home)
+        await fire(home, 60)
+
+        report = await fire(home, 99)
+
+        assert weighted == ["e1", "e2"]
+        assert report.purged == ["e1"]
+        weights = await home.facts.query(FactPattern(channel="weights"))
+        assert [fact.id for fact in weights] == ["@weights/e1"]
+        assert [(await fire(home, day, weighing)).purged for day in (99, 999)] == [[], []]
+        assert await ids(home) == ["e2"]
+
+
 @pytest.mark.parametrize("reads", [False, True])
 async def test_episode_that_another_rule_has_not_read_stays(tmp_path: Path, reads: bool) -> None:
     async with open_stores(tmp_path) as home:

@@ -11,6 +11,7 @@ from slumberd.consolidation.salience_gate import SalienceGate, no_embedder
 from slumberd.errors import StoppedError
 from slumberd.model.salience import Access
 from tests.support.builders import START, rule, version
+from tests.support.embedders import FakeEmbedder
 from tests.support.fakes import FakeEpisodeLog
 
 pytestmark = pytest.mark.unit
@@ -54,7 +55,7 @@ ABOUT_TEA = rule(salience={"min": 0.015, "weights": {"recency": 0, "relevance": 
 LONG = "tea " * 20_000
 
 
-class Taster:
+class Taster(FakeEmbedder):
     """An embedder that fails on a text with poison, and counts the others."""
 
     def __init__(self) -> None:

@@ -24,6 +24,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
+from tests.support.embedders import FakeEmbedder
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.sample_sizes import amount
@@ -629,7 +630,7 @@ async def test_an_id_that_another_user_takes_later_has_none_of_the_earlier_reads
     assert (await home.memory.accesses(["e1"]))["e1"].reads == 1
 
 
-class Compass:
+class Compass(FakeEmbedder):
     """An embedder that detects whether a text is about tea."""
 
     def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:

@@ -30,7 +30,7 @@ def records(draw: st.DrawFn) -> list[Record]:
                 st.sampled_from(["a@1", "a@2", "b@3"]),
                 st.sampled_from(KINDS),
                 st.sampled_from(["ada", "bob", ""]),
-                st.sampled_from(["e", "@marks/e", "@summaries/e"]),
+                st.sampled_from(["e", "@marks/e", "@summaries/e", "@weights/e"]),
             ),
             max_size=30,
         )
@@ -67,7 +67,7 @@ def test_report_equals_the_counts_of_its_rows(rows: list[Record]) -> None:
 
 
 def count(rows: list[Record]) -> dict[str, int]:
-    marked = [row for row in rows if row.fact_id.startswith("@marks/")]
+    marked = [row for row in rows if row.fact_id.startswith(("@marks/", "@weights/"))]
     facts = [row for row in rows if row not in marked or row.kind == "quarantine"]
     kinds, of_marks = Counter(row.kind for row in facts), Counter(row.kind for row in marked)
     return {

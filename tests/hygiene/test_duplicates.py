@@ -6,18 +6,22 @@ import math
 import random
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from importlib.util import find_spec
 from time import process_time
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from slumberd.errors import ExtraMissingError
 from slumberd.hygiene.duplicates import Pair, duplicates_of_pairs, find_duplicates, same_roles
 from slumberd.hygiene.entries import Duplicate, Entry
 from slumberd.hygiene.words import wording_of
+from tests.support.embedders import WordSums
 from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.unit
@@ -55,8 +59,16 @@ def letters(number: int) -> str:
     return "".join(chr(97 + number // 26**place % 26) for place in range(4))
 
 
+by_words = WordSums().rows
+
+
+def same_for_all(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return one vector for all texts, so only what is never merged can keep them apart."""
+    return np.ones((len(texts), 1), np.float32)
+
+
 def are_merged(left: str, right: str, **options: Any) -> bool:
-    found = find_duplicates(entries_of(left, right), **options)
+    found = find_duplicates(entries_of(left, right), embed=same_for_all, **options)
     assert all((duplicate.id, duplicate.of) == ("e0", "e1") for duplicate in found)
     return bool(found)
 
@@ -125,7 +137,7 @@ needs_rapidfuzz = pytest.mark.skipif(
     find_spec("rapidfuzz") is None, reason="the extra `fuzzy` is not installed"
 )
 each_method = pytest.mark.parametrize(
-    "method", ["exact", "jaccard", pytest.param("fuzzy", marks=needs_rapidfuzz)]
+    "method", ["exact", "jaccard", pytest.param("fuzzy", marks=needs_rapidfuzz), "vectors"]
 )
 
 
@@ -137,7 +149,9 @@ def test_duplicates_do_not_depend_on_the_order_of_entries(
 ) -> None:
     shuffled = chance.sample(entries, len(entries))
 
-    assert find_duplicates(shuffled, method) == find_duplicates(entries, method)
+    found = find_duplicates(shuffled, method, embed=by_words)
+
+    assert found == find_duplicates(entries, method, embed=by_words)
 
 
 @each_method
@@ -146,13 +160,13 @@ def test_duplicates_do_not_depend_on_the_order_of_entries(
 def test_kept_entries_have_no_duplicates_and_duplicates_refer_to_kept_ones(
     method: Any, entries: list[Entry], similarity: float
 ) -> None:
-    found = find_duplicates(entries, method, similarity=similarity)
+    found = find_duplicates(entries, method, similarity=similarity, embed=by_words)
 
     gone = {duplicate.id for duplicate in found}
     kept = [entry for entry in entries if entry.id not in gone]
     assert {duplicate.of for duplicate in found} <= {entry.id for entry in kept}
     assert all(0 < duplicate.similarity <= 1 for duplicate in found)
-    assert find_duplicates(kept, method, similarity=similarity) == []
+    assert find_duplicates(kept, method, similarity=similarity, embed=by_words) == []
 
 
 @each_method
@@ -246,7 +260,7 @@ def test_entries_with_different_triples_are_kept(method: Any) -> None:
         Entry("e3", "s1", "same", 3, triple="a b c"),
     ]
 
-    assert find_duplicates(entries, method) == [Duplicate("e0", "e3", 1.0)]
+    assert find_duplicates(entries, method, embed=by_words) == [Duplicate("e0", "e3", 1.0)]
 
 
 def test_similarity_of_exactly_the_threshold_makes_a_duplicate() -> None:

@@ -22,6 +22,7 @@ from slumberd.clock import SystemClock
 from slumberd.model.episode import microseconds
 from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of, salience
 from tests.support.builders import START, at, episode, rule
+from tests.support.embedders import FakeEmbedder
 from tests.support.fakes import FakeClock
 
 pytestmark = pytest.mark.unit
@@ -233,7 +234,7 @@ def test_cosine_of_any_two_lists_is_from_minus_1_to_1(
     assert -1 <= cosine(left, right) <= 1
 
 
-class Compass:
+class Compass(FakeEmbedder):
     """An embedder that knows two texts."""
 
     def __init__(self) -> None:

@@ -280,7 +280,11 @@ class FakeLedger:
 
     async def cited_episodes(self, eids: Sequence[str]) -> set[str]:
         self._record("cited_episodes")
-        facts = [fact for fact in self._facts.values() if not fact.id.startswith("@marks/")]
+        facts = [
+            fact
+            for fact in self._facts.values()
+            if not fact.id.startswith(("@marks/", "@weights/"))
+        ]
         entries = [entry for fact in facts for entry in fact.lineage]
         return {eid for entry in entries for eid in entry["source_episode_ids"]} & {*eids}
 

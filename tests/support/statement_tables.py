@@ -304,7 +304,7 @@ class _Writer:
 
     def _write_facts(self) -> None:
         chance = self._chance
-        for fact_id in chance.sample([*FACTS, "other", "%", "@marks/e1"], 9):
+        for fact_id in chance.sample([*FACTS, "other", "%", "@marks/e1", "@weights/e1"], 9):
             content = {
                 slot: chance.choice(["x", "y", "z"])
                 for slot in ("subject", "predicate", "object")

@@ -175,7 +175,7 @@ def test_importance_decays_with_age_and_orders_the_entries() -> None:
         lambda: RecencyDecayStrategy(threshold=2),
         lambda: RecencyDecayStrategy(protect_importance=-1),
         lambda: DeduplicationStrategy(0),
-        lambda: DeduplicationStrategy(method="vectors"),  # type: ignore[arg-type] # refused
+        lambda: DeduplicationStrategy(method="best"),  # type: ignore[arg-type] # refused
         lambda: TimeDecayStrategy(-1),
         lambda: TimeDecayStrategy(floor=2),
     ],

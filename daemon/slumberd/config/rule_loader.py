@@ -179,7 +179,7 @@ def load_rule_files(  # noqa: PLR0913 # one for each check
         *_check_filters(places, check_filter),
         *_check_crons(places, check_cron, timezone),
         *_check_extras(places),
-        *_check_fuzzy(places),
+        *_check_methods(places),
         *extractions.check(places),
         *extractions.functions.check(_trusted(places, sheets)),
         *_check_cyphers(places, check_cypher),
@@ -324,13 +324,14 @@ def _check_extras(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
                 yield place.mistake(*keys, problem=problem)
 
 
-def _check_fuzzy(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+def _check_methods(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
     for place in places:
         stages = place.document.at((*place.trail, "stages"))
         for number in range(len(stages) if isinstance(stages, list) else 0):
             trail = ("stages", number, "dedup", "method")
-            if place.text(*trail) == "fuzzy" and not is_installed("fuzzy"):
-                problem = "'fuzzy' needs the extra: `pip install 'slumberd[fuzzy]'`"
+            method = place.text(*trail)  # has the name of its extra
+            if method in ("fuzzy", "vectors") and not is_installed(method):
+                problem = f"{method!r} needs the extra: `pip install 'slumberd[{method}]'`"
                 yield place.document.mistake((*place.trail, *trail), problem)
 
 

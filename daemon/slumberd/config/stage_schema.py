@@ -164,28 +164,34 @@ class DedupForm(Form):
     Attributes:
         method: ``exact`` compares whole texts, without case and white space; ``jaccard`` (default)
             compares sets of words; ``fuzzy`` compares words and characters, and needs the extra
-            ``fuzzy``.
-        similarity: The least similarity of duplicates, more than 0, at most 1. Default: 0.85.
+            ``fuzzy``; ``vectors`` compares what words mean, and needs the extra ``vectors``.
+        similarity: The least similarity of duplicates, more than 0, at most 1; of vectors, the
+            cosine. Default: 0.85.
         keep: Whether the ``newest`` (default) or the ``oldest`` of several episodes is kept.
     """
 
-    method: Literal["exact", "jaccard", "fuzzy"] = "jaccard"
+    method: Literal["exact", "jaccard", "fuzzy", "vectors"] = "jaccard"
     similarity: float = Field(default=0.85, gt=0, le=1, allow_inf_nan=False)
     keep: Literal["newest", "oldest"] = "newest"
 
 
 class DecayForm(Form):
-    """Which episodes are archived because they are old.
+    """Which episodes are archived because they are old, or count for less.
 
     Attributes:
+        action: ``archive`` (default) marks old episodes as archived. ``reweight`` halves the weight
+            of an episode with each half-life of its age, and hides it from nothing. The weight is a
+            fact of the channel ``weights``.
         half_life: The age at which the recency of an episode has fallen from 1 to a half. Seconds,
             or a number with s, m, h or d; more than 0, at most 366 days. Default: ``24h``.
         threshold: The recency below which an episode is archived, 0 to 1. Default: 0.05, which an
-            episode reaches after 4.3 half-lives.
+            episode reaches after 4.3 half-lives. With ``reweight``, a weight at or below this falls
+            no more; by default the last one is 0.03125.
         protect_importance: An episode whose key ``importance`` (0 to 1, default 0.5) of the
-            metadata is at least this is never archived. Default: 0.8.
+            metadata is at least this is never archived, and has no weight. Default: 0.8.
     """
 
+    action: Literal["archive", "reweight"] = "archive"
     half_life: Duration = 86_400.0
     threshold: Fraction = 0.05
     protect_importance: Fraction = 0.8
@@ -244,7 +250,7 @@ class StageForm(Form):
     Attributes:
         extract: Finds triples in the text of episodes that state none themselves. It comes first.
         dedup: Marks the episodes that say the same as another one.
-        decay: Marks old episodes as archived.
+        decay: Marks old episodes as archived, or gives them a weight.
         importance: Marks unimportant episodes as archived.
         summarise: Summarises the older episodes of long sessions, and marks them.
     """

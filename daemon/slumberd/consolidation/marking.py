@@ -14,7 +14,7 @@ from slumberd.consolidation.protocols import EpisodeLog, FactTarget
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Window
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.stages import MARKS, SUMMARIES, KnownMarks
+from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, KnownMarks
 
 _log = structlog.get_logger("slumberd")
 
@@ -23,7 +23,7 @@ Consolidate = Callable[[Window], Awaitable[DeltaBatch]]
 
 
 class Marking:
-    """Finds what the stages of a rule change about the marks of all episodes.
+    """Finds what the stages of a rule change about the marks and weights of all episodes.
 
     Args:
         episodes: The episode log.
@@ -54,7 +54,7 @@ class Marking:
         waiting: DeltaBatch | None = None
         for owner in sorted(selected.keys() | known.keys()):
             marks = known.get(owner, KnownMarks(anew=anew))
-            ids = sorted({*selected.get(owner, ()), *marks.marks})
+            ids = sorted({*selected.get(owner, ()), *marks.marks, *marks.weights})
             found = await consolidate(window._replace(episodes=ids, marks=marks))
             if not window.dry_run:
                 _log_unsummarised(rule, found)
@@ -68,9 +68,12 @@ class Marking:
     async def _known_marks(
         self, rule: ConsolidationRule, *, anew: bool
     ) -> Mapping[Owner, KnownMarks]:
-        marks = [fact async for fact in current_facts(self._facts, MARKS, self._at_once)]
-        summaries = [fact async for fact in current_facts(self._facts, SUMMARIES, self._at_once)]
-        return known_marks(marks, summaries, rule.id, anew=anew)
+        facts = [
+            fact
+            for channel in (MARKS, SUMMARIES, WEIGHTS)
+            async for fact in current_facts(self._facts, channel, self._at_once)
+        ]
+        return known_marks(facts, rule.id, anew=anew)
 
 
 async def current_facts(

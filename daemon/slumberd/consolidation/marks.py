@@ -1,8 +1,9 @@
-"""Make the candidates of marks and summaries: what a rule's stages say of episodes."""
+"""Make the candidates of marks, summaries and weights: what a rule's stages say of episodes."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -11,9 +12,11 @@ from typing import Any, NamedTuple
 from slumberd.consolidation.claim import assertion_of
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
 from slumberd.consolidation.statements import statements_of
+from slumberd.hygiene.duplicates import no_vectors
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
 from slumberd.hygiene.function_summary import summarise_by_function
 from slumberd.hygiene.marking import Summariser, decide_marks, summarise_by_sentences
+from slumberd.hygiene.near_vectors import Embed
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.extraction import turn_of
 from slumberd.model.fact import Fact
@@ -21,7 +24,18 @@ from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_i
 from slumberd.model.functions import RuleFunction
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import importance_of
-from slumberd.model.stages import MARKS, SUMMARIES, SUMMARISES, KnownMark, KnownMarks, Mark
+from slumberd.model.stages import (
+    MARKS,
+    REWEIGHTED,
+    SUMMARIES,
+    SUMMARISES,
+    WEIGHTS,
+    KnownMark,
+    KnownMarks,
+    KnownWeight,
+    Mark,
+    Weight,
+)
 
 _ASSERTED = ("intent", "subject", "predicate", "object", "replaces")
 
@@ -30,26 +44,37 @@ Owner = tuple[str, str]
 
 
 def known_marks(
-    marks: Iterable[Fact], summaries: Iterable[Fact], rule_id: str, *, anew: bool = False
+    facts: Iterable[Fact], rule_id: str, *, anew: bool = False
 ) -> dict[Owner, KnownMarks]:
-    """Return the marks and summaries in force, by user and agent, as one rule sees them.
+    """Return what is in force, by user and agent, as one rule sees it.
 
     Args:
-        marks: The current facts of the channel ``marks``.
-        summaries: The current facts of the channel ``summaries``.
+        facts: The current facts of the channels ``marks``, ``summaries`` and ``weights``.
         rule_id: The rule.
         anew: Whether the rule decides about its own marks again.
     """
-    by_owner: dict[Owner, tuple[dict[str, KnownMark], dict[str, tuple[str, ...]]]] = {}
-    for fact in marks:
-        own, _ = by_owner.setdefault((fact.user, fact.agent), ({}, {}))
-        mark = mark_in(fact)
-        own[mark.id] = KnownMark(mark, is_of_rule(fact, rule_id))
-    for fact in summaries:
-        if is_of_rule(fact, rule_id):
-            _, found = by_owner.setdefault((fact.user, fact.agent), ({}, {}))
-            found[fact.id] = tuple(fact.payload.get(SUMMARISES, ()))
-    return {owner: KnownMarks(*found, anew) for owner, found in by_owner.items()}
+    by_owner: dict[Owner, list[Fact]] = defaultdict(list)
+    for fact in facts:
+        by_owner[fact.user, fact.agent].append(fact)
+    return {owner: _known_to(rule_id, found, anew=anew) for owner, found in by_owner.items()}
+
+
+def _known_to(rule_id: str, facts: Sequence[Fact], *, anew: bool) -> KnownMarks:
+    own = {fact.id for fact in facts if is_of_rule(fact, rule_id)}
+    marks = [(mark_in(fact), fact.id in own) for fact in facts if channel_of(fact.id) == MARKS]
+    weights = [
+        (weight_in(fact), fact.id in own) for fact in facts if channel_of(fact.id) == WEIGHTS
+    ]
+    return KnownMarks(
+        {mark.id: KnownMark(mark, is_own) for mark, is_own in marks},
+        {
+            fact.id: tuple(fact.payload.get(SUMMARISES, ()))
+            for fact in facts
+            if fact.id in own and channel_of(fact.id) == SUMMARIES
+        },
+        {weight.id: KnownWeight(weight, is_own) for weight, is_own in weights},
+        anew,
+    )
 
 
 def mark_in(fact: Fact) -> Mark:
@@ -62,6 +87,12 @@ def mark_in(fact: Fact) -> Mark:
         digest=payload.get("digest", ""),
         confidence=fact.confidence,
     )
+
+
+def weight_in(fact: Fact) -> Weight:
+    """Return the weight that a fact of the channel ``weights`` holds."""
+    payload = fact.payload
+    return Weight(episode_id_of(fact.id), payload.get("object", 1.0), payload.get("digest", ""))
 
 
 def is_of_rule(fact: Fact, rule_id: str) -> bool:
@@ -82,23 +113,37 @@ class EvaluatedMarks(NamedTuple):
 
 
 def evaluate_marks(
-    versions: Sequence[EpisodeVersion], rule: ConsolidationRule, known: KnownMarks, at: datetime
+    versions: Sequence[EpisodeVersion],
+    rule: ConsolidationRule,
+    known: KnownMarks,
+    at: datetime,
+    *,
+    embed: Embed = no_vectors,
 ) -> EvaluatedMarks:
     """Return what a rule's stages change about the marks of one user and agent.
 
     Args:
         versions: The newest versions of one user's and agent's episodes: all that the rule
-            selects, and those that have a mark. Unreadable ones keep the mark that they have.
+            selects, and those that have a mark or a weight. Unreadable ones keep what they have.
         rule: The rule.
         known: The marks in force.
         at: Now.
+        embed: Returns the vectors of texts, for a stage that compares them.
+
+    Raises:
+        ExtraMissingError: A stage needs an extra that is not installed.
     """
     readable = {version.id: version for version in versions if not version.fault}
     selected = [entry_of(version) for version in readable.values() if version.matched]
     unselected = {version.id for version in readable.values() if not version.matched}
-    summariser = _summariser_of(rule, readable)
     changes = decide_marks(
-        selected, rule.stages, known, at, unselected=unselected, summariser=summariser
+        selected,
+        rule.stages,
+        known,
+        at,
+        unselected=unselected,
+        summariser=_summariser_of(rule, readable),
+        embed=embed,
     )
     summaries: list[Candidate] = [
         _summary(readable[summary.ids[0]], rule.id, summary)
@@ -107,7 +152,14 @@ def evaluate_marks(
     summaries += _dropped_summaries(changes.dropped, readable, rule.id, known)
     marks: list[Candidate] = [_mark(readable[mark.id], rule.id, mark) for mark in changes.marks]
     marks += [_unsaid(readable[id], rule.id, fact_id_of(MARKS, id), id) for id in changes.unmarked]
-    return EvaluatedMarks({SUMMARIES: summaries, MARKS: marks}, changes.unsummarised)
+    weights: list[Candidate] = [
+        _weight(readable[weight.id], rule.id, weight) for weight in changes.weights
+    ]
+    weights += [
+        _unsaid(readable[id], rule.id, fact_id_of(WEIGHTS, id), id) for id in changes.unweighted
+    ]
+    found = {SUMMARIES: summaries, MARKS: marks, WEIGHTS: weights}
+    return EvaluatedMarks(found, changes.unsummarised)
 
 
 def _summariser_of(rule: ConsolidationRule, versions: Mapping[str, EpisodeVersion]) -> Summariser:
@@ -160,6 +212,12 @@ def _mark(version: EpisodeVersion, rule_id: str, mark: Mark) -> ClaimCandidate:
     }  # fmt: skip
     stated = version._replace(content="", metadata=says)
     return _candidate(stated, rule_id, MARKS, {"digest": mark.digest})
+
+
+def _weight(version: EpisodeVersion, rule_id: str, weight: Weight) -> ClaimCandidate:
+    says = {"subject": weight.id, "predicate": REWEIGHTED, "object": weight.factor}
+    stated = version._replace(content="", metadata=says)
+    return _candidate(stated, rule_id, WEIGHTS, {"digest": weight.digest})
 
 
 def _summary(version: EpisodeVersion, rule_id: str, summary: Summary) -> ClaimCandidate:

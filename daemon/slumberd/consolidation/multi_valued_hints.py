@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from slumberd.model.scope import unescape
+from slumberd.model.stages import STAGE_CHANNELS
 
 MANY_OBJECTS = 3
 """Objects keep replacing each other in a key that had this many different objects."""
@@ -35,6 +36,8 @@ class MultiValuedHint(NamedTuple):
 def find_multi_valued_hints(counts: Iterable[tuple[str, int]]) -> list[MultiValuedHint]:
     """Return the predicates whose objects keep replacing each other in at least half of their keys.
 
+    What stages say of episodes gives no hint: an episode has one mark and one weight at a time.
+
     Args:
         counts: The keys of single-valued predicates, each with its number of different objects.
     """
@@ -44,6 +47,8 @@ def find_multi_valued_hints(counts: Iterable[tuple[str, int]]) -> list[MultiValu
         if len(parts) != _PARTS or not parts[3]:
             continue
         channel, predicate = unescape(parts[2]), unescape(parts[4])
+        if channel in STAGE_CHANNELS:
+            continue
         before = found.get((channel, predicate), MultiValuedHint(channel, predicate, 0, 0, 0))
         found[channel, predicate] = before._replace(
             keys=before.keys + 1,

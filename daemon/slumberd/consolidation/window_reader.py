@@ -17,6 +17,7 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import KnownMarks
+from slumberd.retrieval.protocols import Rows
 
 EVALUATED_AT_ONCE = 500
 """Versions that are evaluated between two checks for cancellation."""
@@ -30,7 +31,7 @@ class WindowReader:
 
     Args:
         log: The episode log.
-        embedding: Makes the embedder of the salience gates, when a gate first needs it.
+        embedding: Makes the embedder, when a salience gate or a stage first needs it.
         at_once: Versions that it evaluates between two checks for cancellation.
     """
 
@@ -42,6 +43,7 @@ class WindowReader:
     ) -> None:
         self._log = log
         self._gate = SalienceGate(log, embedding)
+        self._embedding = embedding
         self._at_once = at_once
 
     async def consolidate(
@@ -95,7 +97,9 @@ class WindowReader:
     ) -> DeltaBatch:
         """Return the batch of what a rule's stages change about marks."""
         read = await self._read(rule, window)
-        marks = await asyncio.to_thread(evaluate_marks, read.versions, rule, known, at)
+        marks = await asyncio.to_thread(
+            evaluate_marks, read.versions, rule, known, at, embed=self._embed
+        )
         firing = _firing_of(rule, window.after, read.upto, at)
         candidates = {name: marks.candidates.get(name, []) for name in rule.channels}
         # The watermark has passed these episodes, so they are synced to disk.
@@ -104,6 +108,10 @@ class WindowReader:
             candidates,
             unsummarised=marks.unsummarised,
         )
+
+    def _embed(self, texts: Sequence[str]) -> Rows:
+        """Return the vectors of texts; only here a stage makes the embedder."""
+        return self._embedding().rows(texts)
 
     async def _read(self, rule: ConsolidationRule, window: Window) -> ReadWindow:
         if window.episodes is None:

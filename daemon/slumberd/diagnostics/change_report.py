@@ -10,7 +10,7 @@ from typing import Any
 
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Kind, Record
-from slumberd.model.stages import MARKS
+from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.observability.line_format import timestamp
 from slumberd.service.protocols import LedgerReader
 
@@ -36,8 +36,8 @@ class Changes:
         changed: Facts that replaced others.
         forgotten: Facts that are not current any more.
         quarantined: Episodes that could not be read.
-        marked: Episodes that stages marked.
-        unmarked: Episodes whose mark ended.
+        marked: Marks and weights that stages gave to episodes.
+        unmarked: Marks and weights that ended.
     """
 
     learned: int = 0
@@ -54,7 +54,7 @@ class Changes:
 
     def count(self, record: Record) -> None:
         """Count one row; rows that change nothing are not counted."""
-        is_mark = channel_of(record.fact_id) == MARKS and record.kind in _MARKED
+        is_mark = channel_of(record.fact_id) in (MARKS, WEIGHTS) and record.kind in _MARKED
         name = (_MARKED if is_mark else _COUNTED).get(record.kind)
         if name is not None:
             setattr(self, name, getattr(self, name) + 1)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from datetime import datetime
 
-from slumberd.hygiene.entries import Archive, Entry, Reweight, check_fraction, in_order
+from slumberd.hygiene.entries import Archive, Entry, Halving, Reweight, check_fraction, in_order
 from slumberd.model.episode import microseconds
 
 DAY_SECONDS = 86_400.0
@@ -17,6 +17,9 @@ WEEK_SECONDS = 7 * DAY_SECONDS
 """The default half-life of an importance."""
 
 _SECOND = 1_000_000
+_SMALLEST = 1_074
+"""The smallest float above 0 is 1, halved so often."""
+
 _LONGEST = 10**300
 """A longer age, in microseconds, counts as this: a float can hold it, and its recency is 0."""
 
@@ -142,6 +145,47 @@ def reweighted(
         for entry, weight in zip(found, weights, strict=True)
         if weight < entry.importance
     ]
+
+
+def find_halved(
+    entries: Iterable[Entry],
+    at: datetime,
+    *,
+    half_life_seconds: float = DAY_SECONDS,
+    threshold: float = 0.05,
+    protect_importance: float = 1.0,
+) -> list[Halving]:
+    """Return the entries that are at least a half-life old, oldest first.
+
+    The factor of an entry is halved with each half-life of its age. It falls no more once it is at
+    or below a threshold. So it changes only a few times in the life of an entry.
+
+    Args:
+        entries: In any order. One from the future has the age 0.
+        at: Now, for all entries; aware.
+        half_life_seconds: Finite, above 0.
+        threshold: 0 to 1.
+        protect_importance: An entry with at least this importance is left out, 0 to 1.
+
+    Raises:
+        ValueError: A parameter or an entry is out of bounds.
+    """
+    _check_half_life(half_life_seconds)
+    check_fraction("threshold", threshold)
+    check_fraction("protect_importance", protect_importance)
+    now, most = microseconds(at), _most_halvings(threshold)
+    found = [
+        (entry.id, math.floor(min(_age_seconds(entry, now) / half_life_seconds, most)))
+        for entry in in_order(entries)
+        if entry.importance < protect_importance
+    ]
+    return [Halving(id, 2.0**-times) for id, times in found if times]
+
+
+def _most_halvings(threshold: float) -> int:
+    """Return how often 1 must be halved to be at or below a threshold; for 0, as often as can."""
+    # A float is a fraction from a half to 1, times a power of two.
+    return 1 - math.frexp(threshold)[1] if threshold else _SMALLEST
 
 
 def _age_seconds(entry: Entry, now: int) -> float:

@@ -15,12 +15,14 @@ from typing import Literal, NamedTuple, Protocol
 
 from slumberd.errors import ExtraMissingError
 from slumberd.hygiene.entries import Duplicate, Entry, in_order
-from slumberd.hygiene.similar_sets import SimilarSets, rank_by_rarity
+from slumberd.hygiene.near_vectors import Embed, NearVectors
+from slumberd.hygiene.similar_sets import SimilarSets, jaccard, rank_by_rarity
 from slumberd.hygiene.spelling import spelling_groups
 from slumberd.hygiene.words import NEGATIONS, Wording, wording_of
+from slumberd.retrieval.protocols import Rows
 
-Method = Literal["exact", "jaccard", "fuzzy"]
-"""How texts are compared: by their text, their sets of words, or their words and characters."""
+Method = Literal["exact", "jaccard", "fuzzy", "vectors"]
+"""How texts are compared: as a whole, or by their words, their characters or their vectors."""
 
 Keep = Literal["newest", "oldest"]
 """Which of several entries that say the same is kept."""
@@ -30,6 +32,13 @@ FUZZY_SHARE = 0.6
 
 FUZZY_CHARACTERS = 20_000
 """Longer texts are compared by the method ``exact`` instead: fuzzy takes the square of a length."""
+
+VECTORS_REST = 0.5
+"""Texts are not equal by vectors when the cosine of the words that they do not share is lower.
+
+The vector of a whole text hardly changes with one word: "my son called" is near to "my daughter
+called". The vectors of "son" and "daughter" are not near.
+"""
 
 _MOST_SIMILAR = 25
 """An entry that differs in its roles from this many similar entries is kept.
@@ -79,12 +88,23 @@ class _Finder(Protocol):
         """Yield the kept entries that are similar, in the order of keeping."""
 
 
+def no_vectors(texts: Sequence[str]) -> Rows:
+    """Raise, because there is no embedder.
+
+    Raises:
+        ExtraMissingError: Always.
+    """
+    del texts
+    raise ExtraMissingError("vectors", "duplicates cannot be compared by what they mean")
+
+
 def find_duplicates(
     entries: Iterable[Entry],
     method: Method = "jaccard",
     *,
     similarity: float = 0.85,
     keep: Keep = "newest",
+    embed: Embed = no_vectors,
 ) -> list[Duplicate]:
     """Return the entries that say the same as a kept entry, oldest first.
 
@@ -95,12 +115,14 @@ def find_duplicates(
         entries: In any order, of one user and agent.
         method: ``exact``: texts without differences of form, case and white space are equal.
             ``jaccard``: their sets of words are similar. ``fuzzy``: their characters are.
+            ``vectors``: their vectors are near, and those of the words that they do not share.
         similarity: The least similarity of duplicates, above 0, at most 1. Not used by ``exact``.
         keep: Whether the newest or the oldest entry is kept.
+        embed: Returns the vectors of texts, for ``vectors``.
 
     Raises:
         ValueError: A parameter or an entry is out of bounds.
-        ExtraMissingError: The extra ``fuzzy`` is not installed, and the method needs it.
+        ExtraMissingError: The extra that the method needs is not installed.
     """
     _check(similarity, keep)
     compared = _in_keeping_order(entries, keep)
@@ -112,8 +134,10 @@ def find_duplicates(
         case "fuzzy":
             compared = _with_spelling_groups(compared)
             finder = _ByCharacters(compared, similarity)
+        case "vectors":
+            finder = _ByVectors(compared, similarity, embed)
         case _:
-            raise ValueError(f"method is {method!r}, not 'exact', 'jaccard' or 'fuzzy'")
+            raise ValueError(f"method is {method!r}, not 'exact', 'jaccard', 'fuzzy' or 'vectors'")
     return _find(compared, finder)
 
 
@@ -296,6 +320,76 @@ def _ratio() -> Callable[[str, str], float]:
         raise ExtraMissingError("fuzzy", "duplicates cannot be compared by characters") from error
     found: Callable[[str, str], float] = fuzz.ratio
     return found
+
+
+class _ByVectors:
+    """Texts are similar when their vectors are near, and the words that they do not share too.
+
+    A text that only adds words is similar when the sets of words are, too: its vector may be near
+    although it says more.
+    """
+
+    def __init__(self, compared: Sequence[_Compared], similarity: float, embed: Embed) -> None:
+        self._similarity = similarity
+        self._embed = embed
+        # Only texts with the same numbers, negations and triple are compared.
+        groups: Mapping[tuple[object, ...], dict[str, _Compared]] = defaultdict(dict)
+        for one in compared:
+            groups[one.assertion].setdefault(one.wording.text, one)
+        rows = embed([text for texts in groups.values() for text in texts])
+        self._groups: dict[tuple[object, ...], _NearTexts] = {}
+        first = 0
+        for assertion, texts in groups.items():
+            near = NearVectors(rows[first : first + len(texts)], similarity, _MOST_SIMILAR)
+            numbers = {one.entry.id: number for number, one in enumerate(texts.values())}
+            self._groups[assertion] = _NearTexts([*texts.values()], numbers, near)
+            first += len(texts)
+
+    def keep(self, compared: _Compared) -> None:
+        group = self._groups[compared.assertion]
+        group.near.keep(group.numbers[compared.entry.id])
+
+    def similar(self, compared: _Compared) -> Iterator[tuple[_Compared, float]]:
+        texts, numbers, near = self._groups[compared.assertion]
+        found = [
+            (texts[number], similarity)
+            for number, similarity in near.find(numbers[compared.entry.id])
+        ]
+        rests = [_rests(compared.wording.words, kept.wording.words) for kept, _ in found]
+        cosines = self._cosines_of(rests)
+        for (kept, similarity), rest in zip(found, rests, strict=True):
+            if rest in cosines:
+                is_similar = cosines[rest] >= VECTORS_REST
+            else:
+                is_similar = jaccard(compared.words, kept.words) >= self._similarity
+            if is_similar:
+                yield kept, similarity
+
+    def _cosines_of(self, rests: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], float]:
+        """Return the cosine of each two texts of which none is empty."""
+        both = [rest for rest in rests if all(rest)]
+        if not both:
+            return {}
+        lefts, rights = (self._embed(side) for side in zip(*both, strict=True))
+        cosines = (lefts.astype(float) * rights).sum(axis=1).tolist()
+        return dict(zip(both, cosines, strict=True))
+
+
+class _NearTexts(NamedTuple):
+    """Entries of different texts that may be duplicates of each other, with their vectors."""
+
+    texts: list[_Compared]
+    numbers: dict[str, int]
+    near: NearVectors
+
+
+def _rests(left: Sequence[str], right: Sequence[str]) -> tuple[str, str]:
+    """Return the words of each text that the other does not have."""
+    mine, others = frozenset(left), frozenset(right)
+    return (
+        " ".join(word for word in left if word not in others),
+        " ".join(word for word in right if word not in mine),
+    )
 
 
 class _ByPairs:

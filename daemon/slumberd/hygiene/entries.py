@@ -71,6 +71,18 @@ class Reweight(NamedTuple):
     importance: float
 
 
+class Halving(NamedTuple):
+    """An entry counts for less because it is old, in steps of halves.
+
+    Attributes:
+        id: The entry.
+        factor: A power of a half, above 0, below 1.
+    """
+
+    id: str
+    factor: float
+
+
 class Summary(NamedTuple):
     """One text that stands for several entries.
 

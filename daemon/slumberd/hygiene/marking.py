@@ -1,4 +1,4 @@
-"""Run the stages of a rule that mark episodes: entries and known marks in, new marks out."""
+"""Run the stages of a rule that mark and weight episodes: known marks in, changes out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, assert_never
 
-from slumberd.hygiene.decay import find_decayed
-from slumberd.hygiene.duplicates import find_duplicates
+from slumberd.hygiene.decay import find_decayed, find_halved
+from slumberd.hygiene.duplicates import find_duplicates, no_vectors
 from slumberd.hygiene.entries import Archive, Entry, Summary, SummaryFailure, in_order
 from slumberd.hygiene.importance import find_unimportant
+from slumberd.hygiene.near_vectors import Embed
 from slumberd.hygiene.summary import plan_groups, summarise
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.stages import (
@@ -21,6 +22,7 @@ from slumberd.model.stages import (
     Mark,
     Stage,
     Summarise,
+    Weight,
 )
 
 Summariser = Callable[[Sequence[Entry], int], Summary | SummaryFailure]
@@ -40,6 +42,8 @@ class MarkChanges(NamedTuple):
         unmarked: The episodes whose mark of this rule is withdrawn, in order of id.
         summaries: New and changed summaries, by fact id.
         dropped: The fact ids of the summaries that are withdrawn, in order.
+        weights: New and changed weights, oldest episode first.
+        unweighted: The episodes whose weight of this rule is withdrawn, in order of id.
         unsummarised: The groups that could not be summarised; they have no marks.
     """
 
@@ -47,10 +51,12 @@ class MarkChanges(NamedTuple):
     unmarked: Sequence[str]
     summaries: Mapping[str, Summary]
     dropped: Sequence[str]
+    weights: Sequence[Weight]
+    unweighted: Sequence[str]
     unsummarised: Sequence[SummaryFailure] = ()
 
 
-def decide_marks(
+def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
     entries: Iterable[Entry],
     stages: Iterable[Stage],
     known: KnownMarks,
@@ -58,6 +64,7 @@ def decide_marks(
     *,
     unselected: Collection[str] = (),
     summariser: Summariser = summarise_by_sentences,
+    embed: Embed = no_vectors,
 ) -> MarkChanges:
     """Return what a rule's stages change about the marks of one user and agent.
 
@@ -66,6 +73,9 @@ def decide_marks(
     duplicate also needs the content of the kept entry, and that of a summarised entry needs the
     content of all entries of the summary. A kept entry has the importance of its duplicates.
 
+    A weight hides nothing, and is decided anew each time. An entry has at most one: the rule leaves
+    an entry alone that another rule has weighted. An entry with a mark has none.
+
     Args:
         entries: All entries that the rule selects, of one user and agent, in any order.
         stages: In the order in which they run.
@@ -73,14 +83,21 @@ def decide_marks(
         at: Now, for all stages; aware.
         unselected: The ids of episodes that have a mark, and that the rule does not select now.
         summariser: Writes the summaries.
+        embed: Returns the vectors of texts, for a stage that compares them.
 
     Raises:
         ValueError: An entry is out of bounds.
+        ExtraMissingError: A stage needs an extra that is not installed.
     """
-    run = _Run(in_order(entries), known, at, unselected, summariser)
-    for stage in stages:
+    run = _Run(in_order(entries), known, at, unselected, summariser, embed)
+    # Weights come last: a duplicate passes its importance on, which may protect the kept entry.
+    for stage in sorted(stages, key=_weighs):
         run.apply(stage)
     return run.changes()
+
+
+def _weighs(stage: Stage) -> bool:
+    return isinstance(stage, Decay) and stage.action == "reweight"
 
 
 class _Run:
@@ -93,7 +110,9 @@ class _Run:
         at: datetime,
         unselected: Collection[str],
         summariser: Summariser,
+        embed: Embed,
     ) -> None:
+        self._embed = embed
         self._entries = {entry.id: entry for entry in entries}
         self._unselected = unselected
         self._known = known
@@ -106,6 +125,7 @@ class _Run:
         self._marks: dict[str, Mark] = {}
         self._summaries: dict[str, Summary] = {}
         self._unsummarised: list[SummaryFailure] = []
+        self._factors: dict[str, float] = {}
         for id in sorted(self._hidden & self._entries.keys()):
             self._pass_importance_on(id)
 
@@ -158,14 +178,7 @@ class _Run:
             case Dedup():
                 self._mark_duplicates(stage)
             case Decay():
-                found = find_decayed(
-                    self._live(),
-                    self._at,
-                    half_life_seconds=stage.half_life,
-                    threshold=stage.threshold,
-                    protect_importance=stage.protect_importance,
-                )
-                self._archive(found)
+                self._decay(stage)
             case Importance():
                 self._archive(find_unimportant(self._live(), stage.below))
             case Summarise():
@@ -183,12 +196,31 @@ class _Run:
 
     def _mark_duplicates(self, stage: Dedup) -> None:
         found = find_duplicates(
-            self._live(), stage.method, similarity=stage.similarity, keep=stage.keep
+            self._live(),
+            stage.method,
+            similarity=stage.similarity,
+            keep=stage.keep,
+            embed=self._embed,
         )
         for id, of, similarity in found:
             mark = Mark(id, "duplicate_of", of, "", similarity)
             self._add(mark._replace(digest=self._digest_for(mark) or ""))
             self._pass_importance_on(id)
+
+    def _decay(self, stage: Decay) -> None:
+        find = find_decayed if stage.action == "archive" else find_halved
+        found = find(
+            self._live(),
+            self._at,
+            half_life_seconds=stage.half_life,
+            threshold=stage.threshold,
+            protect_importance=stage.protect_importance,
+        )
+        for one in found:
+            if isinstance(one, Archive):
+                self._archive([one])
+            else:
+                self._factors[one.id] = one.factor
 
     def _archive(self, found: Iterable[Archive]) -> None:
         for archive in found:
@@ -232,5 +264,26 @@ class _Run:
             sorted(unmarked),
             self._summaries,
             sorted(dropped),
+            *self._changed_weights(),
             tuple(self._unsummarised),
         )
+
+    def _changed_weights(self) -> tuple[Sequence[Weight], Sequence[str]]:
+        """Return the new and changed weights, and the episodes whose weight is withdrawn."""
+        known = self._known.weights
+        wanted = {
+            id: Weight(id, factor, self._entries[id].digest)
+            for id, factor in self._factors.items()
+            if id not in self._marks
+        }
+        changed = [
+            weight
+            for id, weight in wanted.items()
+            if id not in known or (known[id].own and known[id].weight != weight)
+        ]
+        withdrawn = [
+            id
+            for id, found in known.items()
+            if found.own and id not in wanted and (id in self._entries or id in self._unselected)
+        ]
+        return changed, sorted(withdrawn)

@@ -91,8 +91,8 @@ class FactPattern(BaseModel):
         user: The fact's user. Only a text here limits the search to one user.
         agent: The fact's agent.
         id: The fact's id.
-        channel: The channel in the fact's id. None matches every channel but ``marks``, whose facts
-            say something of episodes; with an `id`, it matches every channel.
+        channel: The channel in the fact's id. None matches every channel but ``marks`` and
+            ``weights``, whose facts are about episodes; with an `id`, it matches every channel.
         min_confidence: The least confidence, 0 to 1.
         max_confidence: The greatest confidence, 0 to 1.
         said_since: Claimed at this instant or later.
@@ -210,7 +210,7 @@ It raises `PatternError`, and `ExtraMissingError`."""
 
 
 def hides_marks(pattern: FactPattern) -> bool:
-    """Return whether a pattern matches no mark: it asks for neither a channel nor an id."""
+    """Return whether a pattern matches no mark or weight: it has neither a channel nor an id."""
     return pattern.channel is None and pattern.id is None
 
 

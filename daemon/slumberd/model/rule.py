@@ -20,7 +20,7 @@ from slumberd.model.extraction import Extraction
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.functions import RuleFunction
 from slumberd.model.salience import Gate
-from slumberd.model.stages import MARKS, SUMMARIES, Stage
+from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, Stage
 
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
@@ -133,7 +133,7 @@ class ConsolidationRule(BaseModel):
     @property
     def channels(self) -> tuple[str, ...]:
         """The channels of its batches: those that it promotes into, and those of its stages."""
-        stages = (SUMMARIES, MARKS) if self.stages else ()
+        stages = (SUMMARIES, MARKS, WEIGHTS) if self.stages else ()
         return (*dict.fromkeys(self.then_emits), *stages)
 
     @property

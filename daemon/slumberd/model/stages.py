@@ -1,7 +1,8 @@
 """The stages of a rule that mark episodes, and the marks that they make.
 
 A mark is a fact of the channel ``marks``. It says that an episode repeats another one, is archived,
-or is part of a summary. It deletes nothing.
+or is part of a summary. A weight is a fact of the channel ``weights``. It says how much an old
+episode counts. Neither deletes anything.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from slumberd.model.cadence import Duration
 MARKS = "marks"
 """The channel of marks."""
 
-MARK_IDS = f"@{MARKS}/"
-"""The prefix of the fact ids of marks."""
+WEIGHTS = "weights"
+"""The channel of weights."""
+
+MARK_IDS = (f"@{MARKS}/", f"@{WEIGHTS}/")
+"""The prefixes of the fact ids of marks and weights, in order. Most searches leave them out."""
 
 SUMMARIES = "summaries"
 """The channel of summaries."""
@@ -25,7 +29,10 @@ SUMMARIES = "summaries"
 SUMMARISES = "summarises"
 """The key of a summary's payload that lists its episodes, oldest first."""
 
-STAGE_CHANNELS = frozenset({MARKS, SUMMARIES})
+REWEIGHTED = "reweighted"
+"""The predicate of a weight."""
+
+STAGE_CHANNELS = frozenset({MARKS, SUMMARIES, WEIGHTS})
 """The channels that only stages write to."""
 
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -39,28 +46,31 @@ class Dedup(_Stage):
     """Marks the episodes of a user and agent that say the same as a kept episode.
 
     Attributes:
-        method: How texts are compared: by ``exact`` text, by their sets of words (``jaccard``), or
-            by their words and characters (``fuzzy``).
+        method: How texts are compared: by ``exact`` text, by their sets of words (``jaccard``),
+            by their words and characters (``fuzzy``), or by the ``vectors`` of their words.
         similarity: The least similarity of duplicates, above 0, at most 1.
         keep: Whether the newest or the oldest of several is kept.
     """
 
     kind: Literal["dedup"] = "dedup"
-    method: Literal["exact", "jaccard", "fuzzy"] = "jaccard"
+    method: Literal["exact", "jaccard", "fuzzy", "vectors"] = "jaccard"
     similarity: float = Field(default=0.85, gt=0, le=1, allow_inf_nan=False)
     keep: Literal["newest", "oldest"] = "newest"
 
 
 class Decay(_Stage):
-    """Archives the episodes that are old.
+    """Archives the episodes that are old, or gives them a lower weight.
 
     Attributes:
+        action: Whether old episodes are archived, or count for less and less.
         half_life: The age in seconds at which the recency of an episode is a half.
-        threshold: The recency below which an episode is archived, 0 to 1.
-        protect_importance: An episode of at least this importance is never archived, 0 to 1.
+        threshold: The recency below which an episode is archived, 0 to 1; or from which on its
+            weight falls no more.
+        protect_importance: An episode of at least this importance is left alone, 0 to 1.
     """
 
     kind: Literal["decay"] = "decay"
+    action: Literal["archive", "reweight"] = "archive"
     half_life: Duration = 86_400.0
     threshold: Fraction = 0.05
     protect_importance: Fraction = 0.8
@@ -116,6 +126,32 @@ class Mark(NamedTuple):
     confidence: float = 1.0
 
 
+class Weight(NamedTuple):
+    """How much an episode counts, because it is old.
+
+    Attributes:
+        id: The episode.
+        factor: A power of a half, above 0, below 1; its importance counts for this part.
+        digest: Of the episode's content when it was weighted.
+    """
+
+    id: str
+    factor: float
+    digest: str
+
+
+class KnownWeight(NamedTuple):
+    """A weight that is in force.
+
+    Attributes:
+        weight: The weight.
+        own: Whether the rule made it that asks.
+    """
+
+    weight: Weight
+    own: bool
+
+
 class KnownMark(NamedTuple):
     """A mark that is in force.
 
@@ -129,14 +165,16 @@ class KnownMark(NamedTuple):
 
 
 class KnownMarks(NamedTuple):
-    """The marks and summaries in force of one user and agent, as one rule sees them.
+    """The marks, summaries and weights in force of one user and agent, as one rule sees them.
 
     Attributes:
         marks: By episode.
         summaries: The rule's own summaries: the episodes of each, by its fact id.
+        weights: By episode.
         anew: Whether the rule decides about its own marks again.
     """
 
     marks: Mapping[str, KnownMark] = {}
     summaries: Mapping[str, tuple[str, ...]] = {}
+    weights: Mapping[str, KnownWeight] = {}
     anew: bool = False

@@ -66,7 +66,11 @@ class WordEmbedder:
 
     def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
         """Return a vector of length 1, of 256 dimensions, for each text, in order."""
-        return [*map(tuple, self._words.directions(texts).tolist())]
+        return [*map(tuple, self.rows(texts).tolist())]
+
+    def rows(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the same vectors as the rows of an array."""
+        return self._words.directions(texts)
 
     def near(
         self,

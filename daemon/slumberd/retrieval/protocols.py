@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from slumberd.model.episode import Episode
 from slumberd.model.salience import SalienceContext
+
+Rows = Any
+"""A numpy array of 32-bit floats: a vector a row. Numpy is of an extra, so it has no type here."""
 
 
 @runtime_checkable
@@ -27,6 +30,10 @@ class Embedder(Protocol):
         All vectors have the same number of dimensions. Any thread may call it. A short text takes
         some 20 us.
         """
+        ...
+
+    def rows(self, texts: Sequence[str]) -> Rows:
+        """Return the same vectors as the rows of an array."""
         ...
 
 

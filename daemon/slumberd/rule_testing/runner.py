@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,7 @@ from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.stages import MARKS
+from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial
@@ -196,9 +197,9 @@ class _TrialRun:
         }
 
     async def _current_facts(self) -> list[Fact]:
-        """Return all current facts, marks too."""
-        marks = await self._facts.query(FactPattern(channel=MARKS))
-        return [*await self._facts.query(FactPattern()), *marks]
+        """Return all current facts, marks and weights too."""
+        hidden = [await self._facts.query(FactPattern(channel=name)) for name in (MARKS, WEIGHTS)]
+        return [*await self._facts.query(FactPattern()), *chain(*hidden)]
 
     async def _selected_ids(self, episode_ids: Sequence[str]) -> set[str]:
         """Return the episodes that any rule selects."""

@@ -9,9 +9,10 @@ from datetime import datetime
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.hygiene.decay import find_decayed, reweighted
-from slumberd.hygiene.duplicates import Method, find_duplicates
-from slumberd.hygiene.entries import Entry, check_fraction
+from slumberd.hygiene.duplicates import Method, find_duplicates, no_vectors
+from slumberd.hygiene.entries import Duplicate, Entry, check_fraction
 from slumberd.hygiene.importance import find_unimportant
+from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.tiers.entries import MemoryEntry, entry_for_stages
 
 _HOUR_SECONDS = 3_600.0
@@ -98,7 +99,8 @@ class DeduplicationStrategy:
     def __init__(self, similarity_threshold: float = 0.85, *, method: Method = "jaccard") -> None:
         self._similarity = similarity_threshold
         self._method = method
-        find_duplicates([], method, similarity=similarity_threshold)  # refuses what is invalid
+        self._embed = WordEmbedder().rows if method == "vectors" else no_vectors
+        self._find([])  # refuses what is invalid
 
     def deduplicate(self, entries: Sequence[MemoryEntry]) -> Parts:
         """Return the entries that are kept, and their duplicates.
@@ -108,8 +110,7 @@ class DeduplicationStrategy:
         importance = [entry.importance for entry in entries]
         duplicates: set[str] = set()
         for owned in _by_owner(entries):
-            found = find_duplicates(owned, self._method, similarity=self._similarity, keep="oldest")
-            for number, of, _ in found:
+            for number, of, _ in self._find(owned):
                 duplicates.add(number)
                 kept = int(of)
                 importance[kept] = max(importance[kept], importance[int(number)])
@@ -119,6 +120,15 @@ class DeduplicationStrategy:
             entry if entry.importance == value else replace(entry, importance=value)
             for entry, value in zip(kept_entries, highest, strict=True)
         ], others
+
+    def _find(self, entries: Iterable[Entry]) -> list[Duplicate]:
+        return find_duplicates(
+            entries,
+            self._method,
+            similarity=self._similarity,
+            keep="oldest",
+            embed=self._embed,
+        )
 
 
 class TimeDecayStrategy:

@@ -98,7 +98,7 @@ def has_fact(t: Tables, fact_id: str) -> list[Any]:
 
 @ORACLES.rows({"ids": ["e1", "e2", "e3", "e4"]}, {"ids": ["e2"]}, {"ids": []}, in_any_order=True)
 def cited_episodes(t: Tables, ids: list[str]) -> list[Any]:
-    facts = [fact for fact in t.facts if not fact.fact_id.startswith("@marks/")]
+    facts = [fact for fact in t.facts if not fact.fact_id.startswith(("@marks/", "@weights/"))]
     named = {eid for fact in facts for eid in eids_in(fact.lineage)}
     return [[eid] for eid in named.intersection(ids)]
 

@@ -161,7 +161,8 @@ def facts(
     glob: Globs = None,
     regex: Regexes = None,
     channel: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only of this channel. [else: all but marks]")
+        str | None,
+        typer.Option(metavar="NAME", help="Only of this channel. [else: all but marks, weights]"),
     ] = None,
     min_confidence: Least = None,
     max_confidence: Most = None,

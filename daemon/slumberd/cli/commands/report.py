@@ -54,9 +54,9 @@ def report(
     """Report what was learned, changed and forgotten, for each rule and user.
 
     Learned counts new facts, changed counts facts that replaced others, and forgotten counts facts
-    that are not current any more. Marked counts episodes that stages of rules marked, and unmarked
-    counts episodes whose mark ended. The largest changes are those of single batches; `slumberd
-    undo` takes one back. The report also lists the batches that await approval.
+    that are not current any more. Marked counts the marks and weights that stages of rules gave to
+    episodes, and unmarked counts those that ended. The largest changes are those of single batches;
+    `slumberd undo` takes one back. The report also lists the batches that await approval.
     """
     settings = settings_of(config, state_dir)
     found, held = asyncio.run(_read(settings, since, limit))

@@ -71,7 +71,7 @@ class EngineMemoryStore:
         records_reads: Whether the store records that `recent` returned episodes.
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
-        embedding: Makes the embedder of the salience gates, when a gate first needs it.
+        embedding: Makes the embedder, when a salience gate or a stage first needs it.
 
     Attributes:
         answers: The recorded answers of language models.

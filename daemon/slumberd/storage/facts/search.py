@@ -53,8 +53,10 @@ _PREFERENCES = (
 """The slots to search by, and the kinds of index range, best first. A user comes before slots whose
 values users share; spans, which may be wide, come after exact values."""
 
-_AROUND_MARKS: list[tuple[str, Any]] = [(FIRST, MARK_IDS), (upper_bound(MARK_IDS), BEYOND)]
-"""The ids below and above those of marks."""
+_AROUND_MARKS: list[tuple[str, Any]] = list(
+    zip((FIRST, *map(upper_bound, MARK_IDS)), (*MARK_IDS, BEYOND), strict=True)
+)
+"""The spans of ids below, between and above those of marks and of weights."""
 
 _MAX_AGENTS = 100
 """The most agents of one user whose facts are merged; each agent takes a cursor."""
@@ -202,7 +204,7 @@ def _open_streams(
 
 
 def _id_spans(pattern: FactPattern, id: IndexRange) -> list[Values]:
-    """Return the spans in which the ids of a page lie; they leave out marks that are hidden."""
+    """Return the spans in which the ids of a page lie; they leave out hidden marks and weights."""
     spans = _AROUND_MARKS if hides_marks(pattern) else [_span(id)]
     after = place_after(pattern)
     if after is None:

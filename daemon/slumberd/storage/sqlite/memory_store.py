@@ -49,7 +49,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
         traceless: Whether reads change neither the file nor its directory; each read opens it.
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
-        embedding: Makes the embedder of the salience gates, when a gate first needs it.
+        embedding: Makes the embedder, when a salience gate or a stage first needs it.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting

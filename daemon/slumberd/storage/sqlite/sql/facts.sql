@@ -79,6 +79,7 @@ CROSS JOIN json_each(
 ) AS source
 WHERE source.value IN (SELECT value FROM json_each(:ids))
   AND fact_id NOT GLOB '@marks/*'
+  AND fact_id NOT GLOB '@weights/*'
 
 -- name: has_fact
 SELECT 1
