@@ -28,7 +28,7 @@ _MARK_ROWS = (
     "SELECT fact_id, what, kind, reason, version, payload FROM slumberd_ledger"
     " WHERE fact_id LIKE '@marks/%' OR fact_id LIKE '@summaries/%' ORDER BY seq"
 )
-_CLAIM = 1
+_CLAIM, _RESTORED = 1, 5
 
 
 @contextmanager
@@ -131,13 +131,22 @@ def _last_marks(home: Home) -> dict[str, tuple[str, int]]:
 
 
 def _cited(home: Home) -> set[str]:
-    """Return the chat episodes that the newest assertions of facts come from, without marks."""
+    """Return the chat episodes that current facts come from, without marks.
+
+    What a fact replaced is left out, and so is a fact that is current again: an edit may bring back
+    what nothing cited when its episode was deleted.
+    """
     cited: set[str] = set()
     with reading(home, "facts.db") as facts:
-        for fact_id, lineage in facts.execute("SELECT fact_id, lineage FROM facts"):
-            if not fact_id.startswith(MARKS):
-                for link in orjson.loads(lineage):
-                    cited.update(link.get("source_episode_ids", ()))
+        rows = facts.execute(
+            "SELECT fact_id, lineage FROM facts WHERE NOT EXISTS"
+            " (SELECT 1 FROM slumberd_ledger AS l WHERE l.fact_id = facts.fact_id AND what = ?)",
+            (_RESTORED,),
+        ).fetchall()
+    for fact_id, lineage in rows:
+        for link in orjson.loads(lineage):
+            if "rule_id" in link and not fact_id.startswith(MARKS):
+                cited.update(link.get("source_episode_ids", ()))
     return cited
 
 
