@@ -27,7 +27,7 @@ from tests.support.daemons import Home
 pytestmark = pytest.mark.acceptance
 
 TWO_COMMITS = """
-import sys, time
+import asyncio, sys
 from slumberd.cli import main
 from slumberd.storage.facts.delta_applier import DeltaApplier
 
@@ -36,7 +36,7 @@ apply = DeltaApplier.apply
 async def apply_after_the_watermark(self, batch, **more):
     end = {"rule": batch.firing.rule_id, **batch.upto._asdict(), "served": 0}
     await self._transactions.write(lambda session: session.do("ledger.set_watermark", end))
-    time.sleep(0.5)
+    await asyncio.sleep(0.5)
     return await apply(self, batch, **more)
 
 DeltaApplier.apply = apply_after_the_watermark

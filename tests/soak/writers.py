@@ -1,4 +1,4 @@
-"""A writer of the soak, a process of its own: ``python -m tests.soak.writers NAME FOLDER HOW``.
+"""A writer of the soak, a process: ``python -m tests.soak.writers NAME FOLDER HOW WHAT``.
 
 After each commit it writes the episode into its journal. It ends when a file ``stop`` appears.
 """
@@ -22,6 +22,7 @@ from slumberd.model.episode import Episode, instant, microseconds
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.soak.chat import chats
 from tests.support.builders import START
 
 DAY = 86_400_000_000
@@ -29,6 +30,7 @@ OF_A_USER = 50
 """Episodes that a writer puts for a user before the next user; few, for the oracle is slow."""
 
 _PAUSE_SECONDS = 0.03
+_CHAT_SECONDS = 0.2
 _TRIPLES = [("tea", "is"), ("tea", "likes"), ("milk", "is"), ("milk", "likes")]
 _INTENTS = [None] * 6 + ["update", "delete", "noop", "?"]
 
@@ -89,10 +91,11 @@ def _random_statement(name: str, number: int, chance: random.Random) -> dict[str
 
 def episode_of(fields: ManualAssertion) -> Episode:
     """Return the fields as an episode."""
+    speaker = f"tag {fields['tag']}" if "tag" in fields else "guest"
     return Episode(
-        id=fields["id"], content="text", timestamp=instant(fields["at"]), agent=fields["agent"],
-        source_node=f"tag {fields['tag']}", user=fields["user"], session="s",
-        metadata=fields["metadata"],
+        id=fields["id"], content=fields.get("content", "text"), timestamp=instant(fields["at"]),
+        agent=fields["agent"], source_node=speaker, user=fields["user"],
+        session=fields.get("session", "s"), metadata=fields["metadata"],
     )  # fmt: skip
 
 
@@ -130,12 +133,13 @@ async def open_writer(path: Path, how: str) -> AsyncIterator[EpisodeWriter]:
             yield SqlWriter(connection)
 
 
-async def write(name: str, folder: Path, how: str) -> None:
-    """Write until the file ``stop`` appears."""
+async def write(name: str, folder: Path, how: str, what: str) -> None:
+    """Write until the file ``stop`` appears; ``what`` is ``triples`` or ``chats``."""
     chance = random.Random(name)
+    episodes, pause = (chats, _CHAT_SECONDS) if what == "chats" else (sayings, _PAUSE_SECONDS)
     async with open_writer(folder / "state" / "memory.db", how) as writer:
         with (folder / f"{name}.journal").open("ab") as journal:
-            for fields in sayings(name, chance):
+            for fields in episodes(name, chance):
                 if (folder / "stop").exists():
                     return
                 try:
@@ -144,8 +148,8 @@ async def write(name: str, folder: Path, how: str) -> None:
                     journal.flush()
                 except ForgottenError:
                     pass
-                time.sleep(chance.uniform(0, 2 * _PAUSE_SECONDS))  # noqa: ASYNC251 # alone here
+                time.sleep(chance.uniform(0, 2 * pause))  # noqa: ASYNC251 # alone here
 
 
 if __name__ == "__main__":
-    asyncio.run(write(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    asyncio.run(write(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
@@ -47,11 +47,15 @@ class Home:
 
     def __post_init__(self) -> None:
         self.rules.mkdir(parents=True, exist_ok=True)
+        self.configure(self.settings)
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Write the configuration with other further lines."""
         document = {
             "state_dir": str(self.state),
             "rules_dir": str(self.rules),
             "logging": {"format": "json"},
-            **self.settings,
+            **settings,
         }
         self.config.write_bytes(orjson.dumps(document))  # JSON is YAML
 

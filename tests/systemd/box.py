@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -31,6 +33,14 @@ RestartSec=100ms
 WatchdogSec=5
 StandardError=append:{LOG}
 """
+TO_JOURNAL = "/etc/systemd/system/slumberd.service.d/zz-journal.conf"
+PEOPLE = """\
+u agent - "an agent" /tmp /bin/sh
+m agent slumberd
+u stranger - "no agent" /tmp /bin/sh
+"""
+"""Users of the box, for systemd-sysusers."""
+
 JOURNAL = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")
 SYSTEM_UNITS = Path("/lib/systemd/system")
 PACKAGES = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
@@ -43,6 +53,14 @@ export PYTHONHOME=/opt/python LD_LIBRARY_PATH=/opt/python/lib
 export PYTHONPATH=/opt/slumberd/source:{":".join(PLACES)}
 exec /opt/python/bin/python{sys.version_info[0]}.{sys.version_info[1]} -m slumberd "$@"
 """
+
+
+def installation_commands() -> str:
+    """Return the commands of the installation page that follow pip."""
+    section = (SHIPPED / "docs/how-to/install.md").read_text()
+    block = re.search(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert block is not None
+    return block[1].partition("\n")[2]
 
 
 def missing_requirement() -> str | None:
@@ -164,6 +182,16 @@ class Box:
     def log(self) -> str:
         """Return the end of the daemon's log."""
         return self.run(f"tail -n 20 {LOG}").stdout
+
+    def log_to_journal(self) -> None:
+        """Let the service log to the journal from its next start on, as shipped."""
+        self.do(f"printf '[Service]\\nStandardError=journal\\n' > {TO_JOURNAL}")
+        self.do("systemctl daemon-reload")
+
+    def journal(self, *words: str) -> list[dict[str, Any]]:
+        """Return the events of slumberd that `journalctl` finds."""
+        lines = self.do(f"journalctl --sync; journalctl -o cat --no-pager {' '.join(words)}")
+        return [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
 
     def show(self, name: str) -> str:
         """Return a property of the service."""

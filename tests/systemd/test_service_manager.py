@@ -6,14 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.builders import triple
 from tests.support.installation import jsonl
 from tests.support.waiting import wait_until
-from tests.systemd.box import SHIPPED, Box, missing_requirement
+from tests.systemd.box import PEOPLE, TO_JOURNAL, Box, installation_commands, missing_requirement
 
 LACKS = missing_requirement()
 pytestmark = [
@@ -24,25 +23,11 @@ pytestmark = [
 
 RULES = "/etc/slumberd/rules.d"
 PROFILE = '{rules: [{id: everything, cadence: {every: 1}, when_filter: "", then_emits: [facts]}]}'
-TO_JOURNAL = "/etc/systemd/system/slumberd.service.d/zz-journal.conf"
 TAMPER = """\
 import sqlite3
 connection = sqlite3.connect("/var/lib/slumberd/facts.db", isolation_level=None)
 connection.execute("UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 """
-PEOPLE = """\
-u agent - "an agent" /tmp /bin/sh
-m agent slumberd
-u stranger - "no agent" /tmp /bin/sh
-"""
-
-
-def installation_commands() -> str:
-    """Return the commands of the installation page that follow pip."""
-    section = (SHIPPED / "docs/how-to/install.md").read_text()
-    block = re.search(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    assert block is not None
-    return block[1].partition("\n")[2]
 
 
 @pytest.fixture(scope="module")
@@ -185,24 +170,18 @@ def test_broken_configuration_ends_the_service_with_78_and_no_restart(box: Box) 
     assert (box.show("ActiveState"), box.show("SubState")) == ("failed", "failed")
 
 
-def journal(box: Box, *words: str) -> list[dict[str, Any]]:
-    """Return the events of slumberd that `journalctl` finds."""
-    lines = box.do(f"journalctl --sync; journalctl -o cat --no-pager {' '.join(words)}")
-    return [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
-
-
 def test_journal_has_an_error_event_when_the_configuration_is_invalid(
     box: Box,
 ) -> None:
-    box.do(f"printf '[Service]\\nStandardError=journal\\n' > {TO_JOURNAL}")
-    box.do("systemctl daemon-reload; systemctl stop slumberd")
+    box.log_to_journal()
+    box.do("systemctl stop slumberd")
     box.do("echo 'state_dri: x' >> /etc/slumberd/slumberd.yaml")
 
     done = box.run("systemctl start slumberd")
 
     box.do(f"rm {TO_JOURNAL}; systemctl daemon-reload")
     assert (done.returncode, box.show("ExecMainStatus")) == (1, "78")
-    [event] = journal(box, "-u slumberd -p err")
+    [event] = box.journal("-u slumberd -p err")
     assert (event["event"], event["error"]) == ("daemon.failed", "ConfigurationError")
     assert "state_dri" in event["message"]
 
@@ -213,14 +192,14 @@ def test_verify_service_logs_a_changed_ledger_to_the_journal(box: Box) -> None:
     put(box, 1)
     wait_until(lambda: facts(box) == {"e1"})
     box.do("systemctl start slumberd-verify.service")
-    before = journal(box, "-u slumberd-verify")
+    before = box.journal("-u slumberd-verify")
 
     box.do("python3 -", TAMPER)
     done = box.run("systemctl start slumberd-verify.service")
 
     assert [event["event"] for event in before] == ["ledger.verified"]
     assert done.returncode == 1
-    [broken] = journal(box, "-u slumberd-verify -p err")
+    [broken] = box.journal("-u slumberd-verify -p err")
     assert broken["event"] == "ledger.broken"
     assert broken["seq"] == 2
     shown = box.do("slumberd logs").splitlines()

@@ -180,3 +180,29 @@ async def test_lost_quarantine_is_named_at_the_last_row_of_the_episode(tmp_path:
         assert len(rows) == 2
         assert broken is not None
         assert (broken.seq, "lacks it" in broken.problem) == (rows[-1], True)
+
+
+MIXED = {"intent": "?", "triples": [{"subject": "ann", "predicate": "drinks", "object": "tea"}]}
+
+
+async def test_ledger_verifies_after_a_filter_leaves_out_a_half_readable_episode(
+    tmp_path: Path,
+) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(triple("odd", "alice", "drinks", "x", metadata=MIXED))
+        await home.fire()
+
+        await home.consolidator.backfill(rule("all", when_filter="id <> 'odd'"), at(60), by="me")
+
+        assert (await home.objects(), await home.facts.reads.quarantine()) == ({}, [])
+        assert await problem(home) is None
+
+
+async def test_lost_quarantine_of_a_half_readable_episode_is_found(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as home:
+        await home.put(triple("odd", "alice", "drinks", "x", metadata=MIXED))
+        await home.fire()
+
+        execute(tmp_path, "DELETE FROM slumberd_quarantine")
+
+        assert "lacks it" in str(await problem(home))

@@ -167,11 +167,17 @@ def quarantine_removals(t: Tables) -> list[Any]:
 @VERIFY.rows(
     *(
         {"fact_id": fact_id, "seq": seq, "rule": rule}
-        for fact_id, seq, rule in product(FACTS, range(0, 90, 3), RULES)
+        for fact_id, seq, rule in product(FACTS, range(1, 90, 3), RULES)
     )
 )
 def is_read_later(t: Tables, fact_id: str, seq: int, rule: str) -> list[Any]:
-    rows = [row for row in t.ledger if row.fact_id == fact_id and row.seq > seq and row.version]
+    of_episode = [
+        row
+        for row in t.ledger
+        if row.fact_id is not None
+        and (row.fact_id == fact_id or row.fact_id.startswith(f"{fact_id}#"))
+    ]
+    rows = [row for row in of_episode if row.firing > t.row(seq).firing and row.version]
     later = [row for row in rows if row.what not in (3, 4) and t.firing(row).rule == rule]
     return [[1] for _ in later[:1]]
 

@@ -82,8 +82,11 @@ WHERE firings.rule IN ('@quarantine', '@undo')
 SELECT 1
 FROM slumberd_ledger AS later
 CROSS JOIN slumberd_firings AS firings ON firings.n = later.firing
-WHERE later.fact_id = :fact_id
-  AND later.seq > :seq
+WHERE (
+    later.fact_id = :fact_id
+    OR later.fact_id > :fact_id || '#' AND later.fact_id < :fact_id || '$'
+  )
+  AND later.firing > (SELECT firing FROM slumberd_ledger WHERE seq = :seq)
   AND later.version > 0
   AND later.what NOT IN (3, 4)
   AND firings.rule = :rule
