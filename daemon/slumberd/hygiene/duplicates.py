@@ -33,11 +33,23 @@ FUZZY_SHARE = 0.6
 FUZZY_CHARACTERS = 20_000
 """Longer texts are compared by the method ``exact`` instead: fuzzy takes the square of a length."""
 
-VECTORS_REST = 0.5
+VECTORS_SHARE = 0.5
+"""Texts whose words have a lower Jaccard similarity are not equal by vectors.
+
+The mean of many words that the model does not know says nothing.
+"""
+
+VECTORS_REST = 0.6
 """Texts are not equal by vectors when the cosine of the words that they do not share is lower.
 
 The vector of a whole text hardly changes with one word: "my son called" is near to "my daughter
 called". The vectors of "son" and "daughter" are not near.
+"""
+
+_AFTER_LATIN = "\u0250"
+"""The first character after those of Latin script.
+
+The model spells most words of other scripts letter by letter: all of them are near.
 """
 
 _MOST_SIMILAR = 25
@@ -322,11 +334,15 @@ def _ratio() -> Callable[[str, str], float]:
     return found
 
 
+_Rests = tuple[str, str]
+"""The words of each of two texts that the other does not have."""
+
+
 class _ByVectors:
     """Texts are similar when their vectors are near, and the words that they do not share too.
 
-    A text that only adds words is similar when the sets of words are, too: its vector may be near
-    although it says more.
+    Where the vectors of these words say nothing, the sets of words must be similar: when one text
+    only adds words, when they are of another script, and when the texts share few words.
     """
 
     def __init__(self, compared: Sequence[_Compared], similarity: float, embed: Embed) -> None:
@@ -355,19 +371,23 @@ class _ByVectors:
             (texts[number], similarity)
             for number, similarity in near.find(numbers[compared.entry.id])
         ]
-        rests = [_rests(compared.wording.words, kept.wording.words) for kept, _ in found]
-        cosines = self._cosines_of(rests)
-        for (kept, similarity), rest in zip(found, rests, strict=True):
+        shares = [jaccard(compared.words, kept.words) for kept, _ in found]
+        rests = [
+            _rests(compared.wording.words, kept.wording.words) if share >= VECTORS_SHARE else None
+            for (kept, _), share in zip(found, shares, strict=True)
+        ]
+        cosines = self._cosines_of(rest for rest in rests if rest is not None)
+        for (kept, similarity), share, rest in zip(found, shares, rests, strict=True):
             if rest in cosines:
                 is_similar = cosines[rest] >= VECTORS_REST
             else:
-                is_similar = jaccard(compared.words, kept.words) >= self._similarity
+                is_similar = share >= self._similarity
             if is_similar:
                 yield kept, similarity
 
-    def _cosines_of(self, rests: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], float]:
-        """Return the cosine of each two texts of which none is empty."""
-        both = [rest for rest in rests if all(rest)]
+    def _cosines_of(self, rests: Iterable[_Rests]) -> Mapping[_Rests | None, float]:
+        """Return the cosine of each two texts of which none is empty, or of another script."""
+        both = [rest for rest in rests if all(rest) and max("".join(rest)) < _AFTER_LATIN]
         if not both:
             return {}
         lefts, rights = (self._embed(side) for side in zip(*both, strict=True))
@@ -383,7 +403,7 @@ class _NearTexts(NamedTuple):
     near: NearVectors
 
 
-def _rests(left: Sequence[str], right: Sequence[str]) -> tuple[str, str]:
+def _rests(left: Sequence[str], right: Sequence[str]) -> _Rests:
     """Return the words of each text that the other does not have."""
     mine, others = frozenset(left), frozenset(right)
     return (
