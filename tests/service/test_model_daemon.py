@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +10,11 @@ import pytest
 from tests.support.asked_models import said
 from tests.support.daemons import Home
 from tests.support.installation import jsonl
-from tests.support.model_server import ModelServer, Reply, model_server
+from tests.support.model_server import ModelServer, Reply, server_in_a_thread
 
 pytestmark = pytest.mark.integration
 
 STAGES = [{"extract": {"with": "openai", "model": "tiny", "predicates": ["likes"]}}]
-
-
-@contextmanager
-def server_in_a_thread() -> Iterator[ModelServer]:
-    """Run a scripted server beside a test that waits for processes."""
-    ready, found = threading.Event(), list[ModelServer]()
-    loop = asyncio.new_event_loop()
-    end = asyncio.Event()
-
-    async def serve() -> None:
-        async with model_server() as server:
-            found.append(server)
-            ready.set()
-            await end.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    ready.wait(10)
-    try:
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join(10)
-        loop.close()
 
 
 def home_of(folder: Path, server: ModelServer, **settings: Any) -> Home:

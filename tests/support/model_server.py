@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,3 +140,27 @@ async def model_server(script: Sequence[Reply | Answer] = ()) -> AsyncIterator[M
     async with server:
         yield found
         server.close()
+
+
+@contextmanager
+def server_in_a_thread() -> Iterator[ModelServer]:
+    """Run a scripted server beside a test that waits for processes."""
+    ready = threading.Event()
+    found: list[tuple[ModelServer, asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def serve() -> None:
+        end = asyncio.Event()
+        async with model_server() as server:
+            found.append((server, asyncio.get_running_loop(), end))
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    ready.wait(10)
+    server, loop, end = found[0]
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(10)
