@@ -90,8 +90,9 @@ def test_daemon_in_its_sandbox_asks_with_the_secret(box: Box, server: ModelServe
 
 def test_without_the_drop_in_the_episodes_wait(box: Box, server: ModelServer) -> None:
     box.do(
-        f"rm {UNIT}/language-model.conf; sed -i 's#key_file: /etc/slumberd/model.key#key_file: null#'"
-        " /etc/slumberd/slumberd.yaml; systemctl daemon-reload; systemctl restart slumberd"
+        f"rm {UNIT}/language-model.conf;"
+        " sed -i 's#key_file: /etc/slumberd/model.key#key_file: null#' /etc/slumberd/slumberd.yaml;"
+        " systemctl daemon-reload; systemctl restart slumberd"
     )
     before = len(server.requests)
     said = episode("e2", content="I like ale", user="ann", source_node="ann")
