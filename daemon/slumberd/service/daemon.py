@@ -85,7 +85,6 @@ class Components:
         pausing: Pauses and resumes rules.
         reloading: Reads the configuration and the rules again.
         publisher: Publishes provenance; None without a sink.
-        worker: Asks language models; None without a configured one.
     """
 
     stores: Stores
@@ -96,7 +95,6 @@ class Components:
     pausing: Pausing
     reloading: Reloading
     publisher: ProvenancePublisher | None
-    worker: ModelWorker | None
 
 
 class Daemon:
@@ -191,37 +189,35 @@ class Daemon:
         scheduler = self._scheduler_of(stores, runner, operations)
         async with Alarm(self._clock, scheduler.nudge) as alarm:
             pausing = Pausing(self._settings.state_dir, lambda: self._rules)
-            follow = (
+            reloading = self._reloading_of(
+                runner,
+                operations,
                 _follow_awake(pausing, alarm.arm),
                 _follow_awake(pausing, scheduler.replace),
                 self._show_rule_count,
             )
-            reloading = Reloading(
-                self._in_force,
-                self._load,
-                runner,
-                operations.turn,
-                follow=follow,
-                clock=self._clock,
-            )
             pausing.changed = reloading.begin
             reloading.begin()
             publisher, recorder = outside
-            worker = self._worker_of(stores, recorder, pausing, scheduler)
-            operations.worker = worker
+            operations.worker = self._worker_of(stores, recorder, pausing, scheduler)
             await self._serve_with(
                 Components(
-                    stores,
-                    runner,
-                    operations,
-                    scheduler,
-                    alarm,
-                    pausing,
-                    reloading,
-                    publisher,
-                    worker,
+                    stores, runner, operations, scheduler, alarm, pausing, reloading, publisher
                 )
             )
+
+    def _reloading_of(
+        self, runner: RuleRunner, operations: Operations, *follow: Follow
+    ) -> Reloading:
+        """Return what reloads the rules, and passes them to each follower."""
+        return Reloading(
+            self._in_force,
+            self._load,
+            runner,
+            operations.turn,
+            follow=follow,
+            clock=self._clock,
+        )
 
     def _worker_of(
         self,
@@ -277,7 +273,7 @@ class Daemon:
 
     def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
         """Return the background tasks, which run until the daemon stops."""
-        publisher, worker = components.publisher, components.worker
+        publisher, worker = components.publisher, components.operations.worker
         return [
             components.alarm.heartbeat(self._stop),
             components.scheduler.run(self._stop),
