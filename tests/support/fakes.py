@@ -288,6 +288,10 @@ class FakeLedger:
         entries = [entry for fact in facts for entry in fact.lineage]
         return {eid for entry in entries for eid in entry["source_episode_ids"]} & {*eids}
 
+    async def retracted_by_people(self, channel: str) -> set[str]:
+        self._record("retracted_by_people")
+        return set()  # the fake knows no manual edits
+
     @property
     def ledger(self) -> Self:
         """The ledger; this object is the store, too."""

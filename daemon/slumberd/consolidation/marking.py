@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -12,6 +12,7 @@ from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.marks import Owner, known_marks
 from slumberd.consolidation.protocols import EpisodeLog, FactTarget
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, KnownMarks
@@ -51,9 +52,18 @@ class Marking:
         """
         selected = await self._episodes.ids_by_owner(rule)
         known = await self._known_marks(rule, anew=anew)
+        ended = {
+            channel: await self._facts.retracted_by_people(channel)
+            for channel in (MARKS, WEIGHTS, SUMMARIES)
+        }
         waiting: DeltaBatch | None = None
         for owner in sorted(selected.keys() | known.keys()):
             marks = known.get(owner, KnownMarks(anew=anew))
+            marks = marks._replace(
+                unmarkable=_episodes_of(ended[MARKS]) - marks.marks.keys(),
+                unweightable=_episodes_of(ended[WEIGHTS]) - marks.weights.keys(),
+                unsummarisable=ended[SUMMARIES] - marks.summaries.keys(),
+            )
             ids = sorted({*selected.get(owner, ()), *marks.marks, *marks.weights})
             found = await consolidate(window._replace(episodes=ids, marks=marks))
             if not window.dry_run:
@@ -74,6 +84,10 @@ class Marking:
             async for fact in current_facts(self._facts, channel, self._at_once)
         ]
         return known_marks(facts, rule.id, anew=anew)
+
+
+def _episodes_of(fact_ids: Iterable[str]) -> set[str]:
+    return {*map(episode_id_of, fact_ids)}
 
 
 async def current_facts(

@@ -206,6 +206,13 @@ class CurrentFacts(Protocol):
         """
         ...
 
+    async def retracted_by_people(self, channel: str) -> set[str]:
+        """Return the ids of a channel's facts that a manual edit has ever retracted or replaced.
+
+        An edit that was undone counts, too. The channel must not be ``facts``.
+        """
+        ...
+
     async def query(
         self,
         pattern: FactPattern,

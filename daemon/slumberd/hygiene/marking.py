@@ -187,6 +187,10 @@ class _Run:
                 assert_never(stage)
 
     def _live(self) -> list[Entry]:
+        """Return the entries that have no mark yet, and may have one."""
+        return [entry for entry in self._visible() if entry.id not in self._known.unmarkable]
+
+    def _visible(self) -> list[Entry]:
         """Return the entries that have no mark yet."""
         return [
             entry
@@ -208,9 +212,10 @@ class _Run:
             self._pass_importance_on(id)
 
     def _decay(self, stage: Decay) -> None:
-        find = find_decayed if stage.action == "archive" else find_halved
+        archives = stage.action == "archive"
+        find = find_decayed if archives else find_halved
         found = find(
-            self._live(),
+            self._live() if archives else self._weightable(),
             self._at,
             half_life_seconds=stage.half_life,
             threshold=stage.threshold,
@@ -222,6 +227,10 @@ class _Run:
             else:
                 self._factors[one.id] = one.factor
 
+    def _weightable(self) -> list[Entry]:
+        """Return the entries that have no mark, and may have a weight."""
+        return [entry for entry in self._visible() if entry.id not in self._known.unweightable]
+
     def _archive(self, found: Iterable[Archive]) -> None:
         for archive in found:
             digest = self._entries[archive.id].digest
@@ -230,6 +239,8 @@ class _Run:
     def _summarise(self, stage: Summarise) -> None:
         groups = plan_groups(self._live(), stage.group_by, when_more_than=stage.when_more_than)
         for group in groups:
+            if fact_id_of(SUMMARIES, group[0].id) in self._known.unsummarisable:
+                continue
             summary = self._summariser(group, stage.max_tokens)
             if isinstance(summary, SummaryFailure):
                 self._unsummarised.append(summary)

@@ -7,7 +7,7 @@ episode counts. Neither deletes anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -172,9 +172,15 @@ class KnownMarks(NamedTuple):
         summaries: The rule's own summaries: the episodes of each, by its fact id.
         weights: By episode.
         anew: Whether the rule decides about its own marks again.
+        unmarkable: The episodes whose mark a person has ended: no stage marks them again.
+        unweightable: The episodes whose weight a person has ended.
+        unsummarisable: The fact ids of the summaries that a person has ended.
     """
 
     marks: Mapping[str, KnownMark] = {}
     summaries: Mapping[str, tuple[str, ...]] = {}
     weights: Mapping[str, KnownWeight] = {}
     anew: bool = False
+    unmarkable: Collection[str] = ()
+    unweightable: Collection[str] = ()
+    unsummarisable: Collection[str] = ()

@@ -78,7 +78,7 @@ FLAT = {
     "find_facts_of_subject_and_predicates find_facts_of_subject_and_predicates_between "
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
-    "find_facts_without_object has_fact put_fact",
+    "find_facts_without_object has_fact put_fact retracted_by_people",
     "erased_content": "timestamps",
     "unfinished_erasures": "all begin count end",
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",

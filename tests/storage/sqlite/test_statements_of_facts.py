@@ -103,6 +103,15 @@ def cited_episodes(t: Tables, ids: list[str]) -> list[Any]:
     return [[eid] for eid in named.intersection(ids)]
 
 
+@ORACLES.rows(
+    {"first": "f1", "end": "f4"}, {"first": "@/", "end": "@0"}, {"first": "x", "end": "y"},
+    in_any_order=True,
+)  # fmt: skip
+def retracted_by_people(t: Tables, first: str, end: str) -> list[Any]:
+    found = [row for row in t.references if first <= row.referenced < end]
+    return [[id] for id in {row.referenced for row in found if row.referrer.startswith("@/")}]
+
+
 def eids_in(lineage: bytes | str) -> list[str]:
     """Return the episodes that a lineage names; a text in place of a list counts, too."""
     try:

@@ -21,6 +21,7 @@ from slumberd.consolidation.manual import (
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern, assume_utc
+from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import START, Firing, Trigger, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint, Outcome
@@ -159,6 +160,16 @@ class EngineFactStore:
         parameters = {"ids": [*eids]}
         rows = await self.transactions.fetch_all("facts.cited_episodes", parameters)
         return {eid for (eid,) in rows}
+
+    async def retracted_by_people(self, channel: str) -> set[str]:
+        """Return the ids of a channel's facts that a manual edit has ever retracted or replaced.
+
+        An edit that was undone counts, too. The channel must not be ``facts``.
+        """
+        prefix = fact_id_of(channel, "")
+        parameters = {"first": prefix, "end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
+        rows = await self.transactions.fetch_all("facts.retracted_by_people", parameters)
+        return {fact_id for (fact_id,) in rows}
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""

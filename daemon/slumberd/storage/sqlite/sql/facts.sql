@@ -81,6 +81,13 @@ WHERE source.value IN (SELECT value FROM json_each(:ids))
   AND fact_id NOT GLOB '@marks/*'
   AND fact_id NOT GLOB '@weights/*'
 
+-- name: retracted_by_people
+SELECT DISTINCT referenced
+FROM slumberd_references
+WHERE referenced >= :first
+  AND referenced < :end
+  AND referrer GLOB '@/*'
+
 -- name: has_fact
 SELECT 1
 FROM facts
