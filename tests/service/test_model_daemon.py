@@ -136,3 +136,26 @@ def test_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     assert refused.returncode == 78
     assert "language_model.key_file" in refused.stderr
     assert "chmod 600" in refused.stderr
+
+
+def test_comparisons_ask_nobody_and_say_what_they_leave_out(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        home = home_of(tmp_path, server)
+        put(home, "I like tea")
+        home.call("extract", "chat")
+        home.call("fire", "chat")
+        asked = len(server.requests)
+        candidate = Home(tmp_path / "candidate")
+        prompt = {**STAGES[0]["extract"], "instructions": "Write in English."}
+        candidate.rule("chat", cadence={"every": 1}, stages=[{"extract": prompt}])
+
+        same = home.call("diff", home.rules)
+        changed = home.call("diff", candidate.rules)
+        put(home, "I like ale", first=2)
+        checked = home.call("check", "--against-data")
+
+        assert len(server.requests) == asked
+    assert "leaves out" not in same.stdout
+    assert "chat leaves out episodes without an answer of its language model" in changed.stdout
+    assert "backfilled and fired" in changed.stdout
+    assert "chat waits for the answers of its language model" in checked.stdout

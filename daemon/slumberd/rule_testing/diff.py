@@ -35,6 +35,7 @@ class RuleChange:
         after: The rule of the candidate; None for a removed one.
         held: The deletion limits that its firing would exceed, so that it would await approval.
         resting: For a removed rule: how many facts only this rule promotes; they stay current.
+        unrecorded: Whether episodes are left out, since the answer of a language model is missing.
     """
 
     rule_id: str
@@ -43,6 +44,7 @@ class RuleChange:
     after: ConsolidationRule | None
     held: Sequence[str] = ()
     resting: int = 0
+    unrecorded: bool = False
 
     @property
     def fields(self) -> list[str]:
@@ -75,7 +77,14 @@ class RuleChange:
 
 def _promotion_keys(rule: ConsolidationRule) -> tuple[object, ...]:
     """Return the keys of a rule that decide which facts it promotes."""
-    return rule.when_filter, sorted(rule.then_emits), rule.salience
+    return (
+        rule.when_filter,
+        sorted(rule.then_emits),
+        rule.salience,
+        rule.extract,
+        rule.stages,
+        rule.summariser,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +234,7 @@ class _Trial:
         await self._facts.ledger.rewrite_facts(at=self._clock.now())
         await self._facts.ledger.set_channels(self._rules.multi_valued, at=self._clock.now())
         enabled = [rule for rule in self._rules.rules if rule.enabled]
-        held = {rule.id: await self._fire_all(rule) for rule in enabled}
+        held = {rule.id: (await self._fire_all(rule))[0] for rule in enabled}
         return {rule_id: problems[0] for rule_id, problems in held.items() if problems}
 
     async def replace(self, rules: RuleSet, changes: Sequence[RuleChange]) -> list[RuleChange]:
@@ -238,17 +247,24 @@ class _Trial:
         rule = change.after
         if rule is None or not change.fired:
             return change
+        unrecorded = False
         if change.backfilled:
             self._show_step(f"backfilling {rule.id}")
-            await self._consolidator.backfill(rule, self._clock.now(), by="")
-        return replace(change, held=await self._fire_all(rule))
+            report = await self._consolidator.backfill(rule, self._clock.now(), by="")
+            unrecorded = report.unrecorded
+        held, waits = await self._fire_all(rule)
+        return replace(change, held=held, unrecorded=unrecorded or waits)
 
-    async def _fire_all(self, rule: ConsolidationRule) -> list[str]:
-        """Fire a rule to the end of the log; return the deletion limits that it exceeded."""
+    async def _fire_all(self, rule: ConsolidationRule) -> tuple[list[str], bool]:
+        """Fire a rule to the end of the log, or to an episode that waits for a language model.
+
+        Returns:
+            The deletion limits that it exceeded, and whether an episode waits.
+        """
         self._show_step(f"firing {rule.id}")
         problems = []
         request = FireRequest(rule, "manual", self._clock.now())
-        while held := (await self._consolidator.fire(request)).held:
+        while held := (report := await self._consolidator.fire(request)).held:
             problems.append(held.problem)
             await self._facts.ledger.decide(held, approve=True, at=self._clock.now(), by="")
-        return problems
+        return problems, report.unrecorded

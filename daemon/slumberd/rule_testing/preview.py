@@ -43,6 +43,7 @@ class Preview:
         channels: The counts of its firing, by channel; empty for a disabled rule.
         reasons: The reasons of episodes without a change, by channel.
         held: The deletion limit that its firing exceeds; empty when it exceeds none.
+        unrecorded: Whether episodes wait for the answer of the rule's language model.
     """
 
     rule: ConsolidationRule
@@ -51,6 +52,7 @@ class Preview:
     channels: Mapping[str, Counts] = field(default_factory=dict)
     reasons: Mapping[str, Reasons] = field(default_factory=dict)
     held: str = ""
+    unrecorded: bool = False
 
 
 class PreviewResult(NamedTuple):
@@ -179,7 +181,15 @@ class _Previewer:
         self._tally.clear()
         report = await self._runner.fire(FireRequest(rule, "manual", self._clock.now()))
         held = report.held.problem if report.held else ""
-        return Preview(rule, matching, pending, report.channels, self._tally.reasons(), held)
+        return Preview(
+            rule,
+            matching,
+            pending,
+            report.channels,
+            self._tally.reasons(),
+            held,
+            report.unrecorded,
+        )
 
     async def find_replaced_predicates(self) -> list[MultiValuedHint]:
         """Return the predicates whose objects keep replacing each other."""

@@ -118,6 +118,8 @@ def remarks(preview: Preview) -> Iterator[str]:
     name, matching = preview.rule.id, preview.matching
     if preview.held:
         yield f"{name} awaits approval: {preview.held}; later batches are not counted"
+    if preview.unrecorded:
+        yield f"{name} waits for the answers of its language model; later episodes are not counted"
     if matching.episodes and not matching.matched:
         shown = printable(preview.rule.when_filter)
         yield f"{name} matches nothing of {plural(matching.episodes, 'episode')}: {shown}"

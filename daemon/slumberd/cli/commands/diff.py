@@ -152,6 +152,7 @@ def _rule_document(change: RuleChange) -> dict[str, Any]:
         "fired": change.fired,
         "exceeded_limits": list(change.held),
         "resting": change.resting,
+        "unrecorded": change.unrecorded,
     }
 
 
@@ -208,6 +209,8 @@ def _remarks(found: Differences) -> Iterator[str]:
         if change.held:
             count = f", and {len(change.held) - 1} more" if len(change.held) > 1 else ""
             yield f"{change.rule_id} would await approval: {change.held[0]}{count}"
+        if change.unrecorded:
+            yield f"{change.rule_id} leaves out episodes without an answer of its language model"
 
 
 def _join(predicates: Iterable[str]) -> str:
