@@ -15,6 +15,7 @@ from slumberd.consolidation.explanation import (
 )
 from slumberd.consolidation.incoming import ID_TAKEN, UNSAID
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
+from slumberd.consolidation.state import NOTHING_SAID
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import episode_id_of
@@ -40,6 +41,10 @@ _NOOPS = {
     "in_triples": "nothing: its triples have facts of their own",
     "nothing_said": "the rule finds no triple in it; put it with a triple, or add a pattern",
 }
+_NOTHING_ANSWERED = (
+    "the language model finds no triple in it that counts; put it with a triple, or change the "
+    "prompt"
+)
 
 
 def describe_removal(row: DetailedRecord, fact_id: str) -> str:
@@ -176,7 +181,17 @@ def _remedy_if_resolved(decision: Decision, rule: ConsolidationRule | None, agai
         return _remedy_if_removed(decision.removed_by, decision, again)
     if decision.holder:
         return f"a newer episode holds the key: {printable(decision.holder)}; {again}"
-    return _NOOPS.get(decision.reason, again).format(again=again)
+    return _remedy_if_noop(decision.reason, rule, again)
+
+
+def _remedy_if_noop(reason: str, rule: ConsolidationRule | None, again: str) -> str:
+    if reason == NOTHING_SAID and _asks_model(rule):
+        return _NOTHING_ANSWERED
+    return _NOOPS.get(reason, again).format(again=again)
+
+
+def _asks_model(rule: ConsolidationRule | None) -> bool:
+    return rule is not None and rule.extract is not None and rule.extract.asks_model
 
 
 def _remedy_if_gated(row: DetailedRecord) -> str:
