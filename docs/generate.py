@@ -298,12 +298,23 @@ def _new_objects(keys: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:
     """Yield the keys of objects, or of lists of objects; objects with equal keys only once."""
     known: list[set[str]] = []
     for key, schema in keys.items():
-        candidates = [schema, schema.get("items", {}), *schema.get("anyOf", ())]
+        candidates = [
+            schema,
+            schema.get("items", {}),
+            *schema.get("anyOf", ()),
+            *_of_any_key(schema),
+        ]
         for inner in candidates:
             if "properties" in inner and {*inner["properties"]} not in known:
                 if not {*inner["properties"]} < {*keys}:
                     yield key, inner
                 known.append({*inner["properties"]})
+
+
+def _of_any_key(schema: Schema) -> list[Schema]:
+    """Return the schema of the entries of lists that have any key; none for another object."""
+    values = schema.get("additionalProperties")
+    return [values["items"]] if isinstance(values, dict) and "items" in values else []
 
 
 def filter_columns() -> str:

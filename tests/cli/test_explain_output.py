@@ -23,6 +23,7 @@ from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Kind, Record
+from tests.support.asked_models import asking
 from tests.support.builders import START, at, rule
 
 pytestmark = pytest.mark.unit
@@ -133,6 +134,45 @@ def decided(outcome: EpisodeOutcome, **known: Any) -> Decision:
             {"held": HELD._replace(approved=True)},
             "`slumberd fire r`",
             id="approved",
+        ),
+        pytest.param(
+            decided("pending", unrecorded=True),
+            {},
+            "it waits for the answer of the language model; `slumberd extract r` asks now",
+            id="waits for an answer",
+        ),
+        pytest.param(
+            decided("pending", unrecorded=True),
+            {"rule": rule("r", enabled=False)},
+            "r is disabled, but: it waits for the answer of the language model;"
+            " `slumberd extract r` asks now",
+            id="waits for an answer under a disabled rule",
+        ),
+        pytest.param(
+            decided("pending", unrecorded=True),
+            {"held": HELD},
+            "r awaits approval: too many; `slumberd approve r@9` applies it",
+            id="waits for an answer and for approval",
+        ),
+        pytest.param(
+            decided("quarantined", row=row("quarantine", reason="answer_invalid")),
+            {},
+            "`slumberd extract r --again` asks again, then `slumberd quarantine retry e2`;"
+            " or repair the episode or the rule",
+            id="answer that is invalid",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="nothing_said")),
+            {},
+            "the rule finds no triple in it; put it with a triple, or add a pattern",
+            id="text without a triple",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", reason="nothing_said")),
+            {"rule": asking(id="r")},
+            "the language model finds no triple in it that counts; put it with a triple, or change"
+            " the prompt",
+            id="answer without a triple",
         ),
         pytest.param(
             decided("filtered"),

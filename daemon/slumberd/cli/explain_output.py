@@ -15,6 +15,7 @@ from slumberd.consolidation.explanation import (
 )
 from slumberd.consolidation.incoming import ID_TAKEN, UNSAID
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
+from slumberd.consolidation.state import NOTHING_SAID
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import episode_id_of
@@ -40,6 +41,13 @@ _NOOPS = {
     "in_triples": "nothing: its triples have facts of their own",
     "nothing_said": "the rule finds no triple in it; put it with a triple, or add a pattern",
 }
+_UNANSWERED = ("answer_invalid", "answer_refused")
+"""Why an episode is in quarantine whose language model gave no answer that can be read."""
+
+_NOTHING_ANSWERED = (
+    "the language model finds no triple in it that counts; put it with a triple, or change the "
+    "prompt"
+)
 
 
 def describe_removal(row: DetailedRecord, fact_id: str) -> str:
@@ -104,7 +112,7 @@ def would_change(
     """
     match decision.outcome:
         case "pending":
-            return _remedy_if_pending(decision.rule_id, rule, held)
+            return _remedy_if_pending(decision, rule, held)
         case "filtered":
             return _remedy_if_filtered(decision.rule_id, rule)
         case "erased":
@@ -128,11 +136,17 @@ def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
     return f"{dated}: put that one again with its real timestamp"
 
 
-def _remedy_if_pending(rule_id: str, rule: ConsolidationRule | None, held: HeldBatch | None) -> str:
+def _remedy_if_pending(
+    decision: Decision, rule: ConsolidationRule | None, held: HeldBatch | None
+) -> str:
+    rule_id = decision.rule_id
     if held is not None and not held.approved:
         remedy = f"`slumberd approve {held.firing_id}` applies it"
         return f"{rule_id} awaits approval: {held.problem}; {remedy}"
     disabled = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
+    if decision.unrecorded:
+        waits = "it waits for the answer of the language model"
+        return f"{disabled}{waits}; `slumberd extract {rule_id}` asks now"
     return f"{disabled}`slumberd fire {rule_id}`"
 
 
@@ -155,6 +169,9 @@ def _remedy_if_quarantined(decision: Decision) -> str:
     sources = decision.row.record.source_episode_ids if decision.row else ()
     id = next(iter(sources), episode_id_of(decision.fact_id))
     retry = f"`slumberd quarantine retry {printable(id)}`"
+    if decision.reason in _UNANSWERED:
+        again = f"`slumberd extract {decision.rule_id} --again` asks again"
+        return f"{again}, then {retry}; or repair the episode or the rule"
     return f"repair the episode; or repair the rule or the settings, then {retry}"
 
 
@@ -176,7 +193,17 @@ def _remedy_if_resolved(decision: Decision, rule: ConsolidationRule | None, agai
         return _remedy_if_removed(decision.removed_by, decision, again)
     if decision.holder:
         return f"a newer episode holds the key: {printable(decision.holder)}; {again}"
-    return _NOOPS.get(decision.reason, again).format(again=again)
+    return _remedy_if_noop(decision.reason, rule, again)
+
+
+def _remedy_if_noop(reason: str, rule: ConsolidationRule | None, again: str) -> str:
+    if reason == NOTHING_SAID and _asks_model(rule):
+        return _NOTHING_ANSWERED
+    return _NOOPS.get(reason, again).format(again=again)
+
+
+def _asks_model(rule: ConsolidationRule | None) -> bool:
+    return rule is not None and rule.extract is not None and rule.extract.asks_model
 
 
 def _remedy_if_gated(row: DetailedRecord) -> str:
@@ -405,5 +432,6 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
         "current": decision.is_current,
         "removal": describe_removal(removal, decision.fact_id) if removal else None,
         "row": _row_document(decision.row) if decision.row else None,
+        "unrecorded": decision.unrecorded,
         "would_change": remedy,
     }

@@ -188,6 +188,8 @@ class Decision:
         removed_by: The row that removed the fact; None when it is current or never was.
         holder: Of a stale assertion, the newer fact.
         rival: The newer claim that took precedence; None when there is none, or it is unknown.
+        unrecorded: Whether it is pending, and the answer of the rule's language model about it is
+            not recorded yet.
     """
 
     rule_id: str
@@ -199,6 +201,7 @@ class Decision:
     removed_by: DetailedRecord | None = None
     holder: str = ""
     rival: NewerClaim | None = None
+    unrecorded: bool = False
 
     @property
     def reason(self) -> str:
@@ -235,6 +238,11 @@ class Read(NamedTuple):
         if self.version is None or self.version.seq <= (self.watermark or 0):
             return None
         return "skipped" if self.watermark is None and self.rule.start == "now" else "pending"
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether a pending version waits for the answer of the rule's language model."""
+        return self.ahead == "pending" and self.version is not None and self.version.unrecorded
 
     @property
     def passed(self) -> EpisodeOutcome:

@@ -22,6 +22,7 @@ from slumberd.diagnostics.host_checks import (
     check_unit_user,
     megabytes,
 )
+from slumberd.diagnostics.language_model import check_waiting_answers
 from slumberd.diagnostics.store_checks import (
     DoctorContext,
     check_degraded_rules,
@@ -40,11 +41,11 @@ from slumberd.storage.closed_stores import StoreInspection
 
 URGENT = frozenset(
     {
-        "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.future",
-        "episodes.mismatched", "episodes.quarantined", "erasure.contradicted",
-        "erasure.unfinished", "rule.degraded", "rule.held", "rule.late", "rules.stale",
-        "restore.unfinished", "state.missing", "state.unreadable", "store.damaged",
-        "store.unreadable",
+        "answers.waiting", "config.invalid", "daemon.down", "daemon.silent", "disk.low",
+        "episodes.future", "episodes.mismatched", "episodes.quarantined",
+        "erasure.contradicted", "erasure.unfinished", "rule.degraded", "rule.held",
+        "rule.late", "rules.stale", "restore.unfinished", "state.missing",
+        "state.unreadable", "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
 """The kinds that `slumberd status --check` reports: a person must act soon."""
@@ -180,6 +181,7 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
     yield from _check_daemon(context)
     yield from check_paused_rules(settings.state_dir)
     yield from check_due_rules(context)
+    yield from check_waiting_answers(context)
 
 
 def _check_store(

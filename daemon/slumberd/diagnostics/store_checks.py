@@ -195,7 +195,7 @@ def _check_provenance(
     where: str, seen: FactStoreStatus, context: DoctorContext
 ) -> Iterator[Finding]:
     sink = context.settings.provenance.sink
-    if sink is None or sink not in seen.sinks or _started_recently(context):
+    if sink is None or sink not in seen.sinks or started_recently(context):
         return
     lag = seen.sinks[sink].lag
     if lag.seconds(context.now) > PATIENCE.total_seconds():
@@ -207,7 +207,7 @@ def _check_provenance(
         yield Finding("provenance.behind", where, problem, remedy)
 
 
-def _started_recently(context: DoctorContext) -> bool:
+def started_recently(context: DoctorContext) -> bool:
     """Return whether the daemon runs for too short a time to have done pending work."""
     daemon = context.daemon
     return daemon is not None and daemon["uptime_seconds"] < PATIENCE.total_seconds()
@@ -227,13 +227,14 @@ def check_degraded_rules(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 def check_paused_rules(directory: Path) -> Iterator[Finding]:
     """Find that the list of paused rules in a state directory cannot be read."""
-    if _paused_or_none(directory) is None:
+    if paused_or_none(directory) is None:
         problem = "cannot be read: a daemon does not start with it"
         remedy = "restore it from a backup, or delete it to resume every rule"
         yield Finding("state.unreadable", str(directory / PAUSED_FILE), problem, remedy)
 
 
-def _paused_or_none(directory: Path) -> Mapping[str, str] | None:
+def paused_or_none(directory: Path) -> Mapping[str, str] | None:
+    """Return the paused rules of a state directory; None when their list cannot be read."""
     try:
         return paused_in(directory)
     except StoreError:
@@ -244,8 +245,8 @@ def check_due_rules(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for too long."""
     settings, rules = context.settings, context.rules
     seen = read_or_none(context.stores.facts.status)
-    paused = _paused_or_none(settings.state_dir)
-    if rules is None or seen is None or paused is None or _started_recently(context):
+    paused = paused_or_none(settings.state_dir)
+    if rules is None or seen is None or paused is None or started_recently(context):
         return
     episodes = context.stores.episodes
     backlogs = read_or_none(partial(read_backlogs, episodes, rules, seen, _most_counted))

@@ -272,6 +272,9 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "episodes.quarantined": ("warning", "no episode is in quarantine"),
     "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
     "episodes.future": ("warning", "no episode is dated in the future"),
+    "answers.waiting": (
+        "warning", "no episode waits for the answer of a language model for more than an hour"
+    ),
     "claims.unreached": ("warning", "every retraction covers at least one assertion"),
     "facts.disagree": (
         "warning", "declared facts agree with the promoted facts of the same single-valued key"

@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
+import orjson
 from pydantic import Field, model_validator
 
 from slumberd.config.validation import Form, Instant, Name
+from slumberd.extraction.model_prompt import MAX_TEXT
 from slumberd.model.episode import Episode
 from slumberd.rule_testing.comparison import Content, Entry, Part
 
 Text = Annotated[str, Field(min_length=1)]
+AnswerText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 
 _METADATA_KEYS = ("intent", "subject", "predicate", "object", "confidence", "replaces", "triples")
 """Keys of the metadata that a test may write at the episode itself."""
@@ -167,6 +170,39 @@ class ExpectForm(Form):
         return {part: entries for part, entries in parts.items() if part in self.model_fields_set}
 
 
+class AnswerForm(Form):
+    """One triple that a language model finds in an episode. It counts as a real one would.
+
+    Attributes:
+        subject: The subject of the triple: a speaker, the user, the agent, or words of the text.
+        predicate: The predicate of the triple.
+        object: The object of the triple, copied from the text of the episode.
+        quote: The part of the text that states the triple. null (default) means the object.
+        intent: ``add`` (default), or ``delete`` for a triple that is no longer true.
+        confidence: How sure the model is, 0 to 1. Default: 1.
+    """
+
+    subject: AnswerText
+    predicate: str
+    object: AnswerText
+    quote: AnswerText | None = None
+    intent: Literal["add", "delete"] = "add"
+    confidence: float = Field(default=1.0, ge=0, le=1)
+
+    def triple(self) -> dict[str, Any]:
+        """Return the triple as a language model writes it about its only turn."""
+        return {**self.model_dump(), "turn": "t1", "quote": self.quote or self.object}
+
+
+Answers = dict[str, list[AnswerForm]]
+"""What a language model answers, by the id of an episode."""
+
+
+def answer_text(forms: list[AnswerForm]) -> str:
+    """Return triples as the text of an answer about one turn."""
+    return orjson.dumps({"triples": [form.triple() for form in forms]}).decode()
+
+
 Episodes = Annotated[list[EpisodeForm], Field(min_length=1)]
 
 
@@ -178,11 +214,14 @@ class StepForm(Form):
         expect: What the step must lead to. A step may omit it if a later step has it.
         at: When the rules fire: ISO 8601 with an offset, in quotes. Default: when they fired last,
             and 2026-01-01T00:00:00Z at first.
+        answers: What a language model answers about episodes of this step or an earlier one: a
+            list of triples, by the id of the episode. They hold until a later step states others.
     """
 
     episodes: Episodes
     expect: ExpectForm = ExpectForm()
     at: Instant | None = None
+    answers: Answers = Field(default_factory=dict)
 
 
 class CaseForm(Form):
@@ -195,6 +234,9 @@ class CaseForm(Form):
         episodes: The episodes of a test with a single step, in the order in which they are put.
         expect: What the single step must lead to.
         at: When the rules fire in a test with a single step.
+        answers: What a language model answers in a test with a single step: a list of triples, by
+            the id of the episode. About an episode without an entry, it states nothing. No model is
+            asked.
         steps: The steps of the test, one after the other on the same facts.
     """
 
@@ -203,13 +245,14 @@ class CaseForm(Form):
     episodes: Episodes = Field(default_factory=list)
     expect: ExpectForm = ExpectForm()
     at: Instant | None = None
+    answers: Answers = Field(default_factory=dict)
     steps: Annotated[list[StepForm], Field(min_length=1)] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _check_form(self) -> Self:
         if bool(self.steps) == bool(self.episodes):
             raise ValueError("exactly one of 'episodes' and 'steps' is needed")
-        for key in ("expect", "at"):
+        for key in ("expect", "at", "answers"):
             if self.steps and key in self.model_fields_set:
                 raise ValueError(
                     f"{key!r} goes with 'episodes'; each entry of 'steps' has its own {key!r}"
@@ -222,7 +265,9 @@ class CaseForm(Form):
 
     def script(self) -> list[StepForm]:
         """Return the steps; the short form has exactly one."""
-        return self.steps or [StepForm(episodes=self.episodes, expect=self.expect, at=self.at)]
+        return self.steps or [
+            StepForm(episodes=self.episodes, expect=self.expect, at=self.at, answers=self.answers)
+        ]
 
 
 class CaseFile(Form):

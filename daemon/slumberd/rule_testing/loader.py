@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from slumberd.config.rule_loader import RuleSet, load_rules
 from slumberd.config.validation import mistakes_of, problems, read_instant, suggestion
 from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake, NoInputError, UsageError
+from slumberd.extraction.model_prompt import MAX_TRIPLES
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact_ids import episode_id_of
@@ -22,6 +24,7 @@ from slumberd.rule_testing.case_schema import (
     EpisodeForm,
     ExpectForm,
     StepForm,
+    answer_text,
 )
 from slumberd.rule_testing.comparison import Content
 from slumberd.scheduling import cron
@@ -40,11 +43,13 @@ class Step:
         episodes: The episodes, in the order in which they are put.
         expected: The expectation; only the parts that the author wrote.
         at: When the rules fire.
+        answers: What a language model answers about episodes, as it writes it, by their ids.
     """
 
     episodes: tuple[Episode, ...]
     expected: Content
     at: datetime = FIRST
+    answers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,18 @@ class _Reading:
                 self._add((*trail, "expect", *place), problem)
         if form.at is not None:
             self._fired_at = read_instant(form.at)
-        return Step(episodes, form.expect.content(), self._fired_at)
+        answers = self._answers(form, trail)
+        return Step(episodes, form.expect.content(), self._fired_at, answers)
+
+    def _answers(self, form: StepForm, trail: Trail) -> dict[str, str]:
+        for id, triples in form.answers.items():
+            if id not in self._earlier:
+                problem = f"there is no episode {id!r}; {_suggestion(id, self._earlier)}"
+                self._add((*trail, "answers", id), problem, at="key")
+            if len(triples) > MAX_TRIPLES:
+                problem = f"an answer has at most {MAX_TRIPLES} triples, not {len(triples)}"
+                self._add((*trail, "answers", id), problem)
+        return {id: answer_text(triples) for id, triples in form.answers.items()}
 
     def _episode(self, form: EpisodeForm, trail: Trail) -> Episode:
         earlier = self._earlier.get(form.id)
@@ -194,8 +210,8 @@ class _Reading:
             problem = f"episode {episode.id!r} is of another user, session or agent"
             self._add(trail, f"{problem}; an edit keeps them")
 
-    def _add(self, trail: Trail, problem: str) -> None:
-        self.mistakes.append(self._document.mistake(trail, problem))
+    def _add(self, trail: Trail, problem: str, *, at: Literal["key", "value"] = "value") -> None:
+        self.mistakes.append(self._document.mistake(trail, problem, at=at))
 
 
 def _scope(episode: Episode) -> Scope:
@@ -351,7 +367,14 @@ def _trial(case: Case, file: Path, rule_set: RuleSet) -> Trial:
     if not rules:
         problem = f"no rule of the test in {str(file.parent)!r} is enabled; name one in 'rules'"
         raise ConfigurationError([Mistake(str(file), case.line, 0, "", problem)])
+    if any(step.answers for step in case.steps) and not any(map(_asks_model, rules)):
+        problem = "no rule of the test asks a language model; leave out 'answers'"
+        raise ConfigurationError([Mistake(str(file), case.line, 0, "", problem)])
     return Trial(case, rules, rule_set)
+
+
+def _asks_model(rule: ConsolidationRule) -> bool:
+    return rule.extract is not None and rule.extract.asks_model
 
 
 def _rules_of(case: Case, file: Path, rule_set: RuleSet) -> Iterator[ConsolidationRule]:

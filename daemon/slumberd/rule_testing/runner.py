@@ -27,6 +27,7 @@ from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
 from slumberd.rule_testing.loader import FIRST, Step, Trial
+from slumberd.rule_testing.stated_answers import record_answers
 from slumberd.service.protocols import Episodes, Facts
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -168,6 +169,7 @@ class _TrialRun:
         self._memory = memory
         self._facts = facts
         self._log = _Deltas()
+        self._answers: dict[str, str] = {}
         self._consolidator = Consolidator(memory, facts, self._log, _CLOCK, batch=_BATCH)
 
     async def fire(self, at: datetime) -> None:
@@ -179,6 +181,9 @@ class _TrialRun:
         """Put the episodes of a step and fire; return the differences, if there are any."""
         self._log.records.clear()
         await self._memory.put_many(step.episodes)
+        self._answers.update(step.answers)
+        for rule in self._rules:
+            await record_answers(self._memory.answers, rule, self._answers)
         await self.fire(step.at)
         got = await self._content([episode.id for episode in step.episodes])
         compared = {part: compare(part, want, got[part]) for part, want in step.expected.items()}

@@ -179,8 +179,10 @@ def inspections_of(settings: Settings) -> StoreInspections:
 
 def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspections:
     """Return what looks at stores in two files, such as the copies of a backup."""
-    naive = settings.memory.naive_timestamps
-    return StoreInspections(SQLiteEpisodeInspection(memory, naive), SQLiteFactInspection(facts))
+    naive, mismatch = settings.memory.naive_timestamps, settings.memory.scope_mismatch
+    return StoreInspections(
+        SQLiteEpisodeInspection(memory, naive, mismatch), SQLiteFactInspection(facts)
+    )
 
 
 def copies_of(settings: Settings) -> StoreCopies:

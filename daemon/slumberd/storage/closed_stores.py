@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple, Protocol
 
 from slumberd.errors import StoreError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes
 from slumberd.model.store_status import (
     EpisodeStoreStatus,
@@ -132,6 +134,26 @@ class EpisodeInspection(StoreInspection, Protocol):
 
         Returns:
             The episodes; None when the time was over.
+        """
+        ...
+
+    def model_usage(self, day: str) -> ModelUsage:
+        """Return what the calls of language models cost on a day, as ``2026-03-09``."""
+        ...
+
+    def first_unanswered(self, rule: ConsolidationRule, *, after: int, limit: int) -> Turn | None:
+        """Return the first turn in a window of the log that waits for an answer.
+
+        Args:
+            rule: The rule that asks a language model.
+            after: The number of the log row before the window.
+            limit: About this many log rows.
+
+        Returns:
+            The turn; None when there is none, or when an older slumberd wrote the store.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its time limit.
         """
         ...
 

@@ -24,6 +24,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
 from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
+from slumberd.diagnostics.language_model import Spending, read_spending
 from slumberd.diagnostics.status import RuleState, StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
@@ -184,8 +185,9 @@ def status(
     With --check, for monitoring, the command prints a line for each problem that a person must act
     on, and nothing when there is none. Problems are: the daemon does not run or does not answer;
     mistakes in the configuration or the rules; rules that need a reload; a database that is missing
-    or damaged; a disk that is nearly full; rules that are late, that await approval, or that have
-    episodes in quarantine. It works without a daemon.
+    or damaged; a disk that is nearly full; rules that are late, that await approval, that have
+    episodes in quarantine, or whose episodes wait for a language model for more than an hour. It
+    works without a daemon.
     """
     if check:
         _check(config, state_dir, json=json)
@@ -236,6 +238,7 @@ def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
 def _status_document(
     settings: Settings, daemon: dict[str, Any] | None, report: StatusReport
 ) -> dict[str, Any]:
+    spending = read_spending(settings, SystemClock().now())
     return {
         "running": daemon is not None,
         "pid": daemon["pid"] if daemon else None,
@@ -253,6 +256,7 @@ def _status_document(
         ],
         "disk_free_bytes": _free_bytes(settings),
         "provenance": _provenance_lag(settings, report),
+        "language_model": spending.document() if spending else None,
         "rules": [state.document() for state in report.rules],
     }
 
@@ -299,6 +303,8 @@ def _print_status(
     print(f"ledger     {plural(report.ledger_rows, 'row')}")
     if lag := _provenance_lag(settings, report):
         print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
+    if spending := read_spending(settings, SystemClock().now()):
+        print(f"model      {_describe_spending(spending)}")
     if paused:
         print(f"paused     {cell(', '.join(sorted(paused)))}")
     for failure in daemon["failing"] if daemon else ():
@@ -315,6 +321,21 @@ def _describe_lag(lag: dict[str, Any]) -> str:
     )
     refused = f", {number(lag['refused'])} refused" if lag["refused"] else ""
     return f"{behind}{refused}"
+
+
+def _describe_spending(spending: Spending) -> str:
+    usage, budget = spending.usage, spending.budget
+    parts = [_of_limit(usage.calls, budget.calls, "calls")]
+    parts.append(_of_limit(spending.tokens, budget.tokens, "tokens"))
+    if usage.cost_micros or budget.cost is not None:
+        limit = "" if budget.cost is None else f" of {budget.cost:g}"
+        parts.append(f"cost {spending.cost:.2f}{limit}")
+    spent = "; the budget is spent" if spending.exceeded else ""
+    return f"{', '.join(parts)} today (UTC){spent}"
+
+
+def _of_limit(count: int, limit: int | None, what: str) -> str:
+    return f"{number(count)}{'' if limit is None else f' of {number(limit)}'} {what}"
 
 
 def _print_rules(states: Sequence[RuleState], *, empty: str) -> None:

@@ -74,7 +74,8 @@ def why_not(
 ) -> None:
     """Show the outcome of an episode under every rule, and what would change it.
 
-    pending: the rule has not read its newest version. filtered: the rule's filter does not select
+    pending: the rule has not read its newest version; it may wait for the answer of a language
+    model. filtered: the rule's filter does not select
     it. erased: its scope was erased. skipped: the rule has no row about it, whatever its filter
     says. quarantined: the rule could not read it. undone: the firing that evaluated it was undone.
     Otherwise the command shows the delta that the episode made.
@@ -176,13 +177,15 @@ async def _read_outcome(
 def _before_any_firing(
     episode_id: str, rules: Sequence[ConsolidationRule], versions: Mapping[str, EpisodeVersion]
 ) -> list[Decision]:
+    reads = [Read(rule, None, versions.get(rule.id)) for rule in rules]
     return [
         Decision(
-            rule.id,
+            read.rule.id,
             channel,
             fact_id_of(channel, episode_id),
-            outcome_of(None, Read(rule, None, versions.get(rule.id)), ()),
+            outcome_of(None, read, ()),
+            unrecorded=read.unrecorded,
         )
-        for rule in rules
-        for channel in sorted(rule.then_emits)
+        for read in reads
+        for channel in sorted(read.rule.then_emits)
     ]

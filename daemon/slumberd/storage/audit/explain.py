@@ -179,16 +179,18 @@ class _Inquiry:
         removal = None if is_current else self._find_removal(fact_id)
         rival = self._find_rival(row)
         late = row is not None and row.asserts and row.record.reason == "stale"
+        read = self._read_rule(rule_id)
         return Decision(
             rule_id,
             channel_of(fact_id),
             fact_id,
-            outcome_of(row, self._read_rule(rule_id), self._remaining),
+            outcome_of(row, read, self._remaining),
             row,
             is_current,
             removal,
             rival.id if rival and late else "",
             rival if removal is None else _rival_of(removal),
+            unrecorded=read is not None and read.unrecorded,
         )
 
     def _read_rule(self, rule_id: str) -> Read | None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
-from slumberd.model.scope import ErasedScopes
+from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import ErasedScopes, ScopeMismatch
 from slumberd.model.store_status import (
     EpisodeStoreStatus,
     FactStoreStatus,
@@ -20,7 +22,7 @@ from slumberd.model.store_status import (
     StoreSizes,
 )
 from slumberd.storage.sqlite import ledger_schema as schema
-from slumberd.storage.sqlite import offline_status, recovery
+from slumberd.storage.sqlite import offline_answers, offline_status, recovery
 from slumberd.storage.sqlite.connection import Pragmas, translate_errors
 from slumberd.storage.sqlite.health import fs_type
 from slumberd.storage.sqlite.recovery import look
@@ -116,11 +118,15 @@ class SQLiteEpisodeInspection(SQLiteInspection):
     Args:
         path: The file.
         naive: How to read a timestamp without an offset.
+        mismatch: Which of scope key and content names the owner, when they differ.
     """
 
-    def __init__(self, path: Path, naive: NaiveTimestamps) -> None:
+    def __init__(
+        self, path: Path, naive: NaiveTimestamps, mismatch: ScopeMismatch = "quarantine"
+    ) -> None:
         super().__init__(path)
         self._naive = naive
+        self._mismatch = mismatch
 
     def users(self, limit: int) -> list[str]:
         """Return the first users with episodes, in order of their scope keys."""
@@ -152,6 +158,24 @@ class SQLiteEpisodeInspection(SQLiteInspection):
         """
         find = partial(offline_status.find_future_episodes, naive=self._naive, seconds=seconds)
         return self._look(partial(find, latest=latest))
+
+    def model_usage(self, day: str) -> ModelUsage:
+        """Return what the calls of language models cost on a day, as ``2026-03-09``."""
+        return self._look(partial(offline_answers.read_model_usage, day=day))
+
+    def first_unanswered(self, rule: ConsolidationRule, *, after: int, limit: int) -> Turn | None:
+        """Return the first turn in a window of the log that waits for an answer.
+
+        Args:
+            rule: The rule that asks a language model.
+            after: The number of the log row before the window.
+            limit: About this many log rows.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its time limit.
+        """
+        find = partial(offline_answers.find_unanswered, mismatch=self._mismatch, naive=self._naive)
+        return self._look(partial(find, rule=rule, after=after, limit=limit))
 
 
 class SQLiteFactInspection(SQLiteInspection):
