@@ -7,9 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.service.test_model_daemon import home_of, put, server_in_a_thread
+from tests.service.test_model_daemon import home_of, put
 from tests.support.daemons import Home
-from tests.support.model_server import completion
+from tests.support.model_server import completion, server_in_a_thread
 
 pytestmark = pytest.mark.integration
 

@@ -22,10 +22,11 @@ from slumberd.model.episode import Episode
 from slumberd.service.composition import rules_of
 from slumberd.service.pause import write_paused
 from slumberd.storage.sqlite import offline_answers
-from tests.service.test_model_daemon import STAGES, server_in_a_thread
+from tests.service.test_model_daemon import STAGES
 from tests.support.asked_models import said
 from tests.support.daemons import Home
 from tests.support.installation import jsonl
+from tests.support.model_server import server_in_a_thread
 
 pytestmark = pytest.mark.integration
 
