@@ -13,6 +13,7 @@ from slumberd import Extracted, Turn
 from slumberd.config.rule_loader import RuleSet, load_rules
 from slumberd.errors import ConfigurationError
 from slumberd.model.extraction import Failed, ModelSettings
+from slumberd.model.functions import RuleFunction
 from slumberd.model.rule import ConsolidationRule
 from tests.support.functions import FIND, MODULE, importable, write_module
 
@@ -264,7 +265,7 @@ def test_mistake_says_what_is_wrong_with_the_function(
         ),
         pytest.param(
             "summarise: {with: model}",
-            "'builtin' or 'python:package.module:function' is needed, not 'model'",
+            "'builtin', 'openai' or 'python:package.module:function' is needed, not 'model'",
             id="summarise",
         ),
         pytest.param(
@@ -314,7 +315,7 @@ def test_summariser_is_loaded_and_changes_the_hash_with_its_source(
     second = load(tmp_path, stage)
 
     [rule] = first.rules
-    assert rule.summariser is not None
+    assert isinstance(rule.summariser, RuleFunction)
     assert rule.model_dump()["summariser"] == {
         "with": f"python:{MODULE}:shorten",
         "digest": rule.summariser.digest,

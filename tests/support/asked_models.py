@@ -93,4 +93,5 @@ async def asked_stores(
             stores, recorder, rules=lambda: rules, clock=clock, recorded=freed.append
         )
         assert worker is not None
+        home.consolidator.ask_for_summaries = worker.ask_for_summaries
         yield Asked(home, server, worker, clock, freed)

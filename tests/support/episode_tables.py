@@ -89,6 +89,11 @@ def _write_answers(connection: sqlite3.Connection, chance: random.Random) -> Non
                   number, "why", "text", 1 + number, 10 * number)  # fmt: skip
         places = ", ".join("?" * len(values))
         connection.execute(f"INSERT INTO slumberd_extractions VALUES ({places})", values)
+    for number, eid in enumerate(["e01", "e03", "gone"]):
+        summary = (f"s{number}", eid, "tiny", "ok", "text", "", number, number)
+        connection.execute(
+            "INSERT INTO slumberd_model_summaries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", summary
+        )
     connection.execute("INSERT INTO slumberd_model_usage VALUES ('2026-01-01', 1, 20, 300, 4000)")
 
 

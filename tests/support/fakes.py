@@ -17,6 +17,7 @@ from slumberd.consolidation.incoming import Candidate, Contested, Unreadable
 from slumberd.consolidation.window_reader import WindowReader
 from slumberd.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
+from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern, matcher, place_after
 from slumberd.model.firing import (
     START,
@@ -168,6 +169,9 @@ class FakeEpisodeLog:
         gone = [id for id, seq in seqs.items() if id in newest and newest[id].seq == seq]
         self.versions = [row for row in self.versions if row.id not in gone]
         return gone
+
+    async def recorded_summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:
+        return {}  # the fake asks no language model
 
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
         self._record("accesses")

@@ -16,11 +16,12 @@ from typing import Any, Protocol
 
 from slumberd.config.file_access import check_world_writable
 from slumberd.config.function_names import PREFIX
+from slumberd.config.pattern_loader import model_summariser
 from slumberd.config.rule_schema import AnyRuleForm, RuleForm
 from slumberd.config.stage_schema import StageForm
 from slumberd.errors import Mistake
 from slumberd.extraction.function import FunctionExtractor
-from slumberd.model.extraction import Extraction
+from slumberd.model.extraction import Extraction, ModelSummariser
 from slumberd.model.functions import RuleFunction, describe_exception
 
 _ARGUMENTS = {"extract": ("turn", "before"), "summarise": ("turns", "max_tokens")}
@@ -77,11 +78,15 @@ class Functions:
         extractor = FunctionExtractor(function)
         return Extraction(name, function.digest, extractor, reads_previous=True)
 
-    def summariser(self, form: AnyRuleForm) -> RuleFunction | None:
-        """Return the function that writes a rule's summaries; None when the rule names none."""
+    def summariser(self, form: AnyRuleForm) -> RuleFunction | ModelSummariser | None:
+        """Return the function or the model that writes a rule's summaries; None for neither."""
         stages = form.stages if isinstance(form, RuleForm) else []
-        names = (stage.summarise.method for stage in stages if stage.summarise is not None)
-        return self._loaded.get(next(names, ""))
+        found = next((stage.summarise for stage in stages if stage.summarise is not None), None)
+        if found is None:
+            return None
+        if found.model is not None:
+            return model_summariser(found.model, found.instructions, found.parameters)
+        return self._loaded.get(found.method)
 
 
 def load_function(name: str, *, by_root: bool | None = None) -> RuleFunction:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import BaseModel
@@ -35,8 +35,9 @@ from slumberd.extraction.pattern_tests import Expected, PatternTest
 from slumberd.extraction.patterns import Aliases, Pattern, PatternSet, Says
 from slumberd.extraction.sentences import replace_surrogates
 from slumberd.extraction.templates import SPEAKERS, insert_words, placeholders, word_lists
+from slumberd.hygiene.model_summary import VERSION as SUMMARY_VERSION
 from slumberd.model.episode import microseconds
-from slumberd.model.extraction import Extraction, ModelSettings, Turn
+from slumberd.model.extraction import Extraction, ModelSettings, ModelSummariser, Turn
 from slumberd.retrieval.expressions import Expression, compile_expression
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,6 +80,16 @@ def heuristic_extraction(speakers: Mapping[str, str]) -> Extraction:
     content = orjson.dumps([VERSION, dict(speakers)], option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Extraction("heuristic", digest, Heuristic(speakers))
+
+
+def model_summariser(
+    model: str, instructions: str, parameters: Mapping[str, Any]
+) -> ModelSummariser:
+    """Return the summaries by a language model; the arguments are those of `ModelSummariser`."""
+    asked = [SUMMARY_VERSION, model, instructions, dict(parameters)]
+    content = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return ModelSummariser(digest, model, instructions, parameters)
 
 
 def model_extraction(settings: ModelSettings) -> Extraction:

@@ -349,13 +349,20 @@ def _check_cyphers(places: Iterable[_RulePlace], check: CheckCypher) -> Iterator
 
 def _check_models(places: Iterable[_RulePlace], check: CheckModel) -> Iterator[Mistake]:
     for place in places:
-        trail = ("stages", 0, "extract", "with")
+        stages = place.document.at((*place.trail, "stages"))
         enabled = place.document.at((*place.trail, "enabled")) is not False
-        if place.text(*trail) == "openai" and enabled:
-            try:
-                check()
-            except (ExtraMissingError, UsageError) as error:
-                yield place.document.mistake((*place.trail, *trail), str(error))
+        for number in range(len(stages) if enabled and isinstance(stages, list) else 0):
+            for stage in ("extract", "summarise"):
+                trail = ("stages", number, stage, "with")
+                if place.text(*trail) == "openai":
+                    yield from _mistakes_of_model(place, trail, check)
+
+
+def _mistakes_of_model(place: _RulePlace, trail: Trail, check: CheckModel) -> Iterator[Mistake]:
+    try:
+        check()
+    except (ExtraMissingError, UsageError) as error:
+        yield place.document.mistake((*place.trail, *trail), str(error))
 
 
 def _sort_mistakes(mistakes: Sequence[Mistake]) -> list[Mistake]:

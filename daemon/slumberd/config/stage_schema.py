@@ -64,7 +64,19 @@ def _check_extractor(name: str) -> str:
 
 
 def _check_summariser(name: str) -> str:
-    return _check_method(name, "'builtin'", "builtin")
+    return _check_method(name, "'builtin', 'openai'", "builtin", "openai")
+
+
+def _check_parameters(value: dict[str, Any]) -> dict[str, Any]:
+    if reserved := sorted(_RESERVED & value.keys()):
+        raise ValueError(f"{reserved[0]!r} is not a parameter: slumberd writes it itself")
+    return value
+
+
+Parameters = Annotated[dict[str, Any], AfterValidator(_check_parameters)]
+
+_USUAL = {"temperature": 0, "max_tokens": 2000}
+"""The parameters of a request, unless the rule gives others."""
 
 
 def _add_extract_schema(schema: JsonDict) -> None:
@@ -121,14 +133,7 @@ class ExtractForm(Form):
     may_retract: bool = False
     min_length: int = Field(default=3, ge=0)
     turns_per_call: int = Field(default=8, ge=1, le=50)
-    parameters: dict[str, Any] = Field(default={"temperature": 0, "max_tokens": 2000})
-
-    @field_validator("parameters")
-    @classmethod
-    def _check_parameters(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if reserved := sorted(_RESERVED & value.keys()):
-            raise ValueError(f"{reserved[0]!r} is not a parameter: slumberd writes it itself")
-        return value
+    parameters: Parameters = Field(default=_USUAL)
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -208,6 +213,17 @@ class ImportanceForm(Form):
     below: Fraction = 0.1
 
 
+_OF_SUMMARISER = ("instructions", "model", "parameters")
+"""The keys of `SummariseForm` that describe what a language model is asked."""
+
+
+def _add_summarise_schema(schema: JsonDict) -> None:
+    """Express the check `_check_keys` of `SummariseForm` in JSON Schema."""
+    by_model: Any = {"properties": {"with": {"const": "openai"}}, "required": ["with", "model"]}
+    others: Any = {"with": {"not": {"const": "openai"}}, **dict.fromkeys(_OF_SUMMARISER, False)}
+    schema["oneOf"] = [by_model, {"properties": others}]
+
+
 class SummariseForm(Form):
     """Which episodes are summarised together, and how long a summary is.
 
@@ -215,22 +231,42 @@ class SummariseForm(Form):
 
     Attributes:
         with: ``builtin`` (default) takes sentences of the episodes;
-            ``python:package.module:function`` is a Python function of yours.
+            ``python:package.module:function`` is a Python function of yours; ``openai`` is a
+            language model, which needs the extra ``llm`` and ``language_model`` in the
+            configuration.
         group_by: ``session``: only episodes of one session are summarised together.
         when_more_than: A session is summarised when it has more episodes than this, 1 or more.
             Default: 100.
         max_tokens: The most tokens of one summary, 1 or more; four characters count as one token.
             Default: 200.
+        model: The name of the language model. Only for ``openai``.
+        instructions: More sentences for the prompt. Only for ``openai``.
+        parameters: Further keys of each request. Only for ``openai``. Default: ``{temperature: 0,
+            max_tokens: 2000}``.
     """
+
+    model_config = ConfigDict(json_schema_extra=_add_summarise_schema, protected_namespaces=())
 
     method: Annotated[
         str,
         AfterValidator(_check_summariser),
-        Field(json_schema_extra=_method_schema("builtin")),
+        Field(json_schema_extra=_method_schema("builtin", "openai")),
     ] = Field(default="builtin", alias="with")
     group_by: Literal["session"] = "session"
     when_more_than: int = Field(default=100, ge=1)
     max_tokens: int = Field(default=200, ge=1)
+    model: str | None = Field(default=None, min_length=1)
+    instructions: str = ""
+    parameters: Parameters = Field(default=_USUAL)
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        given = sorted(self.model_fields_set.intersection(_OF_SUMMARISER))
+        if self.method != "openai" and given:
+            raise ValueError(f"{given[0]!r} goes with {{with: openai}} only")
+        if self.method == "openai" and self.model is None:
+            raise ValueError("'model' is needed with {with: openai}")
+        return self
 
 
 def _add_stage_schema(schema: JsonDict) -> None:
@@ -286,7 +322,7 @@ class StageForm(Form):
     def stage(self) -> Stage:
         """Return the stage that the form describes; it must not be ``extract``."""
         settings = getattr(self, self.name).model_dump(
-            exclude={"method"} if self.summarise else None
+            exclude={"method", *_OF_SUMMARISER} if self.summarise else None
         )
         return _STAGE.validate_python({"kind": self.name, **settings})
 

@@ -20,6 +20,7 @@ from slumberd.consolidation.reading_ahead import ReadingAhead
 from slumberd.consolidation.retention import Retention, purge
 from slumberd.errors import FiringTimeoutError, LogRestoredError, StoppedError
 from slumberd.model.episode import EpisodeVersion, misspellings_in
+from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import (
     NO_LIMITS,
     START,
@@ -34,6 +35,14 @@ from slumberd.model.rule import ConsolidationRule
 
 _GATE_SECONDS = 5.0
 """How long a gate may measure relevance for one batch; the next batch continues."""
+
+
+AskForSummaries = Callable[[ConsolidationRule, Sequence[SummaryQuestion]], None]
+"""Takes a rule and the summaries that its language model is to write; returns at once."""
+
+
+def _ask_nobody(_: ConsolidationRule, __: Sequence[SummaryQuestion]) -> None:
+    """Leave the summaries unwritten."""
 
 
 class Sizes(NamedTuple):
@@ -55,6 +64,7 @@ class Consolidator:
     Attributes:
         limits: The deletion limits of one batch, for a rule without limits of its own.
         retention: How long archived episodes are kept; None keeps them for ever.
+        ask_for_summaries: Called with the summaries that the language model of a rule is to write.
 
     Args:
         episodes: The episode log.
@@ -85,6 +95,7 @@ class Consolidator:
         self._sizes = sizes
         self.limits = limits
         self.retention: Retention | None = None
+        self.ask_for_summaries: AskForSummaries = _ask_nobody
         self._spelling_checked_upto = 0
         self._marking = Marking(episodes, facts, batch)
         self._lines = DeltaLines(facts.ledger, log, clock, at_once=sizes.logged)
@@ -115,6 +126,9 @@ class Consolidator:
             self._facts.ledger.skip_checkpoint_on_close()
         if report.firing_ids or report.purged:
             self._log.finished(report)
+        if report.summary_questions:
+            report.unrecorded = True
+            self.ask_for_summaries(rule, report.summary_questions)
         return report
 
     def _cancellation(self, call: FiringCall) -> Callable[[], bool] | None:
@@ -200,7 +214,10 @@ class Consolidator:
         freely = replace(call, limits=NO_LIMITS)
         consolidate = partial(self._consolidate_in_time, freely)
         anew = call.request.trigger == "backfill"
-        async for batch in self._marking.batches(rule, consolidate, window, anew=anew):
+        batches = self._marking.batches(
+            rule, consolidate, window, anew=anew, questions=report.summary_questions
+        )
+        async for batch in batches:
             if report.dry_run:
                 report.add(await self._facts.apply_deltas(batch, dry_run=True))
             else:
@@ -234,6 +251,7 @@ class Consolidator:
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
         report.add(await self._facts.apply_deltas(batch, dry_run=True))
         await self._mark(call, batch.upto, report)
+        report.unrecorded |= bool(report.summary_questions)
         return report
 
     async def backfill(

@@ -19,6 +19,7 @@ from slumberd.consolidation.incoming import (
 from slumberd.hygiene.entries import SummaryFailure
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import Counts, Firing, Position
 
 Condition = Callable[[], bool]
@@ -61,6 +62,7 @@ class DeltaBatch:
         unrecorded: Whether an episode waits for the answer of the rule's language model: the window
             ends before it, or leaves it out.
         unsummarised: The groups of episodes that a stage could not summarise.
+        summary_questions: The summaries that the rule's language model is to write.
     """
 
     firing: Firing
@@ -70,6 +72,7 @@ class DeltaBatch:
     newest: int = 0
     unrecorded: bool = False
     unsummarised: Sequence[SummaryFailure] = ()
+    summary_questions: Sequence[SummaryQuestion] = ()
 
     @property
     def upto(self) -> Position:

@@ -11,6 +11,7 @@ from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.marks import Owner, known_marks
 from slumberd.consolidation.protocols import EpisodeLog, FactTarget
+from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Window
@@ -38,7 +39,13 @@ class Marking:
         self._at_once = at_once
 
     async def batches(
-        self, rule: ConsolidationRule, consolidate: Consolidate, window: Window, *, anew: bool
+        self,
+        rule: ConsolidationRule,
+        consolidate: Consolidate,
+        window: Window,
+        *,
+        anew: bool,
+        questions: list[SummaryQuestion],
     ) -> AsyncIterator[DeltaBatch]:
         """Yield batches that change marks; none without a change.
 
@@ -49,6 +56,7 @@ class Marking:
             consolidate: Returns the batch of a window.
             window: Begins and ends at the rule's watermark.
             anew: Whether the rule decides about its own marks again.
+            questions: Gets the summaries that the rule's language model is to write.
         """
         selected = await self._episodes.ids_by_owner(rule)
         known = await self._known_marks(rule, anew=anew)
@@ -66,6 +74,7 @@ class Marking:
             )
             ids = sorted({*selected.get(owner, ()), *marks.marks, *marks.weights})
             found = await consolidate(window._replace(episodes=ids, marks=marks))
+            questions += found.summary_questions
             if not window.dry_run:
                 _log_unsummarised(rule, found)
             waiting = found if waiting is None else _join(waiting, found)

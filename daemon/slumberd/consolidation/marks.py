@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from slumberd.consolidation.claim import assertion_of
 from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
@@ -17,8 +17,15 @@ from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFa
 from slumberd.hygiene.function_summary import summarise_by_function
 from slumberd.hygiene.marking import Summariser, decide_marks, summarise_by_sentences
 from slumberd.hygiene.near_vectors import Embed
+from slumberd.hygiene.summary import estimate, summary_of
 from slumberd.model.episode import EpisodeVersion
-from slumberd.model.extraction import turn_of
+from slumberd.model.extraction import (
+    ModelSummariser,
+    RecordedSummary,
+    SummaryQuestion,
+    summary_key,
+    turn_of,
+)
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.functions import RuleFunction
@@ -106,10 +113,12 @@ class EvaluatedMarks(NamedTuple):
     Attributes:
         candidates: By channel: summaries, then marks.
         unsummarised: The groups of episodes that could not be summarised.
+        questions: The summaries that the rule's language model is to write.
     """
 
     candidates: Mapping[str, list[Candidate]]
     unsummarised: Sequence[SummaryFailure] = ()
+    questions: Sequence[SummaryQuestion] = ()
 
 
 def evaluate_marks(
@@ -119,6 +128,7 @@ def evaluate_marks(
     at: datetime,
     *,
     embed: Embed = no_vectors,
+    recorded: Mapping[str, RecordedSummary] = {},
 ) -> EvaluatedMarks:
     """Return what a rule's stages change about the marks of one user and agent.
 
@@ -129,6 +139,7 @@ def evaluate_marks(
         known: The marks in force.
         at: Now.
         embed: Returns the vectors of texts, for a stage that compares them.
+        recorded: The summaries that the rule's language model wrote, by key.
 
     Raises:
         ExtraMissingError: A stage needs an extra that is not installed.
@@ -136,13 +147,14 @@ def evaluate_marks(
     readable = {version.id: version for version in versions if not version.fault}
     selected = [entry_of(version) for version in readable.values() if version.matched]
     unselected = {version.id for version in readable.values() if not version.matched}
+    questions: list[SummaryQuestion] = []
     changes = decide_marks(
         selected,
         rule.stages,
         known,
         at,
         unselected=unselected,
-        summariser=_summariser_of(rule, readable),
+        summariser=_summariser_of(rule, readable, recorded, questions),
         embed=embed,
     )
     summaries: list[Candidate] = [
@@ -159,13 +171,45 @@ def evaluate_marks(
         _unsaid(readable[id], rule.id, fact_id_of(WEIGHTS, id), id) for id in changes.unweighted
     ]
     found = {SUMMARIES: summaries, MARKS: marks, WEIGHTS: weights}
-    return EvaluatedMarks(found, changes.unsummarised)
+    return EvaluatedMarks(found, changes.unsummarised, questions)
 
 
-def _summariser_of(rule: ConsolidationRule, versions: Mapping[str, EpisodeVersion]) -> Summariser:
-    if rule.summariser is None:
-        return summarise_by_sentences
-    return partial(_summarise, rule.summariser, versions)
+def _summariser_of(
+    rule: ConsolidationRule,
+    versions: Mapping[str, EpisodeVersion],
+    recorded: Mapping[str, RecordedSummary],
+    questions: list[SummaryQuestion],
+) -> Summariser:
+    """Return what summarises for a rule; it adds what is not recorded to the questions."""
+    match rule.summariser:
+        case None:
+            return summarise_by_sentences
+        case RuleFunction():
+            return partial(_summarise, rule.summariser, versions)
+        case ModelSummariser():
+            return partial(_look_up, rule.summariser, versions, recorded, questions)
+        case _:
+            assert_never(rule.summariser)
+
+
+def _look_up(  # four of them are bound
+    model: ModelSummariser,
+    versions: Mapping[str, EpisodeVersion],
+    recorded: Mapping[str, RecordedSummary],
+    questions: list[SummaryQuestion],
+    entries: Sequence[Entry],
+    max_tokens: int,
+) -> Summary | SummaryFailure:
+    """Return the recorded summary of entries; one without a text when there is none yet."""
+    turns = tuple(turn_of(versions[entry.id]) for entry in entries)
+    key = summary_key(model.digest, turns, max_tokens)
+    found = recorded.get(key)
+    if found is None:
+        questions.append(SummaryQuestion(key, turns, max_tokens))
+        return summary_of(entries, "", 0)
+    if found.status != "ok":
+        return SummaryFailure(tuple(entry.id for entry in entries), found.problem)
+    return summary_of(entries, found.text, estimate(found.text))
 
 
 def _summarise(

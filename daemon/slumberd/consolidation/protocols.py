@@ -8,6 +8,7 @@ from typing import Protocol
 
 from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
 from slumberd.model.episode import EpisodeVersion, Misspelling
+from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import HeldBatch, Position, ReadWindow, RulePosition, Window
 from slumberd.model.record import Checkpoint, Outcome, Record
@@ -40,6 +41,10 @@ class EpisodeReads(Protocol):
         Raises:
             FilterError: The rule's filter is not allowed, or ran over its time limit.
         """
+        ...
+
+    async def recorded_summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:
+        """Return what language models wrote about groups that begin with these episodes, by key."""
         ...
 
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:

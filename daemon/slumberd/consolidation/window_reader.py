@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,6 +14,7 @@ from slumberd.consolidation.protocols import EpisodeReads
 from slumberd.consolidation.salience_gate import Embedding, SalienceGate, no_embedder
 from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.extraction import ModelSummariser, RecordedSummary
 from slumberd.model.firing import Firing, Position, ReadWindow, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import KnownMarks
@@ -97,8 +98,12 @@ class WindowReader:
     ) -> DeltaBatch:
         """Return the batch of what a rule's stages change about marks."""
         read = await self._read(rule, window)
+        recorded: Mapping[str, RecordedSummary] = {}
+        if isinstance(rule.summariser, ModelSummariser):
+            ids = [version.id for version in read.versions]
+            recorded = await self._log.recorded_summaries(ids)
         marks = await asyncio.to_thread(
-            evaluate_marks, read.versions, rule, known, at, embed=self._embed
+            evaluate_marks, read.versions, rule, known, at, embed=self._embed, recorded=recorded
         )
         firing = _firing_of(rule, window.after, read.upto, at)
         candidates = {name: marks.candidates.get(name, []) for name in rule.channels}
@@ -107,6 +112,7 @@ class WindowReader:
             replace(firing, marks=True, min_similarity=None),
             candidates,
             unsummarised=marks.unsummarised,
+            summary_questions=marks.questions,
         )
 
     def _embed(self, texts: Sequence[str]) -> Rows:

@@ -76,15 +76,19 @@ def read_answer(
 
 def _parse(text: str) -> _Answer:
     try:
-        return _Answer.model_validate_json(_without_fence(text))
+        return _Answer.model_validate_json(without_fence(text))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        problem = f"{where}: {first['msg']}" if where else str(first["msg"])
-        raise InvalidAnswerError(problem) from None
+        raise InvalidAnswerError(describe_first(error)) from None
 
 
-def _without_fence(text: str) -> str:
+def describe_first(error: ValidationError) -> str:
+    """Return the first problem that a validation found, without the value."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
+
+
+def without_fence(text: str) -> str:
     """Return an answer without the fence of a code block, which many models write around it."""
     stripped = text.strip()
     if stripped.startswith("```") and stripped.endswith("```"):

@@ -70,8 +70,13 @@ def messages_for(
         {"role": "system", "content": _instructions(settings)},
         {"role": "user", "content": orjson.dumps({"turns": turns}).decode()},
     ]
+    return ask_again(asked, problem, answer)
+
+
+def ask_again(asked: Sequence[Message], problem: str, answer: str) -> list[Message]:
+    """Return messages with an invalid answer and its problem; as they are without a problem."""
     if not problem:
-        return asked
+        return [*asked]
     again = f"This answer is not valid: {problem}. Answer again, with JSON of the given form only."
     return [
         *asked,

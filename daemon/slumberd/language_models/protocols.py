@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from slumberd.extraction.model_prompt import Message
-from slumberd.model.extraction import ModelUsage, Questions, RecordedAnswer
+from slumberd.model.extraction import ModelUsage, Questions, RecordedAnswer, RecordedSummary
 from slumberd.model.rule import ConsolidationRule
 
 
@@ -82,6 +82,14 @@ class AnswerLog(Protocol):
 
     async def record(self, answers: Sequence[RecordedAnswer]) -> None:
         """Record answers in one transaction; those about deleted episodes are dropped."""
+        ...
+
+    async def summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:
+        """Return the recorded summaries of groups that begin with some episodes, by key."""
+        ...
+
+    async def record_summary(self, summary: RecordedSummary) -> None:
+        """Record a summary; nothing if its first episode was deleted meanwhile."""
         ...
 
     async def spend(self, day: str, usage: ModelUsage) -> ModelUsage:

@@ -16,13 +16,29 @@ from slumberd.clock import Clock
 from slumberd.errors import InvalidAnswerError
 from slumberd.extraction.model_answer import Supported, read_answer
 from slumberd.extraction.model_prompt import answer_schema, messages_for
+from slumberd.hygiene.model_summary import SCHEMA as SUMMARY_SCHEMA
+from slumberd.hygiene.model_summary import read_summary, summary_messages
 from slumberd.language_models.budget import Spending
 from slumberd.language_models.protocols import AnswerLog, ChatAnswer, ChatRequest, LanguageModel
 from slumberd.model.episode import microseconds
-from slumberd.model.extraction import AnswerStatus, ModelSettings, Question, RecordedAnswer
+from slumberd.model.extraction import (
+    AnswerStatus,
+    ModelSettings,
+    ModelSummariser,
+    Question,
+    RecordedAnswer,
+    RecordedSummary,
+    SummaryQuestion,
+)
 
 CUT = "it was cut before its end; raise 'max_tokens' in 'parameters'"
 """The problem of an answer that the model has not ended."""
+
+REFUSED = "the model refuses to answer"
+"""The problem of an answer that is a refusal."""
+
+MOST_ATTEMPTS = 2
+"""How often a model is asked for one summary."""
 
 MAX_ANSWER = 20_000
 """So many characters of an answer that cannot be read are recorded."""
@@ -138,6 +154,52 @@ class AnswerRecorder:
         else:
             await self._keep(self._read(settings, [question], result, 2), recording)
 
+    async def summarise(
+        self, model: ModelSummariser, question: SummaryQuestion, recording: Recording
+    ) -> None:
+        """Let a model write a summary, and record it; a summary that exists is not written again.
+
+        Args:
+            model: What is asked.
+            question: The turns.
+            recording: Counts what was done, up to an error, too.
+
+        Raises:
+            BudgetSpentError: The budget of the day is spent.
+            ModelUnavailableError: There is no answer now.
+            ModelRequestError: The request is not accepted.
+        """
+        first = question.turns[0].id
+        if question.key in await self._answers.summaries([first]):
+            return
+        text, failed, attempts = "", _Failed("invalid", "", ""), 0
+        while not text and failed.status == "invalid" and attempts < MOST_ATTEMPTS:
+            attempts += 1
+            answer = await self._complete(
+                ChatRequest(
+                    model.model,
+                    summary_messages(model, question, failed.problem, failed.text),
+                    SUMMARY_SCHEMA,
+                    model.parameters,
+                ),
+                recording,
+            )
+            text, failed = _check_summary(answer, question.max_tokens)
+        status: AnswerStatus = "ok" if text else failed.status
+        await self._answers.record_summary(
+            RecordedSummary(
+                key=question.key,
+                episode_id=first,
+                model=model.model,
+                status=status,
+                text=text,
+                problem=failed.problem,
+                attempts=attempts,
+                at=microseconds(self._clock.now()),
+            )
+        )
+        recording.statuses[status] += 1
+
     async def _ask(
         self,
         settings: ModelSettings,
@@ -152,13 +214,17 @@ class AnswerRecorder:
             answer_schema(settings, len(group)),
             settings.parameters,
         )
+        return _check(await self._complete(request, recording), settings, group)
+
+    async def _complete(self, request: ChatRequest, recording: Recording) -> ChatAnswer:
+        """Make one call within the budget, and count it."""
         await self._spending.begin_call()
         recording.calls += 1
         answer = await self._model.complete(request)
         recording.tokens_in += answer.tokens_in
         recording.tokens_out += answer.tokens_out
         await self._spending.end_call(answer.tokens_in, answer.tokens_out)
-        return _check(answer, settings, group)
+        return answer
 
     def _read(
         self,
@@ -206,13 +272,25 @@ def _check(
 ) -> list[Supported] | _Failed:
     """Return what counts of an answer, or why it cannot be read."""
     if answer.refused:
-        return _Failed("refused", "the model refuses to answer", answer.text)
+        return _Failed("refused", REFUSED, answer.text)
     if not answer.complete:
         return _Failed("invalid", CUT, answer.text)
     try:
         return read_answer(answer.text, settings, group)
     except InvalidAnswerError as error:
         return _Failed("invalid", error.problem, answer.text)
+
+
+def _check_summary(answer: ChatAnswer, max_tokens: int) -> tuple[str, _Failed]:
+    """Return the summary in an answer, or an empty text and why there is none."""
+    if answer.refused:
+        return "", _Failed("refused", REFUSED, answer.text)
+    if not answer.complete:
+        return "", _Failed("invalid", CUT, answer.text)
+    try:
+        return read_summary(answer.text, max_tokens), _Failed("invalid", "", "")
+    except InvalidAnswerError as error:
+        return "", _Failed("invalid", error.problem, answer.text)
 
 
 def _groups(questions: Sequence[Question], most: int) -> Iterator[list[Question]]:

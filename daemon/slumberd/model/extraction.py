@@ -185,6 +185,68 @@ class ModelUsage(NamedTuple):
     cost_micros: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSummariser:
+    """What a language model is asked for the summaries of a rule.
+
+    The model is asked between two firings. A firing reads the recorded summaries only.
+
+    Attributes:
+        digest: Changes with everything that is asked, besides the texts.
+        model: The name of the model, as its server knows it.
+        instructions: More sentences for the prompt; may be empty.
+        parameters: Further keys of the request, such as ``temperature``.
+    """
+
+    digest: str
+    model: str
+    instructions: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The method, as rule files name it."""
+        return "openai"
+
+
+class SummaryQuestion(NamedTuple):
+    """Turns of which a language model is to write a summary.
+
+    Attributes:
+        key: Of the recorded summary.
+        turns: Of one user, agent and session, oldest first; at least one.
+        max_tokens: The most tokens of the summary.
+    """
+
+    key: str
+    turns: tuple[Turn, ...]
+    max_tokens: int
+
+
+class RecordedSummary(NamedTuple):
+    """What a language model wrote about several turns.
+
+    Attributes:
+        key: The question; see `summary_key`.
+        episode_id: The episode of the first turn.
+        model: The model.
+        status: Whether there is a summary.
+        text: The summary; empty unless `status` is ``ok``.
+        problem: Why there is none; else empty. It holds none of the texts.
+        attempts: How often the model was asked.
+        at: When it was recorded, microseconds since 1970 UTC.
+    """
+
+    key: str
+    episode_id: str
+    model: str
+    status: AnswerStatus
+    text: str = ""
+    problem: str = ""
+    attempts: int = 1
+    at: int = 0
+
+
 class Question(NamedTuple):
     """A turn about which a language model is asked.
 
@@ -246,3 +308,15 @@ def answer_key(digest: str, turn: Turn, before: Turn | None) -> str:
     # A surrogate of a damaged text is written as an escape, which no valid text contains.
     question = orjson.dumps([digest, [ascii(part) for part in turn], ascii(context)])
     return hashlib.sha256(question).hexdigest()
+
+
+def summary_key(digest: str, turns: Sequence[Turn], max_tokens: int) -> str:
+    """Return the key of a recorded summary: a hash of the question, 64 hex digits.
+
+    Args:
+        digest: Of the summariser.
+        turns: The turns, oldest first.
+        max_tokens: The most tokens of the summary.
+    """
+    texts = [[ascii(part) for part in turn] for turn in turns]
+    return hashlib.sha256(orjson.dumps([digest, max_tokens, texts])).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import Counts, HeldBatch
 from slumberd.model.record import Outcome, Record
 
@@ -24,6 +25,7 @@ class Report:
         cut_short: Whether a stop ended the firing while log rows were still pending.
         purged: The ids of the archived episodes that were deleted.
         unrecorded: Whether episodes wait for the answer of the rule's language model.
+        summary_questions: The summaries that the rule's language model is to write.
     """
 
     rule_id: str
@@ -37,6 +39,7 @@ class Report:
     cut_short: bool = False
     purged: list[str] = field(default_factory=list)
     unrecorded: bool = False
+    summary_questions: list[SummaryQuestion] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         """Add the outcome of one more batch."""

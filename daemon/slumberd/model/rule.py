@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from slumberd.model.cadence import Cadence, Duration, cadence_of
-from slumberd.model.extraction import Extraction
+from slumberd.model.extraction import Extraction, ModelSummariser
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.functions import RuleFunction
 from slumberd.model.salience import Gate
@@ -98,7 +98,7 @@ class ConsolidationRule(BaseModel):
     similarity: Similarity | None = None
     salience: Gate | None = None
     extract: InstanceOf[Extraction] | None = None
-    summariser: InstanceOf[RuleFunction] | None = None
+    summariser: InstanceOf[RuleFunction] | InstanceOf[ModelSummariser] | None = None
     stages: tuple[Stage, ...] = ()
     kind: Kind = "episodes"
     filter_cypher: str = ""
@@ -121,7 +121,9 @@ class ConsolidationRule(BaseModel):
         return None if extract is None else {"with": extract.name, "digest": extract.digest}
 
     @field_serializer("summariser")
-    def _summariser_by_name(self, summariser: RuleFunction | None) -> dict[str, Any] | None:
+    def _summariser_by_name(
+        self, summariser: RuleFunction | ModelSummariser | None
+    ) -> dict[str, Any] | None:
         found = summariser
         return None if found is None else {"with": found.name, "digest": found.digest}
 
@@ -129,6 +131,12 @@ class ConsolidationRule(BaseModel):
     def reads_episodes(self) -> bool:
         """Whether it promotes episodes rather than a graph's triples."""
         return self.kind == "episodes"
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a language model finds triples or writes summaries for it."""
+        extracts = self.extract is not None and self.extract.asks_model
+        return extracts or isinstance(self.summariser, ModelSummariser)
 
     @property
     def channels(self) -> tuple[str, ...]:

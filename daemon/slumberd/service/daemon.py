@@ -200,6 +200,8 @@ class Daemon:
             reloading.begin()
             publisher, recorder = outside
             operations.worker = self._worker_of(stores, recorder, pausing, scheduler)
+            if operations.worker is not None:
+                runner.consolidator.ask_for_summaries = operations.worker.ask_for_summaries
             await self._serve_with(
                 Components(
                     stores, runner, operations, scheduler, alarm, pausing, reloading, publisher

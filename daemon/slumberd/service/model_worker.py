@@ -24,7 +24,12 @@ from slumberd.errors import (
 from slumberd.language_models.budget import Budget, Spending
 from slumberd.language_models.protocols import AnswerLog
 from slumberd.language_models.recorder import AnswerRecorder, Recording
-from slumberd.model.extraction import Extraction, ModelSettings
+from slumberd.model.extraction import (
+    Extraction,
+    ModelSettings,
+    ModelSummariser,
+    SummaryQuestion,
+)
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import Stores
 
@@ -83,6 +88,7 @@ class ModelWorker:
         self._clock = clock
         self._recorded = recorded
         self._looked: dict[str, _Looked] = {}
+        self._summaries: dict[str, list[SummaryQuestion]] = {}
         self._failures = 0
         self._reported = ""
         self._cleaned_on = ""
@@ -107,6 +113,7 @@ class ModelWorker:
                 await self._clean()
                 for rule in self._rules():
                     await self._ask_pending(rule)
+                    await self._summarise(rule)
         except (LanguageModelError, StoreError) as error:
             return self._report(error)
         self._failures, self._reported = 0, ""
@@ -130,6 +137,46 @@ class ModelWorker:
         if self._looked.get(rule.id) != looked:
             await self._ask_window_by_window(rule, rule.extract, after, again=False)
             self._looked[rule.id] = looked
+
+    def ask_for_summaries(
+        self, rule: ConsolidationRule, questions: Sequence[SummaryQuestion]
+    ) -> None:
+        """Remember the summaries that a firing lacks; the next turns ask for them.
+
+        The next firing of the rule lists again those that are not recorded by then.
+        """
+        self._summaries[rule.id] = [*questions]
+
+    async def _summarise(self, rule: ConsolidationRule) -> None:
+        """Ask for the summaries that the last firing of a rule lacked."""
+        if waiting := self._summaries.get(rule.id):
+            await self._summarise_each(rule, waiting)
+
+    async def _summarise_each(
+        self, rule: ConsolidationRule, questions: list[SummaryQuestion]
+    ) -> Recording:
+        """Ask for summaries, and remove from the list those that are recorded."""
+        done = Recording()
+        model = rule.summariser
+        try:
+            while questions and isinstance(model, ModelSummariser):
+                await self._recorder.summarise(model, questions[0], done)
+                del questions[0]
+        finally:
+            if isinstance(model, ModelSummariser):
+                self._note(rule, model.model, done)
+        return done
+
+    async def summarise_all(
+        self, rule: ConsolidationRule, questions: Sequence[SummaryQuestion]
+    ) -> Recording:
+        """Ask for some summaries of a rule; return what was done.
+
+        Raises:
+            LanguageModelError: The model gives no answer; earlier summaries are recorded.
+        """
+        async with self._alone:
+            return await self._summarise_each(rule, [*questions])
 
     async def ask_all(self, rule: ConsolidationRule, *, again: bool = False) -> Recording:
         """Ask about all episodes of a rule that have no answer; return what was done.

@@ -15,7 +15,9 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.manual import Assert, Edit, ManualBatch, Retract
 from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
+from slumberd.language_models.recorder import Recording
 from slumberd.model.episode import microseconds
+from slumberd.model.extraction import ModelSummariser
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
@@ -229,11 +231,17 @@ class Operations:
     async def extract(self, request: forms.ExtractForm, _: Peer) -> Answer:
         """Ask the language model of a rule about all its episodes that have no answer."""
         [rule] = choose_rules(self._rules(), [request.rule])
-        if rule.extract is None or not rule.extract.asks_model:
+        if not rule.asks_model:
             raise UsageError(f"rule {rule.id!r} asks no language model")
         if self.worker is None:
             raise UsageError("there is no language model; set 'language_model.base_url'")
-        done = await self.worker.ask_all(rule, again=request.again)
+        done = Recording()
+        if rule.extract is not None and rule.extract.asks_model:
+            done.add_all(await self.worker.ask_all(rule, again=request.again))
+        if isinstance(rule.summariser, ModelSummariser):
+            async with self.turn:
+                report = await self._runner.preview(rule, self._clock.now())
+            done.add_all(await self.worker.summarise_all(rule, report.summary_questions))
         return {"rule_id": rule.id, **report_recording(done)}
 
     async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:

@@ -61,7 +61,7 @@ FLAT = {
     "accesses": "accesses erase hold let_go log_again read",
     "episodes": "any_of_ids by_id insert page rowids update",
     "episode_log": "episode_at moved objects oldest_timestamp window",
-    "extractions": "erase record recorded spend spent",
+    "extractions": "erase erase_summaries record record_summary recorded spend spent summaries",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
     "erased_scopes": "add_key add_moment drop_episodes episodes_at episodes_of exists key "
     "moment moments written_since",
@@ -130,6 +130,7 @@ WHOLE = {
     "external_changes.drop_changes": "the same",
     "external_changes.changes": "the same",
     "extractions.remove_orphans": "once a day, all answers about episodes that are gone",
+    "extractions.remove_orphaned_summaries": "the same",
     "facts.all_facts": "a search without a condition",
     "facts.cited_episodes": "the lineage of any fact may name an episode; only retention asks",
     "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",

@@ -286,6 +286,44 @@ def record(t: Tables, key: str, eid: str, attempts: int, model: str, **new: Any)
     return [values_of(rows[name], *order) for name in sorted(rows)]
 
 
+SUMMARY = {
+    "model": "new", "status": "invalid", "text": "t", "problem": "p", "attempts": 2, "at": 70,
+}  # fmt: skip
+WRITTEN = [
+    {"key": key, "episode_id": eid, **SUMMARY}
+    for key, eid in (("s1", "e03"), ("s9", "e08"), ("s9", "gone"))
+]
+
+
+@ANSWERS.rows({"ids": ["e03", "e08"]}, {"ids": []}, in_any_order=True)
+def summaries(t: Tables, ids: list[str]) -> list[Any]:
+    return [values_of(row) for row in t.model_summaries if row.eid in ids]
+
+
+@ANSWERS.table("model_summaries", *WRITTEN)
+def record_summary(t: Tables, key: str, episode_id: str, **new: Any) -> list[Any]:
+    rows = {row.key: row for row in t.model_summaries}
+    if episode_id in {row.id for row in t.episodes}:
+        old = rows.get(key, SimpleNamespace(eid=episode_id, model=new["model"], attempts=0))
+        attempts = old.attempts + new["attempts"]
+        kept = {"eid": old.eid, "model": old.model, "attempts": attempts}
+        rows[key] = SimpleNamespace(key=key, **{**new, **kept})
+    order = list(vars(t.model_summaries[0]))
+    return [values_of(rows[name], *order) for name in sorted(rows)]
+
+
+@ANSWERS.table("model_summaries", SOME_IDS)
+def erase_summaries(t: Tables, ids: list[str]) -> list[Any]:
+    kept = {row.id for row in t.episodes}
+    return [values_of(row) for row in t.model_summaries if row.eid not in ids or row.eid in kept]
+
+
+@ANSWERS.table("model_summaries", ())
+def remove_orphaned_summaries(t: Tables) -> list[Any]:
+    kept = {row.id for row in t.episodes}
+    return [values_of(row) for row in t.model_summaries if row.eid in kept]
+
+
 USAGE = {"calls": 1, "tokens_in": 2, "tokens_out": 3, "cost_micros": 4}
 
 

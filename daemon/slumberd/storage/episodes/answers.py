@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from slumberd.model.extraction import ModelUsage, Questions, RecordedAnswer
+from slumberd.model.extraction import ModelUsage, Questions, RecordedAnswer, RecordedSummary
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.engine import EpisodeEngine, Session
 from slumberd.storage.episodes import recorded_answers
@@ -50,6 +50,14 @@ class AnswerStore:
     async def record(self, answers: Sequence[RecordedAnswer]) -> None:
         """Record answers in one transaction; those about deleted episodes are dropped."""
         await self._engine.write(partial(recorded_answers.record, answers=answers))
+
+    async def summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:
+        """Return the recorded summaries of groups that begin with some episodes, by key."""
+        return await self._engine.read(partial(recorded_answers.summaries, eids=eids))
+
+    async def record_summary(self, summary: RecordedSummary) -> None:
+        """Record a summary; nothing if its first episode was deleted meanwhile."""
+        await self._engine.write(partial(recorded_answers.record_summary, summary=summary))
 
     async def spend(self, day: str, usage: ModelUsage) -> ModelUsage:
         """Add a cost to the sum of a day, as ``2026-03-09``; return the new sum."""

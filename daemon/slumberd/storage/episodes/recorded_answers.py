@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.model.extraction import AnswerStatus, Extracted, ModelUsage, RecordedAnswer
+from slumberd.model.extraction import (
+    AnswerStatus,
+    Extracted,
+    ModelUsage,
+    RecordedAnswer,
+    RecordedSummary,
+)
 from slumberd.storage.engine import Session
 
 
@@ -66,6 +72,17 @@ def _decode(stored: list[object]) -> Extracted:
     return Extracted._make((subject, predicate, object_, intent, (start, end), by, confidence))
 
 
+def summaries(session: Session, eids: Iterable[str]) -> dict[str, RecordedSummary]:
+    """Return the recorded summaries of groups that begin with some episodes, by key."""
+    rows = session.rows("extractions.summaries", {"ids": [*eids]})
+    return {row[0]: RecordedSummary(*row) for row in rows}
+
+
+def record_summary(session: Session, summary: RecordedSummary) -> None:
+    """Record a summary; nothing if its first episode was deleted meanwhile."""
+    session.do("extractions.record_summary", summary._asdict())
+
+
 def spend(session: Session, day: str, usage: ModelUsage) -> None:
     """Add what calls of a model cost to the sum of a day."""
     session.do("extractions.spend", {"day": day, **usage._asdict()})
@@ -78,10 +95,13 @@ def spent(session: Session, day: str) -> ModelUsage:
 
 
 def erase(session: Session, eids: Iterable[str]) -> int:
-    """Erase the answers about erased episodes; return the number of erased rows."""
-    return session.do("extractions.erase", {"ids": [*eids]})
+    """Erase the answers and summaries of erased episodes; return the number of erased rows."""
+    parameters = {"ids": [*eids]}
+    names = ("extractions.erase", "extractions.erase_summaries")
+    return sum(session.do(name, parameters) for name in names)
 
 
 def remove_orphans(session: Session) -> int:
-    """Remove the answers about episodes that their host has deleted; return how many."""
-    return session.do("extractions.remove_orphans")
+    """Remove the answers and summaries of episodes that their host has deleted; return how many."""
+    names = ("extractions.remove_orphans", "extractions.remove_orphaned_summaries")
+    return sum(session.do(name) for name in names)

@@ -21,6 +21,7 @@ from slumberd.model.episode import (
     NaiveTimestamps,
     microseconds,
 )
+from slumberd.model.extraction import RecordedSummary
 from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule
@@ -372,6 +373,10 @@ class EngineMemoryStore:
         """
         reader = self._reader(rule)
         return await self._engine.read(reader.matching)
+
+    async def recorded_summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:
+        """Return what language models wrote about groups that begin with these episodes, by key."""
+        return await self.answers.summaries(eids)
 
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
         """Return how often some episodes were read; episodes that were never read are left out."""

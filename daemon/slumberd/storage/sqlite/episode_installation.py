@@ -34,6 +34,7 @@ _TABLES = {
     "slumberd_episode_log": _SQL["create_table"],
     "slumberd_accesses": _ACCESSES["create_table"],
     "slumberd_extractions": _EXTRACTIONS["create_table"],
+    "slumberd_model_summaries": _EXTRACTIONS["create_summaries"],
     "slumberd_model_usage": _EXTRACTIONS["create_usage"],
 }
 """The statement that creates each of slumberd's own tables."""
@@ -42,6 +43,7 @@ _INDEXES = {
     **dict.fromkeys(_OF_EPISODES, "episodes"),
     "slumberd_episode_log_rid": "slumberd_episode_log",
     "slumberd_extractions_eid": "slumberd_extractions",
+    "slumberd_model_summaries_eid": "slumberd_model_summaries",
 }
 
 _OURS = {
@@ -123,6 +125,7 @@ def _create_indexes(connection: sqlite3.Connection, found: Found) -> None:
             connection.execute(_EPISODES[create])
     connection.execute(_SQL["create_log_index"])
     connection.execute(_EXTRACTIONS["create_index"])
+    connection.execute(_EXTRACTIONS["create_summary_index"])
 
 
 def _create_triggers(connection: sqlite3.Connection) -> None:

@@ -67,10 +67,12 @@ WHERE name IN (
   'slumberd_accesses',
   'slumberd_episode_log',
   'slumberd_extractions',
+  'slumberd_model_summaries',
   'slumberd_model_usage',
   'slumberd_forgotten',
   'slumberd_episode_log_rid',
   'slumberd_extractions_eid',
+  'slumberd_model_summaries_eid',
   'slumberd_episode_inserted',
   'slumberd_episode_updated'
 )

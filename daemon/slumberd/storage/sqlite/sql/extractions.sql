@@ -15,6 +15,21 @@ CREATE TABLE slumberd_extractions (
 -- name: create_index
 CREATE INDEX IF NOT EXISTS slumberd_extractions_eid ON slumberd_extractions (eid)
 
+-- name: create_summaries
+CREATE TABLE slumberd_model_summaries (
+  key TEXT PRIMARY KEY,
+  eid TEXT NOT NULL,
+  model TEXT NOT NULL,
+  status TEXT NOT NULL,
+  text TEXT NOT NULL,
+  problem TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  at INTEGER NOT NULL
+) WITHOUT ROWID
+
+-- name: create_summary_index
+CREATE INDEX IF NOT EXISTS slumberd_model_summaries_eid ON slumberd_model_summaries (eid)
+
 -- name: create_usage
 CREATE TABLE slumberd_model_usage (
   day TEXT PRIMARY KEY,
@@ -65,4 +80,31 @@ WHERE eid IN (SELECT value FROM json_each(:ids))
 
 -- name: remove_orphans
 DELETE FROM slumberd_extractions
+WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
+
+-- name: summaries
+SELECT recorded.key, recorded.eid, recorded.model, recorded.status, recorded.text,
+  recorded.problem, recorded.attempts, recorded.at
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_model_summaries AS recorded ON recorded.eid = wanted.value
+
+-- name: record_summary
+INSERT INTO slumberd_model_summaries (key, eid, model, status, text, problem, attempts, at)
+SELECT :key, :episode_id, :model, :status, :text, :problem, :attempts, :at
+FROM episodes
+WHERE id = :episode_id
+ON CONFLICT (key) DO UPDATE SET
+  status = excluded.status,
+  text = excluded.text,
+  problem = excluded.problem,
+  attempts = slumberd_model_summaries.attempts + excluded.attempts,
+  at = excluded.at
+
+-- name: erase_summaries
+DELETE FROM slumberd_model_summaries
+WHERE eid IN (SELECT value FROM json_each(:ids))
+  AND NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
+
+-- name: remove_orphaned_summaries
+DELETE FROM slumberd_model_summaries
 WHERE NOT EXISTS (SELECT 1 FROM episodes WHERE id = eid)
