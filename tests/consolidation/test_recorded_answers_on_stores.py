@@ -179,6 +179,13 @@ async def test_turn_without_triples_states_nothing(tmp_path: Path) -> None:
         pytest.param(completion('{"facts": []}'), "answer_invalid", "triples", 2, id="schema"),
         pytest.param(completion("{", finish="length"), "answer_invalid", "it was cut", 2, id="cut"),
         pytest.param(Reply(body=b"{}"), "answer_invalid", "EOF", 2, id="no choice"),
+        pytest.param(
+            Reply(400, b'{"error": {"code": "context_length_exceeded"}}'),
+            "answer_invalid",
+            "too long",
+            2,
+            id="too long",
+        ),
     ],
 )
 async def test_episode_without_an_answer_goes_into_quarantine(

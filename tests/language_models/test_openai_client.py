@@ -78,6 +78,12 @@ async def test_client_without_a_key_sends_none() -> None:
             ChatAnswer("a\ufffd", tokens_in=10, tokens_out=1),
             id="surrogate",
         ),
+        pytest.param(Reply(413, b""), ChatAnswer("", too_long=True), id="too large"),
+        pytest.param(
+            Reply(400, b'{"error": {"message": "exceeds the maximum context length"}}'),
+            ChatAnswer("", too_long=True),
+            id="too long",
+        ),
         *(
             pytest.param(Reply(body=body), ChatAnswer("", tokens_in=10), id=body.decode())
             for body in (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,43 @@ async def test_worker_reports_a_bad_filter_and_asks_later(tmp_path: Path) -> Non
             pause = await asked.worker.turn()
 
         assert (pause, [line["error"] for line in logs]) == (60.0, ["FilterError"])
+
+
+async def test_failure_of_one_rule_does_not_stop_the_others(tmp_path: Path) -> None:
+    typo, bad = asking(id="a", model="typo"), asking(id="b", instructions="Think.")
+    bad = bad.model_copy(update={"when_filter": "no_such_column = 1"})
+    async with asked_stores(tmp_path, typo, bad, RULE) as asked:
+        likes = asked.server.otherwise
+        asked.server.otherwise = lambda request: (
+            Reply(404, b'{"error": "no model typo"}')
+            if request["model"] == "typo"
+            else likes(request)
+        )
+        await asked.home.put(said("e1", "I like tea"))
+
+        with capture_logs() as logs:
+            pause = await asked.worker.turn()
+
+        assert pause == 60.0
+        assert [line["event"] for line in logs] == ["answers.recorded", "answers.failed"]
+        assert asked.freed == ["chat"]
+
+
+async def test_worker_looks_again_when_a_firing_lacks_an_answer(tmp_path: Path) -> None:
+    async with asked_stores(tmp_path, RULE) as asked:
+        bot = said("e1", "What do you like?").model_copy(update={"source_node": "bot"})
+        await asked.home.put(bot, said("e2", "Just tea", 1))
+        await asked.worker.turn()
+        with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as host:
+            host.execute("DELETE FROM episodes WHERE id = 'e1'")  # the log has no row of that
+        await asked.worker.turn()
+        lacking = await asked.home.consolidator.fire(FireRequest(RULE, "manual", START))
+
+        asked.worker.look_again("chat")
+        await asked.worker.turn()
+        done = await asked.home.consolidator.fire(FireRequest(RULE, "manual", START))
+
+        assert (lacking.unrecorded, done.unrecorded) == (True, False)
 
 
 async def test_slow_model_delays_no_firing(tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ class OpenAIClient:
             problem = f"HTTP {status}: {_message_in(content)}"
             pause = _seconds_in(response.headers.get("retry-after"))
             raise ModelUnavailableError(self._where, problem, pause)
+        if _is_too_long(status, content):
+            return ChatAnswer("", too_long=True)
         if status != 200:
             raise ModelRequestError(self._where, status, _message_in(content))
         try:
@@ -101,6 +103,12 @@ class OpenAIClient:
         except ValueError as error:
             raise ModelUnavailableError(self._where, "its response is not JSON") from error
         return _answer_in(document, request)
+
+
+def _is_too_long(status: int, content: bytes) -> bool:
+    """Return whether a response says that the request exceeds the context of the model."""
+    text = content[:2_000].lower().replace(b"_", b" ")
+    return status == 413 or (status in (400, 422) and b"context length" in text)
 
 
 def _body_of(request: ChatRequest) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class ChatAnswer:
         text: The answer; what the model says when it refuses.
         refused: Whether the model refuses to answer.
         complete: Whether the model has ended the answer itself; else it is cut.
+        too_long: Whether the request is too long for the model; then there is no answer.
         tokens_in: The tokens of the request.
         tokens_out: The tokens of the answer.
     """
@@ -43,6 +44,7 @@ class ChatAnswer:
     text: str
     refused: bool = False
     complete: bool = True
+    too_long: bool = False
     tokens_in: int = 0
     tokens_out: int = 0
 

@@ -34,6 +34,9 @@ from slumberd.model.extraction import (
 CUT = "it was cut before its end; raise 'max_tokens' in 'parameters'"
 """The problem of an answer that the model has not ended."""
 
+TOO_LONG = "the text is too long for the model"
+"""The problem of a request that exceeds the context of the model."""
+
 REFUSED = "the model refuses to answer"
 """The problem of an answer that is a refusal."""
 
@@ -271,22 +274,27 @@ def _check(
     answer: ChatAnswer, settings: ModelSettings, group: Sequence[Question]
 ) -> list[Supported] | _Failed:
     """Return what counts of an answer, or why it cannot be read."""
-    if answer.refused:
-        return _Failed("refused", REFUSED, answer.text)
-    if not answer.complete:
-        return _Failed("invalid", CUT, answer.text)
+    if problem := _problem_of(answer):
+        return problem
     try:
         return read_answer(answer.text, settings, group)
     except InvalidAnswerError as error:
         return _Failed("invalid", error.problem, answer.text)
 
 
+def _problem_of(answer: ChatAnswer) -> _Failed | None:
+    """Return why an answer of any form does not count; None when its form decides."""
+    if answer.refused:
+        return _Failed("refused", REFUSED, answer.text)
+    if answer.too_long:
+        return _Failed("invalid", TOO_LONG, "")
+    return None if answer.complete else _Failed("invalid", CUT, answer.text)
+
+
 def _check_summary(answer: ChatAnswer, max_tokens: int) -> tuple[str, _Failed]:
     """Return the summary in an answer, or an empty text and why there is none."""
-    if answer.refused:
-        return "", _Failed("refused", REFUSED, answer.text)
-    if not answer.complete:
-        return "", _Failed("invalid", CUT, answer.text)
+    if problem := _problem_of(answer):
+        return "", problem
     try:
         return read_summary(answer.text, max_tokens), _Failed("invalid", "", "")
     except InvalidAnswerError as error:

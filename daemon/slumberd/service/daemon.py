@@ -129,6 +129,7 @@ class Daemon:
         self._notifier = notifier
         self._intervals = intervals
         self._effects = EffectTracker()
+        self._look_again: Callable[[str], None] = lambda _: None
         self._stop = asyncio.Event()
         self._started_at = clock.now()
 
@@ -199,9 +200,10 @@ class Daemon:
             pausing.changed = reloading.begin
             reloading.begin()
             publisher, recorder = outside
-            operations.worker = self._worker_of(stores, recorder, pausing, scheduler)
-            if operations.worker is not None:
-                runner.consolidator.ask_for_summaries = operations.worker.ask_for_summaries
+            operations.worker = worker = self._worker_of(stores, recorder, pausing, scheduler)
+            if worker is not None:
+                runner.consolidator.ask_for_summaries = worker.ask_for_summaries
+                self._look_again = worker.look_again
             await self._serve_with(
                 Components(
                     stores, runner, operations, scheduler, alarm, pausing, reloading, publisher
@@ -383,6 +385,8 @@ class Daemon:
                     run=new_run_id(),
                 )
             )
+            if report.unrecorded:
+                self._look_again(rule.id)
             if rule.reads_episodes:  # a graph rule without effect is normal
                 self._effects.record(rule.id, report, gated=rule.salience is not None)
         if report.cut_short:

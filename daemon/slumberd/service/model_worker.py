@@ -111,13 +111,22 @@ class ModelWorker:
         try:
             async with self._alone:
                 await self._clean()
-                for rule in self._rules():
-                    await self._ask_pending(rule)
-                    await self._summarise(rule)
+                failed = [error for rule in self._rules() if (error := await self._ask(rule))]
         except (LanguageModelError, StoreError) as error:
             return self._report(error)
+        if failed:
+            return self._report(failed[0])
         self._failures, self._reported = 0, ""
         return POLL_SECONDS
+
+    async def _ask(self, rule: ConsolidationRule) -> ModelRequestError | FilterError | None:
+        """Ask about one rule; return its own failure, which must not stop the other rules."""
+        try:
+            await self._ask_pending(rule)
+            await self._summarise(rule)
+        except (ModelRequestError, FilterError) as error:
+            return error
+        return None
 
     async def _clean(self) -> None:
         """Remove, once a day, the answers about episodes that their host has deleted."""
@@ -137,6 +146,10 @@ class ModelWorker:
         if self._looked.get(rule.id) != looked:
             await self._ask_window_by_window(rule, rule.extract, after, again=False)
             self._looked[rule.id] = looked
+
+    def look_again(self, rule_id: str) -> None:
+        """Look for questions of a rule, since a firing found an episode without an answer."""
+        self._looked.pop(rule_id, None)
 
     def ask_for_summaries(
         self, rule: ConsolidationRule, questions: Sequence[SummaryQuestion]
