@@ -70,11 +70,11 @@ async def test_a_host_that_configures_no_structlog_finds_the_warning_in_its_logg
         with caplog.at_level(logging.WARNING):
             await memory.put(FUTURE, **SCOPE)
 
-    [record] = caplog.records
+    # Threads that other tests have left behind may log, too.
+    [record] = [one for one in caplog.records if "episode.future" in one.getMessage()]
     assert (record.name, record.levelname) == ("slumberd", "WARNING")
-    assert "episode.future" in record.getMessage()
     assert "f1" in record.getMessage()
-    assert capsys.readouterr().out == ""
+    assert "episode.future" not in capsys.readouterr().out
 
 
 async def test_a_tolerance_is_a_setting(tmp_path: Path) -> None:
