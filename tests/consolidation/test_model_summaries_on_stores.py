@@ -18,7 +18,7 @@ from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Summarise
 from slumberd.service.control_socket import Peer
-from slumberd.service.requests import ExtractForm
+from slumberd.service.requests import ExtractForm, ForgetForm
 from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.asked_models import Asked, asked_stores, said
 from tests.support.builders import START, rule
@@ -163,7 +163,7 @@ async def test_answer_that_is_no_summary_hides_nothing(
 ) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         asked.server.otherwise = lambda _: reply
-        await asked.home.put(*session(12))
+        await asked.home.put(*session(6))
         await fire(asked)
         await asked.worker.turn()
         asked_once = len(asked.server.requests)
@@ -181,21 +181,21 @@ async def test_answer_that_is_no_summary_hides_nothing(
 async def test_repaired_summary_counts(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE, script=(written("x" * 999),)) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
-        await asked.home.put(*session(12))
+        await asked.home.put(*session(6))
         await fire(asked)
 
         await asked.worker.turn()
         await fire(asked)
 
-        assert [*(await summaries(asked)).values()] == ["Guests came."]
+        assert {*(await summaries(asked)).values()} == {"Guests came."}
         assert len(asked.server.requests[1]["messages"]) == 4
 
 
 async def test_summaries_wait_for_the_budget_and_for_the_server(tmp_path: Path) -> None:
     script = (Reply(500, b"down"),)
-    async with asked_stores(tmp_path, RULE, script=script, budget=Budget(calls=2)) as asked:
+    async with asked_stores(tmp_path, RULE, script=script, budget=Budget(calls=1)) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
-        await asked.home.put(*session(40))
+        await asked.home.put(*session(6))
         await fire(asked)
 
         pauses = [await asked.worker.turn() for _ in range(3)]
@@ -211,7 +211,7 @@ async def test_summaries_wait_for_the_budget_and_for_the_server(tmp_path: Path) 
 
 async def test_next_firing_lists_the_summaries_again_after_a_restart(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
-        await asked.home.put(*session(12))
+        await asked.home.put(*session(6))
         await fire(asked)
     async with asked_stores(tmp_path, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
@@ -223,13 +223,13 @@ async def test_next_firing_lists_the_summaries_again_after_a_restart(tmp_path: P
         await fire(asked)
 
         assert nothing == 0
-        assert [*(await summaries(asked)).values()] == ["Guests came."]
+        assert {*(await summaries(asked)).values()} == {"Guests came."}
 
 
 async def test_command_asks_for_the_summaries_that_wait(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
-        await asked.home.put(*session(12))
+        await asked.home.put(*session(6))
         await fire(asked)
         operations = asked.home.operations(RULE, clock=FakeClock())
         operations.worker = asked.worker
@@ -239,13 +239,13 @@ async def test_command_asks_for_the_summaries_that_wait(tmp_path: Path) -> None:
         await fire(asked)
 
         assert (answer["calls"], answer["ok"], again["calls"]) == (1, 1, 0)
-        assert [*(await summaries(asked)).values()] == ["Guests came."]
+        assert {*(await summaries(asked)).values()} == {"Guests came."}
 
 
 async def test_erasure_takes_the_recorded_summaries_with_it(tmp_path: Path) -> None:
     async with asked_stores(tmp_path, RULE) as asked:
         asked.server.otherwise = lambda _: written(f"{CANARY} came.")
-        await asked.home.put(*session(12))
+        await asked.home.put(*session(6))
         await fire(asked)
         await asked.worker.turn()
 
@@ -253,3 +253,82 @@ async def test_erasure_takes_the_recorded_summaries_with_it(tmp_path: Path) -> N
 
         assert certificate["rows"]["episodes"]["slumberd_extractions"] == 1
     assert files_with_canary(tmp_path) == []
+
+
+async def test_newer_episodes_change_no_question_that_waits(tmp_path: Path) -> None:
+    async with asked_stores(tmp_path, RULE) as asked:
+        asked.server.otherwise = lambda _: written("Guests came.")
+        await asked.home.put(*session(14))
+        await fire(asked)
+        await asked.home.put(*session(20)[14:])
+        await asked.worker.turn()
+        calls = len(asked.server.requests)
+
+        await fire(asked)
+        await asked.worker.turn()
+        await fire(asked)
+
+        groups = [is_asked(request) for request in asked.server.requests]
+        assert len({tuple(group) for group in groups}) == len(groups) > calls
+        assert len(await summaries(asked)) == len(groups)
+
+
+async def test_backfill_keeps_the_old_summaries_until_all_new_ones_are_there(
+    tmp_path: Path,
+) -> None:
+    other = summarising().model_copy(update={"summariser": model_summariser("large", "", {})})
+    async with asked_stores(tmp_path, RULE, other) as asked:
+        asked.server.otherwise = lambda request: written(f"By {request['model']}.")
+        await asked.home.put(*session(6))
+        await fire(asked)
+        await asked.worker.turn()
+        await fire(asked)
+        marks = await hidden(asked)
+
+        waiting = await asked.home.consolidator.backfill(other, START, by="test")
+        kept = ({*(await summaries(asked)).values()}, await hidden(asked))
+        await asked.worker.turn()
+        done = await asked.home.consolidator.backfill(other, START, by="test")
+
+        assert (waiting.unrecorded, done.unrecorded) == (True, False)
+        assert kept == ({"By tiny."}, marks)
+        assert {*(await summaries(asked)).values()} == {"By large."}
+        assert await hidden(asked) == marks
+
+
+async def test_erasure_drops_the_texts_that_wait(tmp_path: Path) -> None:
+    async with asked_stores(tmp_path, RULE) as asked:
+        await asked.home.put(*session(14))
+        await fire(asked)
+        operations = asked.home.operations(RULE, clock=FakeClock())
+        operations.worker = asked.worker
+
+        await operations.forget(ForgetForm(user="alice"), Peer(7, 7, 7))
+        await asked.worker.turn()
+
+        assert asked.server.requests == []
+
+
+async def test_changed_rule_asks_no_old_question(tmp_path: Path) -> None:
+    other = summarising().model_copy(update={"summariser": model_summariser("large", "", {})})
+    async with asked_stores(tmp_path, other) as asked:
+        await asked.home.put(*session(6))
+        await fire(asked)
+
+        await asked.worker.turn()
+
+        assert asked.server.requests == []
+
+
+async def test_problem_of_a_summary_holds_no_word_of_the_answer(tmp_path: Path) -> None:
+    async with asked_stores(tmp_path, RULE) as asked:
+        asked.server.otherwise = lambda _: completion('{"summary": "x", "the PIN is 4711": 1}')
+        await asked.home.put(*session(6))
+        await fire(asked)
+        await asked.worker.turn()
+
+        with capture_logs() as logs:
+            await fire(asked)
+
+        assert "4711" not in str(logs)
+        assert "it has a key that the form lacks" in str(logs)

@@ -139,11 +139,15 @@ def test_fence_of_a_code_block_is_removed() -> None:
         pytest.param("I found nothing.", "Invalid JSON", id="prose"),
         pytest.param("[]", "object", id="list"),
         pytest.param("{}", "triples: Field required", id="no triples"),
-        pytest.param('{"triples": [], "more": 1}', "more: Extra inputs", id="extra key"),
+        pytest.param('{"triples": [], "more": 1}', "a key that the form lacks", id="extra key"),
         pytest.param('{"triples": [{}]}', "triples.0.turn: Field required", id="empty triple"),
-        pytest.param(answer(stated("t9", "a", "likes", "b")), "no turn 't9'", id="unknown turn"),
         pytest.param(
-            answer(stated("e1", "a", "likes", "b")), "no turn 'e1'", id="id of an episode"
+            answer(stated("t9", "a", "likes", "b")), "turn that was not", id="unknown turn"
+        ),
+        pytest.param(
+            answer(stated("e1", "a", "likes", "b")),
+            "turn that was not",
+            id="id of an episode",
         ),
         pytest.param(
             answer(stated("t1", "a", "likes", "b", confidence=2)), "confidence", id="confidence"

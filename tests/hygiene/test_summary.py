@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -65,6 +66,29 @@ def test_session_is_divided_evenly_and_its_newest_entries_stay() -> None:
 
     assert [len(group) for group in groups] == [16, 16, 16, 16, 17]
     assert [entry for group in groups for entry in group] == turns(81)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 50, 100])
+def test_newer_entries_change_no_whole_group(most: int) -> None:
+    plans = [
+        plan_groups(turns(count), when_more_than=most, division="whole")
+        for count in range(most, most + 60)
+    ]
+
+    assert plans[0] == []
+    assert [len(plan) for plan in plans[:2]] == [
+        0,
+        (most + 1 - min(20, most // 2)) // len(plans[1][0]),
+    ]
+    assert all(later[: len(plan)] == plan for plan, later in pairwise(plans))
+    assert len({len(group) for plan in plans for group in plan}) == 1
+
+
+def test_summary_of_the_oldest_whole_group_changes_no_other() -> None:
+    first, *others = plan_groups(turns(150), division="whole")
+
+    assert len(first) == 20
+    assert plan_groups(turns(150)[20:], division="whole") == others
 
 
 def test_session_of_exactly_the_limit_stays() -> None:

@@ -22,7 +22,7 @@ from slumberd.service.requests import ExtractForm
 from tests.support.asked_models import asked_stores, asking, said
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
-from tests.support.model_server import Reply, completion, model_server
+from tests.support.model_server import Reply, completion, model_server, triples
 
 pytestmark = pytest.mark.integration
 
@@ -174,6 +174,26 @@ async def test_worker_looks_again_when_a_firing_lacks_an_answer(tmp_path: Path) 
         done = await asked.home.consolidator.fire(FireRequest(RULE, "manual", START))
 
         assert (lacking.unrecorded, done.unrecorded) == (True, False)
+
+
+async def test_erasure_ends_what_is_asked_before_its_next_call(tmp_path: Path) -> None:
+    arrived = asyncio.Event()
+    fired = asking(turns_per_call=1)
+    script = (Reply(500, b"down"), Reply(body=triples().body, until=arrived))
+    async with asked_stores(tmp_path, fired, script=script) as asked:
+        await asked.home.put(said("e1", "I like tea"), said("e2", "I like ale", 1))
+        await asked.worker.turn()
+        asked.server.arrived.clear()
+        turn = asyncio.ensure_future(asked.worker.turn())
+        await asked.server.arrived.wait()
+
+        asked.worker.drop_questions()
+        arrived.set()
+        await turn
+        stopped = len(asked.server.requests)
+        await asked.worker.turn()
+
+        assert (stopped, len(asked.server.requests)) == (2, 3)
 
 
 async def test_slow_model_delays_no_firing(tmp_path: Path) -> None:

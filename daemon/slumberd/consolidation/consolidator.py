@@ -126,10 +126,15 @@ class Consolidator:
             self._facts.ledger.skip_checkpoint_on_close()
         if report.firing_ids or report.purged:
             self._log.finished(report)
+        self._ask_for_summaries(rule, report)
+        return report
+
+    def _ask_for_summaries(self, rule: ConsolidationRule, report: Report) -> None:
+        """Pass on the summaries that a firing or a backfill lacks; a dry run asks for none."""
         if report.summary_questions:
             report.unrecorded = True
-            self.ask_for_summaries(rule, report.summary_questions)
-        return report
+            if not report.dry_run:
+                self.ask_for_summaries(rule, report.summary_questions)
 
     def _cancellation(self, call: FiringCall) -> Callable[[], bool] | None:
         """Return a thread-safe check whether a request must end; None when nothing ends it."""
@@ -251,7 +256,7 @@ class Consolidator:
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
         report.add(await self._facts.apply_deltas(batch, dry_run=True))
         await self._mark(call, batch.upto, report)
-        report.unrecorded |= bool(report.summary_questions)
+        self._ask_for_summaries(rule, report)
         return report
 
     async def backfill(
@@ -295,6 +300,7 @@ class Consolidator:
             window = window._replace(after=batch.upto)
         if between is None:
             await self._mark(call, mark, report)
+            self._ask_for_summaries(rule, report)
         return report
 
     async def retry(

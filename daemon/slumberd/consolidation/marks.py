@@ -148,15 +148,22 @@ def evaluate_marks(
     selected = [entry_of(version) for version in readable.values() if version.matched]
     unselected = {version.id for version in readable.values() if not version.matched}
     questions: list[SummaryQuestion] = []
-    changes = decide_marks(
+    decide = partial(
+        decide_marks,
         selected,
         rule.stages,
-        known,
-        at,
+        at=at,
         unselected=unselected,
         summariser=_summariser_of(rule, readable, recorded, questions),
+        division="whole" if isinstance(rule.summariser, ModelSummariser) else "even",
         embed=embed,
     )
+    changes = decide(known=known)
+    if known.anew and questions:
+        # What a summary hides stays hidden until the new summary is there.
+        wanted = [*questions]
+        changes = decide(known=known._replace(anew=False))
+        questions[:] = wanted
     summaries: list[Candidate] = [
         _summary(readable[summary.ids[0]], rule.id, summary)
         for summary in changes.summaries.values()

@@ -66,7 +66,7 @@ def read_answer(
     by_turn: dict[str, list[_Triple]] = {f"t{n}": [] for n in range(1, len(questions) + 1)}
     for triple in answer.triples:
         if triple.turn not in by_turn:
-            raise InvalidAnswerError(f"there is no turn {triple.turn[:40]!r}")
+            raise InvalidAnswerError("it names a turn that was not given")
         by_turn[triple.turn].append(triple)
     return [
         _supported(found, question, settings)
@@ -82,8 +82,10 @@ def _parse(text: str) -> _Answer:
 
 
 def describe_first(error: ValidationError) -> str:
-    """Return the first problem that a validation found, without the value."""
+    """Return the first problem that a validation found, without words of the answer."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] == "extra_forbidden":
+        return "it has a key that the form lacks"
     where = ".".join(map(str, first["loc"]))
     return f"{where}: {first['msg']}" if where else str(first["msg"])
 

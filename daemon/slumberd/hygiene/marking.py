@@ -11,7 +11,7 @@ from slumberd.hygiene.duplicates import find_duplicates, no_vectors
 from slumberd.hygiene.entries import Archive, Entry, Summary, SummaryFailure, in_order
 from slumberd.hygiene.importance import find_unimportant
 from slumberd.hygiene.near_vectors import Embed
-from slumberd.hygiene.summary import plan_groups, summarise
+from slumberd.hygiene.summary import Division, plan_groups, summarise
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.stages import (
     SUMMARIES,
@@ -64,6 +64,7 @@ def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
     *,
     unselected: Collection[str] = (),
     summariser: Summariser = summarise_by_sentences,
+    division: Division = "even",
     embed: Embed = no_vectors,
 ) -> MarkChanges:
     """Return what a rule's stages change about the marks of one user and agent.
@@ -83,6 +84,7 @@ def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
         at: Now, for all stages; aware.
         unselected: The ids of episodes that have a mark, and that the rule does not select now.
         summariser: Writes the summaries.
+        division: How the entries of a session become groups.
         embed: Returns the vectors of texts, for a stage that compares them.
 
     Raises:
@@ -90,6 +92,7 @@ def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
         ExtraMissingError: A stage needs an extra that is not installed.
     """
     run = _Run(in_order(entries), known, at, unselected, summariser, embed)
+    run.division = division
     # Weights come last: a duplicate passes its importance on, which may protect the kept entry.
     for stage in sorted(stages, key=_weighs):
         run.apply(stage)
@@ -118,6 +121,7 @@ class _Run:
         self._known = known
         self._at = at
         self._summariser = summariser
+        self.division: Division = "even"
         self._valid_summaries = {
             fact_id for fact_id, ids in known.summaries.items() if self._is_unchanged(fact_id, ids)
         }
@@ -237,7 +241,12 @@ class _Run:
             self._add(Mark(archive.id, "archived", archive.reason, digest))
 
     def _summarise(self, stage: Summarise) -> None:
-        groups = plan_groups(self._live(), stage.group_by, when_more_than=stage.when_more_than)
+        groups = plan_groups(
+            self._live(),
+            stage.group_by,
+            when_more_than=stage.when_more_than,
+            division=self.division,
+        )
         for group in groups:
             if fact_id_of(SUMMARIES, group[0].id) in self._known.unsummarisable:
                 continue

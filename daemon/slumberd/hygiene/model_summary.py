@@ -88,8 +88,8 @@ def read_summary(text: str, max_tokens: int) -> str:
         summary = _Answer.model_validate_json(without_fence(text)).summary.strip()
     except ValidationError as error:
         raise InvalidAnswerError(describe_first(error)) from None
-    if not summary:
-        raise InvalidAnswerError("the summary is empty")
+    if not summary or "\0" in summary:
+        raise InvalidAnswerError("the summary is empty, or holds U+0000")
     if (tokens := estimate(summary)) > max_tokens:
         raise InvalidAnswerError(f"the summary has {tokens} tokens; {max_tokens} are allowed")
     return summary

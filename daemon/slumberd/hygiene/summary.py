@@ -18,6 +18,9 @@ from slumberd.hygiene.entries import Entry, Summary, in_order
 from slumberd.hygiene.similar_sets import jaccard
 from slumberd.hygiene.words import wording_of
 
+Division = Literal["even", "whole"]
+"""How entries become groups: of nearly the same size, or of the same size from the oldest on."""
+
 GroupBy = Literal["session", "day", "none"]
 """Which entries are summarised together: of one session, of one day in UTC, or all."""
 
@@ -49,6 +52,7 @@ def plan_groups(
     when_more_than: int = 100,
     batch: int = 20,
     keep_recent: int | None = None,
+    division: Division = "even",
 ) -> list[list[Entry]]:
     """Return the groups of entries that are summarised, each oldest first.
 
@@ -57,6 +61,9 @@ def plan_groups(
     there. The others are split evenly, so no group has a single entry. When all groups are
     replaced by their summaries, a second call returns none.
 
+    With whole groups, newer entries change no group, and neither does the summary of an older one.
+    So a summary that takes its time still fits. The newest of the others wait for a whole group.
+
     Args:
         entries: In any order, of one user and agent, without summaries.
         group_by: What belongs together.
@@ -64,12 +71,15 @@ def plan_groups(
         batch: At most so many entries become one summary; 2 or more.
         keep_recent: How many of the newest entries stay; 0 or more, less than `when_more_than`.
             By default `KEEP_RECENT`, or half of `when_more_than` when that is less.
+        division: Whether groups are split evenly, or are whole.
 
     Raises:
         ValueError: A parameter or an entry is out of bounds.
     """
     recent = min(KEEP_RECENT, when_more_than // 2) if keep_recent is None else keep_recent
     _check_plan(group_by, when_more_than, batch, recent)
+    if division == "whole":  # the first group must not need more entries than the session has
+        batch = min(batch, when_more_than + 1 - recent)
     together: dict[object, list[Entry]] = defaultdict(list)
     for entry in in_order(entries):
         together[_key(entry, group_by)].append(entry)
@@ -77,7 +87,7 @@ def plan_groups(
         group
         for members in together.values()
         if len(members) > when_more_than
-        for group in _split(members[: len(members) - recent], batch)
+        for group in _split(members[: len(members) - recent], batch, division)
     ]
     return sorted(groups, key=lambda group: (group[0].at, group[0].id))
 
@@ -103,12 +113,12 @@ def _key(entry: Entry, group_by: GroupBy) -> object:
             return None
 
 
-def _split(members: Sequence[Entry], batch: int) -> Iterator[list[Entry]]:
-    """Yield members in groups of nearly the same size; leave out a single newest one."""
+def _split(members: Sequence[Entry], batch: int, division: Division) -> Iterator[list[Entry]]:
+    """Yield members in groups; leave out a single newest one, or those of no whole group."""
     parts = math.ceil(len(members) / batch)
     bounds = [len(members) * part // parts for part in range(parts + 1)] if parts else []
-    if batch == 2:
-        bounds = [*range(0, len(members) + 1, 2)]
+    if batch == 2 or division == "whole":
+        bounds = [*range(0, len(members) + 1, batch)]
     yield from (list(members[start:end]) for start, end in pairwise(bounds))
 
 

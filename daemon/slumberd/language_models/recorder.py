@@ -101,6 +101,9 @@ class _Failed(NamedTuple):
 class AnswerRecorder:
     """Asks a language model, and records what it answers.
 
+    Attributes:
+        stops: How often `stop` was called.
+
     Args:
         answers: Keeps the answers.
         model: The language model.
@@ -115,6 +118,11 @@ class AnswerRecorder:
         self._model = model
         self._spending = spending
         self._clock = clock
+        self.stops = 0
+
+    def stop(self) -> None:
+        """End what runs before its next call: its texts may have been erased meanwhile."""
+        self.stops += 1
 
     async def record(
         self, settings: ModelSettings, questions: Sequence[Question], recording: Recording
@@ -131,13 +139,17 @@ class AnswerRecorder:
             ModelUnavailableError: There is no answer now; earlier answers are recorded.
             ModelRequestError: The request is not accepted; earlier answers are recorded.
         """
+        stops = self.stops
         for group in _groups(questions, settings.turns_per_call):
+            if self.stops != stops:
+                return
             result = await self._ask(settings, group, recording)
             if not isinstance(result, _Failed):
                 await self._keep(self._read(settings, group, result, 1), recording)
             elif len(group) > 1:
                 for question in group:
-                    await self._repair(settings, question, None, recording)
+                    if self.stops == stops:
+                        await self._repair(settings, question, None, recording)
             elif result.status == "refused":
                 await self._keep([self._failed(settings, group[0], result, 1)], recording)
             else:

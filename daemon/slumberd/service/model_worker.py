@@ -88,7 +88,7 @@ class ModelWorker:
         self._clock = clock
         self._recorded = recorded
         self._looked: dict[str, _Looked] = {}
-        self._summaries: dict[str, list[SummaryQuestion]] = {}
+        self._summaries: dict[str, tuple[str, list[SummaryQuestion]]] = {}
         self._failures = 0
         self._reported = ""
         self._cleaned_on = ""
@@ -143,9 +143,11 @@ class ModelWorker:
             return  # its first firing says where it begins
         after = 0 if mark is None else mark.seq
         looked = _Looked(rule.content_hash, after, (await self._episodes.newest()).seq)
+        stops = self._recorder.stops
         if self._looked.get(rule.id) != looked:
             await self._ask_window_by_window(rule, rule.extract, after, again=False)
-            self._looked[rule.id] = looked
+            if self._recorder.stops == stops:
+                self._looked[rule.id] = looked
 
     def look_again(self, rule_id: str) -> None:
         """Look for questions of a rule, since a firing found an episode without an answer."""
@@ -158,11 +160,18 @@ class ModelWorker:
 
         The next firing of the rule lists again those that are not recorded by then.
         """
-        self._summaries[rule.id] = [*questions]
+        self._summaries[rule.id] = rule.content_hash, [*questions]
+
+    def drop_questions(self) -> None:
+        """Drop all texts that wait, before an erasure; end what runs before its next call."""
+        self._recorder.stop()
+        self._summaries.clear()
+        self._looked.clear()
 
     async def _summarise(self, rule: ConsolidationRule) -> None:
-        """Ask for the summaries that the last firing of a rule lacked."""
-        if waiting := self._summaries.get(rule.id):
+        """Ask for the summaries that the last firing of a rule lacked, unless the rule changed."""
+        rule_hash, waiting = self._summaries.get(rule.id, ("", []))
+        if waiting and rule_hash == rule.content_hash:
             await self._summarise_each(rule, waiting)
 
     async def _summarise_each(
@@ -170,9 +179,11 @@ class ModelWorker:
     ) -> Recording:
         """Ask for summaries, and remove from the list those that are recorded."""
         done = Recording()
-        model = rule.summariser
+        model, stops = rule.summariser, self._recorder.stops
         try:
-            while questions and isinstance(model, ModelSummariser):
+            while (
+                questions and isinstance(model, ModelSummariser) and self._recorder.stops == stops
+            ):
                 await self._recorder.summarise(model, questions[0], done)
                 del questions[0]
         finally:
@@ -209,10 +220,10 @@ class ModelWorker:
     async def _ask_window_by_window(
         self, rule: ConsolidationRule, extraction: Extraction, after: int, *, again: bool
     ) -> Recording:
-        total = Recording()
+        total, stops = Recording(), self._recorder.stops
         while True:
             found = await self._answers.questions(rule, after=after, limit=WINDOW_ROWS, again=again)
-            if found.upto == after:
+            if found.upto == after or self._recorder.stops != stops:
                 return total
             after = found.upto
             if found.questions and isinstance(extraction.extractor, ModelSettings):

@@ -274,6 +274,8 @@ class Operations:
             moment = max(microseconds(now), stored.newest or 0, latest)
             # A watermark may name an episode that a rule passed over and no ledger row names.
             unfinished = Unfinished(scope, frozenset(stored.eids).union(claimed), moment, str(peer))
+            if self.worker is not None and not dry_run:
+                self.worker.drop_questions()
             erasure = await self._erase_facts(unfinished, dry_run=dry_run)
             if dry_run:
                 tables = {"episodes": len(stored.eids)}
