@@ -214,8 +214,8 @@ def test_follow_shows_the_events_of_a_rule_across_a_rotation(tmp_path: Path) -> 
     assert home.call("fire", "good").returncode == 0
 
     with follow(site, "--rule", "good") as follower:
-        follower.check_events("delta.applied", "firing.completed")
+        follower.check_events("delta.applied", "firing.completed", "firing.finished")
         (home.state / "slumberd.log").rename(home.state / "slumberd.log.1")
         site.put(triple("e2", "alice", "owns", "tea"))
         assert home.call("fire", "good").returncode == 0
-        follower.check_events("delta.applied", "firing.completed")
+        follower.check_events("delta.applied", "firing.completed", "firing.finished")
