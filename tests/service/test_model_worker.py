@@ -196,6 +196,17 @@ async def test_erasure_ends_what_is_asked_before_its_next_call(tmp_path: Path) -
         assert (stopped, len(asked.server.requests)) == (2, 3)
 
 
+async def test_fault_of_the_asking_does_not_stop_the_daemon(tmp_path: Path) -> None:
+    async with asked_stores(tmp_path, RULE) as asked:
+        asked.clock.now = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+
+        with capture_logs() as logs:
+            pause = await asked.worker.turn()
+
+        assert pause == 1.0
+        assert [line["error"] for line in logs] == ["ZeroDivisionError"]
+
+
 async def test_slow_model_delays_no_firing(tmp_path: Path) -> None:
     never, plain = asyncio.Event(), rule("plain")
     async with asked_stores(tmp_path, RULE, script=(Reply(until=never),)) as asked:

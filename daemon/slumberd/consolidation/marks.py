@@ -15,7 +15,7 @@ from slumberd.consolidation.statements import statements_of
 from slumberd.hygiene.duplicates import no_vectors
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
 from slumberd.hygiene.function_summary import summarise_by_function
-from slumberd.hygiene.marking import Summariser, decide_marks, summarise_by_sentences
+from slumberd.hygiene.marking import MarkChanges, Summariser, decide_marks, summarise_by_sentences
 from slumberd.hygiene.near_vectors import Embed
 from slumberd.hygiene.summary import estimate, summary_of
 from slumberd.model.episode import EpisodeVersion
@@ -164,21 +164,31 @@ def evaluate_marks(
         wanted = [*questions]
         changes = decide(known=known._replace(anew=False))
         questions[:] = wanted
+    found = _candidates_of(changes, readable, rule.id, known)
+    return EvaluatedMarks(found, changes.unsummarised, questions)
+
+
+def _candidates_of(
+    changes: MarkChanges,
+    readable: Mapping[str, EpisodeVersion],
+    rule_id: str,
+    known: KnownMarks,
+) -> dict[str, list[Candidate]]:
+    """Return the candidates of changes, by channel."""
     summaries: list[Candidate] = [
-        _summary(readable[summary.ids[0]], rule.id, summary)
+        _summary(readable[summary.ids[0]], rule_id, summary)
         for summary in changes.summaries.values()
     ]
-    summaries += _dropped_summaries(changes.dropped, readable, rule.id, known)
-    marks: list[Candidate] = [_mark(readable[mark.id], rule.id, mark) for mark in changes.marks]
-    marks += [_unsaid(readable[id], rule.id, fact_id_of(MARKS, id), id) for id in changes.unmarked]
+    summaries += _dropped_summaries(changes.dropped, readable, rule_id, known)
+    marks: list[Candidate] = [_mark(readable[mark.id], rule_id, mark) for mark in changes.marks]
+    marks += [_unsaid(readable[id], rule_id, fact_id_of(MARKS, id), id) for id in changes.unmarked]
     weights: list[Candidate] = [
-        _weight(readable[weight.id], rule.id, weight) for weight in changes.weights
+        _weight(readable[weight.id], rule_id, weight) for weight in changes.weights
     ]
     weights += [
-        _unsaid(readable[id], rule.id, fact_id_of(WEIGHTS, id), id) for id in changes.unweighted
+        _unsaid(readable[id], rule_id, fact_id_of(WEIGHTS, id), id) for id in changes.unweighted
     ]
-    found = {SUMMARIES: summaries, MARKS: marks, WEIGHTS: weights}
-    return EvaluatedMarks(found, changes.unsummarised, questions)
+    return {SUMMARIES: summaries, MARKS: marks, WEIGHTS: weights}
 
 
 def _summariser_of(

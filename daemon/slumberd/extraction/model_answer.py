@@ -1,6 +1,6 @@
 """Check the answer of a language model, and keep only the triples that the turns support.
 
-The model proposes; this module disposes. An answer of another form is invalid as a whole. A triple
+An answer of another form is invalid as a whole. A triple
 counts only if its predicate is in the list of the rule and its words are in the turn.
 """
 

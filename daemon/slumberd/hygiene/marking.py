@@ -91,8 +91,8 @@ def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
         ValueError: An entry is out of bounds.
         ExtraMissingError: A stage needs an extra that is not installed.
     """
-    run = _Run(in_order(entries), known, at, unselected, summariser, embed)
-    run.division = division
+    plan = _SummaryPlan(summariser, division)
+    run = _Run(in_order(entries), known, at, unselected, plan, embed)
     # Weights come last: a duplicate passes its importance on, which may protect the kept entry.
     for stage in sorted(stages, key=_weighs):
         run.apply(stage)
@@ -101,6 +101,13 @@ def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
 
 def _weighs(stage: Stage) -> bool:
     return isinstance(stage, Decay) and stage.action == "reweight"
+
+
+class _SummaryPlan(NamedTuple):
+    """What writes the summaries, and how entries become groups."""
+
+    summariser: Summariser
+    division: Division
 
 
 class _Run:
@@ -112,7 +119,7 @@ class _Run:
         known: KnownMarks,
         at: datetime,
         unselected: Collection[str],
-        summariser: Summariser,
+        plan: _SummaryPlan,
         embed: Embed,
     ) -> None:
         self._embed = embed
@@ -120,8 +127,7 @@ class _Run:
         self._unselected = unselected
         self._known = known
         self._at = at
-        self._summariser = summariser
-        self.division: Division = "even"
+        self._plan = plan
         self._valid_summaries = {
             fact_id for fact_id, ids in known.summaries.items() if self._is_unchanged(fact_id, ids)
         }
@@ -245,12 +251,12 @@ class _Run:
             self._live(),
             stage.group_by,
             when_more_than=stage.when_more_than,
-            division=self.division,
+            division=self._plan.division,
         )
         for group in groups:
             if fact_id_of(SUMMARIES, group[0].id) in self._known.unsummarisable:
                 continue
-            summary = self._summariser(group, stage.max_tokens)
+            summary = self._plan.summariser(group, stage.max_tokens)
             if isinstance(summary, SummaryFailure):
                 self._unsummarised.append(summary)
                 continue
