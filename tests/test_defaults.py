@@ -1,4 +1,4 @@
-"""The defaults of arguments and fields: none changes by accident, and twins are equal."""
+"""Defaults, bounds and limits: none changes by accident, and twins are equal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slumberd.model.salience import Gate, SalienceContext
 from slumberd.provenance.publisher import DeliveryPolicy
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.support.defaults import TABLE, all_defaults, defaults_of
+from tests.support.defaults import TABLE, all_defaults, defaults_of, models
 
 pytestmark = pytest.mark.unit
 
@@ -35,6 +35,10 @@ def test_defaults_equal_the_table() -> None:
 
     changes = list(unified_diff(table, found, "table", "code", lineterm="", n=0))
     assert not changes, "\n".join(changes)
+
+
+def test_every_model_refuses_unknown_keys() -> None:
+    assert [kind for kind in models() if kind.model_config.get("extra") != "forbid"] == []
 
 
 def plain(value: object) -> object:

@@ -3,55 +3,29 @@
 from __future__ import annotations
 
 import inspect
+from difflib import unified_diff
 
 import pytest
 
-from slumberd import errors
 from slumberd.errors import (
     ConsolidationRuleError,
     FactConflictError,
     MemoryScopeError,
-    Mistake,
     NoInputError,
+    NotQuarantinedError,
     SlumberdError,
     UnportableCypherError,
 )
+from tests.support.error_messages import TABLE, VALUES, all_messages, classes, construct
 
 pytestmark = pytest.mark.unit
 
-VALUES = {
-    "at": 3,
-    "cause": OSError("no"),
-    "ours": 1,
-    "current": 2,
-    "seconds": 1.5,
-    "waited_seconds": 1.5,
-    "scope": ("alice", None, None),
-    "where": "postgresql://db.example.org:5432/slumberd",
-    "limit": 2.5,
-    "spent": 3.0,
-    "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
-}
 
+def test_messages_and_fields_equal_the_table() -> None:
+    found, table = all_messages(), TABLE.read_text().splitlines()
 
-def classes() -> list[type[SlumberdError]]:
-    found = {kind for kind in vars(errors).values() if inspect.isclass(kind)}
-    return sorted(
-        (kind for kind in found if issubclass(kind, SlumberdError)), key=lambda kind: kind.__name__
-    )
-
-
-def construct(kind: type[SlumberdError]) -> tuple[SlumberdError, dict[str, object]]:
-    """Return an error of a class, and its constructor's arguments."""
-    if kind.__init__ in (Exception.__init__, SlumberdError.__init__):
-        return kind("it failed"), {}
-    parameters = [*inspect.signature(kind.__init__).parameters.values()][1:]
-    given = {
-        parameter.name: VALUES.get(parameter.name, "x")
-        for parameter in parameters
-        if parameter.default is parameter.empty
-    }
-    return kind(**given), given
+    changes = list(unified_diff(table, found, "table", "code", lineterm="", n=0))
+    assert not changes, "\n".join(changes)
 
 
 @pytest.mark.parametrize("kind", classes(), ids=lambda kind: kind.__name__)
@@ -116,3 +90,11 @@ def test_refused_query_names_its_rule_in_the_context() -> None:
 
     assert error.context["rule"] == error.context["violation"] == "unknown-function"
     assert error.context["match"] == "x()"
+
+
+@pytest.mark.parametrize(
+    ("count", "listed"),
+    [pytest.param(10, "'9'; nothing", id="ten"), pytest.param(11, "'9' and 1 more;", id="eleven")],
+)
+def test_error_lists_ten_episodes_at_most(count: int, listed: str) -> None:
+    assert listed in NotQuarantinedError([str(number) for number in range(count)]).message

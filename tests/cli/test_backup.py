@@ -370,7 +370,7 @@ def test_backup_is_refused_while_a_restore_is_unfinished(
     done = site.call("backup", str(tmp_path / "another"))
 
     assert (refused.returncode, done.returncode) == (75, 0)
-    assert "a restore that is not finished" in refused.stderr
+    assert f"{str(site.state)!r} holds a restore that is not finished" in refused.stderr
 
 
 def test_doctor_suggests_a_restore_of_a_damaged_database(site: Installation) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from slumberd.cli import jsonl
 from slumberd.cli.commands.verify import Verification
+from slumberd.interchange.episode_lines import read_episode_lines
 from slumberd.model.record import Break
 from tests.support.builders import episode
 from tests.support.cli_runner import called
@@ -48,9 +49,9 @@ def test_too_long_line_does_not_affect_the_next_line() -> None:
     first = b"x" * len(good) + b"\n"
     stream = io.BytesIO(first + good + b"y" * 3 * len(good) + b"\n" + good)
 
-    lines = list(jsonl.read_lines(stream, most_bytes=len(good)))
+    lines = list(read_episode_lines(stream, most_bytes=len(good)))
 
-    assert [(line.number, line.episode is None) for line in lines] == [
+    assert [(line.line, not line.episodes) for line in lines] == [
         (1, True),
         (2, False),
         (3, True),

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.explain_output import describe_removal, would_change
 from slumberd.cli.registry import examples
 from slumberd.config.settings import load_settings
 from slumberd.consolidation.explanation import (
@@ -18,11 +17,13 @@ from slumberd.consolidation.explanation import (
     EpisodeOutcome,
     NewerClaim,
 )
+from slumberd.consolidation.incoming import UNSAID
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Kind, Record
+from slumberd.operations.explanations import describe_removal, would_change
 from tests.support.asked_models import asking
 from tests.support.builders import START, at, rule
 
@@ -71,6 +72,11 @@ def row(
             row(kind="delete", rule_id="@external"), "another program retracted it", id="a program"
         ),
         pytest.param(
+            row(kind="delete", rule_id="@graph/g"),
+            "the graph rule g retracted it",
+            id="a graph rule",
+        ),
+        pytest.param(
             row(rule_id="@manual", by="uid 7"),
             "e2 replaced it: a person pinned it (uid 7)",
             id="a pin",
@@ -105,6 +111,7 @@ def test_description_of_a_removal_names_who_removed_the_fact(
 LATER = "say it again with a later timestamp"
 TEA = rule("r", when_filter="object = 'tea'")
 HELD = HeldBatch("r", "r@9", (9, "e9"), "too many", approved=False)
+NO_LONGER = {"detail": UNSAID}
 SCORED = {"salience": 0.019, "min": 0.1}
 FUTURE = NewerClaim("e9", microseconds(at(60)))
 
@@ -291,6 +298,12 @@ def decided(outcome: EpisodeOutcome, **known: Any) -> Decision:
             {},
             "the filter of r does not select it: object = 'tea'",
             id="withdrawn",
+        ),
+        pytest.param(
+            decided("noop", row=row("noop", event="withdrawal")._replace(document=NO_LONGER)),
+            {},
+            "nothing needs to change: the newest version of the episode does not say it",
+            id="no longer said",
         ),
         pytest.param(
             decided("noop", row=row("noop", event="gated")._replace(document=SCORED)),

@@ -165,7 +165,7 @@ def follow(site: Installation, *words: str) -> Iterator[Follower]:
         try:
             yield Follower(process)
         finally:
-            process.kill()
+            process.terminate()  # coverage has written its data then, unlike after a kill
 
 
 def append(path: Path, *events: str) -> None:

@@ -15,9 +15,11 @@ from freezegun import freeze_time
 from slumberd.cli import call
 from slumberd.cli.commands.next import outlooks
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.control_socket import Answer, Peer, listen
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer
+from slumberd.operations.responses import list_cadences
+from slumberd.service.control_socket import listen
 from slumberd.service.pause import write_paused
-from slumberd.service.responses import list_cadences
 from tests.support.cli_runner import called
 
 pytestmark = pytest.mark.unit
@@ -161,7 +163,7 @@ async def test_next_asks_a_running_daemon_instead_of_reading_files(tmp_path: Pat
         id="hourly", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
     )
 
-    async def answer(_: dict[str, Any], __: Peer) -> Answer:
+    async def answer(_: dict[str, Any], __: Caller) -> Answer:
         return list_cadences([hourly], {"hourly": "uid 7"}, "Asia/Tokyo")
 
     async with listen(tmp_path, {"next": answer}):

@@ -1,4 +1,4 @@
-"""The JSON that commands print equals its recording: every key, every value, and the exit code."""
+"""What commands print equals its recording, as JSON and for people: every value, every word."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.answer_stories import STORIES, recorded, told
-from tests.support.recorded_answers import layout
+from tests.support.answer_stories import TOLD, recorded, told
+from tests.support.recorded_answers import Form, layout
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_json_of_each_command_equals_its_recording(tmp_path: Path, name: str) -> None:
-    printed = told(name, tmp_path)
+@pytest.mark.parametrize(("name", "form"), TOLD)
+def test_answer_of_each_command_equals_its_recording(tmp_path: Path, name: str, form: Form) -> None:
+    printed, expected = told(name, form, tmp_path), recorded(name, form)
 
-    changes = list(unified_diff(recorded(name), printed, "recorded", "printed", lineterm="", n=8))
+    changes = list(unified_diff(expected, printed, "recorded", "printed", lineterm="", n=8))
     assert not changes, "\n".join(changes)
 
 

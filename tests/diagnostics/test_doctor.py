@@ -27,6 +27,7 @@ from slumberd.diagnostics.doctor import find_urgent, run_checks
 from slumberd.diagnostics.host_checks import (
     Account,
     Machine,
+    can_write,
     check_clock,
     check_disk_space,
     check_time_zones,
@@ -35,8 +36,11 @@ from slumberd.diagnostics.host_checks import (
 )
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import KINDS, Finding
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer
 from slumberd.service.composition import rules_of
-from slumberd.service.control_socket import Answer, Peer, listen
+from slumberd.service.control_socket import listen
+from slumberd.storage.sqlite import recovery
 from tests.support.builders import at, triple
 from tests.support.cli_runner import called
 from tests.support.installation import CONFIG, Installation
@@ -421,10 +425,10 @@ def test_doctor_finds_configuration_that_the_daemon_does_not_use_yet(site: Insta
 
 
 async def test_doctor_asks_the_daemon_which_configuration_is_outdated(site: Installation) -> None:
-    async def outdated(_: dict[str, Any], __: Peer) -> Answer:
+    async def outdated(_: dict[str, Any], __: Caller) -> Answer:
         return {"reload": [], "restart": ["facts.batch"]}
 
-    async def status(_: dict[str, Any], __: Peer) -> Answer:
+    async def status(_: dict[str, Any], __: Caller) -> Answer:
         return {"rules_hash": rules_of(settings).content_hash, "uptime_seconds": 1.0}
 
     settings = load_settings(site.config, overrides={}, environ={})
@@ -641,3 +645,82 @@ def test_doctor_finds_a_sink_file_that_others_can_read(site: Installation) -> No
     published.chmod(0o644)
 
     assert find_ids(site) == {"file.open"}
+
+
+def context_of(site: Installation, machine: Machine = QUIET, **limits: Any) -> DoctorContext:
+    """Return what the checks examine when no daemon runs."""
+    settings = load_settings(site.config, overrides={}, environ={})
+    return DoctorContext(
+        settings, rules_of(settings), site.config, None, SystemClock().now(), machine, **limits
+    )
+
+
+def test_checks_without_enough_time_are_named(
+    site: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_STEPS_PER_CHECK", 1)
+
+    report = run_checks(context_of(site, seconds=1e-9))
+
+    facts, memory = (repr(str(site.state / name)) for name in ("facts.db", "memory.db"))
+    assert [*report.unfinished] == [
+        f"quick_check of {memory}",
+        f"timestamps in {memory}",
+        f"quick_check of {facts}",
+        f"retractions without effect in {facts}",
+        f"facts that disagree in {facts}",
+    ]
+
+
+def test_long_write_ahead_log_is_a_finding_from_its_limit_on(site: Installation) -> None:
+    with closing(sqlite3.connect(site.state / "facts.db")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM facts").fetchone()
+        site.put(TEA)
+        assert site.call("fire", "--all").returncode == 0
+        log = site.state / "facts.db-wal"
+        size = log.stat().st_size
+
+        found = [
+            [one.subject for one in run_checks(context_of(site, machine)).findings]
+            for machine in (
+                replace(QUIET, large_log_bytes=size - 1),
+                replace(QUIET, large_log_bytes=size),
+            )
+        ]
+
+    assert size > 0
+    assert found == [[str(log)], []]
+
+
+def test_database_that_slumberd_has_not_created_is_a_finding(site: Installation) -> None:
+    facts = site.state / "facts.db"
+    facts.unlink()
+    sql(facts, "PRAGMA journal_mode = WAL", "CREATE TABLE other (x)")
+    facts.chmod(0o640)
+
+    (found,) = [one for one in run_checks(context_of(site)).findings if "ledger" in one.problem]
+
+    assert (found.id, found.subject) == ("store.unreadable", str(facts))
+    assert found.problem == "has no ledger: slumberd has not created it"
+
+
+def status_of(mode: int, uid: int, gid: int) -> os.stat_result:
+    return os.stat_result((mode, 0, 0, 0, uid, gid, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("uid", "mode", "file_uid", "file_gid", "writes"),
+    [
+        pytest.param(0, 0o400, 7, 7, True, id="root"),
+        pytest.param(5, 0o400, 5, 7, True, id="its owner"),
+        pytest.param(5, 0o660, 7, 6, True, id="its group may write"),
+        pytest.param(5, 0o640, 7, 6, False, id="its group may not write"),
+        pytest.param(5, 0o660, 7, 7, False, id="another group may write"),
+        pytest.param(5, 0o602, 7, 7, True, id="everybody may write"),
+    ],
+)
+def test_daemon_can_write_what_owner_group_and_mode_permit(
+    uid: int, mode: int, file_uid: int, file_gid: int, *, writes: bool
+) -> None:
+    assert can_write(status_of(0o750, uid, 6), status_of(mode, file_uid, file_gid)) is writes

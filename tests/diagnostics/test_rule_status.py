@@ -24,10 +24,10 @@ from slumberd.diagnostics.status import read_status
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores, open_stores
+from slumberd.operations.stores import Stores
+from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
-from slumberd.service.rule_runner import rule_runner_of
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeLogs
 

@@ -65,6 +65,10 @@ class Campaign:
         with self._lock:
             lines, name = self._package.lines_of(fault), self._package.name_of(fault)
             tests = self._recorded.tests_of(lines, fault.path, name)
+            first = self._recorded.tests_of_statements(self._package.statements_at(fault))
+            if self._package.is_definition(fault):
+                first = self._recorded.tests_of_definitions()
+            tests = list(dict.fromkeys([*first, *tests]))
         copy = self._copies.get()
         try:
             trial = try_fault(copy, fault, [*self._also, *self._within_limit(tests)])
@@ -129,6 +133,7 @@ def _measure(results: Results, options: argparse.Namespace) -> None:
     results.begin({"seed": options.seed, "only": options.only, "source": digest_of_source(ROOT)})
     # The socket of a test must not have a long path.
     folder = Path(mkdtemp(prefix="mut-"))
+    folder.chmod(0o755)  # some tests import modules of the copy as another user
     lines = options.resume.with_suffix(".lines").absolute()
     try:
         if options.record or not is_current(ROOT, lines):

@@ -1,7 +1,7 @@
 """Faults of Python source.
 
 Left out is what tests need not pin: docstrings, annotations, log lines, texts for people (with a
-space in them), ``__all__``, protocols, and what only type checkers read.
+space in them), ``__all__``, protocols, ``assert_never``, and what only type checkers read.
 """
 
 from __future__ import annotations
@@ -126,6 +126,8 @@ def _is_left_out(node: ast.AST) -> bool:
     match node:
         case ast.Expr(value=ast.Constant()):  # a docstring
             return True
+        case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):  # no value gets there
+            return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=logger, attr=method))):
             return method in _LOG_METHODS and ast.unparse(logger).endswith(("log", "logger"))
         case ast.If(test=test) if "TYPE_CHECKING" in ast.unparse(test):
@@ -249,9 +251,15 @@ def _called(node: ast.Call) -> Iterator[_Part]:
         yield node, ast.unparse(changed), "arguments swapped"
     for keyword in node.keywords:
         rest = [other for other in node.keywords if other is not keyword]
-        if keyword.arg not in _SILENT:
+        if keyword.arg not in _SILENT and not _is_usual(keyword):
             changed = ast.Call(node.func, node.args, rest)
             yield node, ast.unparse(changed), "argument dropped"
+
+
+def _is_usual(keyword: ast.keyword) -> bool:
+    """Return whether an argument only says what is so without it: ``strict`` of ``zip``."""
+    value = keyword.value
+    return keyword.arg == "strict" and isinstance(value, ast.Constant) and not value.value
 
 
 def _stated(node: ast.stmt) -> Iterator[_Part]:

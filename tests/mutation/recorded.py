@@ -24,6 +24,13 @@ _START = (
 """A line that every Python of the copy runs when it starts."""
 
 
+_OF_DEFINITIONS = ("tests/test_defaults.py::", "tests/test_errors.py::")
+"""Tests that look at what imports have defined, so that they run no line of it."""
+
+
+_OF_STATEMENTS = "/test_statements_of_"
+
+
 class RecordingError(Exception):
     """The tests could not be recorded."""
 
@@ -48,6 +55,22 @@ class Recorded:
 
     def __post_init__(self) -> None:
         self._contexts = lru_cache(maxsize=16)(self.data.contexts_by_lineno)
+
+    def tests_of_definitions(self) -> list[RecordedTest]:
+        """Return the tests of the tables of all definitions."""
+        return [test for name, test in self.tests.items() if name.startswith(_OF_DEFINITIONS)]
+
+    def tests_of_statements(self, names: Iterable[str]) -> list[RecordedTest]:
+        """Return the tests of statements whose ids end with one of these full names, or its end.
+
+        They run the statement itself, and no line of the package that names it.
+        """
+        ends = {end for name in names for end in (name, name.partition(".")[2])}
+        return [
+            test
+            for name, test in self.tests.items()
+            if _OF_STATEMENTS in name and re.split(r"[\[-]", name)[-1].rstrip("]") in ends
+        ]
 
     def tests_of(self, groups: Sequence[Lines], path: str, name: str) -> list[RecordedTest]:
         """Return the tests that run some of these lines, the most telling ones first.
@@ -82,7 +105,7 @@ class Recorded:
         files: dict[str, list[RecordedTest]] = {}
         for test in sorted(tests, key=lambda test: (test.seconds, test.id)):
             files.setdefault(test.id.split("::")[0], []).append(test)
-        beside = f"tests{path.removeprefix(SOURCE).rpartition('/')[0]}/"
+        beside = f"{folder_beside(self.root, path)}/"
         word = re.compile(rf"\b{re.escape(name)}\b" if name else r"(?!)")
 
         def rank(file: str) -> tuple[bool, bool, float]:
@@ -92,6 +115,14 @@ class Recorded:
 
         for file in sorted(files, key=rank):
             yield from files[file]
+
+
+def folder_beside(root: Path, path: str) -> Path:
+    """Return the folder of the tests of a file: that of its package, or of one around it."""
+    folder = Path("tests", *Path(path).relative_to(SOURCE).parent.parts)
+    while not (root / folder).is_dir():
+        folder = folder.parent
+    return folder
 
 
 def record(root: Path, copy: TreeCopy, folder: Path, workers: int, tests: Iterable[str]) -> None:

@@ -119,6 +119,16 @@ class Package:
         # Tests may read what an import made without any line of the package.
         return [*self._lines_of_class(module, fault.line), using, {fault.path: module.bodies}]
 
+    def is_definition(self, fault: Fault) -> bool:
+        """Return whether an import runs the line: a constant, a field, a default of an argument."""
+        return fault.path.endswith(".py") and fault.line not in self.modules[fault.path].bodies
+
+    def statements_at(self, fault: Fault) -> set[str]:
+        """Return the full names of the SQL statements with a fault, as ``facts.newest``."""
+        if not fault.path.endswith(".sql"):
+            return set()
+        return {f"{Path(fault.path).stem}.{name}" for name in _statements_of(fault)}
+
     def name_of(self, fault: Fault) -> str:
         """Return the name of what a fault is in: a test file that has this name may test it."""
         if fault.path.endswith(".sql"):

@@ -13,6 +13,9 @@ _STATEMENT = re.compile(
 _COMMENT = re.compile(r"--[^\n]*")
 _STRING = re.compile(r"'(?:[^']|'')*'")
 
+_SOMETHING = r"(?!(?<=SELECT )1\n|(?<=WHERE )1\))"
+"""Not a 1 that only says that there is a row, or that counts every row."""
+
 _Replacement = str | Callable[[re.Match[str]], str]
 
 _FAULTS: list[tuple[str, str, _Replacement]] = [
@@ -56,7 +59,7 @@ _FAULTS: list[tuple[str, str, _Replacement]] = [
     ("assignment dropped", r"(?<=\bSET )[^\n(),]+, ", ""),
     ("assignment dropped", r"(?<=, )\w+ = [^\n(),]+, ", ""),
     ("assignment dropped", r",\s+\w+ = [^\n(),]+(?=\nWHERE)", ""),
-    ("constant", r"(?<![\w:.$'])\d+(?![\w.'])", lambda found: str(int(found[0]) + 1)),
+    ("constant", rf"(?<![\w:.$']){_SOMETHING}\d+(?![\w.'])", lambda found: str(int(found[0]) + 1)),
     ("constant", r"'[^'\n]+'", "''"),
     ("constant", r"''", "'x'"),
     ("arithmetic", r"(?<=[\w)] )\+(?= [\w(:])", "-"),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from coverage import CoverageData
 
 from tests.mutation import python_faults, sql_faults
 from tests.mutation.changes import Change
 from tests.mutation.copies import ROOT, SOURCE, TreeCopy, digest_of_source
 from tests.mutation.faults import Fault, faults_of, named, sample
-from tests.mutation.recorded import RecordedTest, is_current, load, record
+from tests.mutation.recorded import Recorded, RecordedTest, folder_beside, is_current, load, record
 from tests.mutation.results import OtherSourceError, Results
 from tests.mutation.selection import Package
 from tests.mutation.trial import try_fault
@@ -129,10 +131,16 @@ def test_python_fault_changes_one_thing(before: str, after: str) -> None:
         "assert a == 1",
         "@dataclass(frozen=True, slots=True)\nclass A:\n    b: int",
         "a = Option(help='rows')",
+        "assert_never(a)",
     ],
 )
 def test_what_tests_need_not_pin_is_never_changed(text: str) -> None:
     assert changed(text) == set()
+
+
+def test_argument_that_changes_nothing_is_not_dropped() -> None:
+    assert "zip(*a)" not in changed("zip(*a, strict=False)")
+    assert "zip(*a)" in changed("zip(*a, strict=True)")
 
 
 @pytest.mark.parametrize(
@@ -150,6 +158,12 @@ def test_what_tests_need_not_pin_is_never_changed(text: str) -> None:
 )
 def test_sql_fault_changes_one_thing(before: str, after: str) -> None:
     assert STATEMENTS.replace(before, after) in changed(STATEMENTS, sql_faults.changes)
+
+
+@pytest.mark.parametrize("text", ["SELECT 1\nFROM t", "SELECT count(*) FILTER (WHERE 1)"])
+def test_number_that_only_says_that_there_is_a_row_is_never_changed(text: str) -> None:
+    assert not any("2" in other for other in changed(f"-- name: a\n{text}\n", sql_faults.changes))
+    assert any("2" in other for other in changed("-- name: a\nLIMIT 1\n", sql_faults.changes))
 
 
 def test_index_and_headings_of_statements_are_never_changed() -> None:
@@ -172,6 +186,16 @@ def test_sample_takes_only_the_named_files(root: Path) -> None:
     only = f"{SOURCE}/adult"
 
     assert {fault.path for fault in sample(root, 100, 1, [only])} == {f"{only}.py"}
+
+
+def test_sample_leaves_out_a_file_whose_tests_are_skipped_here(root: Path) -> None:
+    sink = root / SOURCE / "provenance" / "fathom_sink.py"
+    sink.parent.mkdir()
+    sink.write_text("SIZE = 5\n")
+
+    taken = {fault.path for fault in sample(root, 100, 1)}
+
+    assert (f"{SOURCE}/provenance/fathom_sink.py" in taken) is (find_spec("fathom") is not None)
 
 
 def test_fault_of_a_sample_is_found_again_by_its_name(root: Path) -> None:
@@ -248,6 +272,43 @@ def test_statement_counts_where_a_session_runs_it(root: Path, name: str) -> None
     part = next(fault for fault in faults_of(path, STATEMENTS) if fault.line == 2)
 
     assert Package.read(root).lines_of(part) == [{f"{SOURCE}/store.py": {2}}]
+
+
+def test_statement_is_tested_by_the_tests_that_have_its_name(root: Path, tmp_path: Path) -> None:
+    (root / SOURCE / "other.sql").write_text("-- name: newest\nSELECT 1\n")
+    path = f"{SOURCE}/firings.sql"
+    part = next(fault for fault in faults_of(path, STATEMENTS) if fault.line == 2)
+    ids = [
+        f"tests/sql/test_statements_of_firings.py::test_statement[{end}]"
+        for end in ("0-firings.newest", "newest", "0-firings.oldest", "other.newest")
+    ]
+    tests = {id: RecordedTest(id, 0.1) for id in [*ids, "tests/test_all.py::test_all[newest]"]}
+
+    names = Package.read(root).statements_at(part)
+
+    recorded = Recorded(tmp_path, tests, {}, CoverageData(str(tmp_path / "lines")), root)
+    assert [test.id for test in recorded.tests_of_statements(names)] == ids[:2]
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        pytest.param("cli/rules.py", "tests/cli", id="of its package"),
+        pytest.param("cli/commands/deep/rules.py", "tests/cli", id="of a package around it"),
+        pytest.param("clock.py", "tests", id="of all"),
+    ],
+)
+def test_folder_beside_a_file_has_the_tests_of_its_package(
+    root: Path, path: str, folder: str
+) -> None:
+    (root / "tests" / "cli").mkdir()
+
+    assert folder_beside(root, f"{SOURCE}/{path}") == Path(folder)
+
+
+@pytest.mark.parametrize(("before", "is_one"), [("18", True), ("age: int", True), (">=", False)])
+def test_what_an_import_runs_is_a_definition(root: Path, before: str, *, is_one: bool) -> None:
+    assert Package.read(root).is_definition(fault(root, before, "x")) is is_one
 
 
 @pytest.mark.parametrize(

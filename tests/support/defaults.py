@@ -1,6 +1,6 @@
-"""The default of every argument and field of the package, read from the imported code.
+"""Defaults of arguments and fields, bounds of models, and constants, read from imported code.
 
-A test compares them with the table in `tests/defaults.txt`, so that no default changes by
+A test compares them with the table in `tests/defaults.txt`, so that none of them changes by
 accident. To write the table again, and see what changed:
 
     python -m tests.support.defaults && git diff tests/defaults.txt
@@ -8,10 +8,12 @@ accident. To write the table again, and see what changed:
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +27,7 @@ import slumberd
 TABLE = Path(__file__).parents[1] / "defaults.txt"
 
 _NONE = (inspect.Parameter.empty, MISSING, PydanticUndefined)
+_PINNED = (int, float, timedelta, Path)
 _MOST = 10
 """Parts of a value that a person can check."""
 
@@ -33,15 +36,53 @@ def all_defaults() -> list[str]:
     """Return a line for each class or function with defaults that are not empty.
 
     None, False, 0 and empty values are left out: a change of one adds it to a line. Left out are
-    names that begin with an underscore, protocols, and values without a short form.
+    names that begin with an underscore, protocols, and values without a short form. A model with
+    bounds has another line for them. So has each constant of a module that is a number, a word or
+    a path.
     """
-    return sorted({line for module in _modules() for line in _defaults_in(module)})
+    return sorted({line for module in _modules() for line in _lines_in(module)})
 
 
 def _modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages(slumberd.__path__, "slumberd."):
         if not found.name.endswith("__main__"):
             yield import_module(found.name)
+
+
+def _lines_in(module: ModuleType) -> Iterator[str]:
+    yield from _defaults_in(module)
+    yield from _constants_in(module)
+
+
+def _constants_in(module: ModuleType) -> Iterator[str]:
+    """Yield the numbers, words and paths that the module itself assigns to names in capitals.
+
+    Flags are left out, because they differ between processors.
+    """
+    tree = ast.parse(inspect.getsource(module))
+    for statement in tree.body:
+        for name in _assigned(statement):
+            value, is_pinned = vars(module)[name], name.isupper() and "FLAGS" not in name
+            if is_pinned and (isinstance(value, _PINNED) or _is_of_words(value)):
+                yield f"{module.__name__.removeprefix('slumberd.')}.{name} = {value!a}"
+
+
+def _is_of_words(value: object) -> bool:
+    """Return whether a value is a word, or a few words: names of files, keys and kinds."""
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or len(words) > _MOST:
+        return False
+    return all(isinstance(word, str) and word and " " not in word for word in words)
+
+
+def _assigned(statement: ast.stmt) -> list[str]:
+    match statement:
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
+            return [name]
+        case _:
+            return []
 
 
 def _defaults_in(module: ModuleType) -> Iterator[str]:
@@ -58,6 +99,8 @@ def _defaults_of_class(kind: type, place: str) -> Iterator[str]:
     if getattr(kind, "_is_protocol", False):
         return
     yield from _lines(place, defaults_of(kind))
+    if issubclass(kind, BaseModel):
+        yield from _lines(f"{place}.bounds", _bounds_of(kind))
     for name, method in vars(kind).items():
         function = getattr(method, "__func__", method)
         if not name.startswith("_") and inspect.isfunction(function):
@@ -75,6 +118,21 @@ def defaults_of(kind: type) -> dict[str, Any]:
     else:
         found = _arguments(vars(kind).get("__init__", _nothing))
     return {name: value for name, value in found.items() if value not in _NONE}
+
+
+def _bounds_of(kind: type[BaseModel]) -> dict[str, list[Any]]:
+    """Return the bounds of a model's fields: numbers, lengths and patterns."""
+    return {
+        name: [bound.__dict__ if hasattr(bound, "__dict__") else bound for bound in field.metadata]
+        for name, field in kind.model_fields.items()
+    }
+
+
+def models() -> list[type[BaseModel]]:
+    """Return every model of the package, private ones too."""
+    own = [value for module in _modules() for value in vars(module).values()]
+    kinds = {kind for kind in own if inspect.isclass(kind) and issubclass(kind, BaseModel)}
+    return sorted(kinds - {BaseModel}, key=lambda kind: (kind.__module__, kind.__name__))
 
 
 def _nothing() -> None:

@@ -24,7 +24,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
 from slumberd.model.stages import Decay, Dedup, Summarise
-from slumberd.service.control_socket import Peer
+from slumberd.operations.caller import Caller
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule
 from tests.support.state_directory import StateDirectory, state_directory
@@ -40,7 +40,7 @@ MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
 MINE = ("e1", "e_", "E1", "caf\u00e9", "@notes/e1")
 """Ids of the tenant's episodes."""
 
-PEER = Peer(1, 1, 1)
+PEER = Caller.of_user(1, 1)
 MUCH = 10_000
 
 

@@ -17,9 +17,9 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores
-from slumberd.service.operations import Operations
-from slumberd.service.rule_runner import RuleRunner
+from slumberd.operations.changes import Operations
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.stores import Stores
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from slumberd.storage.sqlite.connection import BUSY_SECONDS
 from slumberd.storage.sqlite.engine import CheckpointPolicy

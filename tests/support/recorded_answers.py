@@ -1,7 +1,8 @@
-"""Recordings of the JSON that commands print, and how a command's output becomes one.
+"""Recordings of what commands print, as JSON or for people, and how output becomes a recording.
 
 A recording holds every key and every value. A value that differs from run to run has a name in its
-place, as ``<now>`` or ``<run 1>``.
+place, as ``<now>`` or ``<run 1>``. In what people read, several spaces become two, because the
+width of a column depends on such values.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from subprocess import CompletedProcess
-from typing import Any
+from typing import Any, Literal
 
 from slumberd import __version__
 from slumberd.clock import SystemClock
@@ -26,42 +27,64 @@ VARYING = {
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _REPLACED = re.compile(r"\.replaced-\d{8}T\d{6}Z")
-_HASH = re.compile(r"\b[0-9a-f]{64}\b")
+_HASH = re.compile(r"\b[0-9a-f]{64}\b|(?<=head )[0-9a-f]{16}\b")
+_DAY_AND_TIME = re.compile(r"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [+-]\d\d:\d\d")
+_COUNTS = re.compile(r'[\d,]+(?= MB free)|(?<=\bpid )\d+|(?<="pid":)\d+')
+_PERHAPS_RUN = re.compile(r"\b[a-z0-9]{12}\b")
+_SPACES = re.compile(r" {2,}")
 _WIDTH = 100
+
+Form = Literal["json", "text"]
+"""What is recorded: the JSON, or the text for people."""
 
 
 class AnswerRecorder:
-    """Calls commands on one installation, and records what they print as JSON.
+    """Calls commands on one installation, and records what they print.
 
     Attributes:
         site: The installation.
+        form: What is recorded.
         runs: The ids of the runs that answers have named, the first one first.
-        documents: What the last command printed.
         lines: The recording.
     """
 
-    def __init__(self, site: TrialInstallation) -> None:
+    def __init__(self, site: TrialInstallation, form: Form) -> None:
         self.site = site
+        self.form = form
         self.runs: list[str] = []
         self.lines: list[str] = []
-        self.documents: list[Any] = []
         self._directory = str(site.config.parent)
         self._began = SystemClock().now()
 
     def __call__(self, *words: str) -> None:
-        """Call a command on the installation, and record it."""
-        self.record(words, self.site.call(*words))
+        """Call a command on the installation, with ``--json`` if JSON is recorded."""
+        words = (*words, "--json") if self.form == "json" else words
+        done = self.site.call(*words)
+        if self.form == "text" and _PERHAPS_RUN.search(done.stdout):
+            listed = self.site.call("audit", "ls", "--json").stdout
+            self._note_runs([json.loads(line) for line in listed.splitlines()])
+        self.record(words, done, self.form)
 
-    def record(self, words: Sequence[str], done: CompletedProcess[str]) -> None:
-        """Record the words of a command, what it printed on standard output, and its exit code."""
-        self.documents = [json.loads(line) for line in done.stdout.splitlines()]
-        for document in self.documents:
-            self.runs += dict.fromkeys(run for run in _runs_in(document) if run not in self.runs)
+    def record(self, words: Sequence[str], done: CompletedProcess[str], form: Form) -> None:
+        """Record the words of a command, what it printed in a form, and its exit code."""
+        if form == "json":
+            printed = self._documents(done.stdout)
+        else:
+            printed = [_SPACES.sub("  ", self._text(line)) for line in _lines_of(done)]
         self.lines.append(self._text(f"$ slumberd {' '.join(words)}"))
-        for document in self.documents:
-            self.lines += layout(self._recorded(document, ""))
+        self.lines += printed
         self.lines += [f"[exit code {done.returncode}]"] if done.returncode else []
         self.lines.append("")
+
+    def _documents(self, printed: str) -> list[str]:
+        documents = [json.loads(line) for line in printed.splitlines()]
+        self._note_runs(documents)
+        return [line for each in documents for line in layout(self._recorded(each, ""))]
+
+    def _note_runs(self, documents: Any) -> None:
+        self.runs += dict.fromkeys(
+            run for run in _runs_in(documents) if run not in (*self.runs, "")
+        )
 
     def record_log(self) -> None:
         """Record the first line of each event that the commands have logged."""
@@ -96,17 +119,24 @@ class AnswerRecorder:
         text = text.replace(__version__, "<version>")
         text = re.sub(rf"\buid {os.getuid()}\b", "uid <mine>", text)
         text = _REPLACED.sub(".replaced-<now>", text)
+        text = _COUNTS.sub("<int>", _DAY_AND_TIME.sub("<later>", text))
         text = _INSTANT.sub(self._instant, _HASH.sub("<hash>", text))
         for number, run in enumerate(self.runs, start=1):
             text = text.replace(run, f"<run {number}>")
         return text
 
     def _instant(self, found: re.Match[str]) -> str:
-        """Return the name of an instant that belongs to this run; other instants as they are."""
+        """Return a name for an instant of this run, with its zone; other instants as they are."""
         at = datetime.fromisoformat(found[0])
         if at > SystemClock().now():
             return "<later>"
-        return "<now>" if at >= self._began.replace(microsecond=0) else found[0]
+        return f"<now>{found[2]}" if at >= self._began.replace(microsecond=0) else found[0]
+
+
+def _lines_of(done: CompletedProcess[str]) -> list[str]:
+    """Return what a person reads: the answer, and then the lines on standard error."""
+    errors = [f"[error] {line}" for line in done.stderr.splitlines()]
+    return [line.rstrip() for line in (*done.stdout.rstrip("\n").splitlines(), *errors)]
 
 
 def _runs_in(value: Any) -> Iterator[str]:

@@ -13,9 +13,10 @@ from slumberd.config.settings import FactsSettings, Settings
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores, open_stores
-from slumberd.service.operations import Operations
-from slumberd.service.rule_runner import RuleRunner, rule_runner_of
+from slumberd.operations.changes import Operations
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.stores import Stores
+from slumberd.service.composition import open_stores, rule_runner_of
 from tests.support.builders import at
 from tests.support.fakes import FakeClock, FakeLogs
 

@@ -11,14 +11,15 @@ from typing import Any
 import orjson
 
 from slumberd.cli.commands.episodes import document as episode_document
-from slumberd.cli.explain_output import FactExplanation, decision_document, would_change
-from slumberd.cli.output import fact_document
 from slumberd.errors import NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.pattern import Glob, Matches, OneOf, Prefix
 from slumberd.model.record import Record
 from slumberd.observability.line_format import timestamp
+from slumberd.operations.explanations import ExplainedFact, decision_document, would_change
+from slumberd.operations.responses import fact_document
+from slumberd.retrieval.searcher import Searcher
 from tests.support.builders import at
 from tests.support.cli_runner import called
 from tests.support.hostile_tenant import MINE, MUCH, RULES, TenantHistory
@@ -36,7 +37,8 @@ NUMBERED = re.compile(r"(?P<rule>@?[a-z]+)@(?P<number>\d+)|@/(?P<manual>\d+)")
 
 async def current_view(world: TenantHistory) -> View:
     """Return a tenant's episodes and facts, which do not depend on where batches are cut."""
-    return {"recent": await _recent(world), "facts": await _facts(world)}
+    found = {"recent": await _recent(world), "facts": await _facts(world)}
+    return {**found, "search": await _search(world)}
 
 
 async def everything(world: TenantHistory) -> View:
@@ -67,6 +69,7 @@ def _commands(world: TenantHistory) -> Iterator[tuple[str, ...]]:
     user, agent = world.story.tenant
     yield from [("recent", user, "--agent", agent), ("facts", "--user", user, "--agent", agent)]
     yield ("facts", "--user", user, "--agent", agent, "--valid-at", at(2).isoformat())
+    yield ("search", "s likes b", "--user", user, "--agent", agent)
     yield from [("why-not", "--", id) for id in MINE]
     for id in IDS:
         yield from [("why", "--content", "--", id), ("audit", "ls", "--fact", id)]
@@ -93,6 +96,15 @@ async def _recent(world: TenantHistory) -> list[Any]:
         for scope in scopes
         for limit in (1, MUCH)
     ]
+
+
+async def _search(world: TenantHistory) -> list[Any]:
+    """Search for words of all tenants, and take a context."""
+    tenant = world.story.tenant._asdict()
+    searcher = Searcher(world.state_directory.stores.memory, world.facts)
+    hits = await searcher.search("s likes a b content of episode", **tenant, limit=MUCH)
+    context = await searcher.context("What does s like? a or b?", **tenant)
+    return [[hit.to_dict() for hit in hits], context.text]
 
 
 async def _facts(world: TenantHistory) -> list[Any]:
@@ -133,7 +145,7 @@ async def _why(world: TenantHistory, fact_id: str) -> Any:
         return str(error)
     wanted = [source.id for source in explanation.sources]
     versions = await world.state_directory.stores.memory.reread(RULES[0], wanted, upto=MUCH)
-    return FactExplanation(
+    return ExplainedFact(
         explanation, {version.id: version for version in versions}, content=True
     ).document()
 

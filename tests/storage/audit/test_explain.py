@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
-from slumberd.cli.explain_output import describe_removal, would_change
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.consolidation.fire_request import FireRequest
@@ -26,6 +25,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
+from slumberd.operations.explanations import describe_removal, would_change
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple

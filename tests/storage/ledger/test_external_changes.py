@@ -453,6 +453,24 @@ async def test_an_unreadable_row_is_quarantined_once_and_not_changed(
     assert entry["detail"]
 
 
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        pytest.param("user with NUL", "//facts/", id="without its user"),
+        pytest.param("payload no JSON", "alice/rag/facts/", id="with both names"),
+    ],
+)
+async def test_an_unreadable_row_is_quarantined_under_the_names_that_can_be_read(
+    store: SQLiteFactStore, name: str, owner: str
+) -> None:
+    write(store.path, PIN, MALFORMED[name])
+
+    await store.ledger.notice_external()
+
+    with closing(sqlite3.connect(store.path)) as connection:
+        assert connection.execute("SELECT owner FROM slumberd_quarantine").fetchall() == [(owner,)]
+
+
 def raw(path: Path) -> list[Row]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(f"SELECT {COLUMNS} FROM facts ORDER BY fact_id").fetchall()

@@ -104,6 +104,27 @@ def test_copy_is_whole_and_leaves_no_files_beside_the_original(path: Path, tmp_p
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_copy_of_an_open_database_reports_each_step(
+    path: Path, mode: str, tmp_path: Path, *, together: bool
+) -> None:
+    steps: list[tuple[int, int]] = []
+    limits = CopyLimits(pages=100)
+
+    def report(done: int, total: int) -> None:
+        steps.append((done, total))
+
+    with closing(connected(path, mode)) as writing:
+        writing.execute("UPDATE pairs SET a = 1, b = 1")
+        if together:
+            copy_together([(path, tmp_path / "copy.db")], on_progress=report, limits=limits)
+        else:
+            copy_database(path, tmp_path / "copy.db", on_progress=report, limits=limits)
+
+    (total,) = {total for _, total in steps}
+    assert [done for done, _ in steps] == [*range(100, total, 100), total]
+
+
 def test_copy_shows_one_moment_while_another_program_writes(
     path: Path, mode: str, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from slumberd.errors import (
     PermissionDeniedError,
     StaleWriterError,
     StoppedError,
+    StoreBusyError,
     StoreError,
     StoreReplacedError,
 )
@@ -223,8 +226,9 @@ async def test_facts_restored_under_their_writer_are_noticed_at_the_next_check(
         await home.fire()
         restored(tmp_path / "backup.db", tmp_path / "facts.db")
 
-        with pytest.raises(StoreReplacedError, match="has not ledger row"):
+        with pytest.raises(StoreReplacedError, match="has not ledger row") as caught:
             await home.facts.ledger.notice_external()
+        assert caught.value.where == str(tmp_path / "facts.db")
         with pytest.raises(StoreReplacedError):
             await home.fire()
     async with open_stores(tmp_path) as home:
@@ -316,6 +320,30 @@ async def test_connection_keeps_nothing_of_a_failed_call(tmp_path: Path) -> None
         await asyncio.sleep(0)
 
         assert not list(found)
+
+
+def test_threads_that_open_the_same_new_file_at_once_all_succeed(tmp_path: Path) -> None:
+    # SQLite refuses, at once, some of the connections that switch one new file to a log.
+    start = threading.Barrier(8)
+
+    def open_once(path: Path) -> str:
+        start.wait(PATIENCE_SECONDS)
+        with closing(sqlite_connection.connect(path, Pragmas(), access="write")) as opened:
+            return str(opened.execute("PRAGMA journal_mode").fetchone()[0])
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(60):
+            path = tmp_path / f"{number}.db"
+            assert [*pool.map(open_once, [path] * 8)] == ["wal"] * 8
+
+
+def test_new_file_that_stays_locked_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+        with pytest.raises(StoreBusyError):
+            sqlite_connection.connect(path, Pragmas(busy_seconds=0.01), access="write")
 
 
 def test_a_daemon_holds_its_locks_when_other_programs_close_the_files(tmp_path: Path) -> None:

@@ -100,11 +100,13 @@ async def test_bootstrap_adds_only_what_is_documented(
         ("index", "sqlite_autoindex_episodes_1"),
         ("table", "episodes"),
         ("table", "slumberd_accesses"),
+        ("table", "slumberd_episode_deletions"),
         ("table", "slumberd_episode_log"),
         ("table", "slumberd_extractions"),
         ("table", "slumberd_model_summaries"),
         ("table", "slumberd_model_usage"),
         ("table", "sqlite_sequence"),
+        ("trigger", "slumberd_episode_deleted"),
         ("trigger", "slumberd_episode_inserted"),
         ("trigger", "slumberd_episode_updated"),
     ]

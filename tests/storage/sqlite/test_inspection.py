@@ -13,8 +13,8 @@ import pytest
 from slumberd.config.settings import Settings
 from slumberd.errors import SchemaError, StoreError
 from slumberd.model.store_status import Backlog, LogRange
+from slumberd.operations.caller import Caller
 from slumberd.service.composition import inspections_of
-from slumberd.service.control_socket import Peer
 from slumberd.storage.closed_stores import StoreInspection, StoreInspections
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import open_stores
@@ -119,6 +119,15 @@ async def test_users_are_listed_in_order_up_to_a_limit(stores: StoreInspections)
     assert [stores.facts.has_facts_of(user) for user in ("bob", "dave")] == [True, False]
 
 
+def test_name_that_is_no_utf8_is_listed_with_its_bytes(
+    stores: StoreInspections, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection, connection:
+        connection.execute("UPDATE facts SET user = CAST(x'FF62' AS TEXT) WHERE user = 'bob'")
+
+    assert stores.facts.users(9) == ["alice", "carol", "\\xffb"]
+
+
 def test_database_of_another_program_has_no_log_no_ledger_and_no_status(tmp_path: Path) -> None:
     stores = inspect(tmp_path)
     for store in stores:
@@ -174,7 +183,7 @@ async def test_erased_scopes_and_content_that_came_back_are_counted(tmp_path: Pa
         await home.fire(rule("all"))
     before = (tmp_path / "memory.db").read_bytes()
     async with state_directory(tmp_path, [rule("all")]) as home:
-        await home.operations.by_name()["forget"]({"user": "bob"}, Peer.here())
+        await home.operations.by_name()["forget"]({"user": "bob"}, Caller.here())
     stores = inspect(tmp_path)
     pasts = [past for store in stores if (past := store.erased_scopes())]
     clean = [store.count_erased_content(pasts, None) for store in stores]

@@ -28,6 +28,7 @@ FILES = {
     "episode_log": "memory.db",
     "extractions": "memory.db",
     "filters": "memory.db",
+    "index_feed": "memory.db",
     "erased_scopes": "memory.db",
     "recent": "memory.db",
     "erasure": "facts.db",
@@ -63,6 +64,7 @@ FLAT = {
     "episode_log": "episode_at moved objects oldest_timestamp window",
     "extractions": "erase erase_summaries record record_summary recorded spend spent summaries",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
+    "index_feed": "deleted_after record_unknown_deletions rows_of written_after",
     "erased_scopes": "add_key add_moment drop_episodes episodes_at episodes_of exists key "
     "moment moments written_since",
     "recent": "agent_other agent_utc any_other any_owned key_other key_upto key_utc owned_session "
@@ -102,6 +104,7 @@ FLAT = {
 FIRST = {
     "episodes": "probe",  # LIMIT 0
     "episode_log": "newest pending",
+    "index_feed": "last_deletion",
     "external_changes": "any_change",
     "promotion_feed": "end_of_page lag",
     "ledger": "counts_after end last_row last_seq_by",

@@ -102,9 +102,10 @@ def erasures(t: Tables, after: int) -> list[Any]:
     return [[len([firing for firing in firings if firing.last_seq > after])]]
 
 
-@INSPECTION.rows(*((user,) for user in ("", "al", "alice", "bob")))
-def next_user_of_facts(t: Tables, user: str) -> list[Any]:
-    return [[min((fact.user for fact in t.facts if fact.user > user), default=None)]]
+@INSPECTION.rows(*((user,) for user in (b"", b"al", b"alice", b"bob")))
+def next_user_of_facts(t: Tables, user: bytes) -> list[Any]:
+    further = [fact.user for fact in t.facts if fact.user.encode() > user]
+    return [[min(further), min(further).encode()]] if further else []
 
 
 @INSPECTION.rows(*((user,) for user in ("", "al", "alice", "bob")))
