@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slumberd.errors import ExtraMissingError, StoppedError
-from slumberd.retrieval.embeddings import LONGEST, WordEmbedder, _Words, _words
+from slumberd.retrieval.embeddings import LONGEST, WordEmbedder, _model, _Words, _words
 
 pytestmark = pytest.mark.unit
 
@@ -57,6 +57,7 @@ def test_the_vector_of_a_text_does_not_depend_on_other_texts() -> None:
 
 def test_without_the_extra_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)
+    _model.cache_clear()
     _words.cache_clear()
     with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]") as caught:
         WordEmbedder()

@@ -45,6 +45,7 @@ class Figures:
     extracted: int = 0
     marks: int = 0
     purged: int = 0
+    hits: int = 0
     kills: int = 0
     reloads: int = 0
     steps: int = 0

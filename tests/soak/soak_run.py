@@ -33,6 +33,7 @@ from tests.soak.checks import (
     count_firings,
     journals,
 )
+from tests.soak.search_checks import SearchFollower
 from tests.soak.stage_checks import (
     MARKS,
     SUMMARIES,
@@ -108,7 +109,7 @@ class Soak:
         (self.home.rules / "patterns").mkdir()
         self.write_rules()
         ends = time.monotonic() + seconds
-        with self._daemons:
+        with self._daemons, SearchFollower(self.home) as self._follower:
             self.start()
             with self.writing():
                 while time.monotonic() < ends:
@@ -122,6 +123,7 @@ class Soak:
         for seconds, what in (
             (5, self.kill), (7, self.reload), (3, self.pin), (11, self.undo),
             (4, self.step), (23, self.forget), (6, self.check), (13, self.unpin_mark),
+            (3, self.search),
         ):  # fmt: skip
             name, now = what.__name__, time.monotonic()
             pause = self._chance.uniform(0.5, 1.5) * seconds / self._pace
@@ -300,6 +302,10 @@ class Soak:
         self.figures.manual_edits += 1
         return self.home.call(*words, check=False).returncode == 0
 
+    def search(self) -> None:
+        """Search for each user."""
+        self.figures.hits += self._follower.search()
+
     # checks
 
     def check(self) -> None:
@@ -328,6 +334,7 @@ class Soak:
         assert self.daemon.stop() == 0
         self._daemons.pop_all().close()
         check_once_each(self.home.state / "facts.db")
+        self._follower.check()
         check_rows(self.home, written, self.expected.erased)
         self.figures.facts = check_facts(self.home, written, self.expected)
         self.check_chats(written)

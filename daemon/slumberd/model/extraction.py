@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import orjson
 
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.recalled import without_recalled
 
 MAX_EXTRACTED = 50
 """An extractor returns at most this many triples of one turn."""
@@ -41,9 +42,10 @@ class Turn(NamedTuple):
 
 
 def turn_of(version: EpisodeVersion) -> Turn:
-    """Return what an extractor reads of a version of an episode."""
+    """Return what an extractor reads of a version of an episode: nothing that was recalled."""
+    content = without_recalled(version.content)
     return Turn(
-        version.id, version.session, version.source_node, version.content, version.at,
+        version.id, version.session, version.source_node, content, version.at,
         version.user, version.agent,
     )  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Compare texts: expressions, word embeddings and salience scorers. Reads no store."""
+"""Find texts: the indexes of scopes, search, contexts, word embeddings and salience scorers."""

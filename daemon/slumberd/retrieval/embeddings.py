@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from slumberd.errors import ExtraMissingError, StoppedError
 
@@ -139,14 +139,17 @@ class _Words:
     def _embed(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
         import numpy as np  # of the extra, and slow to import
 
-        # JSON may hold half of a surrogate pair; the model refuses it.
-        encoded = [text[:LONGEST].encode(errors="replace")[:_MOST_BYTES] for text in texts]
-        whole = [text.decode(errors="ignore") for text in encoded]
         # The mean of no words is not a number.
-        vectors = np.nan_to_num(self._model.embed(whole), posinf=0.0, neginf=0.0)
+        vectors = np.nan_to_num(self._model.embed([*map(_whole, texts)]), posinf=0.0, neginf=0.0)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         # Copies: a cached row must not keep the whole array alive.
         return map(np.copy, (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32))
+
+
+def _whole(text: str) -> str:
+    """Return the part of a text that the model takes."""
+    # JSON may hold half of a surrogate pair; the model refuses it.
+    return text[:LONGEST].encode(errors="replace")[:_MOST_BYTES].decode(errors="ignore")
 
 
 def _key(text: str) -> str:
@@ -170,12 +173,51 @@ def _groups(texts: Mapping[str, str]) -> Iterator[list[str]]:
         yield group
 
 
+class WordTable:
+    """The vectors of the words of the model, and how texts are split into these words.
+
+    Attributes:
+        vectors: A vector a row.
+    """
+
+    def __init__(self, model: Any) -> None:  # noqa: ANN401 # of the extra, without types
+        self.vectors: NDArray[np.float32] = model.embedding
+        # A copy: the model pads texts to the longest one.
+        self._tokenizer = type(model.tokenizer).from_str(model.tokenizer.to_str())
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+
+    def encode(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+        """Return the numbers of the words of each text; only its first characters count."""
+        import numpy as np  # of the extra, and slow to import
+
+        found = self._tokenizer.encode_batch_fast(
+            [_whole(text) for text in texts], add_special_tokens=False
+        )
+        return [np.array(one.ids, np.int64) for one in found]
+
+
 @cache
-def _words() -> _Words:
+def _model() -> Any:  # noqa: ANN401 # of the extra, without types
     try:
         import wordllama  # of the extra, and slow to import
     except ImportError as error:
         raise ExtraMissingError("vectors", "texts cannot be compared by what they mean") from error
     # The package holds all files of the model. Downloads are disabled: nothing is fetched.
     folder = Path(wordllama.__file__).parent
-    return _Words(wordllama.WordLlama.load(cache_dir=folder, disable_download=True))
+    return wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+
+
+@cache
+def _words() -> _Words:
+    return _Words(_model())
+
+
+@cache
+def word_table() -> WordTable:
+    """Return the words of the model; the process keeps them.
+
+    Raises:
+        ExtraMissingError: The extra ``vectors`` is not installed.
+    """
+    return WordTable(_model())

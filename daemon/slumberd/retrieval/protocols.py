@@ -1,12 +1,16 @@
-"""Protocols of embedders, text comparers and salience scorers."""
+"""Protocols of embedders, text comparers, salience scorers, and what a search reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
 from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.feed import FeedChanges, FeedPlace, ScopeReading
 from slumberd.model.salience import SalienceContext
+from slumberd.model.scope import ScopeFilter
 
 Rows = Any
 """A numpy array of 32-bit floats: a vector a row. Numpy is of an extra, so it has no type here."""
@@ -65,4 +69,39 @@ class TextComparer(Protocol):
         Raises:
             StoppedError: `cancelled` returned true.
         """
+        ...
+
+
+class EpisodeFeed(Protocol):
+    """Tells indexes what a store of episodes holds."""
+
+    async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
+        """Return all readable episodes of a scope."""
+        ...
+
+    async def changes(self, place: FeedPlace, *, most: int) -> FeedChanges | None:
+        """Return what changed after a place; None when that is unknown, or more than `most`."""
+        ...
+
+
+class SearchedEpisodes(Protocol):
+    """A store of episodes that a search reads."""
+
+    @property
+    def feed(self) -> EpisodeFeed:
+        """What its indexes read."""
+        ...
+
+
+class SearchedFacts(Protocol):
+    """A store of facts that a search reads."""
+
+    async def query(
+        self,
+        pattern: FactPattern,
+        *,
+        valid_at: datetime | None = None,
+        believed_at: datetime | None = None,
+    ) -> list[Fact]:
+        """Return the facts that match a pattern, now or as of an instant."""
         ...

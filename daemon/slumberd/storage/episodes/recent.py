@@ -18,6 +18,7 @@ such read also reads these rows.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -189,6 +190,18 @@ def rows_before(
             found.append(session.rows("recent.key_upto", values))
         found.append([row for row in others.of(wanted, floor) if row[3] < ceiling])
     return found
+
+
+def versions_in(
+    session: Session, scope: ScopeFilter, *, mismatch: ScopeMismatch, naive: NaiveTimestamps
+) -> Iterator[EpisodeVersion]:
+    """Yield all readable episodes of a scope, in no order; an episode may come twice."""
+    forms: tuple[Form, ...] = ("utc", "other")
+    for form, wanted in itertools.product(forms, _ranges(session, scope)):
+        for row in _Rows(session, form).of(wanted, ""):
+            version = decode(0, row, mismatch=mismatch, naive=naive)
+            if not version.fault and scope.holds(version):
+                yield version
 
 
 class _Newest:

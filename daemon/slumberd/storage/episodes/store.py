@@ -43,6 +43,8 @@ from slumberd.storage.episodes.erasure import (
     search_episodes,
 )
 from slumberd.storage.episodes.everything import log_left_out, read_everything
+from slumberd.storage.episodes.index_feed import IndexFeed
+from slumberd.storage.episodes.owned import OwnedEpisodes
 from slumberd.storage.episodes.recent import recall
 from slumberd.storage.episodes.reporters import (
     TOLERANCE_SECONDS,
@@ -76,6 +78,8 @@ class EngineMemoryStore:
 
     Attributes:
         answers: The recorded answers of language models.
+        owned: The episodes of one user and agent, for the program that keeps them.
+        feed: What indexes of the episodes read.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -104,6 +108,8 @@ class EngineMemoryStore:
         self._spelling = SpellingReporter(misspelled)
         self._windows = WindowReader(self, embedding)
         self.answers = AnswerStore(engine, self._reader)
+        self.owned = OwnedEpisodes(engine, self._reads, scope_mismatch, naive_timestamps)
+        self.feed = IndexFeed(engine, mismatch=scope_mismatch, naive=naive_timestamps)
         self._seen: int | None = None
 
     @property

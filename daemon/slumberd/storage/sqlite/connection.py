@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ _STEPS_PER_CHECK = 20_000
 """Steps of SQLite's machine between two checks of a deadline: about a millisecond. Each check waits
 for the interpreter, so more of them would slow the statement down."""
 
+
+_SWITCH_PAUSE_SECONDS = 0.005
+"""How long a connection waits before it tries again to switch a new file to a write-ahead log."""
 
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock, unless its caller says otherwise."""
@@ -129,12 +133,30 @@ def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access)
     if access == "read":
         connection.execute("PRAGMA query_only = ON")
         return
-    connection.execute("PRAGMA journal_mode = WAL")
+    _start_write_ahead_log(connection, pragmas.busy_seconds)
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_SIZE_LIMIT:d}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {pragmas.log_pages:d}")
     connection.execute(f"PRAGMA synchronous = {pragmas.synchronous}")
     # Deleted rows are overwritten with zeros. Some builds of SQLite do so by default.
     connection.execute("PRAGMA secure_delete = ON")
+
+
+def _start_write_ahead_log(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Switch a file to a write-ahead log; wait while others switch the same new file."""
+    deadline = time.monotonic() + busy_seconds
+    while not _switches(connection, must=time.monotonic() >= deadline):
+        time.sleep(_SWITCH_PAUSE_SECONDS)
+
+
+def _switches(connection: sqlite3.Connection, *, must: bool) -> bool:
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        # SQLite itself does not wait here: each of two connections could wait for the other.
+        if must or error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise
+        return False
+    return True
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Install the episode log: triggers give each version of each episode a number.
+"""Install the episode log: triggers number each version of each episode, and each deletion.
 
 A table that another program rebuilt has lost its triggers. Writes since then are unknown, so every
 episode is logged again: nothing may be lost.
@@ -7,6 +7,7 @@ episode is logged again: nothing may be lost.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
 from slumberd.errors import SchemaError
@@ -18,10 +19,13 @@ _SQL = statements("episode_log")
 _ACCESSES = statements("accesses")
 _EPISODES = statements("episodes")
 _EXTRACTIONS = statements("extractions")
+_FEED = statements("index_feed")
 _TRIGGERS = {
     "slumberd_episode_inserted": _SQL["create_insert_trigger"],
     "slumberd_episode_updated": _SQL["create_update_trigger"],
 }
+
+_DELETE_TRIGGER = {"slumberd_episode_deleted": _FEED["create_delete_trigger"]}
 
 _OF_EPISODES = {
     "idx_episodes_scope_ts": ("drop_index", "create_index"),
@@ -32,6 +36,7 @@ _OF_EPISODES = {
 }
 _TABLES = {
     "slumberd_episode_log": _SQL["create_table"],
+    "slumberd_episode_deletions": _FEED["create_table"],
     "slumberd_accesses": _ACCESSES["create_table"],
     "slumberd_extractions": _EXTRACTIONS["create_table"],
     "slumberd_model_summaries": _EXTRACTIONS["create_summaries"],
@@ -73,7 +78,8 @@ def schema_version(connection: sqlite3.Connection) -> int:
 def installed(connection: sqlite3.Connection) -> bool:
     """Return whether table, indexes, log and triggers all exist in slumberd's form."""
     found = _find_objects(connection)
-    return found.keys() >= _TABLES.keys() and _has_indexes(found) and _has_triggers(found)
+    has_triggers = _has(_TRIGGERS, found) and _has(_DELETE_TRIGGER, found)
+    return found.keys() >= _TABLES.keys() and _has_indexes(found) and has_triggers
 
 
 def _find_objects(connection: sqlite3.Connection) -> Found:
@@ -93,8 +99,8 @@ def _is_there(name: str, table: str, found: Found) -> bool:
     return its_table == table and sql == _OURS.get(name, sql)
 
 
-def _has_triggers(found: Found) -> bool:
-    return all(found.get(name) == ("episodes", sql) for name, sql in _TRIGGERS.items())
+def _has(triggers: Mapping[str, str], found: Found) -> bool:
+    return all(found.get(name) == ("episodes", sql) for name, sql in triggers.items())
 
 
 def install(connection: sqlite3.Connection) -> None:
@@ -112,8 +118,10 @@ def install(connection: sqlite3.Connection) -> None:
             connection.execute(create)
     if not _has_indexes(found):
         _create_indexes(connection, found)
-    if not _has_triggers(found):
+    if not _has(_TRIGGERS, found):
         _create_triggers(connection)
+    if not _has(_DELETE_TRIGGER, found):
+        _create_delete_trigger(connection)
 
 
 def _create_indexes(connection: sqlite3.Connection, found: Found) -> None:
@@ -134,6 +142,13 @@ def _create_triggers(connection: sqlite3.Connection) -> None:
     for sql in _TRIGGERS.values():
         connection.execute(sql)
     connection.execute(_SQL["log_every_episode"])
+
+
+def _create_delete_trigger(connection: sqlite3.Connection) -> None:
+    """Create the trigger; what was deleted without it is unknown."""
+    connection.execute(_FEED["drop_delete_trigger"])
+    connection.execute(_FEED["create_delete_trigger"])
+    connection.execute(_FEED["record_unknown_deletions"])
 
 
 class Installation:

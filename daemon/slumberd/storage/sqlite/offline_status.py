@@ -182,12 +182,13 @@ def users_with_facts(connection: sqlite3.Connection, limit: int) -> list[str]:
     if not has_table(connection, "facts"):
         return []
     found: list[str] = []
+    after = b""  # what Python makes of a text that is not UTF-8 has another place in the order
     while len(found) < limit:
-        after = found[-1] if found else ""
-        user = connection.execute(_SQL["next_user_of_facts"], (after,)).fetchone()[0]
+        row = connection.execute(_SQL["next_user_of_facts"], (after,)).fetchone()
         # There is no further user, or another program wrote a value that is not text.
-        if not isinstance(user, str):
+        if row is None or not isinstance(row[0], str):
             break
+        user, after = row
         found.append(user)
     return found
 

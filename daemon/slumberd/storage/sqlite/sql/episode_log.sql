@@ -66,6 +66,7 @@ WHERE name IN (
   'slumberd_episodes_by_session',
   'slumberd_accesses',
   'slumberd_episode_log',
+  'slumberd_episode_deletions',
   'slumberd_extractions',
   'slumberd_model_summaries',
   'slumberd_model_usage',
@@ -74,7 +75,8 @@ WHERE name IN (
   'slumberd_extractions_eid',
   'slumberd_model_summaries_eid',
   'slumberd_episode_inserted',
-  'slumberd_episode_updated'
+  'slumberd_episode_updated',
+  'slumberd_episode_deleted'
 )
 
 -- name: log_every_episode

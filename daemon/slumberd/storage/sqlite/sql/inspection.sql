@@ -94,9 +94,11 @@ WHERE rule = '@erasure'
   AND last_seq > :after
 
 -- name: next_user_of_facts
-SELECT min(user)
+SELECT user, CAST(user AS BLOB)
 FROM facts
-WHERE user > ?
+WHERE user > CAST(? AS TEXT)
+ORDER BY user
+LIMIT 1
 
 -- name: next_scope_key
 SELECT min(scope_key)

@@ -1,0 +1,85 @@
+"""Index the episodes of one scope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import nlargest
+
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.feed import NumberedVersion
+from slumberd.model.recalled import without_recalled
+from slumberd.model.scope import ScopeFilter
+from slumberd.retrieval.followed_scopes import RowIds
+from slumberd.retrieval.scope_index import IndexedTurn, ScopeIndex
+
+_SPEAKERS = ("speaker", "role")
+"""The keys of metadata that name who said an episode."""
+
+_EXTRAS = ("title", "caption", "image_caption", "description")
+"""The keys of metadata whose texts are found, too."""
+
+
+class EpisodeIndex:
+    """The readable episodes of one scope, with their index.
+
+    Args:
+        scope: The scope.
+        language: The language of the episodes; None stems no word.
+        vectors: Whether meanings count.
+    """
+
+    def __init__(self, scope: ScopeFilter, *, language: str | None, vectors: bool) -> None:
+        self.scope = scope
+        self.index = ScopeIndex(language=language, vectors=vectors)
+        self.versions: dict[str, EpisodeVersion] = {}
+        self._rows = RowIds()
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory the episodes and the index take."""
+        return self.index.size_bytes + 1_000 * len(self.versions)
+
+    def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
+        """Read rows again: what was in them goes, and what is in them now comes."""
+        gone = self._rows.take(rows)
+        for id in gone:
+            del self.versions[id]
+        new = [one for one in versions if self.scope.holds(one.version)]
+        for row, version in new:
+            self._rows.put(row, version.id)
+            self.versions[version.id] = version
+        self.index.drop(gone)
+        self.index.put(turn_of_version(version) for _, version in new)
+
+    def newest(self, session: str | None, most: int) -> list[EpisodeVersion]:
+        """Return the newest episodes, newest first.
+
+        Args:
+            session: Only those of this session; None for all.
+            most: At most this many.
+        """
+        found = (one for one in self.versions.values() if session in (None, one.session))
+        return nlargest(most, found, key=lambda version: (version.at, version.id))
+
+
+def turn_of_version(version: EpisodeVersion) -> IndexedTurn:
+    """Return an episode as a text that can be found."""
+    metadata = version.metadata
+    extras = [metadata[key] for key in _EXTRAS if key in metadata]
+    return IndexedTurn(
+        version.id,
+        without_recalled(version.content),
+        version.session,
+        version.at,
+        speaker_of(version),
+        " ".join(extra for extra in extras if isinstance(extra, str)) if extras else "",
+    )
+
+
+def speaker_of(version: EpisodeVersion) -> str:
+    """Return who said an episode, by its metadata; empty when unknown."""
+    for key in _SPEAKERS:
+        name = version.metadata.get(key)
+        if isinstance(name, str):
+            return name
+    return ""

@@ -1,0 +1,139 @@
+"""Find the facts that answer a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from slumberd.model.episode import are_near
+from slumberd.model.fact import Fact
+from slumberd.model.fact_ids import canonical
+from slumberd.retrieval.hits import Trust
+from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
+from slumberd.retrieval.terms import Analyser
+
+ALIAS_PREDICATES = frozenset({"alias", "aliases", "also_known_as", "aka"})
+"""A fact with one of these predicates says that its subject has another name."""
+
+_LEAST_LETTERS = 6
+"""A shorter word differs from too many others by one letter only."""
+
+_PLAIN = Analyser()
+
+_MANUAL = "@manual"
+
+
+class FactIndex:
+    """The facts of one scope, with their index.
+
+    Args:
+        language: The language of the facts; None stems no word.
+        vectors: Whether meanings count.
+    """
+
+    def __init__(self, *, language: str | None, vectors: bool) -> None:
+        self.index = ScopeIndex(language=language, vectors=vectors)
+        self._analyser = Analyser(language)
+        self.facts: dict[str, Fact] = {}
+        self._turns: dict[str, IndexedTurn] = {}
+        self._name_words: set[str] = set()
+
+    def replace(self, facts: Iterable[Fact]) -> None:
+        """Hold these facts and no others."""
+        self.facts = {fact.id: fact for fact in facts}
+        turns = {id: IndexedTurn(id, words_of_fact(fact)) for id, fact in self.facts.items()}
+        self.index.drop([id for id in self._turns if id not in turns])
+        self.index.put([turn for id, turn in turns.items() if self._turns.get(id) != turn])
+        self._turns = turns
+        names = (name for fact in self.facts.values() for name in names_of_fact(fact))
+        self._name_words = {word for name in names for word in _PLAIN.terms(name)}
+
+    def search(self, query: str, *, limit: int, least: float = 0.0) -> list[Match]:
+        """Return the facts that answer a question best, best first.
+
+        Args:
+            query: The question. A name with one typing error counts as the name.
+            limit: At most this many.
+            least: The least score.
+        """
+        spelled = " ".join([query, *self._misspelled_in(query)])
+        return self.index.search(spelled, limit=limit, least=least, aliases=self.aliases)
+
+    def named_in(self, text: str) -> set[str]:
+        """Return the ids of the facts whose subject, object or alias a text names in full.
+
+        Args:
+            text: The text. A name with one typing error counts as the name.
+        """
+        terms = {*self._analyser.terms(" ".join([text, *self._misspelled_in(text)]))}
+        aliases = self.aliases
+        same = {name: group for group in aliases for name in group}
+        found = set()
+        for id, fact in self.facts.items():
+            own = names_of_fact(fact)
+            names = {*own, *(other for name in own for other in same.get(name, ()))}
+            if any(terms.issuperset(words) for words in map(self._analyser.terms, names) if words):
+                found.add(id)
+        return found
+
+    def _misspelled_in(self, text: str) -> list[str]:
+        """Return the words of names that a text has with one typing error."""
+        words = {*_PLAIN.terms(text)} - self._name_words
+        return sorted(
+            known
+            for known in self._name_words
+            if len(known) >= _LEAST_LETTERS
+            if any(word[:1] == known[:1] and are_near(word, known) for word in words)
+        )
+
+    @property
+    def aliases(self) -> list[list[str]]:
+        """Groups of names that mean the same, by the facts that say so."""
+        return [
+            names_of_fact(fact)
+            for fact in self.facts.values()
+            if fact.payload.get("predicate") in ALIAS_PREDICATES
+        ]
+
+
+def _names_in(value: object) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [one for one in values if isinstance(one, str)]
+
+
+def names_of_fact(fact: Fact) -> list[str]:
+    """Return the subject of a fact, and its object or objects, if they are texts."""
+    payload = fact.payload
+    return [*_names_in(payload.get("subject")), *_names_in(payload.get("object"))]
+
+
+def words_of_fact(fact: Fact) -> str:
+    """Return a fact in words: its triple; the content of one without subject and predicate."""
+    payload = fact.payload
+    triple = [payload.get(name) for name in ("subject", "predicate", "object")]
+    parts = [payload.get("content")] if None in triple[:2] else triple
+    return " ".join(_words(part) for part in parts if part is not None)
+
+
+def _words(value: Any) -> str:  # noqa: ANN401 # any JSON
+    text = value if isinstance(value, str) else canonical(value)
+    return text.replace("_", " ")
+
+
+def trust_of_fact(fact: Fact) -> Trust:
+    """Return who stands for a fact."""
+    if any(entry.get("rule_id") == _MANUAL for entry in _own_entries(fact)):
+        return "corrected"
+    return "derived" if sources_of_fact(fact) else "declared"
+
+
+def sources_of_fact(fact: Fact) -> tuple[str, ...]:
+    """Return the ids of the episodes that a fact comes from, in the order of its lineage."""
+    entries = _own_entries(fact)
+    found = [id for entry in entries for id in entry.get("source_episode_ids") or ()]
+    return tuple(dict.fromkeys(map(str, found)))
+
+
+def _own_entries(fact: Fact) -> list[dict[str, Any]]:
+    """Return the entries of a lineage without those of the facts that it replaced."""
+    return [entry for entry in fact.lineage if "replaces" not in entry]

@@ -1,0 +1,147 @@
+"""Keep what was made of the scopes that were read last, and let it follow the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, Protocol, TypeVar
+
+from slumberd.garbage_collection import collection_paused
+from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion
+from slumberd.model.scope import ScopeFilter
+from slumberd.retrieval.protocols import EpisodeFeed
+
+_MOST_CHANGES = 5_000
+"""After more changes than this, reading a scope again takes no longer than following them."""
+
+T = TypeVar("T")
+
+
+class OneThread:
+    """Runs work in one thread of its own, one piece after the other.
+
+    A caller that is cancelled does not wait for its work, but later work does. So no two pieces
+    change an index at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, "slumberd-search")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run work, and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+class RowIds:
+    """The ids of the episodes in the rows of a table."""
+
+    def __init__(self) -> None:
+        self._ids: dict[int, str] = {}
+        self._rows: dict[str, int] = {}
+
+    def take(self, rows: Iterable[int]) -> list[str]:
+        """Remove rows; return the ids that were in them."""
+        found = [self._ids.pop(row) for row in rows if row in self._ids]
+        for id in found:
+            del self._rows[id]
+        return found
+
+    def put(self, row: int, id: str) -> None:
+        """Note what is in a row. A row that had the same id before is gone."""
+        before = self._rows.get(id)
+        if before is not None:
+            del self._ids[before]
+        self._ids[row] = id
+        self._rows[id] = row
+
+
+class Followed(Protocol):
+    """What is made of the episodes of one scope."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        ...
+
+    def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
+        """Read rows again: what was in them goes, and what is in them now comes.
+
+        Args:
+            rows: The rows, of any scopes.
+            versions: What is in these rows now, of any scopes.
+        """
+        ...
+
+
+F = TypeVar("F", bound=Followed)
+
+
+class FollowedScopes(Generic[F]):
+    """What was made of the scopes that were read last. One call at a time.
+
+    Args:
+        feed: The store.
+        make: Makes what an empty scope has.
+        thread: Runs all work on it.
+        most_bytes: About how much memory all of it may take; the last one always stays.
+    """
+
+    def __init__(
+        self,
+        feed: EpisodeFeed,
+        make: Callable[[ScopeFilter], F],
+        thread: OneThread,
+        *,
+        most_bytes: int,
+    ) -> None:
+        self._feed = feed
+        self._make = make
+        self._thread = thread
+        self._most_bytes = most_bytes
+        self._place: FeedPlace | None = None
+        self._kept: OrderedDict[ScopeFilter, F] = OrderedDict()
+
+    async def current(self, scope: ScopeFilter) -> F:
+        """Return what is made of a scope as the store is now."""
+        await self._follow()
+        if scope not in self._kept:
+            with collection_paused():
+                self._kept[scope] = await self._read(scope)
+        self._kept.move_to_end(scope)
+        while len(self._kept) > 1 and self._size_bytes() > self._most_bytes:
+            self._kept.popitem(last=False)
+        return self._kept[scope]
+
+    async def _read(self, scope: ScopeFilter) -> F:
+        reading = await self._feed.read_scope(scope)
+        if self._place is None:
+            self._place = reading.place
+        return await self._thread.run(lambda: self.make(scope, reading.versions))
+
+    def make(self, scope: ScopeFilter, versions: Iterable[NumberedVersion]) -> F:
+        """Return what is made of a scope with some episodes."""
+        made = self._make(scope)
+        made.replace((), versions)
+        return made
+
+    async def _follow(self) -> None:
+        """Bring all scopes up to date; forget them when the store cannot tell what changed."""
+        if self._place is None:
+            return
+        changes = await self._feed.changes(self._place, most=_MOST_CHANGES)
+        if changes is None:
+            self._kept.clear()
+            self._place = None
+            return
+        if changes.rows:
+            await self._thread.run(lambda: self._apply(changes))
+        self._place = changes.place
+
+    def _apply(self, changes: FeedChanges) -> None:
+        for one in self._kept.values():
+            one.replace(changes.rows, changes.versions)
+
+    def _size_bytes(self) -> int:
+        return sum(one.size_bytes for one in self._kept.values())

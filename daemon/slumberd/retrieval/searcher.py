@@ -1,0 +1,340 @@
+"""Search the episodes and facts of one scope, and choose what an agent takes with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from functools import partial
+
+from slumberd.errors import UsageError
+from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.scope import ScopeFilter
+from slumberd.model.stages import MARKS
+from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
+from slumberd.retrieval.episode_index import EpisodeIndex, speaker_of
+from slumberd.retrieval.fact_index import (
+    FactIndex,
+    sources_of_fact,
+    trust_of_fact,
+    words_of_fact,
+)
+from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
+from slumberd.retrieval.hits import Hit, Kind
+from slumberd.retrieval.protocols import SearchedEpisodes, SearchedFacts
+from slumberd.retrieval.scope_index import Match
+from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+
+KINDS: tuple[Kind, ...] = ("episode", "fact")
+
+MOST_BYTES = 256 * 2**20
+"""About how much memory the indexes of a searcher take, by default."""
+
+_MOST_FACT_INDEXES = 64
+
+RECALLED = 50
+"""So many episodes are recalled for a context, before the budget chooses among them."""
+
+RELEVANT = 0.1
+"""A text that answers less of the question than this is not taken into a context.
+
+A fact is taken all the same when the question names its subject or its object.
+"""
+
+_MOST_FACTS = 20
+_MOST_RECENT = 20
+
+
+class Searcher:
+    """Searches the episodes and facts of a scope.
+
+    Only episodes and facts of the scope decide what is found, and in which order. The indexes live
+    in memory. Each search first reads what any program has written or deleted since the last one.
+
+    Args:
+        memory: The episodes.
+        facts: The facts; None searches episodes only, and knows no marks.
+        language: The language of the texts, one of `terms.LANGUAGES`; None stems no word.
+        vectors: Whether meanings count, too; needs the extra ``vectors``.
+        tokens: Counts the tokens of a context.
+        most_bytes: About how much memory the indexes may take.
+
+    Raises:
+        UsageError: The language is unknown.
+        ExtraMissingError: The extra ``vectors`` is not installed.
+    """
+
+    def __init__(
+        self,
+        memory: SearchedEpisodes,
+        facts: SearchedFacts | None = None,
+        *,
+        language: str | None = None,
+        vectors: bool = False,
+        tokens: TokenCounter | None = None,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._facts = facts
+        self._new_fact_index = partial(FactIndex, language=language, vectors=vectors)
+        self._new_fact_index()  # refuses an unknown language now
+        self._feed = memory.feed
+        self._thread = OneThread()
+        new_index = partial(EpisodeIndex, language=language, vectors=vectors)
+        self._episodes = FollowedScopes[EpisodeIndex](
+            memory.feed, new_index, self._thread, most_bytes=most_bytes
+        )
+        self._fact_indexes: OrderedDict[ScopeFilter, FactIndex] = OrderedDict()
+        self._builder = ContextBuilder(tokens or EstimatedTokens())
+        self._lock = asyncio.Lock()
+
+    async def search(  # noqa: PLR0913 # the scope, and what is searched
+        self,
+        query: str,
+        *,
+        user: str,
+        agent: str | None = None,
+        session: str | None = None,
+        kinds: Collection[Kind] = KINDS,
+        as_of: datetime | None = None,
+        limit: int = 10,
+        min_score: float = 0.0,
+    ) -> list[Hit]:
+        """Return the episodes and facts that answer a question best, best first.
+
+        Args:
+            query: The question.
+            user: Whose memory is searched.
+            agent: Only what this agent knows; None for all agents.
+            session: Only episodes of this session, and no facts; None for all.
+            kinds: What is searched.
+            as_of: Only episodes up to this instant, and what was true then; None for now.
+            limit: At most this many, 1 or more.
+            min_score: The least score. A score of 0 is never returned.
+
+        Raises:
+            MemoryScopeError: A part of the scope is malformed.
+            UsageError: `limit` is below 1, or a kind is unknown.
+        """
+        _check(limit, kinds)
+        scope = ScopeFilter.of(user, session, agent)
+        async with self._lock:
+            facts = await self._fact_index(scope, as_of)
+            found: list[Hit] = []
+            if "episode" in kinds:
+                episodes = await self._episode_index(scope, as_of)
+                hidden = await self._hidden(scope, as_of)
+                found += await self._thread.run(
+                    partial(_find_episodes, episodes, facts, query, hidden, limit, min_score)
+                )
+            if "fact" in kinds and session is None:
+                found += await self._thread.run(
+                    partial(_find_facts, facts, query, limit, min_score)
+                )
+        found.sort(key=lambda hit: (-hit.score, hit.kind, hit.id))
+        return found[:limit]
+
+    async def facts_about(
+        self,
+        question: str,
+        *,
+        user: str,
+        agent: str | None = None,
+        as_of: datetime | None = None,
+        limit: int = 100,
+    ) -> list[Hit]:
+        """Return the facts whose subject, object or alias a question names in full, best first.
+
+        A search also returns facts of which the question has only a part of a name.
+
+        Args:
+            question: The question. A name with one typing error counts as the name.
+            user: Whose facts are read.
+            agent: Only what this agent knows; None for all agents.
+            as_of: What was true at this instant; None for now.
+            limit: At most this many, 1 or more.
+
+        Raises:
+            MemoryScopeError: A part of the scope is malformed.
+            UsageError: `limit` is below 1.
+        """
+        _check(limit, KINDS)
+        scope = ScopeFilter.of(user, None, agent)
+        async with self._lock:
+            facts = await self._fact_index(scope, as_of)
+            return await self._thread.run(partial(_find_named, facts, question, limit))
+
+    async def context(
+        self,
+        question: str,
+        *,
+        user: str,
+        agent: str | None = None,
+        session: str | None = None,
+        budget: int = 4_096,
+        as_of: datetime | None = None,
+    ) -> Context:
+        """Return what an agent takes with it to answer a question, within a budget of tokens.
+
+        These are the latest turns, the episodes that the question recalls, each with the turn
+        before it, and the facts that answer the question. They come in the order of time.
+
+        Args:
+            question: The question.
+            user: Whose memory is read.
+            agent: Only what this agent knows; None for all agents.
+            session: The conversation whose latest turns are taken; None takes those of all.
+            budget: At most this many tokens, as the token counter counts them.
+            as_of: Only what was known at this instant; None for now.
+
+        Raises:
+            MemoryScopeError: A part of the scope is malformed.
+            UsageError: `budget` is below 0.
+        """
+        if budget < 0:
+            raise UsageError(f"budget is {budget}; it must be at least 0")
+        scope = ScopeFilter.of(user, None, agent)
+        async with self._lock:
+            episodes = await self._episode_index(scope, as_of)
+            facts = await self._fact_index(scope, as_of)
+            hidden = await self._hidden(scope, as_of)
+            return await self._thread.run(
+                partial(self._build_context, question, episodes, facts, hidden, session, budget)
+            )
+
+    def _build_context(
+        self,
+        question: str,
+        episodes: EpisodeIndex,
+        facts: FactIndex,
+        hidden: frozenset[str],
+        session: str | None,
+        budget: int,
+    ) -> Context:
+        recalled = _find_episodes(episodes, facts, question, hidden, RECALLED, RELEVANT)
+        by_id = {hit.id: hit for hit in recalled}
+
+        def hit_of(id: str) -> Hit:
+            return by_id.get(id) or _hit_of_version(episodes.versions[id], Match(id, 0.0, 0.0))
+
+        before = {
+            hit.id: hit_of(id)
+            for hit in recalled
+            if (id := episodes.index.previous(hit.id)) is not None and id not in hidden
+        }
+        newest = episodes.newest(session, _MOST_RECENT)
+        recent = [hit_of(version.id) for version in newest if version.id not in hidden]
+        named = facts.named_in(question)
+        known = [
+            hit
+            for hit in _find_facts(facts, question, _MOST_FACTS, 0.0)
+            if hit.score >= RELEVANT or hit.id in named
+        ]
+        return self._builder.build(ContextParts(recent, recalled, before, known), budget)
+
+    async def _episode_index(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
+        if as_of is None:
+            return await self._episodes.current(scope)
+        reading = await self._feed.read_scope(scope)
+        last = microseconds(as_of)
+        versions = [one for one in reading.versions if one.version.at <= last]
+        return await self._thread.run(partial(self._episodes.make, scope, versions))
+
+    async def _fact_index(self, scope: ScopeFilter, as_of: datetime | None) -> FactIndex:
+        """Return the index of the facts of a user, or of one agent of it."""
+        found = await self._read_facts(scope, None, as_of)
+        if as_of is not None:
+            index = self._new_fact_index()
+            await self._thread.run(partial(index.replace, found))
+            return index
+        key = ScopeFilter(scope.user, None, scope.agent)
+        index = self._fact_indexes.setdefault(key, self._new_fact_index())
+        self._fact_indexes.move_to_end(key)
+        if len(self._fact_indexes) > _MOST_FACT_INDEXES:
+            self._fact_indexes.popitem(last=False)
+        await self._thread.run(partial(index.replace, found))
+        return index
+
+    async def _hidden(self, scope: ScopeFilter, as_of: datetime | None) -> frozenset[str]:
+        """Return the episodes that a mark hides: duplicates, archived and summarised ones."""
+        marks = await self._read_facts(scope, MARKS, as_of)
+        return frozenset(str(mark.payload.get("subject")) for mark in marks)
+
+    async def _read_facts(
+        self, scope: ScopeFilter, channel: str | None, as_of: datetime | None
+    ) -> Sequence[Fact]:
+        if self._facts is None:
+            return ()
+        pattern = FactPattern(user=scope.user, agent=scope.agent, channel=channel)
+        return await self._facts.query(pattern, valid_at=as_of)
+
+
+def _check(limit: int, kinds: Collection[Kind]) -> None:
+    if limit < 1:
+        raise UsageError(f"limit is {limit}; it must be at least 1")
+    unknown = sorted({*kinds} - {*KINDS})
+    if unknown:
+        raise UsageError(f"kind {unknown[0]!r} is unknown; the kinds are {' and '.join(KINDS)}")
+
+
+def _find_episodes(
+    episodes: EpisodeIndex,
+    facts: FactIndex,
+    query: str,
+    hidden: frozenset[str],
+    limit: int,
+    least: float,
+) -> list[Hit]:
+    found = episodes.index.search(
+        query,
+        limit=limit,
+        least=least,
+        accept=(lambda id: id not in hidden) if hidden else None,
+        aliases=facts.aliases,
+    )
+    return [_hit_of_version(episodes.versions[match.id], match) for match in found]
+
+
+def _find_facts(facts: FactIndex, query: str, limit: int, least: float) -> list[Hit]:
+    found = facts.search(query, limit=limit, least=least)
+    return [_hit_of_fact(facts.facts[match.id], match) for match in found]
+
+
+def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
+    named = facts.named_in(question)
+    hits = _find_facts(facts, question, max(len(facts.facts), 1), 0.0)
+    return [hit for hit in hits if hit.id in named][:limit]
+
+
+def _hit_of_version(version: EpisodeVersion, match: Match) -> Hit:
+    return Hit(
+        id=version.id,
+        kind="episode",
+        score=match.score,
+        lexical=match.lexical,
+        vector=match.vector,
+        text=version.content,
+        at=instant(version.at),
+        user=version.user,
+        agent=version.agent,
+        session=version.session,
+        speaker=speaker_of(version),
+    )
+
+
+def _hit_of_fact(fact: Fact, match: Match) -> Hit:
+    return Hit(
+        id=fact.id,
+        kind="fact",
+        score=match.score,
+        lexical=match.lexical,
+        vector=match.vector,
+        text=words_of_fact(fact),
+        at=fact.said_at,
+        user=fact.user,
+        agent=fact.agent,
+        trust=trust_of_fact(fact),
+        confidence=fact.confidence,
+        sources=sources_of_fact(fact),
+    )

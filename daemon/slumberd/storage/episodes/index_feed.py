@@ -1,0 +1,90 @@
+"""Read the episodes of a scope for an index, and later only what has changed since.
+
+The episode log numbers each new version. A second table holds the row of each episode that any
+program deleted. Both tell which rows to read again; what a row holds now is then read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
+from slumberd.model.scope import ScopeFilter, ScopeMismatch
+from slumberd.storage.engine import EpisodeEngine, Session
+from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.recent import versions_in
+from slumberd.storage.episodes.rows import decode
+
+
+class IndexFeed:
+    """Tells indexes what the store holds.
+
+    Args:
+        engine: Opens the transactions of the store.
+        mismatch: Which of scope key and content names the owner of a row.
+        naive: The zone of a timestamp without an offset.
+    """
+
+    def __init__(
+        self, engine: EpisodeEngine, *, mismatch: ScopeMismatch, naive: NaiveTimestamps
+    ) -> None:
+        self._engine = engine
+        self._mismatch: ScopeMismatch = mismatch
+        self._naive: NaiveTimestamps = naive
+
+    async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
+        """Return all readable episodes of a scope."""
+        return await self._engine.read(partial(self._read_scope, scope=scope))
+
+    def _read_scope(self, session: Session, scope: ScopeFilter) -> ScopeReading:
+        found = versions_in(session, scope, mismatch=self._mismatch, naive=self._naive)
+        versions = {version.id: version for version in found}
+        rows = session.rows("index_feed.rows_of", {"ids": [*versions]})
+        return ScopeReading(
+            _place(session), [NumberedVersion(row, versions[id]) for row, id in rows]
+        )
+
+    async def changes(self, place: FeedPlace, *, most: int) -> FeedChanges | None:
+        """Return what changed after a place.
+
+        Args:
+            place: The place of an earlier reading.
+            most: Return None when more rows than this were written.
+
+        Returns:
+            None also when the log does not tell: its rows were erased, or the store was restored.
+        """
+        return await self._engine.read(partial(self._changes, place=place, most=most))
+
+    def _changes(self, session: Session, place: FeedPlace, most: int) -> FeedChanges | None:
+        seq, eid = place.position
+        if seq and episode_log.episode_at(session, seq) != eid:
+            return None
+        written = session.rows("index_feed.written_after", {"seq": seq, "limit": most + 1})
+        deleted = session.rows("index_feed.deleted_after", {"number": place.deletion})
+        if len(written) > most or _is_unknown(place.deletion, deleted):
+            return None
+        rows = frozenset(row for (row,) in written) | {row for _, row in deleted}
+        return FeedChanges(_place(session), rows, self._versions(session, rows))
+
+    def _versions(self, session: Session, rows: Iterable[int]) -> list[NumberedVersion]:
+        found = session.rows("erased_scopes.episodes_at", {"rowids": sorted(rows)})
+        versions = [
+            NumberedVersion(row, decode(0, columns, mismatch=self._mismatch, naive=self._naive))
+            for row, *columns in found
+        ]
+        return [one for one in versions if not one.version.fault]
+
+
+def _place(session: Session) -> FeedPlace:
+    last = session.one("index_feed.last_deletion")
+    return FeedPlace(episode_log.newest(session), last[0] if last else 0)
+
+
+def _is_unknown(last: int, deleted: list[tuple[int, int | None]]) -> bool:
+    """Return whether rows were deleted that the table does not name."""
+    if not deleted:
+        return False
+    return deleted[0][0] != last + 1 or any(row is None for _, row in deleted)

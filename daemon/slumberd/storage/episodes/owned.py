@@ -1,0 +1,111 @@
+"""Read, move and delete the episodes of one user and agent, for the program that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from slumberd.model.episode import Episode, NaiveTimestamps
+from slumberd.model.scope import Scope, ScopeFilter, ScopeMismatch, scope_of
+from slumberd.storage.engine import EpisodeEngine, Session
+from slumberd.storage.episodes import access_tracking, recorded_answers
+from slumberd.storage.episodes.access_tracking import AccessRecorder
+from slumberd.storage.episodes.erasure import find_scope
+from slumberd.storage.episodes.recent import recall
+from slumberd.storage.episodes.rows import encode, scope_in
+from slumberd.storage.episodes.writes import write
+
+
+class OwnedEpisodes:
+    """The episodes of one user and agent at a time.
+
+    A deleted episode is gone as if its host had deleted the row: the log keeps its number, and
+    facts that it promoted stay. `EngineMemoryStore.forget` erases all traces of a scope instead.
+
+    Args:
+        engine: Opens the transactions.
+        reads: Records the reads of episodes.
+        mismatch: Which of scope key and content names the owner of a row.
+        naive: The zone of a stored timestamp without an offset.
+    """
+
+    def __init__(
+        self,
+        engine: EpisodeEngine,
+        reads: AccessRecorder,
+        mismatch: ScopeMismatch,
+        naive: NaiveTimestamps,
+    ) -> None:
+        self._engine = engine
+        self._reads = reads
+        self._mismatch = mismatch
+        self._naive = naive
+
+    async def newest(self, user: str, agent: str, *, limit: int) -> list[Episode]:
+        """Return the latest episodes, newest first, without recording that they were read.
+
+        Raises:
+            MemoryScopeError: The user or the agent is malformed.
+        """
+        scope = ScopeFilter.of(user, None, agent)
+        return await self._engine.read(
+            partial(recall, scope=scope, limit=limit, mismatch=self._mismatch, naive=self._naive)
+        )
+
+    async def users(self, agent: str) -> list[str]:
+        """Return the users that have episodes of an agent, sorted."""
+        rows = await self._engine.read(lambda session: session.rows("erased_content.scope_keys"))
+        scopes = [scope_of(key) for (key,) in rows if type(key) is str]
+        return sorted({scope.user for scope in scopes if scope and scope.agent == agent})
+
+    def record_reads(self, eids: Sequence[str], at: int) -> None:
+        """Record that episodes were read, in a running event loop; they are written later.
+
+        Args:
+            eids: Their ids.
+            at: When, microseconds since 1970 UTC.
+        """
+        self._reads.note([*eids], at)
+
+    async def move(self, episode: Episode) -> None:
+        """Write an episode; it replaces the one of its id in any session of its user and agent.
+
+        Raises:
+            MemoryScopeError: The id belongs to another user or agent; nothing is written.
+            InputError: A value of the episode would not come back equal.
+        """
+        await self._engine.write(partial(self._move, episode))
+        self._engine.notify()
+
+    def _move(self, episode: Episode, session: Session) -> None:
+        scope = Scope(episode.user, episode.session, episode.agent)
+        row = encode(episode, scope, operation="move", naive=self._naive)
+        self._delete(ScopeFilter(episode.user, None, episode.agent), [episode.id], session)
+        write(session, [row], self._naive)
+
+    async def delete(self, user: str, agent: str, eids: Sequence[str]) -> list[str]:
+        """Delete those of the episodes that belong to a user and agent; return their ids."""
+        scope = ScopeFilter(user, None, agent)
+        return await self._engine.write(partial(self._delete, scope, eids))
+
+    async def delete_all(self, user: str, agent: str) -> list[str]:
+        """Delete all readable episodes of a user and agent; return their ids."""
+        return await self._engine.write(partial(self._delete_all, ScopeFilter(user, None, agent)))
+
+    def _delete_all(self, scope: ScopeFilter, session: Session) -> list[str]:
+        found = find_scope(session, scope, self._mismatch, self._naive)
+        return self._drop(session, found.rowids, found.eids)
+
+    def _delete(self, scope: ScopeFilter, eids: Sequence[str], session: Session) -> list[str]:
+        rows = [
+            (rowid, str(row[0]))
+            for rowid, *row in session.rows("erased_scopes.episodes_of", {"eids": [*eids]})
+            if scope.holds(scope_in(row, mismatch=self._mismatch)[0])
+        ]
+        return self._drop(session, [rowid for rowid, _ in rows], [eid for _, eid in rows])
+
+    def _drop(self, session: Session, rowids: Sequence[int], eids: Sequence[str]) -> list[str]:
+        session.do("erased_scopes.drop_episodes", {"rowids": [*rowids]})
+        access_tracking.erase(session, eids)
+        recorded_answers.erase(session, eids)
+        return [*eids]

@@ -1,0 +1,152 @@
+"""The figures of a run, the bars that they must reach, and the table that shows both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tests.bench.measuring import Bound, at_least, at_most
+
+BASELINE = "bm25"
+
+ENGINES = (BASELINE, "lexical", "vectors")
+"""The columns of the table. The baseline has no bars."""
+
+
+_WHOLE = 1_000
+"""From here on, more digits mean nothing."""
+
+
+class Figure(NamedTuple):
+    """One measured value.
+
+    Attributes:
+        section: The part of the run.
+        name: What was measured.
+        engine: One of `ENGINES`.
+        value: The value.
+        unit: Its unit; empty for a share.
+    """
+
+    section: str
+    name: str
+    engine: str
+    value: float
+    unit: str = ""
+
+
+class Bar(NamedTuple):
+    """A figure that must reach a bound, and may have a second bound as an aim."""
+
+    section: str
+    name: str
+    engine: str
+    bound: Bound
+    aim: Bound | None = None
+
+    def is_of(self, figure: Figure) -> bool:
+        return figure[:3] == self[:3]
+
+    def keeps(self, figure: Figure) -> bool:
+        """Return whether a figure of this bar reaches the bound."""
+        return self.bound.keeps(figure.value)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.section}: {self.name} of {self.engine}, {self.bound.side} {self.bound.number:g}"
+        )
+
+
+def _recall_bars(
+    section: str, engine: str, least: Sequence[float], aims: Sequence[float]
+) -> Iterator[Bar]:
+    for depth, number, aim in zip((5, 10, 50), least, aims, strict=True):
+        yield Bar(section, f"recall @{depth}", engine, at_least(number), at_least(aim))
+
+
+def _context_bars(engine: str) -> Iterator[Bar]:
+    yield Bar("gatemem", "recall of includes", engine, at_least(0.90))
+    yield Bar("gatemem", "stale values", engine, at_most(0))
+    yield Bar("gatemem", "leaks", engine, at_most(0))
+
+
+BARS: tuple[Bar, ...] = (
+    *_recall_bars("locomo", "lexical", (0.69, 0.77, 0.90), (0.74, 0.82, 0.92)),
+    *_recall_bars("locomo", "vectors", (0.73, 0.81, 0.92), (0.76, 0.845, 0.945)),
+    *_recall_bars("beam", "lexical", (0.42, 0.51, 0.70), (0.46, 0.55, 0.74)),
+    *_recall_bars("beam", "vectors", (0.44, 0.53, 0.76), (0.50, 0.58, 0.80)),
+    *_context_bars("lexical"),
+    *_context_bars("vectors"),
+    Bar("precision", "cases passed of 76", "lexical", at_least(72)),
+    Bar("latency", "one user, p50", "lexical", at_most(20)),
+    Bar("latency", "one user, p50", "vectors", at_most(40)),
+    Bar("latency", "50 users, p50", "lexical", at_most(8)),
+    Bar("latency", "50 users, p50", "vectors", at_most(12)),
+    Bar("latency", "indexing", "lexical", at_least(20_000)),
+    *(
+        # The time must not grow with the other users; half of it is left to chance.
+        Bar("latency", "a user among others, to alone", engine, at_most(1.5))
+        for engine in ("lexical", "vectors")
+    ),
+)
+
+
+def missed(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> list[Bar]:
+    """Return the bars of measured sections and engines that no figure reaches."""
+    parts = {(figure.section, figure.engine) for figure in figures}
+    return [
+        bar
+        for bar in bars
+        if (bar.section, bar.engine) in parts
+        and not any(bar.is_of(figure) and bar.keeps(figure) for figure in figures)
+    ]
+
+
+def table(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> Iterator[str]:
+    """Yield the lines of a table: a line for each thing measured, a column for each engine."""
+    values: dict[tuple[str, str], dict[str, Figure]] = {}
+    for figure in figures:
+        values.setdefault((figure.section, figure.name), {})[figure.engine] = figure
+    yield f"{'':52}" + "".join(f"{engine:>12}" for engine in ENGINES) + "  bars"
+    for (section, name), by_engine in values.items():
+        cells = "".join(f"{_shown(by_engine.get(engine)):>12}" for engine in ENGINES)
+        yield f"{section + ': ' + name:52}{cells}  {_results(by_engine, bars)}".rstrip()
+
+
+def document(figures: Sequence[Figure], bars: Sequence[Bar] = BARS) -> list[dict[str, Any]]:
+    """Return all figures as JSON, each with its bar."""
+    return [
+        {**figure._asdict(), **_bar_document(figure, bar)}
+        for figure in figures
+        for bar in [next((bar for bar in bars if bar.is_of(figure)), None)]
+    ]
+
+
+def _bar_document(figure: Figure, bar: Bar | None) -> dict[str, Any]:
+    if bar is None:
+        return {"bar": None, "aim": None, "kept": None}
+    return {"bar": _words(bar.bound), "aim": _words(bar.aim), "kept": bar.keeps(figure)}
+
+
+def _words(bound: Bound | None) -> str | None:
+    return bound and f"{bound.side} {bound.number:g}"
+
+
+def _results(by_engine: Mapping[str, Figure], bars: Sequence[Bar]) -> str:
+    return ", ".join(
+        f"{figure.engine} {_words(bar.bound)}: {'kept' if bar.keeps(figure) else 'MISSED'}"
+        for figure in by_engine.values()
+        for bar in bars
+        if bar.is_of(figure)
+    )
+
+
+def _shown(figure: Figure | None) -> str:
+    if figure is None:
+        return "-"
+    value = figure.value
+    if value >= _WHOLE or value == int(value):
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.3g}" if figure.unit else f"{value:.3f}"
+    return f"{text} {figure.unit}".strip()

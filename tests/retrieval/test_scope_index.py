@@ -1,0 +1,307 @@
+"""The index of one scope: what it finds, and against an oracle that scores every text."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slumberd.errors import UsageError
+from slumberd.retrieval import scope_index
+from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
+from slumberd.retrieval.terms import LANGUAGES
+
+MINUTE = 60_000_000
+
+
+def turn(id: str, text: str, session: str = "s", *, minute: int = 0, **more: str) -> IndexedTurn:
+    return IndexedTurn(id, text, session, minute * MINUTE, **more)
+
+
+def index_of(*turns: IndexedTurn, language: str | None = None) -> ScopeIndex:
+    index = ScopeIndex(language=language)
+    index.put(turns)
+    return index
+
+
+def ids(found: Sequence[Match]) -> list[str]:
+    return [match.id for match in found]
+
+
+def test_text_with_the_rarer_word_comes_first() -> None:
+    index = index_of(
+        turn("a", "tea in the garden", ""),
+        turn("b", "tea with a zebra", ""),
+        turn("c", "tea again", ""),
+    )
+
+    assert ids(index.search("tea zebra"))[0] == "b"
+
+
+def test_text_without_a_word_of_the_question_is_not_found() -> None:
+    index = index_of(turn("a", "tea", ""), turn("b", "coffee", ""))
+
+    assert ids(index.search("tea")) == ["a"]
+    assert index.search("milk") == []
+
+
+def test_reply_without_a_word_of_the_question_is_found_by_the_turn_before_it() -> None:
+    index = index_of(
+        turn("question", "Where did you buy the bicycle?", minute=1),
+        turn("reply", "At Miller's, near the station.", minute=2),
+        turn("other", "It rains all day.", minute=9, session="t"),
+    )
+
+    assert ids(index.search("bicycle")) == ["question", "reply"]
+
+
+def test_turn_of_another_session_is_no_neighbour() -> None:
+    index = index_of(
+        turn("question", "Where is the bicycle?", "one", minute=1),
+        turn("reply", "At home.", "two", minute=2),
+    )
+
+    assert ids(index.search("bicycle")) == ["question"]
+
+
+def test_long_reply_with_a_word_does_not_outrank_a_short_statement() -> None:
+    words = " ".join(f"word{number}" for number in range(4_000))
+    index = index_of(
+        turn("long", f"{words} allergic peanuts", ""), turn("short", "I am allergic to peanuts", "")
+    )
+
+    assert ids(index.search("allergic peanuts")) == ["short", "long"]
+
+
+def test_removed_turn_leaves_the_scores_of_its_neighbours_at_once() -> None:
+    index = index_of(turn("a", "the bicycle", minute=1), turn("b", "yes", minute=2))
+    assert ids(index.search("bicycle")) == ["a", "b"]
+
+    index.drop(["a"])
+
+    assert index.search("bicycle") == []
+
+
+def test_changed_turn_is_found_by_its_new_words_only() -> None:
+    index = index_of(turn("a", "coffee"))
+
+    index.put([turn("a", "tea")])
+
+    assert ids(index.search("tea")) == ["a"]
+    assert index.search("coffee") == []
+    assert len(index) == 1
+
+
+def test_speaker_and_day_are_found() -> None:
+    index = index_of(
+        IndexedTurn("a", "I slept", "", 1_700_000_000_000_000, "Caroline"),
+        IndexedTurn("b", "I slept", "", 1_600_000_000_000_000, "Melanie"),
+        language="english",
+    )
+
+    assert ids(index.search("Caroline")) == ["a"]
+    assert ids(index.search("November 2023")) == ["a"]
+
+
+def test_caption_is_found() -> None:
+    index = index_of(turn("a", "Look at this!", "", extra="a sunset over the lake"))
+
+    assert ids(index.search("sunset")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        pytest.param("東京に住んでいます", "東京", id="Japanese"),
+        pytest.param("我喜欢喝绿茶", "绿茶", id="Chinese"),
+        pytest.param("ฉันชอบกินมะม่วง", "มะม่วง", id="Thai"),
+        pytest.param("Ich wohne in der Königsstraße", "KÖNIGSSTRASSE", id="German"),
+        pytest.param("Où est le café ?", "cafe", id="French without accents"),
+        pytest.param("Она живёт в Москве", "москве", id="Russian"),
+    ],
+)
+def test_word_of_any_script_is_found(text: str, query: str) -> None:
+    index = index_of(turn("a", text, ""), turn("b", "something else", ""))
+
+    assert ids(index.search(query)) == ["a"]
+
+
+def test_part_of_a_word_is_not_the_word() -> None:
+    assert index_of(turn("a", "a café", "")).search("caf") == []
+
+
+def test_stem_counts_only_where_the_language_is_declared() -> None:
+    running = turn("a", "she was running", "")
+
+    assert ids(index_of(running, language="english").search("runs")) == ["a"]
+    assert index_of(running).search("runs") == []
+
+
+def test_unknown_language_is_refused() -> None:
+    with pytest.raises(UsageError, match="language 'klingon' is unknown"):
+        ScopeIndex(language="klingon")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_each_listed_language_can_be_stemmed(language: str) -> None:
+    index = index_of(turn("a", "telephone", ""), language=language)
+
+    assert ids(index.search("telephone")) == ["a"]
+
+
+def test_score_says_how_much_of_the_question_is_answered() -> None:
+    index = index_of(*(turn(str(number), f"word{number}", "") for number in range(20)))
+
+    whole = index.search("word1")[0].score
+    half = index.search("word1 word2")[0].score
+    little = index.search("word1 and five words of which nothing is known")[0].score
+
+    assert 1 > whole > half > little > 0
+    assert half == pytest.approx(whole / 2)
+
+
+def test_least_score_is_inclusive() -> None:
+    index = index_of(turn("a", "tea", ""), turn("b", "tea tea", ""))
+    score = index.search("tea")[1].score
+
+    assert len(index.search("tea", least=score)) == 2
+    assert len(index.search("tea", least=math.nextafter(score, 1))) == 1
+
+
+def test_accept_chooses_before_the_ranking() -> None:
+    many = [turn(f"x{number}", "tea tea tea", "") for number in range(500)]
+    index = index_of(*many, turn("wanted", "tea and a long way to go", ""))
+
+    assert ids(index.search("tea", limit=1, accept=lambda id: id == "wanted")) == ["wanted"]
+
+
+def test_alias_in_the_question_finds_the_name_and_back() -> None:
+    index = index_of(
+        turn("a", "we deploy on Kubernetes", ""), turn("b", "k8s it is", ""), turn("c", "tea", "")
+    )
+    aliases = [["Kubernetes", "k8s"]]
+
+    assert set(ids(index.search("k8s", aliases=aliases))) == {"a", "b"}
+    assert set(ids(index.search("kubernetes", aliases=aliases))) == {"a", "b"}
+    assert ids(index.search("k8s")) == ["b"]
+
+
+def test_empty_question_finds_nothing() -> None:
+    index = index_of(turn("a", "tea", ""))
+
+    assert index.search("") == index.search("  ?! ") == []
+    assert index.search("tea", limit=0) == []
+
+
+def test_question_of_stop_words_only_still_counts() -> None:
+    assert index_of(turn("a", "The Who", ""), language="english").search("the who") == []
+
+
+def test_rebuilt_index_finds_what_a_new_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scope_index, "_MOST_REMOVED", 3)
+    index = index_of(turn("a", "tea"))
+    for number in range(50):
+        index.put([turn("a", f"tea number{number}")])
+
+    assert index.search("tea number49") == index_of(turn("a", "tea number49")).search(
+        "tea number49"
+    )
+
+
+# An oracle: the formula over every text, without postings and candidates.
+
+WORDS = ["tea", "milk", "zebra", "rain", "house", "go"]
+TURNS = st.lists(
+    st.builds(
+        IndexedTurn,
+        id=st.sampled_from([f"t{number}" for number in range(12)]),
+        text=st.lists(st.sampled_from(WORDS), min_size=1, max_size=60).map(" ".join),
+        session=st.sampled_from(["", "one", "two"]),
+        at=st.integers(1, 5).map(lambda minute: minute * MINUTE),
+        speaker=st.sampled_from(["", "zebra", "ann"]),
+        extra=st.just(""),
+    ),
+    max_size=25,
+)
+
+
+def expected(turns: Sequence[IndexedTurn], question: Sequence[str]) -> dict[str, float]:
+    """Return the score of each text that has one."""
+    current = {one.id: one for one in turns}
+    wanted = list(dict.fromkeys(question))
+    found: dict[str, float] = {}
+    most = 0.0
+    for word in wanted:
+        texts = sum(word in (*one.text.split(), one.speaker) for one in current.values())
+        weight = math.log(1 + (max(len(current), 100) - texts + 0.5) / (texts + 0.5))
+        most += 2.2 * weight
+        for one in current.values():
+            frequency = weighted(one, word, list(current.values()))
+            if frequency:
+                part = 2.2 * weight * frequency / (1.2 + frequency)
+                found[one.id] = found.get(one.id, 0.0) + part
+    return {id: score / most for id, score in found.items()}
+
+
+def weighted(one: IndexedTurn, word: str, turns: Sequence[IndexedTurn]) -> float:
+    words = one.text.split()
+    found = words.count(word) * 40 / max(40, len(words)) + 0.5 * (one.speaker == word)
+    if not one.session or len(words) > 40:
+        return found
+    order = sorted((other.at, other.id, other) for other in turns if other.session == one.session)
+    place = order.index((one.at, one.id, one))
+    for step, weight in ((-1, 0.6), (-2, 0.3), (1, 0.2), (2, 0.1)):
+        if 0 <= place + step < len(order):
+            found += weight * order[place + step][2].text.split()[:40].count(word)
+    return found
+
+
+@given(TURNS, st.lists(st.sampled_from(WORDS), min_size=1, max_size=4))
+@settings(max_examples=200)
+def test_scores_are_those_of_the_formula(turns: list[IndexedTurn], question: list[str]) -> None:
+    index = index_of(*turns)
+
+    found = index.search(" ".join(question), limit=100)
+
+    scores = expected(turns, question)
+    assert {match.id: match.score for match in found} == pytest.approx(scores, abs=1e-7)
+    assert found == sorted(found, key=lambda match: (-match.score, match.id))
+
+
+@given(TURNS, st.randoms(use_true_random=False))
+@settings(max_examples=100)
+def test_order_of_arrival_changes_no_result(
+    turns: list[IndexedTurn], shuffling: random.Random
+) -> None:
+    current = list({one.id: one for one in turns}.values())
+    shuffled = shuffling.sample(current, len(current))
+    other = ScopeIndex()
+    for one in shuffled:
+        other.put([one._replace(text="another text before")])
+        other.put([one])
+
+    assert index_of(*current).search("tea zebra rain") == other.search("tea zebra rain")
+
+
+@pytest.fixture
+def frequent_and_rare() -> ScopeIndex:
+    """Return an index with a term so frequent that it may be left out, and a rare one."""
+    frequent = [turn(f"t{number:05}", "tea", "") for number in range(12_000)]
+    return index_of(*frequent, *(turn(f"z{number:03}", "zebra", "") for number in range(120)))
+
+
+def test_accepted_text_with_a_frequent_word_is_found(frequent_and_rare: ScopeIndex) -> None:
+    found = frequent_and_rare.search("tea zebra", accept=lambda id: id == "t00007")
+
+    assert ids(found) == ["t00007"]
+
+
+def test_as_many_texts_are_found_as_are_asked_for(frequent_and_rare: ScopeIndex) -> None:
+    found = frequent_and_rare.search("tea zebra", limit=500)
+
+    assert len(found) == 500
+    assert {id[0] for id in ids(found[:120])} == {"z"}

@@ -1,0 +1,339 @@
+"""Search over real stores: it follows every writer, and knows one scope only."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slumberd.clock import SystemClock
+from slumberd.errors import MemoryScopeError, UsageError
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact
+from slumberd.model.scope import ScopeFilter
+from slumberd.retrieval.hits import Hit
+from slumberd.retrieval.searcher import Searcher
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
+from tests.support.builders import START, at, episode
+
+pytestmark = pytest.mark.integration
+
+
+class Stores(NamedTuple):
+    """Open stores, and their searcher."""
+
+    memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
+    searcher: Searcher
+
+    async def put(self, *episodes: Episode) -> None:
+        await self.memory.put_many(episodes)
+
+    async def ids(self, query: str, user: str = "alice", **options: object) -> list[str]:
+        return ids(await self.searcher.search(query, user=user, **options))  # type: ignore[arg-type]
+
+
+@pytest_asyncio.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    async with (
+        SQLiteMemoryStore(tmp_path / "memory.db") as memory,
+        SQLiteFactStore(tmp_path / "facts.db") as facts,
+    ):
+        await memory.bootstrap()
+        await facts.bootstrap()
+        yield Stores(memory, facts, Searcher(memory, facts, language="english"))
+
+
+def ids(hits: list[Hit]) -> list[str]:
+    return [hit.id for hit in hits]
+
+
+def fact(id: str, subject: str, predicate: str, object: Any, **more: Any) -> Fact:
+    fields: dict[str, Any] = {
+        "user": "alice",
+        "agent": "rag",
+        "payload": {"subject": subject, "predicate": predicate, "object": object},
+        "lineage": [{"rule_id": "host", "source_episode_ids": [], "promotion_ts": "2026"}],
+        "confidence": 0.9,
+        "pinned_at": START,
+    }
+    return Fact.model_validate({"id": id, **fields, **more})
+
+
+async def test_put_edit_and_deletion_show_in_the_next_search(stores: Stores) -> None:
+    await stores.put(episode("e1", content="I adopted a dog"))
+    assert await stores.ids("dog") == ["e1"]
+
+    await stores.put(episode("e2", content="The dog sleeps", timestamp=at(1)))
+    assert await stores.ids("dog") == ["e2", "e1"]
+
+    await stores.put(episode("e1", content="I adopted a cat"))
+    assert await stores.ids("cat") == ["e1", "e2"]
+    assert await stores.ids("dog") == ["e2", "e1"], "e1 comes before e2"
+
+    execute(stores.memory.path, "DELETE FROM episodes WHERE id = 'e2'")
+    assert await stores.ids("dog") == []
+
+
+async def test_changed_id_and_owner_show_in_the_next_search(stores: Stores) -> None:
+    await stores.put(episode("e1", content="dog"))
+    assert await stores.ids("dog") == ["e1"]
+
+    execute(stores.memory.path, "UPDATE episodes SET id = 'e9' WHERE id = 'e1'")
+
+    assert await stores.ids("dog") == ["e9"]
+
+
+async def test_reused_row_of_a_deleted_episode_is_the_new_one(stores: Stores) -> None:
+    await stores.put(episode("e1", content="dog"))
+    assert await stores.ids("dog") == ["e1"]
+
+    execute(stores.memory.path, "DELETE FROM episodes")
+    await stores.put(episode("e2", content="dog", user="bob"), episode("e3", content="cat"))
+
+    assert await stores.ids("dog") == []
+    assert await stores.ids("cat") == ["e3"]
+
+
+async def test_replaced_row_does_not_take_its_successor_along(stores: Stores) -> None:
+    await stores.put(episode("e1", content="dog"))
+    assert await stores.ids("dog") == ["e1"]
+    path = stores.memory.path
+
+    # SQLite fires no trigger for the row that goes; the episode gets another row.
+    execute(path, "INSERT OR REPLACE INTO episodes SELECT * FROM episodes WHERE id = 'e1'")
+    assert await stores.ids("dog") == ["e1"]
+    execute(path, "UPDATE episodes SET rowid = 1 WHERE id = 'e1'")
+
+    assert await stores.ids("dog") == ["e1"]
+
+
+async def test_cancelled_search_leaves_the_index_whole(stores: Stores) -> None:
+    await stores.put(episode("e1", content="dog"))
+    await stores.ids("dog")
+    await stores.put(*(episode(f"n{number}", content="dog house") for number in range(300)))
+
+    search = asyncio.ensure_future(stores.searcher.search("dog", user="alice", limit=400))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    search.cancel()
+    with suppress(asyncio.CancelledError):
+        await search
+
+    assert len(await stores.ids("dog", limit=400)) == 301
+
+
+async def test_deletion_while_the_trigger_was_missing_is_noticed(stores: Stores) -> None:
+    await stores.put(episode("e1", content="dog"), episode("e2", content="dog"))
+    assert sorted(await stores.ids("dog")) == ["e1", "e2"]
+
+    execute(
+        stores.memory.path,
+        "DROP TRIGGER slumberd_episode_deleted",
+        "DELETE FROM episodes WHERE id = 'e1'",
+    )
+
+    assert await stores.ids("dog") == ["e2"]
+
+
+async def test_erased_scope_is_gone_at_once(stores: Stores) -> None:
+    await stores.put(episode("e1", content="dog"), episode("b1", content="dog", user="bob"))
+    assert await stores.ids("dog") == ["e1"]
+    assert await stores.ids("dog", "bob") == ["b1"]
+
+    scope = ScopeFilter("alice", None, None)
+    await stores.memory.forget(scope, [], moment=2**60, key=b"k" * 32)
+
+    assert await stores.ids("dog") == []
+    assert await stores.ids("dog", "bob") == ["b1"]
+
+
+def execute(path: Path, *statements: str) -> None:
+    """Write as another program does."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+async def test_scope_is_exact(stores: Stores) -> None:
+    await stores.put(
+        episode("e1", content="dog"),
+        episode("e2", content="dog", agent="other"),
+        episode("e3", content="dog", session="s2"),
+        episode("b1", content="dog", user="bob"),
+    )
+
+    assert sorted(await stores.ids("dog")) == ["e1", "e2", "e3"]
+    assert await stores.ids("dog", agent="other") == ["e2"]
+    assert await stores.ids("dog", session="s2") == ["e3"]
+
+
+async def test_current_fact_is_found_and_a_superseded_one_only_as_of_its_time(
+    stores: Stores,
+) -> None:
+    old, new = fact("f1", "alice", "lives_in", "Paris"), fact("f2", "alice", "lives_in", "Rome")
+    await stores.facts.correct(old, by="ann", reason="told")
+    between = SystemClock().now()
+    await stores.facts.correct(new, by="ann", reason="moved")
+
+    [hit] = await stores.searcher.search("Where does alice live? Rome?", user="alice")
+    assert hit.kind == "fact"
+    assert hit.text == "alice lives in Rome"
+    assert hit.trust == "corrected"
+    assert hit.confidence == 0.9
+    assert await stores.ids("Paris") == []
+    assert await stores.ids("Paris", as_of=between) == ["f1"]
+
+
+@pytest.mark.parametrize(
+    ("own", "trust", "sources"),
+    [
+        pytest.param({"rule_id": "r", "source_episode_ids": ["e9"]}, "derived", ("e9",), id="rule"),
+        pytest.param({"rule_id": "host", "source_episode_ids": []}, "declared", (), id="program"),
+        pytest.param(
+            {"rule_id": "@manual", "source_episode_ids": []}, "corrected", (), id="person"
+        ),
+    ],
+)
+async def test_replaced_fact_is_no_source_of_its_successor(
+    stores: Stores, own: dict[str, Any], trust: str, sources: tuple[str, ...]
+) -> None:
+    replaced = {"replaces": "f0", "source_episode_ids": ["e1"]}
+    await stores.facts.pin(fact("f1", "alice", "likes", "tea", lineage=[own, replaced]))
+
+    [hit] = await stores.searcher.search("tea", user="alice")
+
+    assert (hit.trust, hit.sources) == (trust, sources)
+
+
+async def test_episodes_of_a_later_instant_have_no_effect_on_an_earlier_one(
+    stores: Stores,
+) -> None:
+    await stores.put(
+        episode("e1", content="dog", timestamp=at(1)), episode("e2", content="dog", timestamp=at(9))
+    )
+
+    then = await stores.searcher.search("dog", user="alice", as_of=at(5))
+
+    assert ids(then) == ["e1"]
+    assert then == await before_the_second(stores)
+
+
+async def before_the_second(stores: Stores) -> list[Hit]:
+    execute(stores.memory.path, "DELETE FROM episodes WHERE id = 'e2'")
+    return await stores.searcher.search("dog", user="alice")
+
+
+async def test_marked_episode_is_hidden(stores: Stores) -> None:
+    await stores.put(episode("e1", content="dog"), episode("e2", content="dog dog", session="t"))
+    assert sorted(await stores.ids("dog")) == ["e1", "e2"]
+
+    await stores.facts.pin(fact("@marks/e2", "e2", "archived", "decayed"))
+
+    assert await stores.ids("dog") == ["e1"]
+
+
+async def test_alias_that_a_fact_states_is_understood(stores: Stores) -> None:
+    await stores.put(episode("e1", content="We deploy on Kubernetes"))
+    assert await stores.ids("k8s", kinds=["episode"]) == []
+
+    await stores.facts.pin(fact("f1", "Kubernetes", "alias", "k8s"))
+
+    assert await stores.ids("k8s", kinds=["episode"]) == ["e1"]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        pytest.param("How do we deploy on k8s?", ["f1", "f2"], id="alias"),
+        pytest.param("How do we deploy on Kubernets?", ["f1", "f2"], id="typing error"),
+        pytest.param("What is our error budget?", [], id="part of a name"),
+        pytest.param("What is our error handling?", ["f3"], id="whole name"),
+        pytest.param("", [], id="no question"),
+    ],
+)
+async def test_facts_about_what_the_question_names_in_full(
+    stores: Stores, question: str, expected: list[str]
+) -> None:
+    await stores.facts.pin(fact("f1", "Kubernetes", "alias", ["k8s", "kube"]))
+    await stores.facts.pin(fact("f2", "Kubernetes", "runs_in", "Frankfurt"))
+    await stores.facts.pin(fact("f3", "error handling", "uses", "result types"))
+
+    found = await stores.searcher.facts_about(question, user="alice")
+
+    assert sorted(ids(found)) == expected
+
+
+async def test_kinds_choose_what_is_searched(stores: Stores) -> None:
+    await stores.put(episode("e1", content="tea"))
+    await stores.facts.pin(fact("f1", "alice", "likes", "tea"))
+
+    assert {hit.kind for hit in await stores.searcher.search("tea", user="alice")} == {
+        "episode", "fact",
+    }  # fmt: skip
+    assert await stores.ids("tea", kinds=["fact"]) == ["f1"]
+    assert await stores.ids("tea", session="s1") == ["e1"], "a fact belongs to no session"
+
+
+async def test_what_was_recalled_is_not_found_again(stores: Stores) -> None:
+    await stores.put(episode("e1", content="I adopted a dog"))
+    recalled = await stores.searcher.context("Which dog?", user="alice")
+    await stores.put(episode("e2", content=f"{recalled.text}\nWhat shall we eat?", session="t"))
+
+    assert await stores.ids("dog") == ["e1"]
+    assert await stores.ids("eat") == ["e2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"limit": 0}, "limit is 0; it must be at least 1", id="limit"),
+        pytest.param({"kinds": ["dream"]}, "kind 'dream' is unknown", id="kind"),
+    ],
+)
+async def test_mistake_of_the_caller_is_refused(
+    stores: Stores, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        await stores.searcher.search("dog", user="alice", **options)  # type: ignore[arg-type]
+
+
+async def test_malformed_scope_is_refused(stores: Stores) -> None:
+    with pytest.raises(MemoryScopeError):
+        await stores.searcher.search("dog", user="")
+
+
+WORDS = ["dog", "cat", "tea", "rain"]
+TEXTS = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), max_size=8)
+
+
+@given(own=TEXTS, others=TEXTS)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_other_user_changes_neither_result_nor_score(
+    tmp_path_factory: pytest.TempPathFactory, own: list[list[str]], others: list[list[str]]
+) -> None:
+    found = []
+    for strangers in ([], others):
+        folder = tmp_path_factory.mktemp("stores")
+        async with SQLiteMemoryStore(folder / "memory.db") as memory:
+            await memory.put_many(
+                [episode(f"e{n}", content=" ".join(words)) for n, words in enumerate(own)]
+                + [
+                    episode(f"x{n}", content=" ".join(words), user="bob")
+                    for n, words in enumerate(strangers)
+                ]
+            )
+            searcher = Searcher(memory)
+            found.append(await searcher.search("dog tea", user="alice", limit=50))
+
+    assert found[0] == found[1]
