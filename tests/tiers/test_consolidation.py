@@ -192,8 +192,8 @@ async def test_result_counts_only_what_was_written() -> None:
 async def test_triples_are_counted_when_they_are_stored() -> None:
     stored: list[tuple[Triple, str]] = []
 
-    async def store_triple(triple: Triple, entry_id: str) -> None:
-        stored.append((triple, entry_id))
+    async def store_triple(triple: Triple, entry: MemoryEntry) -> None:
+        stored.append((triple, entry.id))
 
     store = Store(entry("a", "Bob is a chef. Hi!"), entry("b", "Bob is a chef. Hi!", 26))
     found = consolidator(extractor=EntityExtractor())

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
-import structlog
-
 from slumberd.clock import Clock, set_within
+from slumberd.tiers.configs import ConsolidationConfig
 from slumberd.tiers.entries import (
-    ConsolidationConfig,
     ConsolidationResult,
     HealthCheckResult,
     HealthStatus,
-    MemoryConsolidatedHook,
     MemoryEntry,
     Triple,
 )
-from slumberd.tiers.errors import ConsolidationError
+from slumberd.tiers.errors import ConsolidationError, MemorySystemError
+from slumberd.tiers.events import MemoryConsolidatedHook
 from slumberd.tiers.extraction import EntityExtractor, EpisodicCompressor, SummariseFn
+from slumberd.tiers.failures import log_consolidation_failure
+from slumberd.tiers.protocols import MemoryStoreProtocol
 from slumberd.tiers.strategies import (
     CLOCK,
     AccessFrequencyStrategy,
@@ -33,10 +33,11 @@ from slumberd.tiers.strategies import (
     RecencyDecayStrategy,
 )
 
-_log = structlog.get_logger("slumberd")
+StoreTriple = Callable[[Triple, MemoryEntry], Awaitable[object]]
+"""Stores a triple of an entry."""
 
-StoreTriple = Callable[[Triple, str], Awaitable[object]]
-"""Stores a triple of the entry with an id."""
+Delete = Callable[[str], Awaitable[object]]
+"""Deletes the entry with an id."""
 
 Wait = Callable[[asyncio.Event, float], Awaitable[bool]]
 """Waits for an event for so many seconds; returns whether it is set."""
@@ -45,8 +46,8 @@ Hook = Callable[[MemoryConsolidatedHook], None]
 """Is told of each strategy that ran."""
 
 
-class MemoryStoreProtocol(Protocol):
-    """The store of entries that the scheduler reads and writes."""
+class ConsolidatedStore(Protocol):
+    """What the scheduler needs of a store; a `MemoryStoreProtocol` has it for each owner."""
 
     async def store(self, entry: MemoryEntry) -> object:
         """Store an entry; one with the same owner and id is replaced."""
@@ -239,7 +240,7 @@ class ConsolidationScheduler:
 
     def __init__(  # one for each part
         self,
-        store: MemoryStoreProtocol,
+        store: ConsolidatedStore | MemoryStoreProtocol,
         consolidator: MemoryConsolidator,
         config: ConsolidationConfig | None = None,
         *,
@@ -285,32 +286,59 @@ class ConsolidationScheduler:
             ConsolidationError: Two entries have the same id, of whichever owners.
         """
         began = self._clock.monotonic()
-        entries = await self._store.get_recent(sys.maxsize)
-        _refuse_repeated_ids(entries)
-        owners: dict[str, list[MemoryEntry]] = defaultdict(list)
-        for entry in entries:
-            owners[entry.owner_id].append(entry)
-        written = [await self._consolidate_owner(owners[name]) for name in sorted(owners)]
+        written = [
+            await self._consolidate_owner(entries, delete)
+            async for entries, delete in self._entries_by_owner()
+        ]
         together = ConsolidationPlan(
             sum(plan.processed for plan in written),
             [entry for plan in written for entry in plan.pruned],
             [summary for plan in written for summary in plan.summaries],
-            triples={name: found for plan in written for name, found in plan.triples.items()},
+            triples={
+                f"{number} {name}": found
+                for number, plan in enumerate(written)
+                for name, found in plan.triples.items()
+            },
         )
         return together.result(self._clock.monotonic() - began)
 
-    async def _consolidate_owner(self, entries: Sequence[MemoryEntry]) -> ConsolidationPlan:
+    async def _entries_by_owner(self) -> AsyncIterator[tuple[Sequence[MemoryEntry], Delete]]:
+        """Yield the entries of each owner, and the function that deletes one of them."""
+        store = self._store
+        if isinstance(store, MemoryStoreProtocol):
+            for owner in await store.owners():
+                try:
+                    entries = await store.get_recent(sys.maxsize, owner_id=owner)
+                except MemorySystemError as error:  # the other owners can still be read
+                    log_consolidation_failure(error)
+                else:
+                    yield entries, partial(store.delete, owner_id=owner)
+            return
+        together = await store.get_recent(sys.maxsize)
+        _refuse_repeated_ids(together)
+        owners: dict[str, list[MemoryEntry]] = defaultdict(list)
+        for entry in together:
+            owners[entry.owner_id].append(entry)
+        for owner in sorted(owners):
+            yield owners[owner], store.delete
+
+    async def _consolidate_owner(
+        self, entries: Sequence[MemoryEntry], delete: Delete
+    ) -> ConsolidationPlan:
         """Write what a pass changes about one owner; return what was written."""
         written = ConsolidationPlan(0)
         try:
             plan = await self._consolidator.plan(entries)
             written = ConsolidationPlan(plan.processed)
-            await self._write(plan, written)
+            await self._write(plan, written, delete)
+            await self._store_triples(plan, written, {entry.id: entry for entry in entries})
         except Exception as error:  # noqa: BLE001 # one owner must not stop the others
-            _log_failure(error)
+            log_consolidation_failure(error)
         return written
 
-    async def _write(self, plan: ConsolidationPlan, written: ConsolidationPlan) -> None:
+    async def _write(
+        self, plan: ConsolidationPlan, written: ConsolidationPlan, delete: Delete
+    ) -> None:
         # What replaces other entries comes first: a crash in between loses nothing.
         for entry in plan.updated:
             await self._store.store(entry)
@@ -318,15 +346,20 @@ class ConsolidationScheduler:
             await self._store.store(summary)
             written.summaries.append((summary, replaced))
             for entry in replaced:
-                await self._store.delete(entry.id)
+                await delete(entry.id)
         for entry in plan.pruned:
-            await self._store.delete(entry.id)
+            await delete(entry.id)
             written.pruned.append(entry)
-        if self._store_triple is not None:
-            for entry_id, triples in plan.triples.items():
-                for triple in triples:
-                    await self._store_triple(triple, entry_id)
-                    written.triples.setdefault(entry_id, []).append(triple)
+
+    async def _store_triples(
+        self, plan: ConsolidationPlan, written: ConsolidationPlan, entries: dict[str, MemoryEntry]
+    ) -> None:
+        if self._store_triple is None:
+            return
+        for entry_id, triples in plan.triples.items():
+            for triple in triples:
+                await self._store_triple(triple, entries[entry_id])
+                written.triples.setdefault(entry_id, []).append(triple)
 
     async def _run(self) -> None:
         begin = self._clock.monotonic()
@@ -334,7 +367,7 @@ class ConsolidationScheduler:
             try:
                 await self.run_once()
             except Exception as error:  # noqa: BLE001 # the next pass tries again
-                _log_failure(error)
+                log_consolidation_failure(error)
             # Not from the end of the pass: passes do not drift.
             begin = max(begin + self._config.interval_seconds, self._clock.monotonic())
             await self._wait(self._stopping, begin - self._clock.monotonic())
@@ -345,12 +378,3 @@ def _refuse_repeated_ids(entries: Sequence[MemoryEntry]) -> None:
     counts = Counter(entry.id for entry in entries)
     if repeated := sorted(id for id, count in counts.items() if count > 1):
         raise ConsolidationError(f"two entries have the id {repeated[0]!r}")
-
-
-def _log_failure(error: Exception) -> None:
-    if structlog.is_configured():
-        _log.error("tiers.consolidation_failed", error=type(error).__name__, message=str(error))
-    else:  # structlog would write to standard output, which belongs to the host
-        logging.getLogger("slumberd").error(
-            "tiers.consolidation_failed: %s: %s", type(error).__name__, error
-        )

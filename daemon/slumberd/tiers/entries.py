@@ -1,14 +1,13 @@
-"""The values of the tiered memory API: entries, results and configurations."""
+"""The values of the tiered memory API: entries, queries and results."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.hygiene.entries import USUAL_IMPORTANCE, Entry
 from slumberd.model.episode import microseconds
@@ -25,7 +24,7 @@ class MemoryEntry:
     """One memory of one owner.
 
     Attributes:
-        id: Unique in its store, over all owners.
+        id: Unique among the entries of its owner.
         content: What is remembered.
         role: Who said it.
         timestamp: When it happened; aware.
@@ -34,9 +33,10 @@ class MemoryEntry:
             ``object`` are what the entry states.
         embedding: Of the content; None without one.
         owner_id: Whose memory it is; entries of different owners are never compared.
+        expires_at: From this instant on, stores do not return it; None lets the store decide.
 
     Raises:
-        ValueError: The timestamp is naive, or the importance lies outside of 0..1.
+        ValueError: An instant is naive, or the importance lies outside of 0..1.
     """
 
     id: str
@@ -47,10 +47,13 @@ class MemoryEntry:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     embedding: list[float] | None = None
     owner_id: str = ""
+    expires_at: datetime | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.timestamp.tzinfo is None:
             raise ValueError(f"timestamp of entry {self.id!r} is naive; give it an offset")
+        if self.expires_at is not None and self.expires_at.tzinfo is None:
+            raise ValueError(f"expires_at of entry {self.id!r} is naive; give it an offset")
         if not 0 <= self.importance <= 1:  # NaN lies outside too
             raise ValueError(f"importance of entry {self.id!r} is {self.importance!r}, not 0 to 1")
 
@@ -74,6 +77,94 @@ def entry_for_stages(entry: MemoryEntry) -> Entry:
 
 
 @dataclass(frozen=True)
+class MemoryQuery:
+    """A search in the memories of one owner.
+
+    Attributes:
+        query: The text to search for; without one, all entries are equally relevant.
+        top_k: The most results, 0 or more.
+        min_relevance: The least relevance of a result to the text, 0 to 1.
+        recency_weight: The weight of the recency in a score, 0 or more.
+        importance_weight: The weight of the importance in a score, 0 or more.
+        relevance_weight: The weight of the relevance in a score, 0 or more.
+        filters: The metadata that a result has, by key; 1, 1.0 and true are different.
+        time_range: The first and the last instant of a result; aware.
+        owner_id: Whose memories are searched.
+
+    Raises:
+        ValueError: A value is out of bounds.
+    """
+
+    query: str
+    top_k: int = 10
+    min_relevance: float = 0.0
+    recency_weight: float = 0.3
+    importance_weight: float = 0.3
+    relevance_weight: float = 0.4
+    filters: Mapping[str, Any] = field(default_factory=dict)
+    time_range: tuple[datetime, datetime] | None = None
+    owner_id: str = ""
+
+    def __post_init__(self) -> None:
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}, not 0 or more")
+        if not 0 <= self.min_relevance <= 1:
+            raise ValueError(f"min_relevance is {self.min_relevance!r}, not 0 to 1")
+        for name in ("recency_weight", "importance_weight", "relevance_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, not 0 or more")
+        if self.time_range is not None and None in {at.tzinfo for at in self.time_range}:
+            raise ValueError("time_range has a naive instant; give it an offset")
+
+
+@dataclass(frozen=True)
+class MemorySearchResult:
+    """One entry that a search found.
+
+    Attributes:
+        entry: The entry.
+        score: What the results of its source are sorted by.
+        source: The store that found it.
+        relevance: The relevance to the text alone, 0 to 1; None when the source does not say.
+    """
+
+    entry: MemoryEntry
+    score: float
+    source: str
+    relevance: float | None = None
+
+    @property
+    def raw_score(self) -> float:
+        """The relevance to the text; the score of a source that does not say."""
+        return self.score if self.relevance is None else self.relevance
+
+
+@dataclass(frozen=True)
+class StoredFact:
+    """One fact of one owner.
+
+    Attributes:
+        id: Its id in the store of facts.
+        subject: What it is about.
+        predicate: The relation.
+        object_: What the subject is related to.
+        confidence: 0 to 1.
+        metadata: Free form.
+    """
+
+    id: str
+    subject: str
+    predicate: str
+    object_: str
+    confidence: float = 1.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fact as a JSON object."""
+        return {**asdict(self), "metadata": dict(self.metadata)}
+
+
+@dataclass(frozen=True)
 class ConsolidationResult:
     """What one pass did.
 
@@ -90,47 +181,6 @@ class ConsolidationResult:
     entries_pruned: int
     entities_extracted: int
     duration_ms: float
-
-
-class ConsolidationConfig(BaseModel):
-    """The configuration of consolidation; an unknown key is an error.
-
-    Attributes:
-        enabled: Whether the scheduler runs.
-        interval_seconds: The time from the begin of one pass to that of the next, above 0.
-        age_threshold_hours: Younger entries are left alone, and this is the half-life of the
-            recency of the others; above 0.
-        recency_threshold: Entries with a lower recency are pruned, 0 to 1.
-        protect_importance: Entries of at least this importance do not become too old, 0 to 1.
-        importance_prune_threshold: Entries of a lower importance are pruned, 0 to 1.
-        similarity_threshold: Entries that are this similar are duplicates, above 0, at most 1.
-        batch_size: When more entries of a session are left, they are summarised so many at a
-            time; 2 or more.
-        max_summary_tokens: The most tokens of a summary, 1 or more.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    enabled: bool = True
-    interval_seconds: float = Field(default=3_600, gt=0, allow_inf_nan=False)
-    age_threshold_hours: float = Field(default=24, gt=0, allow_inf_nan=False)
-    recency_threshold: float = Field(default=0.05, ge=0, le=1, allow_inf_nan=False)
-    protect_importance: float = Field(default=0.8, ge=0, le=1, allow_inf_nan=False)
-    importance_prune_threshold: float = Field(default=0.1, ge=0, le=1, allow_inf_nan=False)
-    similarity_threshold: float = Field(default=0.85, gt=0, le=1, allow_inf_nan=False)
-    batch_size: int = Field(default=100, ge=2)
-    max_summary_tokens: int = Field(default=200, ge=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryConsolidatedHook:
-    """Passed on after each strategy of a pass.
-
-    Attributes:
-        strategy: ``deduplication``, ``recency_decay``, ``importance`` or ``summarisation``.
-    """
-
-    strategy: str
 
 
 class HealthStatus(StrEnum):

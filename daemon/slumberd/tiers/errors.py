@@ -9,6 +9,34 @@ class MemorySystemError(SlumberdError):
     """The base of the errors of the tiered memory API."""
 
 
+class MemoryStoreError(MemorySystemError):
+    """A store of memories failed.
+
+    Attributes:
+        store: Its name, as ``database``; None when unknown.
+    """
+
+    def __init__(self, message: str, store: str | None = None) -> None:
+        super().__init__(message)
+        self.store = store
+
+
+class MemoryCapacityError(MemorySystemError):
+    """A store is full.
+
+    Attributes:
+        capacity: The most entries; None when the limit is of another kind.
+    """
+
+    def __init__(self, message: str, capacity: int | None = None) -> None:
+        super().__init__(message)
+        self.capacity = capacity
+
+
+class EmbeddingError(MemorySystemError):
+    """A text could not be embedded."""
+
+
 class ConsolidationError(MemorySystemError):
     """Entries could not be summarised."""
 

@@ -1,0 +1,1 @@
+"""Stores of conversations: a buffer, sessions, entities and summaries."""
