@@ -9,9 +9,16 @@ import orjson
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.commands.episodes import MOST_PRINTED, ImportTally, Rejection, batches, put_lines
-from slumberd.cli.jsonl import Line, open_input
+from slumberd.cli.commands.importing import (
+    MOST_PRINTED,
+    ImportTally,
+    Rejection,
+    batches,
+    put_records,
+)
+from slumberd.cli.jsonl import open_input
 from slumberd.errors import InputError
+from slumberd.interchange.records import Record
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import episode
@@ -19,14 +26,14 @@ from tests.support.builders import episode
 pytestmark = pytest.mark.unit
 
 
-def lines(*ids: str) -> list[Line]:
-    return [Line(number, episode(id)) for number, id in enumerate(ids, start=1)]
+def lines(*ids: str) -> list[Record]:
+    return [Record(number, (episode(id),)) for number, id in enumerate(ids, start=1)]
 
 
-async def put(tmp_path: Path, some: Sequence[Line]) -> ImportTally:
+async def put(tmp_path: Path, some: Sequence[Record]) -> ImportTally:
     tally = ImportTally(keep=True)
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
-        await put_lines(memory.put_many, some, tally)
+        await put_records(memory.put_many, some, tally)
     return tally
 
 
@@ -39,11 +46,11 @@ async def test_lines_are_put_and_counted(tmp_path: Path) -> None:
 
 async def test_import_puts_all_lines_except_refused_lines(tmp_path: Path) -> None:
     good = lines(*(f"e{number}" for number in range(1, 11)))
-    of_another_user = Line(11, episode("e3", user="mallory"))
-    unwritable = Line(12, episode("e12", metadata={"x": float("nan")}))
-    unread = Line(13, None, "the line is not a JSON object")
+    of_another_user = Record(11, (episode("e3", user="mallory"),))
+    unwritable = Record(12, (episode("e12", metadata={"x": float("nan")}),))
+    unread = Record(13, problem="the line is not a JSON object")
 
-    tally = await put(tmp_path, [*good[:5], unread, of_another_user, unwritable, *good[5:]])
+    tally = await put(tmp_path, [*good[:5], of_another_user, unwritable, unread, *good[5:]])
 
     assert tally.counts.new == 10
     assert [rejection.line for rejection in tally.rejections] == [11, 12, 13]
@@ -53,9 +60,9 @@ async def test_import_puts_all_lines_except_refused_lines(tmp_path: Path) -> Non
 
 async def test_later_line_of_an_id_wins_in_a_batch_that_is_halved(tmp_path: Path) -> None:
     story = [
-        Line(1, episode("e1", content="first")),
-        Line(2, episode("e2", metadata={"x": float("inf")})),
-        Line(3, episode("e1", content="second")),
+        Record(1, (episode("e1", content="first"),)),
+        Record(2, (episode("e2", metadata={"x": float("inf")}),)),
+        Record(3, (episode("e1", content="second"),)),
     ]
 
     tally = await put(tmp_path, story)
@@ -88,7 +95,7 @@ def test_tally_is_printed_on_one_line() -> None:
 
 
 def test_batches_hold_every_line_once_and_in_order() -> None:
-    story = [Line(number, None) for number in range(2500)]
+    story = [Record(number) for number in range(2500)]
 
     cut = list(batches(story))
 
@@ -106,7 +113,19 @@ def test_bad_lines_beyond_the_limit_are_counted_at_the_end(
     out, err = capsys.readouterr()
     assert code == 65
     assert out == f"imported 0 (new 0, changed 0, unchanged 0), rejected {MOST_PRINTED + 7}\n"
-    assert err.splitlines()[-1] == "slumberd: and 7 more bad lines; --json lists all"
+    assert err.splitlines()[-2] == "slumberd: and 7 more bad lines; --json lists all"
+
+
+def test_import_of_many_misspelled_keys_says_how_many_more_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = orjson.dumps(episode("e1", metadata={"confidance": 1}).model_dump(mode="json"))
+    (tmp_path / "odd.jsonl").write_bytes((line + b"\n") * (MOST_PRINTED + 7))
+
+    call(["import", str(tmp_path / "odd.jsonl"), "--state-dir", str(tmp_path / "state")])
+
+    err = capsys.readouterr().err
+    assert err.splitlines()[-1] == "slumberd: and 7 more warnings; --json lists all"
 
 
 def test_closed_standard_input_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.cli.jsonl import Line, open_input, read_lines
+from slumberd.cli.jsonl import open_input
 from slumberd.errors import InputError, NoInputError
+from slumberd.interchange.episode_lines import read_episode_lines as read_lines
+from slumberd.interchange.records import GivenScope, Record
 from tests.support.builders import episode
 
 pytestmark = pytest.mark.unit
@@ -20,15 +22,15 @@ def line(id: str = "e1") -> bytes:
     return episode(id).model_dump_json().encode() + b"\n"
 
 
-def lines_of(content: bytes) -> list[Line]:
+def lines_of(content: bytes) -> list[Record]:
     return list(read_lines(io.BytesIO(content)))
 
 
 def test_lines_are_read_as_episodes_with_their_numbers() -> None:
     first, second = lines_of(line("e1") + line("e2"))
 
-    assert first == (1, episode("e1"), "", ())
-    assert second == (2, episode("e2"), "", ())
+    assert first == Record(1, (episode("e1"),))
+    assert second == Record(2, (episode("e2"),))
 
 
 @pytest.mark.parametrize(
@@ -40,13 +42,14 @@ def test_lines_are_read_as_episodes_with_their_numbers() -> None:
     ],
 )
 def test_line_is_read_with_any_beginning_and_ending(content: bytes) -> None:
-    assert [line_read.episode for line_read in lines_of(content)] == [episode()]
+    assert [line_read.episodes for line_read in lines_of(content)] == [(episode(),)]
 
 
 def test_empty_lines_are_skipped_and_counted() -> None:
-    assert [
-        line_read.number for line_read in lines_of(b"\n  \t\n" + line() + b"\r\n" + line())
-    ] == [3, 5]
+    assert [line_read.line for line_read in lines_of(b"\n  \t\n" + line() + b"\r\n" + line())] == [
+        3,
+        5,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_empty_lines_are_skipped_and_counted() -> None:
 def test_bad_line_has_a_reason(content: bytes, problem: str) -> None:
     (bad,) = lines_of(content)
 
-    assert bad.episode is None
+    assert bad.episodes == ()
     assert re.search(problem, bad.problem)
 
 
@@ -86,8 +89,8 @@ def test_reason_names_the_column_and_no_line() -> None:
 def test_too_long_line_is_a_bad_line_and_the_next_line_is_read() -> None:
     first, second = read_lines(io.BytesIO(b"x" * 5000 + b"\n" + line()), most_bytes=1000)
 
-    assert first == Line(1, None, "is longer than 0 MiB")
-    assert second == Line(2, episode())
+    assert first == Record(1, problem="is longer than 0 MiB")
+    assert second == Record(2, (episode(),))
 
 
 def test_gzip_is_read_from_a_file_of_any_name(tmp_path: Path) -> None:
@@ -97,8 +100,10 @@ def test_gzip_is_read_from_a_file_of_any_name(tmp_path: Path) -> None:
     with open_input(str(file)) as source:
         found = list(read_lines(source.stream))
 
-    assert found == [Line(1, episode())]
+    assert found == [Record(1, (episode(),))]
     assert source.size == file.stat().st_size
+    assert source.modified is not None
+    assert source.modified.timestamp() == pytest.approx(file.stat().st_mtime)
 
 
 def test_truncated_gzip_yields_its_complete_lines_and_a_problem(tmp_path: Path) -> None:
@@ -108,7 +113,7 @@ def test_truncated_gzip_yields_its_complete_lines_and_a_problem(tmp_path: Path) 
     with open_input(str(file)) as source:
         *good, last = read_lines(source.stream)
 
-    assert [line_read.episode for line_read in good] == [episode("e1")]
+    assert [line_read.episodes for line_read in good] == [(episode("e1"),)]
     assert "ends early" in last.problem
 
 
@@ -132,5 +137,11 @@ def test_directory_raises_an_input_error(tmp_path: Path) -> None:
 def test_misspelled_metadata_key_is_a_doubt_and_not_a_problem() -> None:
     (doubtful,) = lines_of(line().replace(b"{}", b'{"predicat":"likes"}'))
 
-    assert doubtful.episode == episode(metadata={"predicat": "likes"})
+    assert doubtful.episodes == (episode(metadata={"predicat": "likes"}),)
     assert doubtful.doubts == ("metadata key 'predicat' is not read; did you mean 'predicate'?",)
+
+
+def test_given_scope_replaces_that_of_every_line() -> None:
+    (found,) = read_lines(io.BytesIO(line()), GivenScope(user="bob", session="s9"))
+
+    assert found.episodes == (episode(user="bob", session="s9"),)

@@ -1,0 +1,132 @@
+"""`slumberd import --audit`: report what is wrong with the records of a file, and put nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import typer
+
+from slumberd.cli.output import plural, print_json, print_table
+from slumberd.config.settings import Settings
+from slumberd.interchange.audit import Auditor, Finding, FindingKind, document_of
+from slumberd.interchange.formats import FORMATS, FileFormat
+from slumberd.interchange.records import Record, place_of
+from slumberd.service.composition import rules_of
+
+COLUMNS = ("finding", "place", "earlier", "user", "agent", "detail")
+
+FOUND = 1
+"""The exit code when the audit finds something."""
+
+MOST_LISTED = 1_000
+"""Findings of one kind that are listed; all are counted."""
+
+_WORDS: dict[FindingKind, tuple[str, str]] = {
+    "unreadable": ("unreadable record", ""),
+    "duplicate_text": ("duplicate text", ""),
+    "duplicate_triple": ("duplicate triple", ""),
+    "contradiction": ("contradiction", ""),
+    "id_in_two_scopes": ("id in several scopes", "ids in several scopes"),
+    "text_of_two_users": ("text of several users", "texts of several users"),
+}
+
+
+@dataclass
+class _Report:
+    """What an audit found.
+
+    Attributes:
+        records: How many records there are.
+        episodes: How many episodes an import would put.
+        counts: How many findings there are, by kind.
+        findings: The first findings of each kind.
+    """
+
+    records: int = 0
+    episodes: int = 0
+    counts: Counter[FindingKind] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, record: Record, findings: Iterable[Finding]) -> None:
+        """Count a record and its findings."""
+        self.records += 1
+        self.episodes += len(record.episodes)
+        for finding in findings:
+            self.counts[finding.kind] += 1
+            if self.counts[finding.kind] <= MOST_LISTED:
+                self.findings.append(finding)
+
+
+def audit_records(
+    settings: Settings,
+    format: str,  # noqa: A002 # its name on the command line
+    records: Iterator[Record],
+    *,
+    json: bool,
+) -> None:
+    """Print what is wrong with records.
+
+    Args:
+        settings: The configuration; its rules say which predicates may have several objects.
+        format: The name of the format of the records.
+        records: The records.
+        json: Whether to print JSON.
+
+    Raises:
+        typer.Exit: Something is wrong.
+    """
+    auditor = _auditor(settings, format)
+    report = _Report()
+    for record in records:
+        report.add(record, auditor.check(record))
+    if json:
+        print_json(_document(format, report))
+    else:
+        _print(report)
+    if report.findings:
+        raise typer.Exit(FOUND)
+
+
+def _auditor(settings: Settings, format: str) -> Auditor:  # noqa: A002 # its name elsewhere
+    found = FORMATS[format]
+    declared = _declared(settings)
+    if isinstance(found, FileFormat):
+        return Auditor(lasting=found.lasting, multi_valued=declared | found.multi_valued)
+    return Auditor(multi_valued=declared)
+
+
+def _declared(settings: Settings) -> frozenset[str]:
+    """Return the multi-valued predicates of all channels; none where there are no rules yet."""
+    if not settings.rules_dir.is_dir():
+        return frozenset()
+    return frozenset().union(*rules_of(settings).multi_valued.values())
+
+
+def _document(format: str, report: _Report) -> dict[str, Any]:  # noqa: A002 # its name elsewhere
+    return {
+        "format": format,
+        "records": report.records,
+        "episodes": report.episodes,
+        "counts": {kind: report.counts[kind] for kind in get_args(FindingKind)},
+        "findings": [*map(document_of, report.findings)],
+    }
+
+
+def _print(report: _Report) -> None:
+    if report.findings:
+        print_table(COLUMNS, map(_row, report.findings))
+    left = sum(report.counts.values()) - len(report.findings)
+    if left:
+        print(f"and {plural(left, 'more finding', 'more findings')}")
+    found = [plural(report.counts[kind], *_WORDS[kind]) for kind in _WORDS if report.counts[kind]]
+    summary = f"{plural(report.records, 'record')}, {plural(report.episodes, 'episode')}"
+    print(f"{summary}: {', '.join(found) or 'nothing is wrong'}")
+
+
+def _row(finding: Finding) -> tuple[object, ...]:
+    earlier = place_of(*finding.earlier) if finding.earlier else None
+    kind = finding.kind.replace("_", " ")
+    return kind, place_of(*finding.place), earlier, finding.user, finding.agent, finding.detail

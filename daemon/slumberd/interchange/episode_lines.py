@@ -1,0 +1,74 @@
+"""Read episodes from JSON lines, the form that `slumberd export` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from slumberd.config.validation import format_value, suggestion
+from slumberd.interchange.lines import MOST_BYTES, NumberedLine, numbered_lines
+from slumberd.interchange.records import GivenScope, Record
+from slumberd.model.episode import Episode, misspelled_keys
+from slumberd.storage.strict_json import read_object
+
+
+def read_episode_lines(
+    stream: BinaryIO, scope: GivenScope | None = None, *, most_bytes: int = MOST_BYTES
+) -> Iterator[Record]:
+    """Yield a record for each line that is not empty.
+
+    The last one reports compressed data that is damaged.
+
+    Args:
+        stream: The input, uncompressed.
+        scope: The parts of the scope that replace those of the lines; None replaces none.
+        most_bytes: A longer line is a bad line.
+    """
+    parts = scope._asdict() if scope else {}
+    given = {part: value for part, value in parts.items() if value is not None}
+    for line in numbered_lines(stream, most_bytes):
+        record = _read_line(line)
+        yield _in_scope(record, given) if given else record
+
+
+def _in_scope(record: Record, given: dict[str, str]) -> Record:
+    episodes = tuple(episode.model_copy(update=given) for episode in record.episodes)
+    return record._replace(episodes=episodes)
+
+
+def _read_line(line: NumberedLine) -> Record:
+    number, text, problem = line
+    if problem:
+        return Record(number, problem=problem)
+    try:
+        episode = Episode.model_validate_json(text)
+        read_object(text)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        return Record(number, problem="; ".join(map(_message_of, details)))
+    except ValueError as error:
+        return Record(number, problem=str(error))
+    return Record(number, (episode,), doubts=tuple(_doubts(episode)))
+
+
+def _doubts(episode: Episode) -> Iterator[str]:
+    for key, meant in misspelled_keys(episode.metadata):
+        yield f"metadata key {key!r} is not read; did you mean {meant!r}?"
+
+
+def _message_of(details: ErrorDetails) -> str:
+    place = ".".join(str(step) for step in details["loc"])
+    match details["type"]:
+        case "json_invalid":
+            return details["msg"].replace(" at line 1 column", " at column")
+        case "missing":
+            return f"key {place!r} is missing"
+        case "model_type":
+            return "the line is not a JSON object"
+        case "extra_forbidden":
+            return f"unknown key {format_value(place)}; {suggestion(place, Episode.model_fields)}"
+        case _:
+            return f"{place}: {details['msg']}"

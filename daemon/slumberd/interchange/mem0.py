@@ -1,0 +1,100 @@
+"""Read what mem0 holds: the memories and relations that its ``get_all`` and its export return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, BinaryIO
+
+from slumberd.interchange.json_records import read_records
+from slumberd.interchange.records import (
+    Defaults,
+    Record,
+    instant_in,
+    made_id,
+    objects_in,
+    optional_text,
+    text_in,
+    without,
+)
+from slumberd.model.episode import Episode
+
+NAME = "mem0"
+KEYS = ("results", "memories", "relations")
+
+_SPEAKERS = {"actor_id": "speaker", "role": "role"}
+"""The keys of mem0 that name who said a memory, with those that a search reads."""
+
+
+def read_mem0(stream: BinaryIO, defaults: Defaults) -> Iterator[Record]:
+    """Yield the memories and relations of an export.
+
+    Raises:
+        WrongFormatError: It begins with neither an array nor an object with ``results``.
+    """
+    return read_records(stream, NAME, KEYS, partial(_convert, defaults=defaults))
+
+
+def _convert(key: str, record: dict[str, Any], *, defaults: Defaults) -> Record:
+    if key == "relations":
+        return Record(0, (_relation(record, defaults),))
+    return Record(0, (_memory(record, defaults),))
+
+
+def _memory(record: Mapping[str, Any], defaults: Defaults) -> Episode:
+    first, *others = [*_triples(record)] or [{}]
+    said_by = {ours: record[key] for key, ours in _SPEAKERS.items() if record.get(key)}
+    return Episode(
+        id=f"{NAME}:{text_in(record, 'id')}",
+        content=text_in(record, "memory"),
+        # The text is that of the last update.
+        timestamp=instant_in(record, "updated_at", "created_at") or defaults.instant(),
+        source_node=NAME,
+        metadata={
+            **said_by,
+            # One triple is that of the episode itself: a filter sees no triple of the list.
+            **first,
+            **({"triples": others} if others else {}),
+            NAME: without(record, ["memory"]),
+        },
+        **_scope(record, defaults),
+    )
+
+
+def _triples(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the relations of one memory, which name the entities of the memory by id."""
+    names = {
+        optional_text(entity, "id"): optional_text(entity, "name")
+        for entity in objects_in(record, "entities")
+    }
+    for relation in objects_in(record, "relations"):
+        source, predicate, target = _relation_in(relation)
+        yield {
+            "subject": names.get(source) or source,
+            "predicate": predicate,
+            "object": names.get(target) or target,
+        }
+
+
+def _relation(record: Mapping[str, Any], defaults: Defaults) -> Episode:
+    source, predicate, target = _relation_in(record)
+    scope = _scope(record, defaults)
+    return Episode(
+        id=made_id(NAME, scope, source, predicate, target),
+        content=f"{source} {predicate} {target}",
+        timestamp=instant_in(record, "updated_at", "created_at") or defaults.instant(),
+        source_node=NAME,
+        metadata={"subject": source, "predicate": predicate, "object": target, NAME: dict(record)},
+        **scope,
+    )
+
+
+def _relation_in(relation: Mapping[str, Any]) -> tuple[str, str, str]:
+    # A search of mem0 calls the target ``destination``.
+    target = "destination" if "destination" in relation else "target"
+    return text_in(relation, "source"), text_in(relation, "relationship"), text_in(relation, target)
+
+
+def _scope(record: Mapping[str, Any], defaults: Defaults) -> dict[str, str]:
+    keys = ("user_id", "agent_id", "run_id")
+    return defaults.scope.of(*(optional_text(record, key) for key in keys))

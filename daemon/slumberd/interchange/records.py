@@ -1,0 +1,173 @@
+"""The records of a file or folder, the scope that they get, and the reading of their keys."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from slumberd.model.episode import Episode
+
+DEFAULT = "default"
+"""The agent, and the session, of a record that names none."""
+
+
+class Record(NamedTuple):
+    """One record of a file or folder.
+
+    Attributes:
+        line: The number of its first line, from 1.
+        episodes: What it says; empty when it cannot be read.
+        problem: Why it cannot be read; empty when it can.
+        doubts: Probable mistakes in a record that can be read.
+        path: Its file in a folder, or its place in a document, as ``results[3]``; empty for a line.
+        until: When its claim ended; None when it did not, or when the format cannot tell.
+    """
+
+    line: int
+    episodes: tuple[Episode, ...] = ()
+    problem: str = ""
+    doubts: tuple[str, ...] = ()
+    path: str = ""
+    until: datetime | None = None
+
+
+def place_of(line: int, path: str = "") -> str:
+    """Return where a record is, for people."""
+    return f"{path}, line {line}" if path else f"line {line}"
+
+
+class GivenScope(NamedTuple):
+    """The parts of the scope that the caller gives; they replace those of the records."""
+
+    user: str | None = None
+    agent: str | None = None
+    session: str | None = None
+
+    def of(self, user: str | None, agent: str | None, session: str | None) -> dict[str, str]:
+        """Return the scope of a record that names some parts, by name of the part.
+
+        Raises:
+            ValueError: Neither the caller nor the record names a user.
+        """
+        found = self.user or user
+        if not found:
+            raise ValueError("the record names no user; give one with --user")
+        return {
+            "user": found,
+            "agent": self.agent or agent or DEFAULT,
+            "session": self.session or session or DEFAULT,
+        }
+
+
+class Defaults(NamedTuple):
+    """What a reader knows besides the records.
+
+    Attributes:
+        scope: The parts of the scope that the caller gives.
+        modified: When the file was modified; records without an instant get this one. None when
+            that is not known.
+        user_at: The place of the user in the namespace of a record, from 1; None when the
+            namespace names no user.
+    """
+
+    scope: GivenScope = GivenScope()
+    modified: datetime | None = None
+    user_at: int | None = None
+
+    def instant(self) -> datetime:
+        """Return the instant of a record that has none.
+
+        Raises:
+            ValueError: The input has no time of its own, such as a pipe.
+        """
+        if self.modified is None:
+            raise ValueError("the record has no instant; name a file, whose time counts then")
+        return self.modified
+
+
+def made_id(format: str, scope: Mapping[str, str], *parts: str) -> str:  # noqa: A002 # what it is
+    """Return the id of a record that has none: equal for equal parts in one scope."""
+    named = orjson.dumps([scope["user"], scope["agent"], scope["session"], *parts])
+    return f"{format}:{hashlib.blake2b(named, digest_size=16).hexdigest()}"
+
+
+def text_in(record: Mapping[str, Any], key: str) -> str:
+    """Return a text that a record must have.
+
+    Raises:
+        ValueError: The key is missing, or holds no text, or an empty one.
+    """
+    found = optional_text(record, key)
+    if not found:
+        raise ValueError(f"key {key!r} is {'empty' if key in record else 'missing'}")
+    return found
+
+
+def optional_text(record: Mapping[str, Any], key: str) -> str | None:
+    """Return a text of a record; None when it has none.
+
+    Raises:
+        ValueError: The key holds something else.
+    """
+    found = record.get(key)
+    if found is None or isinstance(found, str):
+        return found
+    raise ValueError(f"key {key!r} holds no text")
+
+
+def objects_in(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the objects in an array of a record; none when the record has no such array.
+
+    Raises:
+        ValueError: The key holds something else.
+    """
+    found = record.get(key) or []
+    if isinstance(found, list) and all(isinstance(item, dict) for item in found):
+        return found
+    raise ValueError(f"key {key!r} holds no array of objects")
+
+
+def instant_in(record: Mapping[str, Any], *keys: str) -> datetime | None:
+    """Return the instant of the first of some keys that has one; None when none has.
+
+    Raises:
+        ValueError: A value is not ISO 8601.
+    """
+    for key in keys:
+        text = optional_text(record, key)
+        if text:
+            return _parse(key, text)
+    return None
+
+
+def _parse(key: str, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"key {key!r}: {text[:40]!r} is not ISO 8601") from error
+
+
+def is_before(earlier: datetime, later: datetime) -> bool:
+    """Return whether an instant lies before another; one without an offset is read as UTC."""
+    return _aware(earlier) < _aware(later)
+
+
+def _aware(at: datetime) -> datetime:
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def without(record: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return what a record has besides some keys."""
+    left_out = frozenset(keys)
+    return {key: value for key, value in record.items() if key not in left_out}
+
+
+def triples_in(episode: Episode) -> Iterator[Mapping[str, Any]]:
+    """Yield the statements of an episode's metadata: its own, then those of ``triples``."""
+    yield episode.metadata
+    listed = episode.metadata.get("triples")
+    yield from (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()

@@ -1,0 +1,129 @@
+"""`slumberd import --audit` reports what is wrong with a file, and puts nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.cli.commands import import_audit
+from tests.support.builders import episode, triple
+from tests.support.installation import Installation, jsonl
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
+
+
+def write(tmp_path: Path, content: bytes) -> str:
+    (tmp_path / "some").write_bytes(content)
+    return str(tmp_path / "some")
+
+
+def audit(site: Installation, *arguments: str) -> dict[str, Any]:
+    done = site.call("import", "--audit", *arguments, "--json")
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (1 if document["findings"] else 0)
+    return document
+
+
+def test_good_file_has_no_finding_and_is_not_put(site: Installation, tmp_path: Path) -> None:
+    file = write(tmp_path, jsonl(episode("e1"), episode("e2")))
+
+    done = site.call("import", file, "--audit")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "2 records, 2 episodes: nothing is wrong\n"
+    assert not site.state.exists()
+
+
+def test_findings_are_a_table_and_a_sentence(site: Installation, tmp_path: Path) -> None:
+    file = write(tmp_path, jsonl(episode("e1", content="x"), episode("e2", content="x")) + b"{}\n")
+
+    done = site.call("import", file, "--audit")
+
+    assert done.returncode == 1
+    heading, first, second, *_, last = done.stdout.splitlines()
+    assert heading.split() == ["finding", "place", "earlier", "user", "agent", "detail"]
+    assert first.split() == ["duplicate", "text", "line", "2", "line", "1", "alice", "rag", "x"]
+    assert second.split()[:4] == ["unreadable", "line", "3", "-"]
+    assert last == "3 records, 2 episodes: 1 unreadable record, 1 duplicate text"
+
+
+def test_declared_predicates_do_not_contradict(site: Installation, tmp_path: Path) -> None:
+    some = [
+        triple(f"{predicate}-{value}", "mira", predicate, value)
+        for predicate in ("likes", "lives_in")
+        for value in ("a", "b")
+    ]
+
+    found = audit(site, write(tmp_path, jsonl(*some)))["findings"]
+
+    assert [(one["finding"], one["line"], one["earlier_line"], one["detail"]) for one in found] == [
+        ("contradiction", 4, 3, "mira lives_in b")
+    ]
+
+
+def test_observations_of_mcp_memory_do_not_contradict(site: Installation, tmp_path: Path) -> None:
+    entity = {"type": "entity", "name": "M", "entityType": "p", "observations": ["a", "b"]}
+
+    found = audit(
+        site, write(tmp_path, json.dumps(entity).encode()), "--format", "mcp-memory", "--user", "m"
+    )
+
+    assert found["findings"] == []
+
+
+def test_overlapping_facts_of_graphiti_contradict(site: Installation, tmp_path: Path) -> None:
+    edges = [
+        {
+            "uuid": place,
+            "name": "lives_in",
+            "fact": place,
+            "group_id": "mira",
+            "source_node_name": "mira",
+            "target_node_name": place,
+            "valid_at": valid_at,
+            "invalid_at": invalid_at,
+        }
+        for place, valid_at, invalid_at in (
+            ("Porto", "2025-01-01T00:00:00Z", "2025-06-01T00:00:00Z"),
+            ("Faro", "2025-05-01T00:00:00Z", "2025-09-01T00:00:00Z"),
+            ("Braga", "2025-09-01T00:00:00Z", None),
+        )
+    ]
+
+    found = audit(site, write(tmp_path, json.dumps(edges).encode()), "--format", "graphiti")
+
+    assert [(one["finding"], one["path"], one["earlier_path"]) for one in found["findings"]] == [
+        ("contradiction", "[1]", "[0]")
+    ]
+    assert (found["records"], found["episodes"]) == (3, 5)
+
+
+def test_first_findings_of_a_kind_are_listed_and_all_are_counted(
+    site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_audit, "MOST_LISTED", 2)
+    file = write(tmp_path, b"{}\n" * 5)
+
+    found = audit(site, file)
+    done = site.call("import", "--audit", file)
+
+    assert (found["counts"]["unreadable"], len(found["findings"])) == (5, 2)
+    assert done.stdout.splitlines()[-2:] == [
+        "and 3 more findings",
+        "5 records, 0 episodes: 5 unreadable records",
+    ]
+
+
+def test_audit_needs_no_rules(site: Installation, tmp_path: Path) -> None:
+    site.rules.unlink()
+    site.rules.parent.rmdir()
+
+    assert audit(site, write(tmp_path, jsonl(episode())))["findings"] == []
