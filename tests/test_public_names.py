@@ -23,7 +23,10 @@ SPECIFIED = {
 FORMS = {"Equals", "Glob", "Matches", "OneOf", "Prefix"}
 """Values of a pattern's slots, besides texts."""
 
-OURS = {"DeltaBatch", "EmbeddingScorer", "Extracted", "Turn", "Window"}
+OURS = {
+    "Context", "DeltaBatch", "EmbeddingScorer", "EstimatedTokens", "Extracted", "Hit", "Memory",
+    "Searcher", "SyncMemory", "TokenCounter", "Triple", "Turn", "Window",
+}  # fmt: skip
 """Names that the specification does not have."""
 
 ERRORS = {

@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slumberd.client.memory import Memory, Triple
+    from slumberd.client.sync_memory import SyncMemory
     from slumberd.consolidation.delta_batch import DeltaBatch
     from slumberd.errors import (
         BackupBusyError,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         ModelRequestError,
         ModelUnavailableError,
         NoInputError,
+        NotAllowedError,
         NotConfirmedError,
         NothingKeptError,
         NotQuarantinedError,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
         PermissionDeniedError,
         PromotionError,
         ProvenanceError,
+        RecordRefusedError,
         ReloadFailedError,
         SchemaError,
         SkippedEpisodesError,
@@ -46,12 +50,15 @@ if TYPE_CHECKING:
         StateDirectoryLockedError,
         StoppedError,
         StoreBusyError,
+        StoreClosedError,
         StoreError,
         StoreReplacedError,
         SupersededError,
         UnportableCypherError,
         UnreadableEpisodeError,
         UsageError,
+        VersionConflictError,
+        WrongFormatError,
     )
     from slumberd.graph.cypher_linter import Linter
     from slumberd.graph.ladybug_store import LadybugGraphStore
@@ -69,8 +76,12 @@ if TYPE_CHECKING:
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
     from slumberd.provenance.protocols import ProvenanceSink
+    from slumberd.retrieval.context import Context
+    from slumberd.retrieval.hits import Hit
     from slumberd.retrieval.protocols import SalienceScorer
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
+    from slumberd.retrieval.searcher import Searcher
+    from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
     from slumberd.storage.protocols import FactStore, MemoryStore
     from slumberd.storage.sqlite.fact_store import SQLiteFactStore
     from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -85,11 +96,13 @@ __all__ = [
     "ConfigurationError",
     "ConsolidationRule",
     "ConsolidationRuleError",
+    "Context",
     "DeleteDelta",
     "DeltaBatch",
     "EmbeddingScorer",
     "Episode",
     "Equals",
+    "EstimatedTokens",
     "ExtraMissingError",
     "Extracted",
     "Fact",
@@ -103,6 +116,7 @@ __all__ = [
     "GraphPath",
     "GraphStore",
     "GraphStoreError",
+    "Hit",
     "InputError",
     "InvalidAnswerError",
     "LadybugGraphStore",
@@ -111,6 +125,7 @@ __all__ = [
     "Linter",
     "LogRestoredError",
     "Matches",
+    "Memory",
     "MemoryDelta",
     "MemoryScopeError",
     "MemoryStore",
@@ -123,6 +138,7 @@ __all__ = [
     "NoInputError",
     "NodeRef",
     "NoopDelta",
+    "NotAllowedError",
     "NotConfirmedError",
     "NotQuarantinedError",
     "NotRunningError",
@@ -137,6 +153,7 @@ __all__ = [
     "ProvenanceBundle",
     "ProvenanceError",
     "ProvenanceSink",
+    "RecordRefusedError",
     "ReloadFailedError",
     "ResultSet",
     "RowRefusedError",
@@ -146,27 +163,36 @@ __all__ = [
     "SalienceContext",
     "SalienceScorer",
     "SchemaError",
+    "Searcher",
     "SkippedEpisodesError",
     "SlumberdError",
     "StaleWriterError",
     "StateDirectoryLockedError",
     "StoppedError",
     "StoreBusyError",
+    "StoreClosedError",
     "StoreError",
     "StoreHealth",
     "StoreReplacedError",
     "SupersededError",
+    "SyncMemory",
+    "TokenCounter",
+    "Triple",
     "Turn",
     "UnportableCypherError",
     "UnreadableEpisodeError",
     "UpdateDelta",
     "UsageError",
+    "VersionConflictError",
     "Window",
+    "WrongFormatError",
 ]
 
 # A name's module is imported when the name is first used: importing all of them would take longer
 # than `slumberd --help` may take.
 _HOMES = {
+    "client.memory": ("Memory", "Triple"),
+    "client.sync_memory": ("SyncMemory",),
     "model.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
     "model.episode": ("Episode",),
     "model.extraction": ("Extracted", "Turn"),
@@ -184,7 +210,11 @@ _HOMES = {
     "graph.promotion": ("PromoteTriplesToFacts",),
     "graph.protocols": ("GraphStore",),
     "provenance.protocols": ("ProvenanceSink",),
+    "retrieval.context": ("Context",),
+    "retrieval.hits": ("Hit",),
     "retrieval.protocols": ("SalienceScorer",),
+    "retrieval.searcher": ("Searcher",),
+    "retrieval.token_counter": ("EstimatedTokens", "TokenCounter"),
     "storage.protocols": ("FactStore", "MemoryStore"),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "storage.sqlite.fact_store": ("SQLiteFactStore",),

@@ -8,7 +8,9 @@ of its file, or the address of its database without a password::
     ├── UsageError                        a request that is impossible           (exit 64)
     │   └── PatternError                  a malformed pattern of facts
     ├── InputError                        malformed data of a user               (exit 65)
-    │   └── UnreadableEpisodeError        an episode that a strict put refuses
+    │   ├── UnreadableEpisodeError        an episode that a strict put refuses
+    │   ├── RecordRefusedError            a record that a store cannot return unchanged
+    │   └── WrongFormatError              a file in another format than the named one
     ├── NoInputError                      a missing file                         (exit 66)
     ├── BackupError                       an incomplete or damaged backup        (exit 65)
     ├── NothingKeptError                  an erasure of an empty scope           (exit 66)
@@ -40,6 +42,7 @@ of its file, or the address of its database without a password::
         │   └── StoreReplacedError        another store has its place
         ├── FiringTimeoutError            a firing that took too long            (exit 75)
         ├── StoppedError                  work that was stopped                  (exit 75)
+        ├── StoreClosedError              a closed store of records
         └── PermissionDeniedError         an access without permission           (exit 77)
 """
 
@@ -141,6 +144,37 @@ class UnreadableEpisodeError(InputError):
         super().__init__(
             f"episode {episode_id!r}: every rule would quarantine it ({reason}): {detail}"
         )
+
+
+class RecordRefusedError(InputError, ValueError):
+    """A record cannot be stored, so none of its batch was.
+
+    Attributes:
+        position: The place of the record in the batch, from 0.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, position: int, problem: str) -> None:
+        self.position = position
+        self.problem = problem
+        super().__init__(f"record {position}: {problem}; nothing was written")
+
+
+class WrongFormatError(InputError):
+    """A file or folder is not in the format that its caller names.
+
+    Attributes:
+        format: The name of the format.
+        place: The line, or the file, that shows it.
+        problem: What is wrong there.
+    """
+
+    def __init__(self, format: str, place: str, problem: str) -> None:  # noqa: A002 # what it is
+        self.format = format
+        self.place = place
+        self.problem = problem
+        remedy = "name the format of the input with --format"
+        super().__init__(f"{place} is not in the format {format!r}: {problem}; {remedy}")
 
 
 class NoInputError(SlumberdError):
@@ -728,6 +762,20 @@ class StoppedError(StoreError):
     exit_code = 75
 
 
+class StoreClosedError(StoreError):
+    """A store was used after it was closed.
+
+    Attributes:
+        where: The store.
+        remedy: What to do.
+    """
+
+    def __init__(self, where: str, remedy: str = "open a new store") -> None:
+        self.where = where
+        self.remedy = remedy
+        super().__init__(f"{where!r} is closed: {remedy}")
+
+
 class FiringTimeoutError(StoreError):
     """A firing exceeded the timeout of its rule; its last batch was rolled back."""
 
@@ -740,6 +788,38 @@ class FiringTimeoutError(StoreError):
             f"rule {rule_id!r} fired for more than its timeout of {seconds:g} s; its last batch was"
             " rolled back, and the next firing continues after the last committed batch"
         )
+
+
+class NotAllowedError(SlumberdError):
+    """A caller has no right to an operation, or to a scope.
+
+    Attributes:
+        caller: Who called, such as ``token laptop``.
+        problem: What the caller may not do.
+    """
+
+    exit_code = 77
+
+    def __init__(self, caller: str, problem: str) -> None:
+        self.caller = caller
+        self.problem = problem
+        super().__init__(f"{caller} {problem}")
+
+
+class VersionConflictError(SlumberdError):
+    """What a request wants to change is not what its author saw.
+
+    Attributes:
+        what: What has changed, such as the id of a fact.
+        remedy: What to do.
+    """
+
+    exit_code = 75
+
+    def __init__(self, what: str, remedy: str = "read it again, and decide again") -> None:
+        self.what = what
+        self.remedy = remedy
+        super().__init__(f"{what} has changed since; {remedy}")
 
 
 class PermissionDeniedError(StoreError):

@@ -18,11 +18,11 @@ from slumberd.clock import SystemClock
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.protocols import Episodes
+from slumberd.operations.rule_runner import RuleRunner
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.service.composition import open_for_writing
-from slumberd.service.protocols import Episodes
-from slumberd.service.rule_runner import RuleRunner, rule_runner_of
+from slumberd.service.composition import open_for_writing, rule_runner_of
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.support.builders import START, rule

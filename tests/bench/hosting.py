@@ -27,9 +27,8 @@ from slumberd.cli.context import load_settings_and_rules, logs
 from slumberd.clock import SystemClock
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
-from slumberd.service.composition import open_for_writing
+from slumberd.service.composition import open_for_writing, rule_runner_of
 from slumberd.service.daemon import Daemon
-from slumberd.service.rule_runner import rule_runner_of
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -89,6 +90,7 @@ def test_function_is_loaded_and_finds_triples(tmp_path: Path, modules: Path) -> 
 
     assert rule.extract is not None
     assert rule.extract.reads_previous
+    assert re.fullmatch(r"[0-9a-f]{16}", rule.extract.digest)
     assert extract_turn(rule) == [Extracted("ada", "drinks", "tea", "add", (11, 14), FUNCTION)]
     assert rule.model_dump()["extract"] == {"with": FUNCTION, "digest": rule.extract.digest}
 

@@ -17,8 +17,8 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Summarise
-from slumberd.service.control_socket import Peer
-from slumberd.service.requests import ExtractForm, ForgetForm
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import ExtractForm, ForgetForm
 from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.asked_models import Asked, asked_stores, said
 from tests.support.builders import START, rule
@@ -234,8 +234,8 @@ async def test_command_asks_for_the_summaries_that_wait(tmp_path: Path) -> None:
         operations = asked.home.operations(RULE, clock=FakeClock())
         operations.worker = asked.worker
 
-        answer = await operations.extract(ExtractForm(rule="nightly"), Peer(7, 7, 7))
-        again = await operations.extract(ExtractForm(rule="nightly"), Peer(7, 7, 7))
+        answer = await operations.extract(ExtractForm(rule="nightly"), Caller.of_user(7, 7))
+        again = await operations.extract(ExtractForm(rule="nightly"), Caller.of_user(7, 7))
         await fire(asked)
 
         assert (answer["calls"], answer["ok"], again["calls"]) == (1, 1, 0)
@@ -303,7 +303,7 @@ async def test_erasure_drops_the_texts_that_wait(tmp_path: Path) -> None:
         operations = asked.home.operations(RULE, clock=FakeClock())
         operations.worker = asked.worker
 
-        await operations.forget(ForgetForm(user="alice"), Peer(7, 7, 7))
+        await operations.forget(ForgetForm(user="alice"), Caller.of_user(7, 7))
         await asked.worker.turn()
 
         assert asked.server.requests == []

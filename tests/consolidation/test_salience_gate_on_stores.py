@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slumberd.cli.explain_output import would_change
 from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ExtraMissingError, FiringTimeoutError
@@ -23,6 +22,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
+from slumberd.operations.explanations import would_change
 from tests.support.builders import START, at, rule, triple
 from tests.support.embedders import FakeEmbedder
 from tests.support.fakes import FakeClock, without_firings

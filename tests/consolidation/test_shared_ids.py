@@ -16,16 +16,16 @@ from slumberd.errors import UsageError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Limits
-from slumberd.service.control_socket import Peer
-from slumberd.service.operations import Operations
-from slumberd.service.requests import ForgetForm
+from slumberd.operations.caller import Caller
+from slumberd.operations.changes import Operations
+from slumberd.operations.forms import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
-ME = Peer(1, 1, 1)
+ME = Caller.of_user(1, 1)
 
 
 @pytest_asyncio.fixture

@@ -179,6 +179,22 @@ def test_several_values_of_one_predicate_are_compared(run_story: Any) -> None:
     run_story(story)
 
 
+def test_a_fact_that_its_own_batch_replaces_is_linked_with_no_other(run_story: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        home = {"subject": "ada", "predicate": "lives_in"}
+        said = {"subject": "ada", "predicate": "says"}
+        await fire(
+            store,
+            NEAR,
+            statement("e1", 1, "ada lives in porto now", metadata={**home, "object": "porto"}),
+            statement("e2", 2, "her flat faces a river", metadata={**home, "object": "faro"}),
+            statement("e3", 3, "now ada lives in porto", metadata=said),
+        )
+        assert await near_ids(store) == {"e2": [], "e3": []}
+
+    run_story(story)
+
+
 def test_a_late_statement_is_linked_with_a_newer_one(run_story: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
         await fire(store, NEAR, statement("e2", 2, TURNED)._replace(at=10**16))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slumberd.cli.commands.init import FILES
+from slumberd.service.new_state_directory import FILES
 from tests.support.documentation import (
     PAGES,
     README,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import orjson
@@ -9,7 +10,7 @@ import pytest
 
 from slumberd.errors import InvalidAnswerError
 from slumberd.extraction.model_answer import Supported, read_answer
-from slumberd.extraction.model_prompt import answer_schema, messages_for
+from slumberd.extraction.model_prompt import VERSION, answer_schema, messages_for
 from slumberd.model.extraction import (
     MAX_EXTRACTED,
     Extracted,
@@ -201,6 +202,23 @@ def test_second_request_shows_the_answer_and_its_problem() -> None:
     assert answered == {"role": "assistant", "content": "[]"}
     assert again["role"] == "user"
     assert "not valid: no object." in again["content"]
+
+
+def test_prompt_and_schema_of_a_version_stay_as_they_are() -> None:
+    asked = [
+        messages_for(settings, [question(), question(before=None)], problem, "[]")
+        for settings in (SETTINGS, ModelSettings("tiny", ("likes",), instructions="Be brief."))
+        for problem in ("", "no object")
+    ]
+    form = answer_schema(SETTINGS, 2)
+
+    digest = hashlib.sha256(orjson.dumps([asked, form])).hexdigest()
+
+    # Recorded answers belong to a version. A change of these texts needs another one.
+    assert (VERSION, digest[:16]) == (1, "1c460b1825d5d1bc")
+    assert [*form["properties"]["triples"]["items"]["properties"]] == [
+        "turn", "subject", "predicate", "object", "quote", "intent", "confidence",
+    ]  # fmt: skip
 
 
 def test_schema_allows_only_given_turns_predicates_and_intents() -> None:

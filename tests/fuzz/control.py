@@ -18,7 +18,8 @@ from typing import Any
 import orjson
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.service.control_socket import MOST_BYTES, SOCKET, VERSION, Operation, listen
+from slumberd.operations.handlers import Handler
+from slumberd.service.control_socket import MOST_BYTES, SOCKET, VERSION, listen
 from slumberd.service.pause import Pausing
 from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple
@@ -69,7 +70,7 @@ class ControlTarget:
         self._runner = asyncio.Runner()
         self._open = AsyncExitStack()
         self._path = Path()
-        self.operations: dict[str, Operation] = {}
+        self.operations: dict[str, Handler] = {}
         self._runner.run(self._begin())
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from slumberd.errors import ExtraMissingError, GraphStoreError, UnportableCypher
 from slumberd.graph import cypher_parser, ladybug_store
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.protocols import GraphStore
-from slumberd.model.graph import NodeRef
+from slumberd.model.graph import GraphPath, NodeRef
 from tests.support.graph_stores import QUERY, FakeGraphStore, result
 from tests.support.seccomp import without_network
 
@@ -189,6 +189,16 @@ async def test_query_returns_a_node_as_a_reference_and_an_edge_with_its_kind(
     assert isinstance(node, NodeRef)
     assert node.kind == "Entity"
     assert (edge["kind"], edge["predicate"]) == ("Fact", "knows")
+
+
+async def test_query_returns_a_path_as_its_nodes_and_edges(graph: LadybugGraphStore) -> None:
+    (path,) = await column(graph, "MATCH p = (a {name: 'alice'})-[f {id: 't1'}]->(b) RETURN p")
+    (bob,) = await column(graph, "MATCH (n {name: 'bob'}) RETURN n")
+    (edge,) = await column(graph, "MATCH ()-[f {id: 't1'}]->() RETURN f")
+
+    assert isinstance(path, GraphPath)
+    assert (len(path.nodes), path.nodes[1], path.edges) == (2, bob, [edge])
+    assert {*edge} == {"id", "kind", "predicate", "confidence"}
 
 
 async def test_triple_with_a_known_id_replaces_the_earlier_triple(

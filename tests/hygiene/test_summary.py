@@ -230,6 +230,17 @@ def test_summary_prefers_the_common_topic_and_the_important() -> None:
     assert summary.importance == 0.625
 
 
+def test_importance_weighs_as_much_as_the_most_common_topic() -> None:
+    entries = [
+        Entry("e1", "s1", "Tea is green.", 1, importance=0.0),
+        Entry("e2", "s1", "Tea is hot.", 2, importance=0.0),
+        Entry("e3", "s1", "Green tea is hot tea.", 3, importance=0.0),
+        Entry("e4", "s1", "Rain came.", 4, importance=0.9),
+    ]
+
+    assert summarise(entries, max_tokens=8).text == "Green tea is hot tea.\nRain came."
+
+
 def test_opposites_are_both_in_a_summary() -> None:
     entries = [
         Entry("e1", "s1", "Ann likes dogs but not cats.", 1),
@@ -253,6 +264,12 @@ def test_sentence_that_does_not_fit_is_cut_between_words(max_tokens: int, text: 
     entries = [Entry("e1", "s1", "Wonderful tea from a small shop.", 1)]
 
     assert summarise(entries, max_tokens=max_tokens).text == text
+
+
+def test_word_that_just_fits_stays_in_a_cut_sentence() -> None:
+    entries = [Entry("e1", "s1", "Wonderful thing from a small shop.", 1)]
+
+    assert summarise(entries, max_tokens=3).text == "Wonderful thing"
 
 
 @pytest.mark.parametrize("content", ["", " \n "])

@@ -39,6 +39,13 @@ def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
     assert cadence_of({"cron": "@daily", "timezone": "UTC"}) == Cron("@daily", "UTC")
 
 
+def test_intervals_are_all_that_divide_an_hour_or_a_day_evenly() -> None:
+    minutes = [f"{n}m" for n in range(1, 60) if 60 % n == 0]
+    hours = [f"{n}h" for n in range(1, 24) if 24 % n == 0]
+
+    assert [*INTERVALS] == [*minutes, *hours, "1d"]
+
+
 @pytest.mark.parametrize("interval", INTERVALS)
 def test_interval_is_a_cron_expression_that_divides_a_day_evenly(interval: str) -> None:
     cadence = cadence_of({"interval": interval})

@@ -966,6 +966,18 @@ async def test_unreadable_store_pauses_the_loop(harness: SchedulerHarness, tmp_p
     assert harness.fired == [("r1", "every")]
 
 
+async def test_pause_grows_with_each_failed_look_until_one_succeeds(
+    harness: SchedulerHarness,
+) -> None:
+    busy = StoreBusyError("memory.db", 5)
+
+    with structlog.testing.capture_logs() as logs:
+        for harness.episodes.fault in (busy, busy, busy, busy, None, busy):
+            await harness.scheduler._try_turn(harness.stop)
+
+    assert [line["retry_seconds"] for line in logs] == [1.0, 5.0, 25.0, 25.0, 1.0]
+
+
 async def test_alarm_wakes_the_scheduler(harness: SchedulerHarness) -> None:
     rules = [rule("r1", cadence=DAILY)]
     await harness.prepare(*rules)

@@ -17,8 +17,8 @@ from slumberd.consolidation.delta_batch import DeltaBatch
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.protocols import Episodes
 from slumberd.scheduling import cron
-from slumberd.service.protocols import Episodes
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from slumberd.model.episode import Episode
-from slumberd.service.control_socket import Peer
-from slumberd.service.requests import (
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import (
     BackfillForm,
     DropForm,
     FireForm,
@@ -27,7 +27,7 @@ from tests.support.state_directory import state_directory
 
 pytestmark = pytest.mark.integration
 
-ME = Peer(7, 7, 7)
+ME = Caller.of_user(7, 7)
 EVERYWHERE = rule("everywhere", then_emits=["facts", "work", "home"])
 ABROAD = rule("abroad", then_emits=["notes", "work"], when_filter="predicate = 'likes'")
 RULES = [EVERYWHERE, ABROAD]

@@ -16,47 +16,40 @@ import orjson
 import pytest
 
 from slumberd.errors import NotRunningError, StoreError, UsageError
-from slumberd.service.control_socket import (
-    MOST_BYTES,
-    SOCKET,
-    Answer,
-    Operation,
-    Peer,
-    RefusedError,
-    ask,
-    listen,
-)
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer, Handler
+from slumberd.service.control_socket import MOST_BYTES, SOCKET, RefusedError, ask, listen
 from tests.support.daemons import Home
 from tests.support.jumping_time import run_without_waiting
 
 pytestmark = pytest.mark.integration
 
 
-async def greet(request: dict[str, Any], _: Peer) -> Answer:
+async def greet(request: dict[str, Any], _: Caller) -> Answer:
     return {"hello": request["name"]}
 
 
-async def refuse(_: dict[str, Any], __: Peer) -> Answer:
+async def refuse(_: dict[str, Any], __: Caller) -> Answer:
     raise UsageError("not like this")
 
 
-async def stumble(_: dict[str, Any], __: Peer) -> Answer:
+async def stumble(_: dict[str, Any], __: Caller) -> Answer:
     raise RuntimeError("a bug")
 
 
-async def babble(_: dict[str, Any], __: Peer) -> Answer:
+async def babble(_: dict[str, Any], __: Caller) -> Answer:
     return {"number": 2**70}
 
 
-async def mumble(_: dict[str, Any], __: Peer) -> Answer:
+async def mumble(_: dict[str, Any], __: Caller) -> Answer:
     raise UsageError("no caf\udce9")
 
 
-async def overflow(_: dict[str, Any], __: Peer) -> Answer:
+async def overflow(_: dict[str, Any], __: Caller) -> Answer:
     raise OSError(28, "No space left on device")
 
 
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, Handler] = {
     "greet": greet, "refuse": refuse, "stumble": stumble, "babble": babble,
     "mumble": mumble, "overflow": overflow,
 }  # fmt: skip
@@ -294,6 +287,21 @@ def test_connection_without_a_request_is_closed_after_five_seconds(
     assert run_without_waiting(ask_slowly(tmp_path, seconds)) == answer
 
 
+async def stop_with_an_idle_connection(directory: Path) -> float:
+    """Connect without a request, stop listening, and return the seconds that the stop took."""
+    loop = asyncio.get_running_loop()
+    async with listen(directory, OPERATIONS):
+        _, writer = await asyncio.open_unix_connection(sock=connect(directory))
+        await asyncio.sleep(1)  # the daemon has accepted it
+        began = loop.time()
+    writer.close()
+    return loop.time() - began
+
+
+def test_idle_connection_does_not_delay_the_end(tmp_path: Path) -> None:
+    assert run_without_waiting(stop_with_an_idle_connection(tmp_path)) == 0
+
+
 async def test_user_with_64_connections_is_refused_until_one_closes(tmp_path: Path) -> None:
     async with listen(tmp_path, OPERATIONS):
         idle = [await asyncio.to_thread(connect, tmp_path) for _ in range(63)]
@@ -316,7 +324,7 @@ async def test_user_with_64_connections_is_refused_until_one_closes(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("size", "ok"),
-    [pytest.param(64 * 1024, True, id="64 KiB"), pytest.param(64 * 1024 + 1, False, id="longer")],
+    [pytest.param(2**20, True, id="1 MiB"), pytest.param(2**20 + 1, False, id="longer")],
 )
 async def test_request_of_64_kibibytes_is_read_and_a_longer_one_is_refused(
     tmp_path: Path, size: int, ok: bool

@@ -22,11 +22,13 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.prometheus import write_textfile
+from slumberd.operations.caller import Caller
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.stores import Stores
 from slumberd.service import daemon as service_daemon
-from slumberd.service.composition import Stores, open_stores
-from slumberd.service.control_socket import Peer, ask
+from slumberd.service.composition import open_stores, rule_runner_of
+from slumberd.service.control_socket import ask
 from slumberd.service.daemon import INTERVALS, Daemon, Intervals
-from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.service.systemd import Notifier
 from tests.support.builders import at, rule, triple
 from tests.support.daemons import Home
@@ -212,7 +214,7 @@ async def test_daemon_reports_cadences_and_paused_rules(tmp_path: Path) -> None:
             "id": "nightly",
             "enabled": True,
             "cadence": {"cron": "0 3 * * *"},
-            "paused_by": str(Peer.here()),
+            "paused_by": str(Caller.here()),
         },
         {"id": "hourly", "enabled": False, "cadence": {"cron": "@hourly"}, "paused_by": None},
     ]

@@ -14,9 +14,9 @@ from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
-from slumberd.service.control_socket import Peer
-from slumberd.service.operations import Operations
-from slumberd.service.requests import ForgetForm
+from slumberd.operations.caller import Caller
+from slumberd.operations.changes import Operations
+from slumberd.operations.forms import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
@@ -43,7 +43,7 @@ def operations(home: OpenStores) -> Operations:
 
 
 async def forget(home: OpenStores, user: str = f"{CANARY}-user", **request: Any) -> dict[str, Any]:
-    return await operations(home).forget(ForgetForm(user=user, **request), Peer(7, 7, 7))
+    return await operations(home).forget(ForgetForm(user=user, **request), Caller.of_user(7, 7))
 
 
 def files_with_canary(folder: Path) -> list[str]:

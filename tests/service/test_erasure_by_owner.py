@@ -13,14 +13,14 @@ import pytest
 
 from slumberd.config.settings import MemorySettings
 from slumberd.model.scope import Scope
-from slumberd.service.control_socket import Peer
-from slumberd.service.requests import ForgetForm
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.state_directory import StateDirectory, state_directory
 
 pytestmark = pytest.mark.integration
 
-ME = Peer(1, 1, 1)
+ME = Caller.of_user(1, 1)
 VICTIM, OTHER = Scope("victim", "s1", "rag"), Scope("other", "s1", "rag")
 
 

@@ -22,12 +22,13 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
+from slumberd.operations.protocols import Episodes
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureTracker
-from slumberd.service.composition import Stores, inspections_of, open_stores
+from slumberd.service.composition import inspections_of, open_stores, rule_runner_of
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
-from slumberd.service.protocols import Episodes
-from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
 from tests.support.waiting import PATIENCE_SECONDS

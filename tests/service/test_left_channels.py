@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.control_socket import Peer
-from slumberd.service.requests import BackfillForm
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import BackfillForm
 from tests.support.builders import at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.state_directory import state_directory
@@ -99,6 +99,6 @@ async def test_edit_and_backfill_remove_all_facts_from_the_channel(tmp_path: Pat
 
         await home.fire(ONE)
         edited = await home.ids()
-        await home.operations.backfill(BackfillForm(rule="all"), Peer(1, 1, 1))
+        await home.operations.backfill(BackfillForm(rule="all"), Caller.of_user(1, 1))
 
         assert (edited, await home.ids()) == (["@notes/e2", "e1", "e2"], ["e1", "e2"])

@@ -27,8 +27,9 @@ from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.service.control_socket import Peer, RefusedError, ask
-from slumberd.service.requests import PinForm
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import PinForm
+from slumberd.service.control_socket import RefusedError, ask
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.catalogue_check import problems_of_lines
@@ -439,7 +440,7 @@ async def test_daemon_records_the_peer_of_the_socket_as_author(tmp_path: Path) -
         operations = at_home.operations(clock=FakeClock())
         request = dict.fromkeys(("user", "agent", "subject", "predicate", "object", "reason"), "x")
 
-        await operations.pin(PinForm(**request), Peer(4242, 1, 77))
+        await operations.pin(PinForm(**request), Caller.of_user(4242, 77))
 
         (fact,) = await at_home.facts.query(FactPattern())
     assert (fact.lineage[0]["by"], fact.lineage[0]["pid"]) == ("uid 4242", 77)

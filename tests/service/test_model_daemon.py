@@ -49,6 +49,21 @@ def test_daemon_asks_and_promotes_without_a_firing_that_waits(tmp_path: Path) ->
         assert not any("s3cret" in str(event) for event in running.seen)
 
 
+@pytest.mark.parametrize("resting", ["disabled", "paused"])
+def test_daemon_asks_nothing_for_a_rule_that_rests(tmp_path: Path, resting: str) -> None:
+    with server_in_a_thread() as server:
+        home = home_of(tmp_path, server)
+        other = [{"extract": {**STAGES[0]["extract"], "predicates": ["owns"]}}]
+        home.rule("a", cadence={"every": 1}, stages=other, enabled=resting != "disabled")
+        if resting == "paused":
+            home.call("pause", "a")
+        with home.daemon() as running:
+            put(home, "I like tea")
+            recorded = running.wait_for("answers.recorded")
+
+        assert (recorded["rule_id"], len(server.requests)) == ("chat", 1)
+
+
 def test_daemon_promotes_the_rest_when_the_model_is_back(tmp_path: Path) -> None:
     with server_in_a_thread() as server:
         server.will(Reply(503, b"loading"))

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
 from slumberd.language_models.budget import Budget
-from slumberd.service.control_socket import Peer
-from slumberd.service.model_worker import WINDOW_ROWS
-from slumberd.service.requests import ExtractForm
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import ExtractForm
+from slumberd.operations.model_worker import WINDOW_ROWS
 from tests.support.asked_models import asked_stores, asking, said
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
@@ -27,7 +27,7 @@ from tests.support.model_server import Reply, completion, model_server, triples
 pytestmark = pytest.mark.integration
 
 RULE = asking()
-PEER = Peer(7, 7, 7)
+PEER = Caller.of_user(7, 7)
 DOWN = Reply(500, b"down")
 
 

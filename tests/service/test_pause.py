@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -10,16 +11,16 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError, UsageError
-from slumberd.service.control_socket import Peer
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import RulesForm
 from slumberd.service.pause import FILE, Pausing, paused_in
-from slumberd.service.requests import RulesForm
 from tests.support.builders import rule, triple
 from tests.support.daemons import Home
 from tests.support.installation import jsonl
 
 pytestmark = pytest.mark.integration
 
-ME = Peer(7, 7, 7)
+ME = Caller.of_user(7, 7)
 RULES = RuleSet((rule("a"), rule("b")), {}, {"a": "rules.yaml", "b": "rules.yaml"})
 
 
@@ -50,6 +51,16 @@ async def test_resume_notifies_the_scheduler_of_awake_rules(tmp_path: Path) -> N
 
     assert answer == {"changed": ["a"], "paused": ["b"]}
     assert awake_after_change == [["a"]]
+
+
+async def test_requests_at_the_same_time_lose_no_pause(tmp_path: Path) -> None:
+    pausing = pausing_of(tmp_path)
+
+    await asyncio.gather(*(pausing.pause(RulesForm(rules=[name]), ME) for name in "ab"))
+    assert sorted(paused_in(tmp_path)) == sorted(pausing.paused) == ["a", "b"]
+
+    await asyncio.gather(*(pausing.resume(RulesForm(rules=[name]), ME) for name in "ab"))
+    assert paused_in(tmp_path) == pausing.paused == {}
 
 
 async def test_pause_of_an_unknown_rule_changes_nothing(tmp_path: Path) -> None:

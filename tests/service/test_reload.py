@@ -19,19 +19,20 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ReloadFailedError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import open_stores, rules_of
-from slumberd.service.control_socket import Peer, RefusedError, ask
-from slumberd.service.protocols import Episodes
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.protocols import Episodes
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.service.composition import open_stores, rule_runner_of, rules_of
+from slumberd.service.control_socket import RefusedError, ask
 from slumberd.service.reload import InForce, Reloading
-from slumberd.service.requests import RequestForm
-from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs
 
 pytestmark = pytest.mark.integration
 
-ME = Peer(7, 7, 7)
+ME = Caller.of_user(7, 7)
 
 LIKES = """\
 rules:

@@ -12,16 +12,17 @@ import pytest
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import UsageError
 from slumberd.model.fact import FactPattern
-from slumberd.service.control_socket import Peer
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import PinForm
+from slumberd.operations.requests import assertion_of, choose_rules
 from slumberd.service.pause import Pausing
-from slumberd.service.requests import PinForm, assertion_of, choose_rules
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
-ME = Peer(7, 7, 7)
+ME = Caller.of_user(7, 7)
 PIN = {
     "user": "alice", "agent": "rag", "subject": "alice", "predicate": "likes", "object": "tea",
     "reason": "so",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from slumberd.errors import StoreBusyError
-from slumberd.service.control_socket import Peer
-from slumberd.service.operations import Operations
-from slumberd.service.requests import ForgetForm
+from slumberd.operations.caller import Caller
+from slumberd.operations.changes import Operations
+from slumberd.operations.forms import ForgetForm
 from tests.service.test_erasure import CANARY, OTHER, canary, files_with_canary
 from tests.support.builders import at, rule
 from tests.support.fakes import FakeClock
@@ -21,7 +21,7 @@ from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
 
-ME = Peer(7, 7, 7)
+ME = Caller.of_user(7, 7)
 SCOPE = {"user": f"{CANARY}-user"}
 
 

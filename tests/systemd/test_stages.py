@@ -130,3 +130,13 @@ def test_retention_deletes_a_repeat_and_keeps_what_facts_cite(box: Box) -> None:
 
 def fire_all(box: Box) -> str:
     return box.do("runuser -u agent -- slumberd fire --all --json")
+
+
+def test_agent_searches_and_takes_a_context_beside_the_service(box: Box) -> None:
+    say(box, "nina", s1="A table by the window, please.", s2="For Friday at eight.")
+
+    found = box.do("runuser -u agent -- slumberd search 'window table' --user nina --json")
+    quoted = box.do("runuser -u agent -- slumberd context nina 'Which table?' --budget 500")
+
+    assert [json.loads(line)["id"] for line in found.splitlines()] == ["s1", "s2"]
+    assert '"A table by the window, please."' in quoted

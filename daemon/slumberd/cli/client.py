@@ -20,9 +20,10 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
-from slumberd.service.composition import inspections_of
-from slumberd.service.control_socket import Answer, ask
-from slumberd.service.daemon import run_operation
+from slumberd.operations.handlers import Answer
+from slumberd.service.composition import inspections_of, tune_interpreter
+from slumberd.service.control_socket import ask
+from slumberd.service.one_operation import run_operation
 
 LONG_OPERATIONS = {"backfill", "decide", "extract", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""
@@ -67,6 +68,7 @@ def _perform_here(
     verbose: bool,
 ) -> Answer:
     clock = SystemClock()
+    tune_interpreter()
     quiet = not verbose and settings.log_path is None and sys.stderr.isatty()
     with logs(settings, clock, quiet=quiet) as lines:
         log: Logs = lines

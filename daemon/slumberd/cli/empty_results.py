@@ -44,6 +44,13 @@ def no_episodes(settings: Settings, user: str, *, narrowed: bool) -> str:
     return f"no episodes of user {user!r}; users with episodes: {_first(known)}"
 
 
+def no_hits(settings: Settings, user: str) -> str:
+    """Return the message that a search found nothing."""
+    if user in inspections_of(settings).episodes.users(MOST_NAMES + 1):
+        return "nothing that is known answers the question: try other words"
+    return no_episodes(settings, user, narrowed=False)
+
+
 def no_rows(rows: int, *, narrowed: bool) -> str:
     """Return the message that no rows of a ledger are shown, with how many it has."""
     if not rows:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 from rich.console import Console
@@ -19,8 +19,7 @@ from rich.text import Text
 
 from slumberd.cli.environment import columns_of, takes_colors
 from slumberd.cli.tables import lay_out
-from slumberd.model.fact import Fact
-from slumberd.observability.line_format import printable, timestamp
+from slumberd.observability.line_format import printable
 
 MOST_CHARACTERS = 400
 """The longest cell. One id of a megabyte would make every row of a table that wide."""
@@ -117,21 +116,6 @@ def _text_of(value: object) -> str:
             return printable(value[: MOST_CHARACTERS + 1])
         case _:
             return printable(orjson.dumps(value).decode()[: MOST_CHARACTERS + 1])
-
-
-def fact_document(fact: Fact) -> dict[str, Any]:
-    """Return the JSON form of a fact."""
-    return {
-        "id": fact.id,
-        "user": fact.user,
-        "agent": fact.agent,
-        "payload": fact.payload,
-        "lineage": fact.lineage,
-        "confidence": fact.confidence,
-        "said_at": timestamp(fact.said_at),
-        "pinned_at": timestamp(fact.pinned_at),
-        "metadata": fact.metadata,
-    }
 
 
 class Bar(Protocol):

@@ -76,15 +76,44 @@ ENTRIES = (
     ),
     Entry(
         "import",
-        "episodes:import_",
-        "Put many episodes from JSON lines.",
-        ("slumberd import episodes.jsonl.gz", "generate-episodes | slumberd import -"),
+        "importing:import_",
+        "Put many episodes, also from other memories.",
+        (
+            "slumberd import episodes.jsonl.gz",
+            "generate-episodes | slumberd import -",
+            "slumberd import memory.jsonl --format mcp-memory --user alice",
+            "slumberd import mem0.json --format mem0 --audit",
+        ),
+    ),
+    Entry(
+        "export",
+        "export:export",
+        "Export episodes, or facts with their lineage.",
+        (
+            "slumberd export episodes.jsonl.gz",
+            "slumberd export --kind facts --user alice --agent concierge",
+        ),
     ),
     Entry(
         "recent",
         "episodes:recent",
         "Show the latest episodes of a user.",
         ("slumberd recent alice --agent concierge --limit 5",),
+    ),
+    Entry(
+        "search",
+        "search:search",
+        "Find the episodes and facts of a user that answer a question.",
+        (
+            'slumberd search "Which tea does she like?" --user alice',
+            "slumberd search Lisbon --user alice --kind episodes --json",
+        ),
+    ),
+    Entry(
+        "context",
+        "search:context",
+        "Print what an agent takes with it to answer a question.",
+        ('slumberd context alice "Where shall we meet?" --budget 2000',),
     ),
     Entry(
         "fire",

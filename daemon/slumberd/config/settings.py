@@ -20,6 +20,7 @@ from slumberd.config.language_model_settings import LanguageModelSettings
 from slumberd.config.validation import (
     FilePath,
     Form,
+    Language,
     TemplateName,
     TimeZone,
     mistakes_of,
@@ -131,6 +132,20 @@ class RetentionSettings(Form):
     purge_archived_after: Duration | None = None
 
 
+class SearchSettings(Form):
+    """How ``slumberd search`` and ``slumberd context`` find episodes and facts.
+
+    Attributes:
+        language: The language of the texts, in English, such as ``english`` or ``german``: the
+            forms of a word then count as one. null (default) compares words as they are.
+        vectors: Whether the meanings of texts count beside their words. Needs the extra
+            ``vectors``, whose model knows English. Default: false.
+    """
+
+    language: Language | None = None
+    vectors: bool = False
+
+
 class LoggingSettings(Form):
     """What the daemon logs, in which format, and where.
 
@@ -203,6 +218,7 @@ class Settings(Form):
         graph: The graph that rules of kind ``graph`` promote.
         limits: The deletion limits: a batch that exceeds one awaits approval.
         retention: What slumberd deletes that its stages have archived; by default nothing.
+        search: How ``slumberd search`` and ``slumberd context`` find episodes and facts.
         language_model: The server that the stage ``extract: {with: openai}`` of rules asks.
         timezone: The IANA time zone of cron rules that name none, such as ``Europe/Berlin``.
             Default: ``UTC``.
@@ -223,6 +239,7 @@ class Settings(Form):
     graph: GraphSettings = GraphSettings()
     limits: LimitsSettings = LimitsSettings()
     retention: RetentionSettings = RetentionSettings()
+    search: SearchSettings = SearchSettings()
     language_model: LanguageModelSettings = LanguageModelSettings()
     timezone: TimeZone = "UTC"
     logging: LoggingSettings = LoggingSettings()

@@ -29,6 +29,7 @@ from pydantic_core import ErrorDetails
 from slumberd.config.file_access import Place
 from slumberd.config.yaml_reader import Document, Trail
 from slumberd.errors import Mistake
+from slumberd.retrieval.terms import LANGUAGES
 
 NAME = r"^[a-z0-9._:-]{1,64}$"
 """The pattern of rule and channel names. They contain no '@' or '/', which end a name in ids."""
@@ -372,6 +373,13 @@ def _check_instant(text: str) -> str:
     return text
 
 
+def _check_language(text: str) -> str:
+    if text not in LANGUAGES:
+        known = ", ".join(LANGUAGES)
+        raise ValueError(f"{format_value(text)} is not a language that is known: {known}")
+    return text
+
+
 Instant = Annotated[str, AfterValidator(_check_instant)]
 """A timestamp of a test file: ISO 8601 with an offset, in quotes."""
 
@@ -379,6 +387,13 @@ TemplateName = Annotated[
     str, AfterValidator(_check_template), Field(json_schema_extra={"pattern": TEMPLATE})
 ]
 """The name of a Fathom template."""
+
+Language = Annotated[
+    str,
+    AfterValidator(_check_language),
+    Field(json_schema_extra={"enum": [*LANGUAGES]}),
+]
+"""A language whose words can be stemmed."""
 
 TimeZone = Annotated[str, AfterValidator(_check_zone)]
 """An IANA name that this host knows."""

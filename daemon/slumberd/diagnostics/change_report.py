@@ -12,7 +12,7 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Kind, Record
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.observability.line_format import timestamp
-from slumberd.service.protocols import LedgerReader
+from slumberd.operations.protocols import LedgerReader
 
 PAGE_ROWS = 5_000
 """Ledger rows that are read at a time."""

@@ -78,7 +78,7 @@ def check_state_files(directory: Path, files: Iterable[Path]) -> Iterator[Findin
         if file.exists():
             status = file.stat()
             yield from _find_open_mode(file, status, stat.S_IRWXO)
-            if not _can_write(home, status):
+            if not can_write(home, status):
                 problem = f"belongs to uid {status.st_uid}, and the directory to uid {home.st_uid}"
                 remedy = f"run `chown --reference={directory} {file}` as root"
                 yield Finding("file.owner", str(file), f"{problem}, who cannot write it", remedy)
@@ -100,7 +100,8 @@ def _find_open_mode(path: Path, status: os.stat_result, bits: int) -> Iterator[F
         yield Finding("file.open", str(path), problem, remedy)
 
 
-def _can_write(owner: os.stat_result, status: os.stat_result) -> bool:
+def can_write(owner: os.stat_result, status: os.stat_result) -> bool:
+    """Return whether the owner of the state directory can write a file, by its owner and mode."""
     if owner.st_uid in (0, status.st_uid):
         return True
     shared = owner.st_gid == status.st_gid and status.st_mode & stat.S_IWGRP
@@ -130,7 +131,7 @@ def check_textfile(file: Path, state: Path) -> Iterator[Finding]:
         state: The state directory; the daemon runs as its owner.
     """
     directory = file.parent
-    if directory.is_dir() and _can_write(state.stat(), directory.stat()):
+    if directory.is_dir() and can_write(state.stat(), directory.stat()):
         return
     owner = state.stat()
     problem = "its directory does not exist, or the daemon cannot write in it"

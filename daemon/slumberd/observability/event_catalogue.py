@@ -492,6 +492,27 @@ _ALL = (
         message=TEXT,
     ),
     _kind(
+        "error",
+        "tiers.source_failed",
+        "A store of a search of `slumberd.tiers` failed. The other stores answered.",
+        error=TEXT,
+        message=TEXT,
+    ),
+    _kind(
+        "error",
+        "tiers.subscriber_failed",
+        "A subscriber of `slumberd.tiers` failed. The write or search itself succeeded.",
+        error=TEXT,
+        message=TEXT,
+    ),
+    _kind(
+        "error",
+        "tiers.summary_failed",
+        "Entries could not be summarised; they stay. The next write tries again.",
+        error=TEXT,
+        message=TEXT,
+    ),
+    _kind(
         "warning",
         "watchdog.withheld",
         "The daemon withheld the watchdog notification, because a component makes no progress.",

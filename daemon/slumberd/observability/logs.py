@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, BinaryIO, Literal
@@ -105,7 +106,7 @@ def queued_writer(sink: LineStream, render: Render, now: Now) -> Iterator[LineWr
         line_writer.close()
 
 
-def _configure_structlog(sink: LineOutput, *, level: Level, now: Now, render: Render) -> None:
+def _configure_structlog(out: LineOutput, *, level: Level, now: Now, render: Render) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -113,7 +114,7 @@ def _configure_structlog(sink: LineOutput, *, level: Level, now: Now, render: Re
             partial(_render_event, now=now, render=render),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *_: _EventLogger(sink),
+        logger_factory=lambda *_: _EventLogger(out),
         # After a reload, a logger must not keep its old configuration.
         cache_logger_on_first_use=False,
     )
@@ -165,6 +166,44 @@ class _Bridge(logging.Handler):
             message=message,
             exc_info=record.exc_info,
         )
+
+
+_OWN_LOG: ContextVar[LineStream | None] = ContextVar("slumberd_own_log", default=None)
+
+
+class _OwnLogs:
+    """Passes each line to the log of the daemon whose task or thread writes it."""
+
+    dropped = 0
+
+    def write(self, lines: bytes, *, must: bool = False) -> bool:
+        """Write lines; outside of a daemon there is no log for them."""
+        out = _OWN_LOG.get()
+        return out is not None and out.write(lines, must=must)
+
+    def write_and_wait(self, lines: bytes) -> WriteRequest:
+        """Write lines, and wait."""
+        self.write(lines)
+        return WriteRequest(lambda: None, done=True)
+
+
+@contextmanager
+def log_events_into(out: LineStream, now: Now) -> Iterator[None]:
+    """Write the events of the tasks that the block starts to a log of their own.
+
+    A program that has configured structlog gets the events itself.
+
+    Args:
+        out: The log.
+        now: Returns the time.
+    """
+    if not structlog.is_configured():  # its default prints to standard output
+        _configure_structlog(_OwnLogs(), level="info", now=now, render=json_line)
+    token = _OWN_LOG.set(out)
+    try:
+        yield
+    finally:
+        _OWN_LOG.reset(token)
 
 
 class DeltaLines:

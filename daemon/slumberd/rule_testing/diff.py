@@ -15,7 +15,7 @@ from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
 from slumberd.rule_testing.preview import ReasonCounter
-from slumberd.service.rule_runner import rule_runner_of
+from slumberd.service.composition import rule_runner_of
 from slumberd.storage.audit.results import Totals
 from slumberd.storage.sqlite.compare import Comparison
 

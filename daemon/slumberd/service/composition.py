@@ -6,7 +6,8 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,24 +17,30 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.config.credentials import is_installed, read_key
 from slumberd.config.rule_loader import CheckCypher, CheckModel, RuleSet, load_rules
 from slumberd.config.settings import Settings
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.protocols import Logs
 from slumberd.consolidation.retention import Retention
 from slumberd.errors import ExtraMissingError, NoInputError, SchemaError, UsageError
 from slumberd.filters.sandbox import filter_checker
+from slumberd.garbage_collection import collection_paused
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
-from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS
+from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, Promoter
 from slumberd.graph.protocols import GraphStore
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
+from slumberd.operations.protocols import Episodes, Facts
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.stores import Stores
 from slumberd.provenance.fathom_sink import FathomSink, open_engine
 from slumberd.provenance.file_sink import FileSink
 from slumberd.provenance.protocols import ProvenanceSink
 from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
 from slumberd.service.pause import FILE
-from slumberd.service.protocols import Episodes, Facts
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
@@ -48,6 +55,12 @@ _log = structlog.get_logger("slumberd")
 
 SWITCH_SECONDS = 0.001
 """How long a thread keeps the interpreter while others wait, such as the event loop."""
+
+
+def tune_interpreter() -> None:
+    """Set what suits a process that only consolidates; a program of others is left as it is."""
+    gc.freeze()
+    sys.setswitchinterval(SWITCH_SECONDS)
 
 
 def rules_of(settings: Settings) -> RuleSet:
@@ -172,6 +185,16 @@ def facts_of(
     )
 
 
+def searcher_of(settings: Settings, memory: Episodes, facts: Facts | None) -> Searcher:
+    """Return a searcher of open stores, as a configuration says.
+
+    Raises:
+        ExtraMissingError: Meanings are to count, and the extra ``vectors`` is not installed.
+    """
+    wanted = settings.search
+    return Searcher(memory, facts, language=wanted.language, vectors=wanted.vectors)
+
+
 def inspections_of(settings: Settings) -> StoreInspections:
     """Return what looks at the stores of a configuration while they are closed."""
     return inspections_at(settings, settings.memory_path, settings.facts_path)
@@ -188,21 +211,6 @@ def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspec
 def copies_of(settings: Settings) -> StoreCopies:
     """Return what copies the stores of a configuration."""
     return SQLiteCopies({"memory": settings.memory_path, "facts": settings.facts_path})
-
-
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """The stores of a state directory.
-
-    Attributes:
-        memory: The episodes.
-        facts: The facts.
-        scope_key: The key that hashes users and agents in log lines; empty without hashing.
-    """
-
-    memory: Episodes
-    facts: Facts
-    scope_key: bytes = b""
 
 
 @asynccontextmanager
@@ -247,8 +255,6 @@ async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[St
         StateDirectoryLockedError: A daemon runs on the directory.
         StoreError: A database is on a network file system.
     """
-    gc.freeze()
-    sys.setswitchinterval(SWITCH_SECONDS)
     for path in (settings.memory_path, settings.facts_path):
         refuse_network(path.parent)
     async with (
@@ -299,15 +305,10 @@ async def open_facts_for_audit(settings: Settings) -> AsyncIterator[Facts]:
         ConfigurationError: The key cannot be read.
         NoInputError: The database does not exist yet.
     """
-    # The pass frees its objects page by page and makes no cycles: the collector finds nothing.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    # The pass frees its objects page by page, and makes no cycles.
+    with collection_paused():
         async with _open_existing_facts(settings, key=key_of(settings)) as facts:
             yield facts
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @asynccontextmanager
@@ -376,6 +377,20 @@ def graph_of(settings: Settings) -> GraphStore:
     if settings.graph_path is None:
         raise UsageError("there is no graph to promote; set 'graph.path' in the configuration")
     return LadybugGraphStore(settings.graph_path, read_only=True)
+
+
+def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) -> RuleRunner:
+    """Return the rule runner of open stores."""
+    consolidator = Consolidator(
+        stores.memory,
+        stores.facts,
+        log.keyed(stores.scope_key),
+        clock,
+        batch=settings.facts.batch,
+        limits=limits_of(settings),
+    )
+    promoter = Promoter(partial(graph_of, settings), stores.facts, consolidator, clock)
+    return RuleRunner(stores, consolidator, promoter)
 
 
 def limits_of(settings: Settings) -> Limits:

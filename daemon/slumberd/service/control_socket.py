@@ -1,6 +1,6 @@
 """Exchange requests and answers between commands and the daemon over a unix socket.
 
-Each connection carries one request and one answer, each a line of JSON of at most 64 KiB.
+Each connection carries one request and one answer, each a line of JSON of at most 1 MiB.
 The socket is open to its owner and group. Commands find it in the state directory. Under a
 service manager the socket lies in the runtime directory, and the state directory has a link to it.
 """
@@ -12,10 +12,10 @@ import os
 import socket
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 import structlog
@@ -28,13 +28,16 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer, Handler
 from slumberd.storage.strict_json import read_object
 
 _log = structlog.get_logger(__name__)
 
 SOCKET = "control.sock"
 VERSION = 1
-MOST_BYTES = 65_536
+MOST_BYTES = 1_048_576
+_MOST_ANSWER_BYTES = 256 * 2**20
 REQUEST_SECONDS = 5.0
 MOST_CONNECTIONS = 64
 """Open connections of one user; the bound keeps file descriptors for other users."""
@@ -43,42 +46,7 @@ _BACKLOG = 16
 _TOO_MANY = f"you have {MOST_CONNECTIONS} connections open already: try again"
 _MODE = 0o660
 
-Answer = dict[str, Any]
-
-
-class Peer(NamedTuple):
-    """The process at the other end of the socket, as the kernel reports it.
-
-    Attributes:
-        uid: The user's number.
-        gid: The group's number.
-        pid: The process; 0 when it is not known.
-    """
-
-    uid: int
-    gid: int
-    pid: int
-
-    @classmethod
-    def here(cls) -> Peer:
-        """Return this process."""
-        return cls(os.getuid(), os.getgid(), os.getpid())
-
-    @classmethod
-    def of(cls, connection: socket.socket) -> Peer:
-        """Return the process at the other end of a unix socket."""
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, uid, gid = _CREDENTIALS.unpack(found)
-        return cls(uid, gid, pid)
-
-    def __str__(self) -> str:
-        """Return the name that the audit records, such as ``uid 1000``."""
-        return f"uid {self.uid}"
-
-
 _CREDENTIALS = struct.Struct("3i")
-
-Operation = Callable[[dict[str, Any], Peer], Awaitable[Answer]]
 
 
 class RefusedError(SlumberdError):
@@ -86,11 +54,21 @@ class RefusedError(SlumberdError):
 
     Attributes:
         exit_code: The exit code that the daemon gives the command.
+        kind: The class of the daemon's own error; empty when it has none.
+        fields: The fields of that error, as JSON has them.
     """
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(
+        self,
+        message: str,
+        exit_code: int,
+        kind: str = "",
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc] # one for each refusal
+        self.kind = kind
+        self.fields = dict(fields or {})
 
 
 @contextmanager
@@ -105,7 +83,7 @@ def _short_path(directory: Path) -> Iterator[str]:
 
 @asynccontextmanager
 async def _listen_in(
-    directory: Path, operations: dict[str, Operation]
+    directory: Path, operations: dict[str, Handler]
 ) -> AsyncIterator[asyncio.Server]:
     with _short_path(directory) as path:
         await asyncio.to_thread(_remove_dead, path, directory)
@@ -124,7 +102,7 @@ async def _listen_in(
 
 @asynccontextmanager
 async def _listen_with_link(
-    directory: Path, operations: dict[str, Operation], runtime: Path
+    directory: Path, operations: dict[str, Handler], runtime: Path
 ) -> AsyncIterator[asyncio.Server]:
     with _short_path(directory) as path:
         await asyncio.to_thread(_remove_dead, path, directory)
@@ -167,8 +145,15 @@ def _remove(path: str) -> None:
     Path(path).unlink(missing_ok=True)
 
 
+def caller_of(connection: socket.socket) -> Caller:
+    """Return the process at the other end of a unix socket, as the kernel reports it."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(found)
+    return Caller.of_user(uid, pid)
+
+
 def listen(
-    directory: Path, operations: dict[str, Operation], *, runtime: Path | None = None
+    directory: Path, operations: dict[str, Handler], *, runtime: Path | None = None
 ) -> AbstractAsyncContextManager[asyncio.Server]:
     """Answer requests on a state directory that the caller has locked.
 
@@ -186,15 +171,15 @@ def listen(
 
 
 class _Responder:
-    def __init__(self, operations: dict[str, Operation]) -> None:
+    def __init__(self, operations: dict[str, Handler]) -> None:
         self._operations = operations
-        self._open: Counter[int] = Counter()
+        self._open: Counter[int | None] = Counter()
         self._idle: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close the connection; refuse when the user has too many open."""
         with suppress(ConnectionError, TimeoutError):
-            peer = Peer.of(writer.get_extra_info("socket"))
+            peer = caller_of(writer.get_extra_info("socket"))
             if self._open[peer.uid] >= MOST_CONNECTIONS:
                 writer.write(_refusal(_TOO_MANY, StoreBusyError.exit_code) + b"\n")
             else:
@@ -202,7 +187,7 @@ class _Responder:
         writer.close()
 
     async def _exchange_lines(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Peer
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Caller
     ) -> None:
         self._open[peer.uid] += 1
         try:
@@ -235,11 +220,11 @@ class _Responder:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _answer(self, line: bytes, peer: Peer) -> bytes:
+    async def _answer(self, line: bytes, peer: Caller) -> bytes:
         try:
             request = read_object(line)
         except orjson.JSONDecodeError:
-            return _refusal("the request is not a line of JSON of at most 64 KiB", 64)
+            return _refusal("the request is not a line of JSON of at most 1 MiB", 64)
         except ValueError as error:  # a duplicate key, or a number that would be rounded
             return _refusal(f"the request cannot be read: {error}", 64)
         if request.get("version") != VERSION:
@@ -250,7 +235,7 @@ class _Responder:
         try:
             return orjson.dumps({"ok": True, **await operation(request, peer)})
         except SlumberdError as error:
-            return _refusal(str(error), error.exit_code)
+            return _refusal(str(error), error.exit_code, type(error).__name__, error.context)
         except OSError as error:  # most likely a full disk; the daemon writes the log lines later
             return _refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
         except Exception as error:  # noqa: BLE001 - a bug of one operation must not end the daemon
@@ -265,10 +250,23 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def _refusal(message: str, exit_code: int) -> bytes:
-    # The message may name a path that is not valid Unicode, which JSON cannot hold.
-    text = message.encode(errors="backslashreplace").decode()
-    return orjson.dumps({"ok": False, "error": text, "exit_code": exit_code})
+def _refusal(
+    message: str, exit_code: int, kind: str = "", fields: Mapping[str, Any] | None = None
+) -> bytes:
+    document = {"ok": False, "error": _valid(message), "exit_code": exit_code}
+    if kind:
+        document |= {"kind": kind, "fields": {k: _plain(v) for k, v in (fields or {}).items()}}
+    return orjson.dumps(document)
+
+
+def _plain(value: object) -> object:
+    """Return a field of an error as JSON can hold it."""
+    return value if isinstance(value, bool | int | float | None) else _valid(str(value))
+
+
+def _valid(text: str) -> str:
+    # A message may name a path that is not valid Unicode, which JSON cannot hold.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def ask(directory: Path, operation: str, **fields: Any) -> Answer:
@@ -281,31 +279,64 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
         PermissionDeniedError: The user may not connect to the socket.
         StoreError: The daemon ended before it answered.
     """
-    try:
-        request = orjson.dumps({"version": VERSION, "operation": operation, **fields})
-    except TypeError as error:
-        raise UsageError(f"the request cannot be written as JSON: {error}") from error
-    answer: Answer = orjson.loads(_exchange(directory, request + b"\n"))
-    if not answer.pop("ok"):
-        raise RefusedError(answer["error"], answer["exit_code"])
-    return answer
-
-
-def _exchange(directory: Path, request: bytes) -> bytes:
+    request = _encode_request(operation, fields)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            with _short_path(directory) as path:
-                connection.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
-        except PermissionError as error:
-            raise PermissionDeniedError(str(directory / SOCKET), "connect to") from error
+        with _connecting(directory) as path:
+            connection.connect(path)
         # A daemon that refuses, or that ends, does not wait for the request.
         with suppress(BrokenPipeError):
             connection.sendall(request)
         answer = b""
         with suppress(ConnectionResetError):
             answer = connection.makefile("rb").readline()
+    return _decode_answer(answer)
+
+
+async def ask_asynchronously(directory: Path, operation: str, fields: dict[str, Any]) -> Answer:
+    """Send a request as `ask` does, without blocking the event loop."""
+    request = _encode_request(operation, fields)
+    with _connecting(directory) as path:
+        reader, writer = await asyncio.open_unix_connection(path, limit=_MOST_ANSWER_BYTES)
+    try:
+        with suppress(ConnectionError):
+            writer.write(request)
+            await writer.drain()
+        answer = b""
+        with suppress(ConnectionError):
+            answer = await reader.readline()
+    finally:
+        writer.close()
+    return _decode_answer(answer)
+
+
+def _encode_request(operation: str, fields: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps({"version": VERSION, "operation": operation, **fields}) + b"\n"
+    except TypeError as error:
+        raise UsageError(f"the request cannot be written as JSON: {error}") from error
+
+
+@contextmanager
+def _connecting(directory: Path) -> Iterator[str]:
+    """Yield the path of a directory's socket, and translate the errors of the connection."""
+    try:
+        with _short_path(directory) as path:
+            yield path
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
+    except PermissionError as error:
+        raise PermissionDeniedError(str(directory / SOCKET), "connect to") from error
+
+
+def _decode_answer(answer: bytes) -> Answer:
     if not answer:
         raise StoreError("the daemon ended before it answered; see its log")
-    return answer
+    document: Answer = orjson.loads(answer)
+    if not document.pop("ok"):
+        raise RefusedError(
+            document["error"],
+            document["exit_code"],
+            document.get("kind", ""),
+            document.get("fields"),
+        )
+    return document

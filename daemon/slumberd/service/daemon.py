@@ -1,12 +1,11 @@
-"""Run the daemon from start to stop, or one operation of it in this process."""
+"""Run the daemon from start to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,39 +17,45 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.protocols import CountedLogs, Logs
+from slumberd.consolidation.protocols import CountedLogs
 from slumberd.errors import StoppedError, StoreError
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
+from slumberd.operations.caller import Caller
+from slumberd.operations.changes import Operations, new_run_id
+from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.handlers import Answer, Dispatcher, Handler, typed_handler
+from slumberd.operations.model_worker import ModelWorker
+from slumberd.operations.responses import list_cadences
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.stores import Stores
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.background import EffectTracker, record_external_changes
+from slumberd.service.components import Components
 from slumberd.service.composition import (
-    Stores,
     inspections_of,
-    open_for_dry_run,
     open_for_writing,
     provenance_sink,
     publisher_of,
     retention_of,
-    rules_of,
+    rule_runner_of,
+    tune_interpreter,
 )
-from slumberd.service.control_socket import Answer, Operation, Peer, listen
+from slumberd.service.control_socket import listen
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat
-from slumberd.service.model_worker import ModelWorker, answer_recorder, model_worker_of
-from slumberd.service.operations import Operations, new_run_id
+from slumberd.service.interfaces import Interface, Served
+from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
-from slumberd.service.requests import RequestForm, typed_operation
-from slumberd.service.responses import list_cadences
-from slumberd.service.rule_runner import RuleRunner, rule_runner_of
 from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.protocols import Watch
 
@@ -72,31 +77,6 @@ INTERVALS = Intervals()
 _log = structlog.get_logger("slumberd")
 
 
-@dataclass(frozen=True, slots=True)
-class Components:
-    """The parts of a daemon that serves.
-
-    Attributes:
-        stores: The episodes and the facts.
-        runner: Fires rules into the facts.
-        operations: Runs the operations that commands request.
-        scheduler: Fires the rules that are due.
-        alarm: Wakes the scheduler.
-        pausing: Pauses and resumes rules.
-        reloading: Reads the configuration and the rules again.
-        publisher: Publishes provenance; None without a sink.
-    """
-
-    stores: Stores
-    runner: RuleRunner
-    operations: Operations
-    scheduler: Scheduler
-    alarm: Alarm
-    pausing: Pausing
-    reloading: Reloading
-    publisher: ProvenancePublisher | None
-
-
 class Daemon:
     """One run of slumberd over a state directory.
 
@@ -108,6 +88,7 @@ class Daemon:
         logs: The log of deltas.
         notifier: Reports to the service manager.
         intervals: How often background work is repeated.
+        interfaces: What serves beside the control socket, in the same event loop.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -120,6 +101,7 @@ class Daemon:
         logs: CountedLogs,
         notifier: Notifier,
         intervals: Intervals = INTERVALS,
+        interfaces: Sequence[Interface] = (),
     ) -> None:
         self._settings = settings
         self._in_force = InForce(settings, rules)
@@ -128,7 +110,9 @@ class Daemon:
         self._logs = logs
         self._notifier = notifier
         self._intervals = intervals
+        self._interfaces = interfaces
         self._effects = EffectTracker()
+        self._commits = CommitSignal()
         self._look_again: Callable[[str], None] = lambda _: None
         self._stop = asyncio.Event()
         self._started_at = clock.now()
@@ -206,7 +190,15 @@ class Daemon:
                 self._look_again = worker.look_again
             await self._serve_with(
                 Components(
-                    stores, runner, operations, scheduler, alarm, pausing, reloading, publisher
+                    stores,
+                    runner,
+                    operations,
+                    scheduler,
+                    alarm,
+                    pausing,
+                    reloading,
+                    publisher,
+                    self._commits,
                 )
             )
 
@@ -254,25 +246,34 @@ class Daemon:
 
     async def _serve_with(self, components: Components) -> None:
         answers, runtime = self._answers(components), self._settings.runtime_dir
+        served = Served(
+            Dispatcher(answers),
+            self._settings,
+            components.stores,
+            components.commits,
+            self._clock,
+        )
         async with (
             listen(self._settings.state_dir, answers, runtime=runtime),
             self._watch_episodes(components),
+            AsyncExitStack() as interfaces,
         ):
+            for interface in self._interfaces:
+                await interfaces.enter_async_context(interface(served))
             self._report_ready()
             await self._run_tasks(self._background_tasks(components), components.stores.memory.stop)
 
-    def _answers(self, components: Components) -> dict[str, Operation]:
+    def _answers(self, components: Components) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""
-        plain: dict[str, Callable[[RequestForm, Peer], Awaitable[Answer]]] = {
+        plain: dict[str, Callable[[RequestForm, Caller], Awaitable[Answer]]] = {
             "status": partial(self._on_status, components.scheduler),
             "next": partial(self._on_next, components.pausing),
             "reload": components.reloading.answer,
             "outdated": components.reloading.outdated,
         }
         return {
-            **components.operations.by_name(),
-            **{name: typed_operation(name, RequestForm, run) for name, run in plain.items()},
-            **components.pausing.by_name(),
+            **components.operations_by_name(self._settings, lambda: self._rules, self._clock),
+            **{name: typed_handler(name, RequestForm, run) for name, run in plain.items()},
         }
 
     def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
@@ -385,6 +386,7 @@ class Daemon:
                     run=new_run_id(),
                 )
             )
+            self._commits.announce()
             if report.unrecorded:
                 self._look_again(rule.id)
             if rule.reads_episodes:  # a graph rule without effect is normal
@@ -392,7 +394,7 @@ class Daemon:
         if report.cut_short:
             raise StoppedError(f"rule {rule.id!r} was stopped before it had read everything")
 
-    async def _on_status(self, scheduler: Scheduler, _: RequestForm, __: Peer) -> Answer:
+    async def _on_status(self, scheduler: Scheduler, _: RequestForm, __: Caller) -> Answer:
         return {
             "pid": os.getpid(),
             "uptime_seconds": self._uptime(),
@@ -410,7 +412,7 @@ class Daemon:
             ],
         }
 
-    async def _on_next(self, pausing: Pausing, _: RequestForm, __: Peer) -> Answer:
+    async def _on_next(self, pausing: Pausing, _: RequestForm, __: Caller) -> Answer:
         timezone = self._in_force.settings.timezone
         return list_cadences(self._rules.rules, pausing.paused, timezone)
 
@@ -446,53 +448,6 @@ def _follow_awake(pausing: Pausing, follow: Follow) -> Follow:
     return lambda rules, timezone: follow(pausing.awake(rules), timezone)
 
 
-async def run_operation(
-    settings: Settings,
-    operation: str,
-    request: dict[str, Any],
-    *,
-    clock: Clock,
-    logs: Logs,
-) -> Answer:
-    """Run an operation of the control socket in this process, under the daemon's lock.
-
-    Args:
-        settings: The configuration.
-        operation: The operation's name.
-        request: Its request; with ``dry_run`` nothing is written.
-        clock: The time.
-        logs: The log of deltas.
-
-    Raises:
-        StateDirectoryLockedError: A daemon runs on the state directory.
-    """
-    rules = rules_of(settings)
-    dry_run = bool(request.get("dry_run"))
-    async with (
-        open_for_dry_run(settings, clock)
-        if dry_run
-        else open_for_writing(settings, clock) as stores,
-        answer_recorder(settings, stores, clock) as recorder,
-    ):
-        runner = rule_runner_of(settings, stores, logs, clock)
-        runner.consolidator.retention = retention_of(settings, lambda: rules)
-        if not dry_run:
-            await runner.consolidator.log_pending_records()
-            await apply_channels(runner, rules, clock.now())
-        operations = Operations(stores, runner, lambda: rules, clock)
-        operations.worker = model_worker_of(
-            stores, recorder, rules=lambda: rules.rules, clock=clock
-        )
-        if not dry_run:
-            await operations.share_erasures()
-        pausing = Pausing(settings.state_dir, lambda: rules)
-        known = {**operations.by_name(), **pausing.by_name()}
-        answer = await known[operation](request, Peer.here())
-        if not dry_run:
-            await runner.consolidator.checkpoint()
-        return answer
-
-
 def run_until(signals: Callable[[asyncio.Event], None], daemon: Daemon) -> None:
     """Run a daemon in a new event loop; `signals` connects the signals to the stop event.
 
@@ -505,13 +460,15 @@ def run_until(signals: Callable[[asyncio.Event], None], daemon: Daemon) -> None:
         signals(stop)
         await daemon.run(stop)
 
+    tune_interpreter()
     try:
         asyncio.run(main())
     except ExceptionGroup as errors:
-        raise _first_store_error(errors) from errors
+        raise first_store_error(errors) from errors
 
 
-def _first_store_error(errors: ExceptionGroup[Exception]) -> Exception:
+def first_store_error(errors: ExceptionGroup[Exception]) -> Exception:
+    """Return the first error of a store among some errors, else the first error."""
     ours, _ = errors.split(StoreError)
     found: Exception = ours or errors
     while isinstance(found, ExceptionGroup):

@@ -26,10 +26,10 @@ from slumberd.model.health import (
     RuleStatus,
 )
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureStreak
 from slumberd.scheduling.due_finder import Mark
 from slumberd.scheduling.rule_status import RuleProgress, is_full, rule_statuses, start_of
-from slumberd.service.composition import Stores
 from slumberd.storage.closed_stores import StoreInspection
 
 BATCHES_AT_ONCE = 2_000

@@ -18,8 +18,10 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError
 from slumberd.file_modes import create_file
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.control_socket import Answer, Operation, Peer
-from slumberd.service.requests import RulesForm, choose_rules, typed_operation
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import RulesForm
+from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.requests import choose_rules
 
 FILE = "paused.json"
 VERSION = 1
@@ -98,33 +100,33 @@ class Pausing:
         self._alone = asyncio.Lock()
         self.changed: Callable[[], None] = _nothing
 
-    def by_name(self) -> dict[str, Operation]:
+    def by_name(self) -> dict[str, Handler]:
         """Return both operations, by name."""
         return {
-            "pause": typed_operation("pause", RulesForm, self.pause),
-            "resume": typed_operation("resume", RulesForm, self.resume),
+            "pause": typed_handler("pause", RulesForm, self.pause),
+            "resume": typed_handler("resume", RulesForm, self.resume),
         }
 
     def awake(self, rules: Sequence[ConsolidationRule]) -> list[ConsolidationRule]:
         """Return the rules that are not paused."""
         return [rule for rule in rules if rule.id not in self.paused]
 
-    async def pause(self, request: RulesForm, peer: Peer) -> Answer:
+    async def pause(self, request: RulesForm, caller: Caller) -> Answer:
         """Pause rules; a firing that is running continues to its end."""
         async with self._alone:
             fresh = [name for name in self._ids(request) if name not in self.paused]
-            await self._keep(self.paused | dict.fromkeys(fresh, str(peer)))
+            await self._keep(self.paused | dict.fromkeys(fresh, str(caller)))
         for name in fresh:
-            _log.info("rule.paused", rule_id=name, by=str(peer))
+            _log.info("rule.paused", rule_id=name, by=str(caller))
         return {"changed": fresh, "paused": sorted(self.paused)}
 
-    async def resume(self, request: RulesForm, peer: Peer) -> Answer:
+    async def resume(self, request: RulesForm, caller: Caller) -> Answer:
         """Resume rules; they catch up on what they missed."""
         async with self._alone:
             resumed = [name for name in self._ids(request) if name in self.paused]
             await self._keep({name: by for name, by in self.paused.items() if name not in resumed})
         for name in resumed:
-            _log.info("rule.resumed", rule_id=name, by=str(peer))
+            _log.info("rule.resumed", rule_id=name, by=str(caller))
         return {"changed": resumed, "paused": sorted(self.paused)}
 
     def _ids(self, request: RulesForm) -> list[str]:

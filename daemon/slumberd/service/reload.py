@@ -16,10 +16,11 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.handlers import Answer
+from slumberd.operations.rule_runner import RuleRunner
 from slumberd.service.composition import limits_of, retention_of
-from slumberd.service.control_socket import Answer, Peer
-from slumberd.service.requests import RequestForm
-from slumberd.service.rule_runner import RuleRunner
 
 Load = Callable[[], tuple[Settings, RuleSet]]
 """Reads configuration and rules; raises ConfigurationError with every mistake in them."""
@@ -111,11 +112,11 @@ class Reloading:
             with suppress(ReloadFailedError):
                 await self.reload(by="a signal")
 
-    async def answer(self, _: RequestForm, peer: Peer) -> Answer:
-        """Reload at a peer's request, and return what changed."""
-        return await self.reload(by=str(peer))
+    async def answer(self, _: RequestForm, caller: Caller) -> Answer:
+        """Reload at a caller's request, and return what changed."""
+        return await self.reload(by=str(caller))
 
-    async def outdated(self, _: RequestForm, __: Peer) -> Answer:
+    async def outdated(self, _: RequestForm, __: Caller) -> Answer:
         """Return the keys of the configuration that changed after the daemon read it.
 
         Raises:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import io
-import os
-import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,24 +17,21 @@ from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rows
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import plural, print_json, print_json_lines, print_table
+from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
 from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import printable, timestamp
+from slumberd.operations.protocols import LedgerReader
 from slumberd.service.composition import open_facts, open_facts_for_audit
-from slumberd.service.protocols import LedgerReader
 from slumberd.storage.audit.results import Replay
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000
 EXPORT_PAGE = 2_000
-EXPORT_MODE = 0o640
-STANDARD_OUTPUT = "-"
 
 DIFFERS = 1
 """The exit code when a replay differs from the facts or deltas."""
-
-Write = Callable[[Sequence[bytes]], None]
 
 app = typer.Typer(
     add_completion=False,
@@ -248,7 +240,7 @@ def export(
     only, and renames it when it is complete.
     """
     settings = settings_of(config, state_dir)
-    with _open_output(file) as write:
+    with open_output(file) as write:
         asyncio.run(_export(settings, write, after))
 
 
@@ -259,39 +251,3 @@ async def _export(settings: Settings, write: Write, after: int) -> None:
             if not lines:
                 break
             write(lines)
-
-
-@contextmanager
-def _open_output(name: str) -> Iterator[Write]:
-    """Yield the function that writes to a file, or to standard output for ``-``."""
-    if name == STANDARD_OUTPUT:
-        yield _print_lines
-        return
-    path = Path(name)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        with io.FileIO(os.open(temporary, flags, EXPORT_MODE), "wb") as raw:
-            with _compress(raw, path) as stream:
-                yield stream.writelines
-            os.fsync(raw.fileno())
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _print_lines(lines: Sequence[bytes]) -> None:
-    sys.stdout.write(b"".join(lines).decode())
-
-
-@contextmanager
-def _compress(raw: io.FileIO, path: Path) -> Iterator[io.BufferedIOBase]:
-    """Yield the stream of a new file, compressed when its name ends in ``.gz``."""
-    if path.suffix == ".gz":
-        # Without a name and a time in its header, the same rows make the same file.
-        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
-            yield stream
-        return
-    buffer = io.BufferedWriter(raw)
-    yield buffer
-    buffer.flush()

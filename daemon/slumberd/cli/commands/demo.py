@@ -15,20 +15,20 @@ import orjson
 import typer
 
 from slumberd.cli import demo_data as sample
-from slumberd.cli.commands.episodes import ImportTally, put_lines
 from slumberd.cli.commands.facts import COLUMNS, row
+from slumberd.cli.commands.importing import ImportTally, put_records
 from slumberd.cli.context import logs
-from slumberd.cli.jsonl import read_lines
 from slumberd.cli.output import plural, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError
+from slumberd.interchange.episode_lines import read_episode_lines
 from slumberd.model.episode import Episode, is_part_of
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Break, Record
 from slumberd.observability.logs import DeltaLines
 from slumberd.service.composition import facts_of, memory_of
-from slumberd.service.daemon import run_operation
+from slumberd.service.one_operation import run_operation
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)
@@ -104,10 +104,10 @@ async def _show_story(settings: Settings, log: DeltaLines) -> None:
 
 
 async def _put_day(settings: Settings, name: str) -> None:
-    lines = list(read_lines(io.BytesIO(sample.day(name))))
+    records = list(read_episode_lines(io.BytesIO(sample.day(name))))
     tally = ImportTally(keep=True)
     memory = memory_of(settings, CLOCK)
-    await put_lines(memory.put_many, lines, tally)
+    await put_records(memory.put_many, records, tally)
     await memory.close()
     new, changed, _ = tally.counts
     _print_heading(f"{name.capitalize()}: {new} new episodes, {changed} edited")
@@ -168,8 +168,8 @@ def _print_deltas(records: Sequence[Record]) -> None:
 
 def _episodes() -> dict[str, Episode]:
     """Return the newest version of each episode, by id."""
-    lines = (line for name in sample.DAYS for line in read_lines(io.BytesIO(sample.day(name))))
-    return {line.episode.id: line.episode for line in lines if line.episode}
+    days = (read_episode_lines(io.BytesIO(sample.day(name))) for name in sample.DAYS)
+    return {episode.id: episode for day in days for record in day for episode in record.episodes}
 
 
 def _describe(record: Record) -> str:

@@ -19,9 +19,9 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.model.fact_ids import channel_of
 from slumberd.observability.line_format import printable
+from slumberd.operations.requests import require_episode_rules
 from slumberd.rule_testing.diff import Differences, RuleChange, find_differences, select_candidate
 from slumberd.service.composition import rules_in
-from slumberd.service.requests import require_episode_rules
 from slumberd.storage.audit.results import Difference, Side, Totals
 
 DIFFERENT = 1

@@ -14,11 +14,12 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_facts
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
-from slumberd.cli.output import fact_document, print_json_lines, print_table
+from slumberd.cli.output import print_json_lines, print_table
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.operations.responses import fact_document
 from slumberd.service.composition import open_facts
 
 _FORMS = {"prefix": Prefix, "glob": Glob, "regex": Matches}

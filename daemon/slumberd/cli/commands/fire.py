@@ -19,7 +19,7 @@ from slumberd.cli.output import join_names, number, plural, print_json, print_ta
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Counts
-from slumberd.service.control_socket import Answer
+from slumberd.operations.handlers import Answer
 
 
 def fire(

@@ -19,11 +19,11 @@ from slumberd.config.validation import suggestion
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cadence, Cron, cadence_of
 from slumberd.observability.line_format import printable
+from slumberd.operations.handlers import Answer
+from slumberd.operations.responses import list_cadences
 from slumberd.scheduling.cron_text import Note, Timetable, in_words, timetable
 from slumberd.service.composition import rules_of
-from slumberd.service.control_socket import Answer
 from slumberd.service.pause import paused_in
-from slumberd.service.responses import list_cadences
 
 MOST_SHOWN = 100
 

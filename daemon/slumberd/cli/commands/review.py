@@ -20,8 +20,8 @@ from slumberd.cli.output import join_names, number, plural, print_json_lines, pr
 from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
+from slumberd.operations.handlers import Answer
 from slumberd.service.composition import open_facts
-from slumberd.service.control_socket import Answer
 
 QUARANTINE_COLUMNS = ("episode", "rule", "channel", "reason", "detail", "row")
 EARLIEST, LATEST = -(2**62), 2**62

@@ -15,8 +15,9 @@ from slumberd.cli.output import number, plural, print_json, print_json_lines, pr
 from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, RuleState, read_status
 from slumberd.observability.line_format import printable
+from slumberd.operations.handlers import Answer
 from slumberd.service.composition import rules_of
-from slumberd.service.control_socket import Answer, ask
+from slumberd.service.control_socket import ask
 from slumberd.service.pause import paused_in
 
 COLUMNS = (

@@ -12,7 +12,6 @@ import typer
 from rich.cells import cell_len
 
 from slumberd.cli.context import settings_of
-from slumberd.cli.explain_output import would_change
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import plural, print_json_lines
 from slumberd.config.yaml_scalars import plain, trap
@@ -20,6 +19,7 @@ from slumberd.consolidation.explanation import Decision
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
+from slumberd.operations.explanations import would_change
 from slumberd.rule_testing.comparison import Entry, Line, Part
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
 from slumberd.rule_testing.pattern_runner import (

@@ -7,18 +7,14 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 
-from slumberd.clock import Clock
-from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.protocols import Logs
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores, graph_of, limits_of
+from slumberd.operations.stores import Stores
 
 
 class RuleRunner:
@@ -91,17 +87,3 @@ class RuleRunner:
     def _enable_collector(self) -> None:
         self._enabling = None
         gc.enable()
-
-
-def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) -> RuleRunner:
-    """Return the rule runner of open stores."""
-    consolidator = Consolidator(
-        stores.memory,
-        stores.facts,
-        log.keyed(stores.scope_key),
-        clock,
-        batch=settings.facts.batch,
-        limits=limits_of(settings),
-    )
-    promoter = Promoter(partial(graph_of, settings), stores.facts, consolidator, clock)
-    return RuleRunner(stores, consolidator, promoter)

@@ -1,18 +1,15 @@
-"""The requests of the control socket: a form for each operation, and the values of its fields."""
+"""Read the fields of requests: rules, firings, assertions and ids of facts."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
-
-from pydantic import Field
+from typing import Any
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.config.validation import NAME, Form, problems
-from slumberd.config.yaml_reader import dotted_path
+from slumberd.config.validation import NAME
 from slumberd.consolidation.manual import ManualAssertion
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.errors import UsageError
@@ -20,150 +17,12 @@ from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of, fact_id_of
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.model.scope import Scope, validate_scope
-from slumberd.service.control_socket import Answer, Operation, Peer
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import PinForm, UndoForm, UnpinForm
 from slumberd.storage.ledger.undo import ByRun, BySince, Wanted
 
-_INSTANTS = 2**62
-"""Microseconds around 1970; the calendar has no instant beyond them."""
 
-Texts = list[str] | None
-Instant = Annotated[int, Field(ge=-_INSTANTS, le=_INSTANTS)]
-
-
-class RequestForm(Form):
-    """The fields that every request may have; ``status`` and its like have no others.
-
-    Attributes:
-        version: The version of the protocol; the control socket has checked it.
-        operation: The operation's name.
-    """
-
-    version: int | None = None
-    operation: str | None = None
-
-
-class ChangeForm(RequestForm):
-    """The fields of every request that changes facts or episodes.
-
-    Attributes:
-        dry_run: Whether nothing is written.
-        limit: How many deltas the answer lists at most.
-    """
-
-    dry_run: bool = False
-    limit: Annotated[int, Field(ge=0)] | None = None
-
-
-class FireForm(ChangeForm):
-    """The request ``fire``: the ids of rules; null fires every enabled one."""
-
-    rules: Texts = None
-
-
-class ExtractForm(RequestForm):
-    """The request ``extract``: a rule, and whether to ask again where there was no answer."""
-
-    rule: str
-    again: bool = False
-
-
-class BackfillForm(ChangeForm):
-    """The request ``backfill``: a rule, and two instants in microseconds since 1970 UTC."""
-
-    rule: str
-    between: Annotated[list[Instant], Field(min_length=2, max_length=2)] | None = None
-
-
-class QuarantineForm(ChangeForm):
-    """The request ``retry``: the ids of rules and of episodes; null means all."""
-
-    rules: Texts = None
-    episodes: Texts = None
-
-
-class DropForm(QuarantineForm):
-    """The request ``drop``: the ids of episodes, or all of them."""
-
-    all: bool = False
-
-
-class UndoForm(ChangeForm):
-    """The request ``undo``: one firing, one run, or the firings of a rule since an instant."""
-
-    firing: str | None = None
-    run: str | None = None
-    rule: str | None = None
-    since: Instant | None = None
-
-
-class DecideForm(ChangeForm):
-    """The request ``decide``: the firing of a held batch, and whether it is approved."""
-
-    firing: str
-    approve: bool = False
-
-
-class ForgetForm(ChangeForm):
-    """The request ``forget``: a scope; without session or agent, all of the user's."""
-
-    user: str
-    session: str | None = None
-    agent: str | None = None
-
-
-class PinForm(ChangeForm):
-    """The request ``pin``: a fact, whose object is any JSON, and the reason."""
-
-    user: str
-    agent: str
-    subject: str
-    predicate: str
-    object: Any = None
-    reason: str
-    id: str | None = None
-    channel: str | None = None
-    confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
-
-
-class UnpinForm(ChangeForm):
-    """The request ``unpin``: the ids of facts, and the reason."""
-
-    facts: Annotated[list[str], Field(min_length=1)]
-    reason: str
-
-
-class RulesForm(RequestForm):
-    """The requests ``pause`` and ``resume``: the ids of rules."""
-
-    rules: list[str]
-
-
-F = TypeVar("F", bound=RequestForm)
-
-
-def typed_operation(
-    name: str, form: type[F], operation: Callable[[F, Peer], Awaitable[Answer]]
-) -> Operation:
-    """Return an operation that reads a request by its form before it runs.
-
-    The form refuses an unknown key: a misspelled ``dry_run`` must not erase anything.
-
-    Raises:
-        UsageError: By the operation; it lists every mistake of the request.
-    """
-
-    async def run(request: dict[str, Any], peer: Peer) -> Answer:
-        if found := problems(form, request, strict=True):
-            listed = (
-                f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found
-            )
-            raise UsageError(f"{name}: {'; '.join(listed)}")
-        return await operation(form.model_validate(request, strict=True), peer)
-
-    return run
-
-
-def lineage_entry(reason: str, peer: Peer, at: datetime) -> dict[str, Any]:
+def lineage_entry(reason: str, caller: Caller, at: datetime) -> dict[str, Any]:
     """Return the lineage entry of a manual edit: who requests it, when, and the reason.
 
     The entry belongs to the fact, so an erasure of the fact erases it.
@@ -176,8 +35,8 @@ def lineage_entry(reason: str, peer: Peer, at: datetime) -> dict[str, Any]:
         "rule_id": MANUAL_RULE_ID,
         "source_episode_ids": [],
         "promotion_ts": at.isoformat(),
-        "by": str(peer),
-        "pid": peer.pid,
+        "by": str(caller),
+        "pid": caller.pid,
         "reason": _nonblank("reason", reason),
     }
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.config.credentials import is_installed, read_token
-from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import EpisodeLog, Watermarks
 from slumberd.errors import (
     BudgetSpentError,
@@ -19,7 +16,6 @@ from slumberd.errors import (
     ModelRequestError,
     ModelUnavailableError,
 )
-from slumberd.language_models.budget import Budget, Spending
 from slumberd.language_models.protocols import AnswerLog
 from slumberd.language_models.recorder import AnswerRecorder, Recording
 from slumberd.model.extraction import (
@@ -29,7 +25,6 @@ from slumberd.model.extraction import (
     SummaryQuestion,
 )
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import Stores
 
 WINDOW_ROWS = 64
 """Rows of the log whose questions are asked before the rule may fire."""
@@ -100,9 +95,8 @@ class ModelWorker:
             work.cancel()
 
     async def _work(self, stop: asyncio.Event) -> None:
-        pause = 0.0
-        while not await set_within(stop, pause):
-            pause = await self.turn()
+        while not await set_within(stop, await self.turn()):
+            pass
 
     async def turn(self) -> float:
         """Ask about everything that is pending; return the seconds until the next turn."""
@@ -268,59 +262,3 @@ class ModelWorker:
                 _log.warning("answers.waiting", **failure)
         self._reported = name
         return pause
-
-
-def model_worker_of(
-    stores: Stores,
-    recorder: AnswerRecorder | None,
-    *,
-    rules: Callable[[], Sequence[ConsolidationRule]],
-    clock: Clock,
-    recorded: Callable[[str], None] = lambda _: None,
-) -> ModelWorker | None:
-    """Return the worker of open stores; None without a recorder.
-
-    The arguments are those of `ModelWorker`.
-    """
-    if recorder is None:
-        return None
-    return ModelWorker(
-        stores.memory,
-        stores.facts.watermarks,
-        stores.memory.answers,
-        recorder,
-        rules=rules,
-        clock=clock,
-        recorded=recorded,
-    )
-
-
-@asynccontextmanager
-async def answer_recorder(
-    settings: Settings, stores: Stores, clock: Clock
-) -> AsyncIterator[AnswerRecorder | None]:
-    """Open the client of the configured language model; yield None without one.
-
-    Raises:
-        ConfigurationError: The file with the secret cannot be read.
-    """
-    wanted = settings.language_model
-    if wanted.base_url is None or not is_installed("llm"):
-        yield None
-        return
-    # The extra may be missing, so only those who configure a language model import its client.
-    from slumberd.language_models.openai_client import OpenAIClient
-
-    token = None
-    if wanted.key_file is not None:
-        token = read_token(
-            wanted.key_file,
-            credentials=settings.credentials_dir,
-            setting="language_model.key_file",
-        )
-    budget = Budget(
-        **wanted.budget.model_dump(), price_in=wanted.price_in, price_out=wanted.price_out
-    )
-    answers = stores.memory.answers
-    async with OpenAIClient(wanted.base_url, token, wanted.timeout_seconds) as client:
-        yield AnswerRecorder(answers, client, Spending(answers, budget, clock), clock)

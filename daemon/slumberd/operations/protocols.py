@@ -21,6 +21,7 @@ from slumberd.model.record import Break, Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.provenance.protocols import Promotions
+from slumberd.retrieval.protocols import EpisodeFeed
 from slumberd.storage.audit.results import Replay
 from slumberd.storage.engine import Scrubbed
 from slumberd.storage.episodes.erasure import Found
@@ -92,6 +93,11 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
 
     async def pulse(self) -> int:
         """Check that the store answers; return how many rows it has written."""
+        ...
+
+    @property
+    def feed(self) -> EpisodeFeed:
+        """What indexes of the episodes read."""
         ...
 
     @property

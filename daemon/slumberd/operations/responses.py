@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from slumberd.language_models.recorder import Recording
 from slumberd.model.episode import instant
+from slumberd.model.fact import Fact
 from slumberd.model.record import Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
-from slumberd.service.control_socket import Answer
+from slumberd.operations.handlers import Answer
 from slumberd.storage.ledger.erasure import Erasure
 from slumberd.storage.ledger.undo import UndoneFirings
 
@@ -27,6 +31,8 @@ OUT_OF_REACH = [
     "this certificate, which names the scope",
 ]
 """What `slumberd forget` cannot erase."""
+
+_PLAN_CHARACTERS = 32
 
 LISTED = 10_000
 """How many deltas an answer lists at most, unless the request sets a limit; it counts all."""
@@ -130,6 +136,36 @@ def certificate(
         ],
         "head_before": erasure.head,
         "out_of_reach": [*OUT_OF_REACH, *([named] if naming else [])],
+    }
+
+
+def plan_hash(scope: ScopeFilter, eids: Iterable[str], newest: int | None, planned: Erasure) -> str:
+    """Return a hash of what an erasure would erase; it changes when that changes.
+
+    Args:
+        scope: The scope.
+        eids: The ids of its episodes.
+        newest: The instant of its newest episode, in microseconds; None without one.
+        planned: What a dry run would erase from the facts.
+    """
+    parts = (scope.user, scope.session, scope.agent)
+    counts = sorted(planned.counts.items())
+    document = orjson.dumps([parts, sorted(eids), newest, counts, planned.head])
+    return hashlib.sha256(document).hexdigest()[:_PLAN_CHARACTERS]
+
+
+def fact_document(fact: Fact) -> dict[str, Any]:
+    """Return the JSON form of a fact."""
+    return {
+        "id": fact.id,
+        "user": fact.user,
+        "agent": fact.agent,
+        "payload": fact.payload,
+        "lineage": fact.lineage,
+        "confidence": fact.confidence,
+        "said_at": timestamp(fact.said_at),
+        "pinned_at": timestamp(fact.pinned_at),
+        "metadata": fact.metadata,
     }
 
 

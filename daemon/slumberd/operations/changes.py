@@ -14,7 +14,12 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.manual import Assert, Edit, ManualBatch, Retract
-from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
+from slumberd.errors import (
+    NothingKeptError,
+    NotQuarantinedError,
+    UsageError,
+    VersionConflictError,
+)
 from slumberd.language_models.recorder import Recording
 from slumberd.model.episode import microseconds
 from slumberd.model.extraction import ModelSummariser
@@ -23,30 +28,31 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.service import requests as forms
-from slumberd.service.composition import Stores
-from slumberd.service.control_socket import Answer, Operation, Peer
-from slumberd.service.model_worker import ModelWorker
-from slumberd.service.requests import (
+from slumberd.operations import forms
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.model_worker import ModelWorker
+from slumberd.operations.requests import (
     assertion_of,
     choose_rules,
     describe_unknown,
     fact_ids_of,
     lineage_entry,
     require_episode_rules,
-    typed_operation,
     wanted_firings,
 )
-from slumberd.service.responses import (
+from slumberd.operations.responses import (
     LISTED,
     certificate,
     count_by_kind,
     listed_deltas,
+    plan_hash,
     report_firings,
     report_recording,
     report_undo,
 )
-from slumberd.service.rule_runner import RuleRunner
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.stores import Stores
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
 from slumberd.storage.ledger.undo import Undoer, Wanted
 
@@ -93,41 +99,41 @@ class Operations:
         self.decided: Callable[[], None] = _nothing
         self.worker: ModelWorker | None = None
 
-    def by_name(self) -> dict[str, Operation]:
+    def by_name(self) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""
         return {
-            "fire": typed_operation("fire", forms.FireForm, self.fire),
-            "undo": typed_operation("undo", forms.UndoForm, self.undo),
-            "pin": typed_operation("pin", forms.PinForm, self.pin),
-            "unpin": typed_operation("unpin", forms.UnpinForm, self.unpin),
-            "backfill": typed_operation("backfill", forms.BackfillForm, self.backfill),
-            "retry": typed_operation("retry", forms.QuarantineForm, self.retry),
-            "drop": typed_operation("drop", forms.DropForm, self.drop),
-            "decide": typed_operation("decide", forms.DecideForm, self.decide),
-            "forget": typed_operation("forget", forms.ForgetForm, self.forget),
-            "extract": typed_operation("extract", forms.ExtractForm, self.extract),
+            "fire": typed_handler("fire", forms.FireForm, self.fire),
+            "undo": typed_handler("undo", forms.UndoForm, self.undo),
+            "pin": typed_handler("pin", forms.PinForm, self.pin),
+            "unpin": typed_handler("unpin", forms.UnpinForm, self.unpin),
+            "backfill": typed_handler("backfill", forms.BackfillForm, self.backfill),
+            "retry": typed_handler("retry", forms.QuarantineForm, self.retry),
+            "drop": typed_handler("drop", forms.DropForm, self.drop),
+            "decide": typed_handler("decide", forms.DecideForm, self.decide),
+            "forget": typed_handler("forget", forms.ForgetForm, self.forget, right=Right.ERASE),
+            "extract": typed_handler("extract", forms.ExtractForm, self.extract),
         }
 
-    async def fire(self, request: forms.FireForm, peer: Peer) -> Answer:
+    async def fire(self, request: forms.FireForm, caller: Caller) -> Answer:
         """Fire the named rules, or every enabled rule for null."""
         rules = choose_rules(self._rules(), request.rules)
         async with self.turn:
             if request.dry_run:
                 return report_firings(await self._preview(rules), limit=_limit(request))
             run = new_run_id()
-            reports = [await self._fire(rule, peer, run) for rule in rules]
+            reports = [await self._fire(rule, caller, run) for rule in rules]
         return report_firings(reports, run=run)
 
     async def _preview(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
         now = self._clock.now()
         return [await self._runner.preview(rule, now) for rule in rules]
 
-    async def _fire(self, rule: ConsolidationRule, peer: Peer, run: str) -> Report:
+    async def _fire(self, rule: ConsolidationRule, caller: Caller, run: str) -> Report:
         return await self._runner.fire(
-            FireRequest(rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, run=run)
+            FireRequest(rule, "manual", self._clock.now(), by=str(caller), stop=self._stop, run=run)
         )
 
-    async def backfill(self, request: forms.BackfillForm, peer: Peer) -> Answer:
+    async def backfill(self, request: forms.BackfillForm, caller: Caller) -> Answer:
         """Make the facts that a rule promoted from a period equal to what it would promote now."""
         (rule,) = require_episode_rules(choose_rules(self._rules(), [request.rule]), "backfill")
         between, run = request.between, new_run_id()
@@ -135,14 +141,14 @@ class Operations:
             report = await self._consolidator.backfill(
                 rule,
                 self._clock.now(),
-                by=str(peer),
+                by=str(caller),
                 between=(int(between[0]), int(between[1])) if between else None,
                 dry_run=request.dry_run,
                 run=run,
             )
         return report_firings([report], limit=_limit(request), run=run)
 
-    async def retry(self, request: forms.QuarantineForm, peer: Peer) -> Answer:
+    async def retry(self, request: forms.QuarantineForm, caller: Caller) -> Answer:
         """Evaluate quarantined episodes again; null means all episodes, or all rules.
 
         The answer lists the episodes that still cannot be read under ``still_quarantined``.
@@ -156,7 +162,7 @@ class Operations:
                 await self._consolidator.retry(
                     rule,
                     self._clock.now(),
-                    by=str(peer),
+                    by=str(caller),
                     eids=request.episodes,
                     dry_run=request.dry_run,
                     run=run,
@@ -198,7 +204,7 @@ class Operations:
             if episodes is None or entry["episode_id"] in episodes
         ]
 
-    async def drop(self, request: forms.DropForm, peer: Peer) -> Answer:
+    async def drop(self, request: forms.DropForm, caller: Caller) -> Answer:
         """Remove episodes from the quarantine, or all of them; null means all rules.
 
         Raises:
@@ -212,7 +218,7 @@ class Operations:
                 request.rules,
                 request.episodes,
                 at=self._clock.now(),
-                by=str(peer),
+                by=str(caller),
                 dry_run=dry_run,
             )
             if not dry_run:
@@ -228,7 +234,7 @@ class Operations:
         if missing := [eid for eid in episodes or () if eid not in quarantined]:
             raise NotQuarantinedError(missing)
 
-    async def extract(self, request: forms.ExtractForm, _: Peer) -> Answer:
+    async def extract(self, request: forms.ExtractForm, _: Caller) -> Answer:
         """Ask the language model of a rule about all its episodes that have no answer."""
         [rule] = choose_rules(self._rules(), [request.rule])
         if not rule.asks_model:
@@ -244,7 +250,7 @@ class Operations:
             done.add_all(await self.worker.summarise_all(rule, report.summary_questions))
         return {"rule_id": rule.id, **report_recording(done)}
 
-    async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:
+    async def decide(self, request: forms.DecideForm, caller: Caller) -> Answer:
         """Approve or reject a batch that awaits approval; fire the rule of an approved batch."""
         approve = request.approve
         async with self.turn:
@@ -253,18 +259,27 @@ class Operations:
             if request.dry_run:
                 return report_firings(await self._preview(rules), limit=_limit(request))
             await self._facts.ledger.decide(
-                held, approve=approve, at=self._clock.now(), by=str(peer)
+                held, approve=approve, at=self._clock.now(), by=str(caller)
             )
             await self._consolidator.log_pending_records()
             run = new_run_id()
-            reports = [await self._fire(rule, peer, run) for rule in rules]
+            reports = [await self._fire(rule, caller, run) for rule in rules]
         self.decided()
         return report_firings(reports, run=run)
 
-    async def forget(self, request: forms.ForgetForm, peer: Peer) -> Answer:
-        """Erase a scope from both databases, and return the certificate."""
-        scope = ScopeFilter.of(request.user, request.session, request.agent)
+    async def forget(self, request: forms.ForgetForm, caller: Caller) -> Answer:
+        """Erase a scope from both databases, and return the certificate.
+
+        Raises:
+            NotAllowedError: The scope is not the caller's.
+            NothingKeptError: Nothing of the scope is stored, and it was never erased.
+            UsageError: The request needs the hash of a plan.
+            VersionConflictError: The plan is of another state of the scope.
+        """
+        scope = caller.scope(request.user, request.agent, request.session)
         dry_run = request.dry_run
+        if caller.user is not None and request.plan is None and not dry_run:
+            raise UsageError("name the plan; a request with dry_run answers with it")
         async with self.turn:
             now = self._clock.now()
             stored = await self._memory.episodes_in(scope)
@@ -273,18 +288,25 @@ class Operations:
                 await self._check_kept(scope)
             moment = max(microseconds(now), stored.newest or 0, latest)
             # A watermark may name an episode that a rule passed over and no ledger row names.
-            unfinished = Unfinished(scope, frozenset(stored.eids).union(claimed), moment, str(peer))
-            if self.worker is not None and not dry_run:
+            unfinished = Unfinished(
+                scope, frozenset(stored.eids).union(claimed), moment, str(caller)
+            )
+            if dry_run or request.plan is not None:
+                planned = await self._erase_facts(unfinished, dry_run=True)
+                plan = plan_hash(scope, unfinished.eids, stored.newest, planned)
+                if dry_run:
+                    tables = {"episodes": len(stored.eids)}
+                    document = certificate(scope, moment, planned, tables, naming=stored.naming)
+                    return document | {"dry_run": True, "plan": plan}
+                if request.plan != plan:
+                    raise VersionConflictError("what the plan erases", "ask for a new plan")
+            if self.worker is not None:
                 self.worker.drop_questions()
-            erasure = await self._erase_facts(unfinished, dry_run=dry_run)
-            if dry_run:
-                tables = {"episodes": len(stored.eids)}
-                document = certificate(scope, moment, erasure, tables, naming=stored.naming)
-                return document | {"dry_run": True}
+            erasure = await self._erase_facts(unfinished, dry_run=False)
             tables = await self._erase_episodes([unfinished])
             done = await self._scrub_files()
         document = certificate(scope, moment, erasure, tables, naming=stored.naming)
-        return {**document, "firing_id": erasure.outcome.firing_id, "by": str(peer), **done}
+        return {**document, "firing_id": erasure.outcome.firing_id, "by": str(caller), **done}
 
     async def _erase_facts(self, unfinished: Unfinished, *, dry_run: bool) -> Erasure:
         scope, eids, moment, by = unfinished
@@ -375,7 +397,7 @@ class Operations:
             raise UsageError(f"no batch {firing_id!r} is held; there are {known}")
         return waiting[firing_id]
 
-    async def undo(self, request: forms.UndoForm, peer: Peer) -> Answer:
+    async def undo(self, request: forms.UndoForm, caller: Caller) -> Answer:
         """Undo one firing, the firings of a run, or those of a rule since an instant.
 
         One transaction undoes all firings that are not undone already.
@@ -383,7 +405,7 @@ class Operations:
         dry_run, run = request.dry_run, new_run_id()
         wanted = wanted_firings(request)
         async with self.turn:
-            undoer = Undoer(self._clock.now(), str(peer), run)
+            undoer = Undoer(self._clock.now(), str(caller), run)
             if not isinstance(wanted, str):
                 return await self._undo_each(wanted, undoer, request)
             outcome = await self._facts.ledger.undo(
@@ -404,29 +426,29 @@ class Operations:
             await self._consolidator.log_pending_records()
         return report_undo(done, None if dry_run else undoer.run)
 
-    async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
+    async def pin(self, request: forms.PinForm, caller: Caller) -> Answer:
         """Record a correction by a person."""
-        assertion = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
-        answer, _ = await self._edit_manually(Assert(assertion), request, peer)
+        assertion = assertion_of(request, lineage_entry(request.reason, caller, self._clock.now()))
+        answer, _ = await self._edit_manually(Assert(assertion), request, caller)
         return {**answer, "fact_id": assertion.fact_id}
 
-    async def unpin(self, request: forms.UnpinForm, peer: Peer) -> Answer:
+    async def unpin(self, request: forms.UnpinForm, caller: Caller) -> Answer:
         """Record a retraction of facts by a person."""
         fact_ids = fact_ids_of(request)
-        lineage = (lineage_entry(request.reason, peer, self._clock.now()),)
+        lineage = (lineage_entry(request.reason, caller, self._clock.now()),)
         retract = Retract(fact_ids, lineage, known_only=True)
-        answer, records = await self._edit_manually(retract, request, peer)
+        answer, records = await self._edit_manually(retract, request, caller)
         removed = {fact_id for record in records for fact_id in record.replaces}
         not_current = [fact_id for fact_id in fact_ids if fact_id not in removed]
         return {**answer, "not_current": not_current}
 
     async def _edit_manually(
-        self, edit: Edit, request: forms.ChangeForm, peer: Peer
+        self, edit: Edit, request: forms.ChangeForm, caller: Caller
     ) -> tuple[Answer, Sequence[Record]]:
         dry_run = request.dry_run
         async with self.turn:
             outcome = await self._facts.apply_deltas(
-                ManualBatch([edit], str(peer)), dry_run=dry_run
+                ManualBatch([edit], str(caller)), dry_run=dry_run
             )
             answer = await self._answer(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()

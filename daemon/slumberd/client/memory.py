@@ -1,0 +1,304 @@
+"""The memory of one user, for asynchronous programs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from slumberd.client.transports import Transport, open_transport
+from slumberd.operations.memory_forms import (
+    ContextText,
+    Correction,
+    EpisodeList,
+    Erasure,
+    Explained,
+    FactPage,
+    Hits,
+    KnownEpisode,
+    Outcome,
+    Remembered,
+)
+from slumberd.retrieval.hits import Hit, Kind
+from slumberd.retrieval.searcher import KINDS
+
+
+class Triple(NamedTuple):
+    """One thing that an episode says.
+
+    Attributes:
+        subject: What it is about.
+        predicate: What it says of it.
+        object: The value; any JSON.
+        confidence: 0 to 1.
+    """
+
+    subject: str
+    predicate: str
+    object: Any
+    confidence: float = 1.0
+
+
+class _Missing:
+    """The type of a value that was not given."""
+
+
+_MISSING = _Missing()
+
+WAIT_SECONDS = 30.0
+"""How long `Memory.wait_for` waits, by default."""
+
+
+class Memory:
+    """The memory of one user and one agent.
+
+    Args:
+        transport: Calls the operations.
+        user: Whose memory it is.
+        agent: Which agent remembers and recalls.
+        session: The conversation that new episodes belong to.
+    """
+
+    def __init__(self, transport: Transport, *, user: str, agent: str, session: str) -> None:
+        self._transport = transport
+        self._user = user
+        self._agent = agent
+        self._session = session
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, where: str | Path, *, user: str, agent: str = "default", session: str = "default"
+    ) -> AsyncIterator[Self]:
+        """Open the memory of a user.
+
+        With a directory, slumberd runs inside this program until the block ends: it fires the
+        rules, and writes its log to ``slumberd.log`` there. A new directory gets a first rule.
+
+        Args:
+            where: A state directory; or ``unix:`` and the state directory of a running daemon.
+            user: Whose memory it is.
+            agent: Which agent remembers and recalls.
+            session: The conversation that new episodes belong to.
+
+        Raises:
+            ConfigurationError: The configuration or the rules in the directory have mistakes.
+            StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
+            UsageError: The address has another scheme.
+        """
+        async with open_transport(where) as transport:
+            yield cls(transport, user=user, agent=agent, session=session)
+
+    async def remember(  # noqa: PLR0913 # the fields of an episode
+        self,
+        text: str,
+        *,
+        triples: Sequence[Triple | tuple[str, str, Any]] = (),
+        when: datetime | None = None,
+        id: str | None = None,
+        session: str | None = None,
+        speaker: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Remembered:
+        """Put an episode; it is on disk when this returns.
+
+        Args:
+            text: What happened.
+            triples: What it says.
+            when: When it happened; by default now.
+            id: Its id. The same id and text again change nothing; another text is a new version.
+                By default a new id.
+            session: The conversation; by default that of the memory.
+            speaker: Who said it.
+            metadata: Any other keys; any JSON.
+
+        Raises:
+            SlumberdError: The episode is refused; nothing is written.
+        """
+        answer = await self._call(
+            "remember",
+            text=text,
+            triples=[Triple(*triple)._asdict() for triple in triples],
+            when=_text_of(when),
+            id=id,
+            session=session or self._session,
+            speaker=speaker,
+            metadata=dict(metadata or {}),
+        )
+        return Remembered.model_validate(answer)
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        kinds: Sequence[Kind] = KINDS,
+        session: str | None = None,
+        as_of: datetime | None = None,
+        limit: int = 10,
+        min_score: float = 0.0,
+    ) -> list[Hit]:
+        """Return the episodes and facts that answer a question, best first.
+
+        Args:
+            query: The question.
+            kinds: What is searched.
+            session: Only episodes of this session; by default all sessions, and facts.
+            as_of: What was known at this instant; by default now.
+            limit: At most this many, 1 to 1,000.
+            min_score: The least score, 0 to 1.
+        """
+        answer = await self._call(
+            "recall",
+            query=query,
+            kinds=[*kinds],
+            session=session,
+            as_of=_text_of(as_of),
+            limit=limit,
+            min_score=min_score,
+        )
+        return Hits.model_validate(answer).hits
+
+    async def context(
+        self,
+        question: str,
+        *,
+        budget: int = 4_096,
+        session: str | None = None,
+        as_of: datetime | None = None,
+    ) -> ContextText:
+        """Return what an agent takes with it to answer a question, quoted as data.
+
+        Args:
+            question: The question.
+            budget: At most this many tokens.
+            session: The conversation whose latest turns are taken; by default those of all.
+            as_of: What was known at this instant; by default now.
+        """
+        answer = await self._call(
+            "context", question=question, budget=budget, session=session, as_of=_text_of(as_of)
+        )
+        return ContextText.model_validate(answer)
+
+    async def episodes(self, *, session: str | None = None, limit: int = 20) -> list[KnownEpisode]:
+        """Return the latest episodes, newest first.
+
+        Args:
+            session: Only those of this session.
+            limit: At most this many, 1 to 1,000.
+        """
+        answer = await self._call("episodes", session=session, limit=limit)
+        return EpisodeList.model_validate(answer).episodes
+
+    async def facts(
+        self,
+        *,
+        id: str | None = None,
+        subject: str | None = None,
+        predicate: str | None = None,
+        valid_at: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> FactPage:
+        """Return a page of current facts, by id.
+
+        Args:
+            id: Only this fact.
+            subject: Only those about it.
+            predicate: Only those with it.
+            valid_at: What was true at this instant; by default now.
+            limit: At most this many, 1 to 1,000.
+            cursor: Where the page before ended, its ``next``.
+        """
+        answer = await self._call(
+            "facts",
+            id=id,
+            subject=subject,
+            predicate=predicate,
+            valid_at=_text_of(valid_at),
+            limit=limit,
+            cursor=cursor,
+        )
+        return FactPage.model_validate(answer)
+
+    async def correct(  # noqa: PLR0913 # what names the fact, and what is right
+        self,
+        *,
+        reason: str,
+        fact: str | None = None,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: Any = _MISSING,  # noqa: A002, ANN401 # any JSON
+        retract: bool = False,
+        if_version: str | None = None,
+    ) -> Correction:
+        """Assert the right value of a fact, or retract the fact.
+
+        Args:
+            reason: Why; the ledger keeps it.
+            fact: The id of the fact; or give `subject` and `predicate`.
+            subject: What it is about.
+            predicate: What it says of it.
+            object: The right value.
+            retract: Whether there is no right value.
+            if_version: The fact's ``version`` that the correction is about.
+
+        Raises:
+            SlumberdError: There is no such fact, it has changed since, or the call is unclear.
+        """
+        given = {} if isinstance(object, _Missing) else {"object": object}
+        answer = await self._call(
+            "correct",
+            reason=reason,
+            fact=fact,
+            subject=subject,
+            predicate=predicate,
+            retract=retract,
+            if_version=if_version,
+            **given,
+        )
+        return Correction.model_validate(answer)
+
+    async def forget(self, *, session: str | None = None, plan: str | None = None) -> Erasure:
+        """Return what an erasure would erase; with its plan, erase it for good.
+
+        Args:
+            session: Only this session; by default everything of the user and the agent.
+            plan: The ``plan`` of the answer to the first call.
+
+        Raises:
+            SlumberdError: Nothing of the scope is stored, or the scope has changed since the plan.
+        """
+        answer = await self._call("forget", session=session, plan=plan, dry_run=plan is None)
+        return Erasure(done=plan is not None, plan=plan or answer["plan"], certificate=answer)
+
+    async def explain(self, id: str) -> Explained:
+        """Return why a fact is current, or what became of an episode.
+
+        Args:
+            id: The fact or the episode.
+
+        Raises:
+            SlumberdError: The scope has neither.
+        """
+        return Explained.model_validate(await self._call("explain", id=id))
+
+    async def wait_for(self, id: str, *, seconds: float = WAIT_SECONDS) -> Outcome:
+        """Wait until every enabled rule has evaluated an episode; return what became of it.
+
+        Args:
+            id: The episode.
+            seconds: The longest wait, 0 to 60. Then the outcome is not ``settled``.
+        """
+        return Outcome.model_validate(await self._call("outcome", id=id, seconds=float(seconds)))
+
+    async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
+        return await self._transport.call(
+            operation, {"user": self._user, "agent": self._agent, **request}
+        )
+
+
+def _text_of(at: datetime | None) -> str | None:
+    """Return an instant as a request has it; one without a time zone is in the local one."""
+    return None if at is None else at.astimezone().isoformat()

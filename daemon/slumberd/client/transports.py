@@ -1,0 +1,189 @@
+"""Two ways to call operations: in this process, and through the daemon's control socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from slumberd import errors
+from slumberd.clock import SystemClock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings, load_settings
+from slumberd.errors import SlumberdError, UsageError
+from slumberd.observability.line_format import json_line
+from slumberd.observability.log_writer import LineStream, open_file
+from slumberd.observability.logs import DeltaLines, log_events_into
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer
+from slumberd.service.composition import rules_of
+from slumberd.service.control_socket import RefusedError, ask_asynchronously
+from slumberd.service.daemon import Daemon, first_store_error
+from slumberd.service.interfaces import Served
+from slumberd.service.new_state_directory import make_state_directory
+from slumberd.service.systemd import Notifier
+
+SCHEME = "unix:"
+"""How the address of a running daemon begins; its state directory follows."""
+
+LOG_FILE = "slumberd.log"
+"""The log of a daemon in a program, in its state directory, unless the settings name a file."""
+
+_CONFIGURATION = "slumberd.yaml"
+
+
+class Transport(Protocol):
+    """Calls operations."""
+
+    async def call(self, operation: str, request: dict[str, Any]) -> Answer:
+        """Return the answer to a request.
+
+        Args:
+            operation: The operation's name.
+            request: Its fields.
+        """
+        ...
+
+
+class SocketTransport:
+    """Calls operations of the daemon of a state directory.
+
+    Args:
+        directory: The state directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def call(self, operation: str, request: dict[str, Any]) -> Answer:
+        """Return the daemon's answer; each call has a connection of its own.
+
+        Raises:
+            SlumberdError: The daemon's own error, of the same class and with the same message.
+        """
+        try:
+            return await ask_asynchronously(self._directory, operation, request)
+        except RefusedError as refused:
+            raise _own_error(refused) from None
+
+
+class ServedTransport:
+    """Calls operations of a daemon in this event loop.
+
+    Args:
+        served: The daemon.
+    """
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._caller = Caller.here()
+
+    async def call(self, operation: str, request: dict[str, Any]) -> Answer:
+        """Return the answer of the operation."""
+        return await self._served.dispatcher.call(operation, request, self._caller)
+
+
+def _own_error(refused: RefusedError) -> SlumberdError:
+    """Return the error that the daemon raised; an unknown class stays a refusal."""
+    known = getattr(errors, refused.kind, None)
+    if not (isinstance(known, type) and issubclass(known, SlumberdError)):
+        return refused
+    error = known.__new__(known, str(refused))
+    vars(error).update(refused.fields)
+    return error
+
+
+@asynccontextmanager
+async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
+    """Open what an address names.
+
+    Args:
+        where: ``unix:`` and the state directory of a running daemon; else a state directory, on
+            which a daemon runs in this event loop until the end of the block.
+
+    Raises:
+        NotRunningError: By the first call; no daemon runs there.
+        StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
+        UsageError: The address has another scheme.
+    """
+    text = str(where)
+    if text.startswith(SCHEME):
+        yield SocketTransport(Path(text.removeprefix(SCHEME).removeprefix("//")))
+        return
+    if "://" in text:
+        raise UsageError(f"{text!r} is no address; name a directory, or {SCHEME} and a directory")
+    async with _run_daemon(Path(text)) as served:
+        yield ServedTransport(served)
+
+
+@asynccontextmanager
+async def _run_daemon(directory: Path) -> AsyncIterator[Served]:
+    """Run a daemon in this event loop while the block runs."""
+    settings, rules = await asyncio.to_thread(_load, directory)
+    log = LineStream(await asyncio.to_thread(_open_log, settings))
+    clock, stop = SystemClock(), asyncio.Event()
+    ready: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
+    daemon = Daemon(
+        settings,
+        rules,
+        lambda: _load(directory),
+        clock=clock,
+        logs=DeltaLines(
+            log,
+            level=settings.logging.level,
+            now=clock.now,
+            render=json_line,
+            scope=settings.logging.scope,
+        ),
+        notifier=Notifier(None),
+        interfaces=[lambda served: _announce(served, ready)],
+    )
+    # The end of the block waits for the task; a group of tasks could not end in another task.
+    with log_events_into(log, clock.now):
+        task = asyncio.create_task(daemon.run(stop), name="slumberd")  # noqa: TID251
+    try:
+        waited: list[asyncio.Future[Any]] = [task, ready]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            await _finish(task)
+        yield ready.result()
+    finally:
+        stop.set()
+        try:
+            await _finish(task)
+        finally:
+            log.close()
+
+
+@asynccontextmanager
+async def _announce(served: Served, ready: asyncio.Future[Served]) -> AsyncIterator[None]:
+    ready.set_result(served)
+    yield
+
+
+async def _finish(task: asyncio.Task[None]) -> None:
+    """Wait for a daemon to end.
+
+    Raises:
+        SlumberdError: Why it ended, if it failed.
+    """
+    try:
+        await task
+    except ExceptionGroup as errors:
+        raise first_store_error(errors) from errors
+
+
+def _load(directory: Path) -> tuple[Settings, RuleSet]:
+    """Return the configuration and the rules of a state directory; make a missing one."""
+    file = directory / _CONFIGURATION
+    if not directory.exists() or not any(directory.iterdir()):
+        make_state_directory(directory)
+    own = {} if file.exists() else {"state_dir": directory}
+    settings = load_settings(None, overrides=own, environ={}, system_file=file)
+    return settings, rules_of(settings)
+
+
+def _open_log(settings: Settings) -> Any:  # noqa: ANN401 # what `open_file` returns
+    return open_file(settings.log_path or settings.state_dir / LOG_FILE)

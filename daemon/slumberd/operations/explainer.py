@@ -1,0 +1,132 @@
+"""Read from open stores why a fact is current, and what became of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from slumberd.consolidation.explanation import Decision, Read, outcome_of
+from slumberd.errors import NoInputError
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.firing import HeldBatch
+from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.operations.explanations import ExplainedFact, Versions, would_change
+from slumberd.operations.protocols import Episodes, Facts
+
+_EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
+_NEWEST = 2**63 - 1
+
+
+class ExplainedEpisode(NamedTuple):
+    """What became of an episode.
+
+    Attributes:
+        version: Its newest version; None when it is no longer stored.
+        decisions: The outcome, by rule and channel.
+        held: The batches that await approval, by rule.
+    """
+
+    version: EpisodeVersion | None
+    decisions: list[Decision]
+    held: Mapping[str, HeldBatch]
+
+    def remedies(self, rules: Sequence[ConsolidationRule], latest: datetime) -> Iterator[str]:
+        """Yield what would change each decision.
+
+        Args:
+            rules: The loaded rules.
+            latest: The latest instant that is not in the future.
+        """
+        by_id = {rule.id: rule for rule in rules}
+        for decision in self.decisions:
+            yield would_change(
+                decision,
+                by_id.get(decision.rule_id),
+                in_memory=self.version is not None,
+                held=self.held.get(decision.rule_id),
+                latest=microseconds(latest),
+            )
+
+
+async def explain_fact(
+    facts: Facts, memory: Episodes | None, fact_id: str, *, content: bool
+) -> ExplainedFact:
+    """Return why a fact is current, or why it is not.
+
+    Args:
+        facts: The facts.
+        memory: The episodes; None when there are none yet.
+        fact_id: The fact.
+        content: Whether to include what the episodes say.
+
+    Raises:
+        NoInputError: Neither the facts nor the ledger have the id.
+    """
+    explanation = await facts.why(fact_id)
+    ids = [source.id for source in explanation.sources]
+    newest = await _read_newest(memory, [_EVERYTHING], ids)
+    return ExplainedFact(explanation, newest[_EVERYTHING.id], content=content)
+
+
+async def read_outcome(
+    memory: Episodes | None,
+    facts: Facts | None,
+    rules: Sequence[ConsolidationRule],
+    episode_id: str,
+) -> ExplainedEpisode:
+    """Return the outcome of an episode under every rule.
+
+    Args:
+        memory: The episodes; None when there are none yet.
+        facts: The facts; None when slumberd has not made them yet.
+        rules: The rules that read episodes.
+        episode_id: The episode.
+
+    Raises:
+        NoInputError: Neither the episodes nor the ledger have it.
+    """
+    # Memory first: a version that a rule reads in between then has a row, and is not pending.
+    newest = await _read_newest(memory, [_EVERYTHING, *rules], [episode_id])
+    version = newest.pop(_EVERYTHING.id).get(episode_id)
+    versions = {id: found[episode_id] for id, found in newest.items() if episode_id in found}
+    held: Mapping[str, HeldBatch] = {}
+    if facts is None:
+        decisions = _before_any_firing(episode_id, rules, versions)
+    else:
+        decisions = await facts.reads.decisions_of(episode_id, rules, versions)
+        held = await facts.ledger.held()
+    if version is None and not any(decision.row for decision in decisions):
+        remedy = "neither the episodes nor the ledger have it"
+        raise NoInputError(episode_id, remedy)
+    return ExplainedEpisode(version, decisions, held)
+
+
+async def _read_newest(
+    memory: Episodes | None, rules: Sequence[ConsolidationRule], ids: Sequence[str]
+) -> dict[str, Versions]:
+    """Return the newest versions of episodes that each rule selects, by the rule's id."""
+    if memory is None:
+        return {rule.id: {} for rule in rules}
+    return {
+        rule.id: {version.id: version for version in await memory.reread(rule, ids, upto=_NEWEST)}
+        for rule in rules
+    }
+
+
+def _before_any_firing(
+    episode_id: str, rules: Sequence[ConsolidationRule], versions: Mapping[str, EpisodeVersion]
+) -> list[Decision]:
+    reads = [Read(rule, None, versions.get(rule.id)) for rule in rules]
+    return [
+        Decision(
+            read.rule.id,
+            channel,
+            fact_id_of(channel, episode_id),
+            outcome_of(None, read, ()),
+            unrecorded=read.unrecorded,
+        )
+        for read in reads
+        for channel in sorted(read.rule.then_emits)
+    ]

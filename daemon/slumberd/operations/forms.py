@@ -1,0 +1,132 @@
+"""The forms of requests: one for each operation that changes facts, rules or firings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from slumberd.config.validation import Form
+
+_INSTANTS = 2**62
+"""Microseconds around 1970; the calendar has no instant beyond them."""
+
+Texts = list[str] | None
+Instant = Annotated[int, Field(ge=-_INSTANTS, le=_INSTANTS)]
+
+
+class RequestForm(Form):
+    """The fields that every request may have; ``status`` and its like have no others.
+
+    Attributes:
+        version: The version of the protocol; the control socket has checked it.
+        operation: The operation's name.
+    """
+
+    version: int | None = None
+    operation: str | None = None
+
+
+class ChangeForm(RequestForm):
+    """The fields of every request that changes facts or episodes.
+
+    Attributes:
+        dry_run: Whether nothing is written.
+        limit: How many deltas the answer lists at most.
+    """
+
+    dry_run: bool = False
+    limit: Annotated[int, Field(ge=0)] | None = None
+
+
+class FireForm(ChangeForm):
+    """The request ``fire``: the ids of rules; null fires every enabled one."""
+
+    rules: Texts = None
+
+
+class ExtractForm(RequestForm):
+    """The request ``extract``: a rule, and whether to ask again where there was no answer."""
+
+    rule: str
+    again: bool = False
+
+
+class BackfillForm(ChangeForm):
+    """The request ``backfill``: a rule, and two instants in microseconds since 1970 UTC."""
+
+    rule: str
+    between: Annotated[list[Instant], Field(min_length=2, max_length=2)] | None = None
+
+
+class QuarantineForm(ChangeForm):
+    """The request ``retry``: the ids of rules and of episodes; null means all."""
+
+    rules: Texts = None
+    episodes: Texts = None
+
+
+class DropForm(QuarantineForm):
+    """The request ``drop``: the ids of episodes, or all of them."""
+
+    all: bool = False
+
+
+class UndoForm(ChangeForm):
+    """The request ``undo``: one firing, one run, or the firings of a rule since an instant."""
+
+    firing: str | None = None
+    run: str | None = None
+    rule: str | None = None
+    since: Instant | None = None
+
+
+class DecideForm(ChangeForm):
+    """The request ``decide``: the firing of a held batch, and whether it is approved."""
+
+    firing: str
+    approve: bool = False
+
+
+class ForgetForm(ChangeForm):
+    """The request ``forget``: a scope; without session or agent, all of the user's.
+
+    Attributes:
+        user: The user; by default the caller's own.
+        session: Only this session.
+        agent: Only this agent; by default the caller's own, else all.
+        plan: The hash in the answer of a dry run. If the scope has changed since, nothing is
+            erased. A caller that may name one user only must give it.
+    """
+
+    user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    plan: str | None = None
+
+
+class PinForm(ChangeForm):
+    """The request ``pin``: a fact, whose object is any JSON, and the reason."""
+
+    user: str
+    agent: str
+    subject: str
+    predicate: str
+    object: Any = None
+    reason: str
+    id: str | None = None
+    channel: str | None = None
+    confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
+
+
+class UnpinForm(ChangeForm):
+    """The request ``unpin``: the ids of facts, and the reason."""
+
+    facts: Annotated[list[str], Field(min_length=1)]
+    reason: str
+
+
+class RulesForm(RequestForm):
+    """The requests ``pause`` and ``resume``: the ids of rules."""
+
+    rules: list[str]

@@ -1,0 +1,83 @@
+"""Run an operation: check the caller's right, read the request by its form, and answer.
+
+The result is a dictionary of JSON values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from slumberd.config.validation import problems
+from slumberd.config.yaml_reader import dotted_path
+from slumberd.errors import UsageError
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.forms import RequestForm
+
+Answer = dict[str, Any]
+Handler = Callable[[dict[str, Any], Caller], Awaitable[Answer]]
+
+F = TypeVar("F", bound=RequestForm)
+
+
+def typed_handler(
+    name: str,
+    form: type[F],
+    run: Callable[[F, Caller], Awaitable[Answer]],
+    *,
+    right: Right = Right.OPERATE,
+) -> Handler:
+    """Return a handler that reads a request by its form before it runs an operation.
+
+    The form refuses an unknown key: a misspelled ``dry_run`` must not erase anything.
+
+    Args:
+        name: The operation's name.
+        form: The form of its requests.
+        run: The operation.
+        right: What its caller needs.
+
+    Raises:
+        NotAllowedError: By the handler; the caller has not the right.
+        UsageError: By the handler; it lists every mistake of the request.
+    """
+
+    async def handle(request: dict[str, Any], caller: Caller) -> Answer:
+        caller.require(right)
+        if found := problems(form, request, strict=True):
+            listed = (
+                f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found
+            )
+            raise UsageError(f"{name}: {'; '.join(listed)}")
+        return await run(form.model_validate(request, strict=True), caller)
+
+    return handle
+
+
+class Dispatcher:
+    """Calls operations by name, for every interface.
+
+    Args:
+        handlers: The operations that run here, by name.
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        self._handlers = handlers
+
+    async def call(self, name: str, request: dict[str, Any], caller: Caller) -> Answer:
+        """Run an operation, and return its answer.
+
+        Args:
+            name: The operation.
+            request: Its fields.
+            caller: Who calls.
+
+        Raises:
+            NotAllowedError: The caller has no right to the operation, or to the scope.
+            UsageError: There is no such operation, or the request has mistakes.
+            SlumberdError: The operation failed.
+        """
+        handler = self._handlers.get(name)
+        if handler is None:
+            raise UsageError(f"unknown operation {name!r}")
+        return await handler(request, caller)

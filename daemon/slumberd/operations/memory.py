@@ -1,0 +1,320 @@
+"""Run the operations on one user's memory: remember, recall, context, correct, explain."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.errors import NoInputError, UsageError, VersionConflictError
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import ScopeFilter
+from slumberd.operations import memory_forms as forms
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.changes import Operations
+from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.explainer import explain_fact, read_outcome
+from slumberd.operations.explanations import decision_document
+from slumberd.operations.forms import PinForm, UnpinForm
+from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.responses import fact_document
+from slumberd.operations.stores import Stores
+from slumberd.retrieval.searcher import Searcher
+
+DEFAULT = "default"
+"""The agent and the session of an episode, where neither request nor caller names one."""
+
+_SOURCE = "remember"
+_VERSION_CHARACTERS = 16
+
+
+class MemoryOperations:
+    """Runs requests on the memory of one user.
+
+    Args:
+        stores: The open stores.
+        searcher: Finds episodes and facts.
+        changes: Runs what changes the facts.
+        rules: Returns the rules that may fire.
+        clock: The time.
+        future_tolerance_seconds: How far ahead of the clock a timestamp may be.
+        commits: Tells when something was committed.
+    """
+
+    def __init__(  # noqa: PLR0913 # one for each part that it joins
+        self,
+        stores: Stores,
+        searcher: Searcher,
+        changes: Operations,
+        *,
+        rules: Callable[[], RuleSet],
+        clock: Clock,
+        future_tolerance_seconds: float,
+        commits: CommitSignal,
+    ) -> None:
+        self._memory, self._facts = stores.memory, stores.facts
+        self._searcher = searcher
+        self._changes = changes
+        self._rules = rules
+        self._clock = clock
+        self._tolerance = timedelta(seconds=future_tolerance_seconds)
+        self._commits = commits
+
+    def by_name(self) -> dict[str, Handler]:
+        """Return the operations by name."""
+        read, write = Right.READ, Right.WRITE
+        return {
+            "remember": typed_handler("remember", forms.RememberForm, self.remember, right=write),
+            "recall": typed_handler("recall", forms.RecallForm, self.recall, right=read),
+            "context": typed_handler("context", forms.ContextForm, self.context, right=read),
+            "episodes": typed_handler("episodes", forms.EpisodesForm, self.episodes, right=read),
+            "facts": typed_handler("facts", forms.FactsForm, self.facts, right=read),
+            "correct": typed_handler("correct", forms.CorrectForm, self.correct, right=write),
+            "explain": typed_handler("explain", forms.ExplainForm, self.explain, right=read),
+            "outcome": typed_handler("outcome", forms.OutcomeForm, self.outcome, right=read),
+        }
+
+    async def remember(self, request: forms.RememberForm, caller: Caller) -> Answer:
+        """Put an episode.
+
+        Raises:
+            ForgottenError: The scope was erased, and the episode is older.
+            MemoryScopeError: The id belongs to another scope.
+            UnreadableEpisodeError: Every rule would quarantine the episode.
+        """
+        scope = caller.scope(request.user, request.agent)
+        episode = _episode_of(request, scope, self._clock.now())
+        counts = await self._memory.put_many([episode], strict=True)
+        state = next(name for name, count in counts._asdict().items() if count)
+        return forms.Remembered(id=episode.id, state=state).document()
+
+    async def recall(self, request: forms.RecallForm, caller: Caller) -> Answer:
+        """Find the episodes and facts that answer a question."""
+        scope = caller.scope(request.user, request.agent)
+        hits = await self._searcher.search(
+            request.query,
+            user=scope.user,
+            agent=scope.agent,
+            session=request.session,
+            kinds=request.kinds,
+            as_of=request.as_of,
+            limit=request.limit,
+            min_score=request.min_score,
+        )
+        return forms.Hits(hits=hits).document()
+
+    async def context(self, request: forms.ContextForm, caller: Caller) -> Answer:
+        """Return what an agent takes with it to answer a question."""
+        scope = caller.scope(request.user, request.agent)
+        found = await self._searcher.context(
+            request.question,
+            user=scope.user,
+            agent=scope.agent,
+            session=request.session,
+            budget=request.budget,
+            as_of=request.as_of,
+        )
+        return forms.ContextText(
+            text=found.text, items=[*found.items], tokens=found.tokens, budget=found.budget
+        ).document()
+
+    async def episodes(self, request: forms.EpisodesForm, caller: Caller) -> Answer:
+        """Return the latest episodes, newest first."""
+        scope = caller.scope(request.user, request.agent)
+        found = await self._memory.recent(
+            scope.user, request.session, scope.agent, limit=request.limit
+        )
+        listed = [forms.KnownEpisode(**episode.model_dump()) for episode in found]
+        return forms.EpisodeList(episodes=listed).document()
+
+    async def facts(self, request: forms.FactsForm, caller: Caller) -> Answer:
+        """Return a page of facts, by id."""
+        scope = caller.scope(request.user, request.agent)
+        pattern = FactPattern(
+            user=scope.user,
+            agent=scope.agent,
+            id=request.id,
+            subject=request.subject,
+            predicate=request.predicate,
+            limit=request.limit,
+            after=request.cursor,
+        )
+        found = await self._facts.query(pattern, valid_at=request.valid_at)
+        full = len(found) == request.limit
+        following = pattern.following(found[-1]).after if full else None
+        return forms.FactPage(facts=[*map(_known, found)], next=following).document()
+
+    async def correct(self, request: forms.CorrectForm, caller: Caller) -> Answer:
+        """Assert the right value of a fact, or retract it.
+
+        Raises:
+            NoInputError: The scope has no such fact.
+            UsageError: The request names no fact, or neither a value nor ``retract``.
+            VersionConflictError: The fact is not what the author of the request saw.
+        """
+        scope = caller.scope(request.user, request.agent)
+        if ("object" in request.model_fields_set) == request.retract:
+            raise UsageError("correct: give the right object, or retract the fact; not both")
+        facts = await self._facts_of(request, scope)
+        if request.retract:
+            return await self._retract(request, facts, caller)
+        return await self._assert(request, facts, scope, caller)
+
+    async def _facts_of(self, request: forms.CorrectForm, scope: ScopeFilter) -> list[Fact]:
+        """Return the current facts that a correction names."""
+        named = request.subject is not None and request.predicate is not None
+        if (request.fact is not None) == named:
+            raise UsageError("correct: name a fact by its id, or by subject and predicate")
+        pattern = FactPattern(
+            user=scope.user,
+            agent=scope.agent,
+            id=request.fact,
+            subject=request.subject,
+            predicate=request.predicate,
+        )
+        found = await self._facts.query(pattern)
+        if not found and (request.fact is not None or request.retract):
+            raise NoInputError(request.fact or f"{request.subject} {request.predicate}", _UNKNOWN)
+        versions = [version_of(fact) for fact in found]
+        if request.if_version is not None and versions != [request.if_version]:
+            raise VersionConflictError(request.fact or "the fact")
+        return found
+
+    async def _retract(
+        self, request: forms.CorrectForm, facts: list[Fact], caller: Caller
+    ) -> Answer:
+        ids = [fact.id for fact in facts]
+        form = UnpinForm(facts=ids, reason=request.reason, dry_run=request.dry_run)
+        answer = await self._changes.unpin(form, caller)
+        return _correction(ids, answer)
+
+    async def _assert(
+        self, request: forms.CorrectForm, facts: list[Fact], scope: ScopeFilter, caller: Caller
+    ) -> Answer:
+        known = facts[0] if request.fact is not None else None
+        payload = known.payload if known else {}
+        form = PinForm(
+            user=scope.user,
+            agent=known.agent if known else scope.agent or DEFAULT,
+            subject=request.subject or str(payload.get("subject", "")),
+            predicate=request.predicate or str(payload.get("predicate", "")),
+            object=request.object,
+            reason=request.reason,
+            id=known.id if known else None,
+            dry_run=request.dry_run,
+        )
+        answer = await self._changes.pin(form, caller)
+        return _correction([answer["fact_id"]], answer)
+
+    async def explain(self, request: forms.ExplainForm, caller: Caller) -> Answer:
+        """Explain why a fact is current, or what became of an episode.
+
+        Raises:
+            NoInputError: The scope has neither a fact nor an episode of that id.
+        """
+        scope = caller.scope(request.user, request.agent)
+        pattern = FactPattern(user=scope.user, agent=scope.agent, id=request.id)
+        if await self._facts.query(pattern):
+            explained = await explain_fact(self._facts, self._memory, request.id, content=True)
+            document = explained.document()
+            kind = "fact"
+        else:
+            document = await self._explain_episode(request.id, scope)
+            kind = "episode"
+        return {"id": request.id, "kind": kind, "explanation": _as_json(document)}
+
+    async def _explain_episode(self, id: str, scope: ScopeFilter) -> dict[str, Any]:
+        rules = self._rules_of_episodes()
+        outcome = await read_outcome(self._memory, self._facts, rules, id)
+        if not scope.holds(outcome.version):
+            raise NoInputError(id, _UNKNOWN)
+        remedies = outcome.remedies(rules, self._clock.now() + self._tolerance)
+        pairs = zip(outcome.decisions, remedies, strict=True)
+        return {"id": id, "rules": [decision_document(*pair) for pair in pairs]}
+
+    async def outcome(self, request: forms.OutcomeForm, caller: Caller) -> Answer:
+        """Return what became of an episode; wait until every enabled rule has evaluated it.
+
+        Raises:
+            NoInputError: The scope has no such episode.
+        """
+        scope = caller.scope(request.user, request.agent)
+        committed = self._commits.next
+        found = await self._outcome_of(request.id, scope)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(request.seconds):
+                while not found.settled:
+                    await committed.wait()
+                    committed = self._commits.next
+                    found = await self._outcome_of(request.id, scope)
+        return found.document()
+
+    async def _outcome_of(self, id: str, scope: ScopeFilter) -> forms.Outcome:
+        document = await self._explain_episode(id, scope)
+        enabled = {rule.id for rule in self._rules_of_episodes() if rule.enabled}
+        rules = [
+            forms.RuleOutcome(**{name: row[name] for name in forms.RuleOutcome.model_fields})
+            for row in document["rules"]
+        ]
+        pending = (rule.outcome == "pending" for rule in rules if rule.rule_id in enabled)
+        return forms.Outcome(id=id, settled=not any(pending), rules=rules)
+
+    def _rules_of_episodes(self) -> list[ConsolidationRule]:
+        return [*self._rules().of_episodes().rules]
+
+
+_UNKNOWN = "nothing of that id is stored in this scope"
+
+
+def version_of(fact: Fact) -> str:
+    """Return a text that changes whenever a fact changes."""
+    document = orjson.dumps(_as_json(fact_document(fact)), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(document).hexdigest()[:_VERSION_CHARACTERS]
+
+
+def _known(fact: Fact) -> forms.KnownFact:
+    return forms.KnownFact(**fact_document(fact), version=version_of(fact))
+
+
+def _as_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 # any JSON
+    """Return a document of values that `orjson` writes, as it reads them again."""
+    return orjson.loads(orjson.dumps(document, default=str))
+
+
+def _correction(ids: list[str], answer: Answer) -> Answer:
+    return forms.Correction(
+        fact_ids=ids, firing_id=answer["firing_id"], counts=answer["counts"]
+    ).document()
+
+
+def _episode_of(request: forms.RememberForm, scope: ScopeFilter, now: datetime) -> Episode:
+    """Return the episode of a request."""
+    metadata: dict[str, Any] = {**request.metadata}
+    if request.speaker is not None:
+        metadata["speaker"] = request.speaker
+    triples = [one.model_dump(exclude_none=True) for one in request.triples]
+    if triples:
+        # A filter of a rule sees only the triple of the episode itself.
+        metadata |= triples[0]
+    if triples[1:]:
+        metadata["triples"] = triples[1:]
+    return Episode(
+        id=request.id or str(uuid.uuid4()),
+        content=request.text,
+        timestamp=request.when or now,
+        source_node=_SOURCE,
+        user=scope.user,
+        agent=scope.agent or DEFAULT,
+        session=request.session or DEFAULT,
+        metadata=metadata,
+    )

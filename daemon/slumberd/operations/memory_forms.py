@@ -1,0 +1,428 @@
+"""The forms of the operations on one user's memory, and the values that they return."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+
+from slumberd.model.record import Kind as RowKind
+from slumberd.operations.forms import RequestForm
+from slumberd.retrieval.hits import Hit, Kind
+from slumberd.retrieval.searcher import KINDS
+
+MOST = 1_000
+"""The most items of one page."""
+
+MOST_CHARACTERS = 100_000
+"""The longest text of an episode that an interface takes, and the longest question."""
+
+Limit = Annotated[int, Field(ge=1, le=MOST)]
+Name = Annotated[str, Field(min_length=1, max_length=1_000)]
+LongText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Instant = Annotated[AwareDatetime, Field(strict=False)]
+"""ISO 8601 with an offset."""
+
+
+class ScopedForm(RequestForm):
+    """The fields of every request about one user's memory.
+
+    Attributes:
+        user: The user; by default the caller's own.
+        agent: The agent; by default the caller's own, else all.
+    """
+
+    user: Name | None = None
+    agent: Name | None = None
+
+
+class TripleForm(BaseModel):
+    """One thing that an episode says.
+
+    Attributes:
+        subject: What it is about.
+        predicate: What it says of it.
+        object: The value; any JSON.
+        confidence: 0 to 1.
+        intent: ``add``, or ``delete`` to retract.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    subject: Name
+    predicate: Name
+    object: JsonValue = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    intent: Literal["add", "update", "delete"] | None = None
+
+
+class RememberForm(ScopedForm):
+    """The request ``remember``: an episode.
+
+    Attributes:
+        text: What happened.
+        triples: What it says, as triples.
+        when: When it happened; by default now.
+        id: The id of the episode; the same id and text again change nothing. By default a new one.
+        session: The conversation; by default ``default``.
+        speaker: Who said it.
+        metadata: Any other keys.
+    """
+
+    text: LongText
+    triples: Annotated[list[TripleForm], Field(max_length=MOST, default_factory=list)]
+    when: Instant | None = None
+    id: Name | None = None
+    session: Name | None = None
+    speaker: Name | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class RecallForm(ScopedForm):
+    """The request ``recall``: a question."""
+
+    query: LongText
+    kinds: Annotated[list[Kind], Field(min_length=1, default_factory=lambda: [*KINDS])]
+    session: Name | None = None
+    as_of: Instant | None = None
+    limit: Limit = 10
+    min_score: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class ContextForm(ScopedForm):
+    """The request ``context``: a question, and a budget in tokens."""
+
+    question: LongText
+    budget: Annotated[int, Field(ge=0, le=1_000_000)] = 4_096
+    session: Name | None = None
+    as_of: Instant | None = None
+
+
+class EpisodesForm(ScopedForm):
+    """The request ``episodes``: the latest ones."""
+
+    session: Name | None = None
+    limit: Limit = 20
+
+
+class FactsForm(ScopedForm):
+    """The request ``facts``: a page of the facts that match.
+
+    Attributes:
+        id: Only this fact.
+        subject: Only with this subject.
+        predicate: Only with this predicate.
+        valid_at: What was true at this instant; by default now.
+        limit: At most this many.
+        cursor: The place where the page before ended.
+    """
+
+    id: Name | None = None
+    subject: Name | None = None
+    predicate: Name | None = None
+    valid_at: Instant | None = None
+    limit: Limit = 100
+    cursor: Annotated[str, Field(max_length=10_000)] | None = None
+
+
+class CorrectForm(ScopedForm):
+    """The request ``correct``: a fact, by its id or by subject and predicate.
+
+    It has either ``object``, the right value, or ``retract``.
+
+    Attributes:
+        fact: The id of a fact.
+        subject: What it is about, when no id is given.
+        predicate: What it says of it, when no id is given.
+        object: The right value; any JSON.
+        retract: Whether the fact is wrong, and there is no right value.
+        reason: Why; the ledger keeps it.
+        if_version: The version of the fact that the author of the correction saw.
+        dry_run: Whether nothing is written.
+    """
+
+    fact: Name | None = None
+    subject: Name | None = None
+    predicate: Name | None = None
+    object: JsonValue = None
+    retract: bool = False
+    reason: Name
+    if_version: Name | None = None
+    dry_run: bool = False
+
+
+class ExplainForm(ScopedForm):
+    """The request ``explain``: the id of a fact or of an episode."""
+
+    id: Name
+
+
+class OutcomeForm(ScopedForm):
+    """The request ``outcome``: the id of an episode, and how long to wait for it, in seconds."""
+
+    id: Name
+    seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
+
+
+class ChangesForm(ScopedForm):
+    """The request ``changes``: rows of the ledger, oldest first.
+
+    Attributes:
+        after: Only rows after this number.
+        kinds: Only rows of these kinds; None for all.
+        limit: At most this many rows are looked at.
+        seconds: How long to wait for a row, when there is none.
+    """
+
+    after: Annotated[int, Field(ge=0, le=2**62)] = 0
+    kinds: list[RowKind] | None = None
+    limit: Limit = 100
+    seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
+
+
+class HeldForm(RequestForm):
+    """The request ``held``: the batches that await approval."""
+
+
+class Result(BaseModel):
+    """The base of what operations return: frozen, with the JSON form as `model_dump` gives it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return self.model_dump(mode="json")
+
+
+class Remembered(Result):
+    """An episode that was put.
+
+    Attributes:
+        id: The episode.
+        state: Whether it is new, a new version, or was there already.
+    """
+
+    id: str
+    state: Literal["new", "changed", "unchanged"]
+
+
+class Hits(Result):
+    """The answer to a question, best first."""
+
+    hits: list[Hit]
+
+
+class ContextText(Result):
+    """What an agent takes with it.
+
+    Attributes:
+        text: The items, quoted one a line; empty when nothing fits.
+        items: The same, oldest first.
+        tokens: How many tokens the text has.
+        budget: How many it might have.
+    """
+
+    text: str
+    items: list[Hit]
+    tokens: int
+    budget: int
+
+
+class KnownFact(Result):
+    """A current fact.
+
+    Attributes:
+        id: Its id.
+        user: Whose it is.
+        agent: Who knows it.
+        payload: ``subject``, ``predicate``, ``object``, and what else the fact holds.
+        lineage: Where it comes from.
+        confidence: 0 to 1.
+        said_at: When it was said.
+        pinned_at: When it was promoted.
+        metadata: Free form.
+        version: Changes whenever the fact changes.
+    """
+
+    id: str
+    user: str
+    agent: str
+    payload: dict[str, Any]
+    lineage: list[dict[str, Any]]
+    confidence: float
+    said_at: datetime
+    pinned_at: datetime
+    metadata: dict[str, Any]
+    version: str
+
+
+class FactPage(Result):
+    """A page of facts.
+
+    Attributes:
+        facts: The facts.
+        next: The cursor of the next page; None at the end.
+    """
+
+    facts: list[KnownFact]
+    next: str | None
+
+
+class KnownEpisode(Result):
+    """A stored episode."""
+
+    id: str
+    content: str
+    timestamp: datetime
+    source_node: str
+    user: str
+    agent: str
+    session: str
+    metadata: dict[str, Any]
+
+
+class EpisodeList(Result):
+    """The latest episodes, newest first."""
+
+    episodes: list[KnownEpisode]
+
+
+class Correction(Result):
+    """What a correction changed.
+
+    Attributes:
+        fact_ids: The facts that are asserted or retracted.
+        firing_id: The firing that the ledger records, which `slumberd undo` takes back; None when
+            nothing changed, or for a dry run.
+        counts: How many deltas of each kind.
+    """
+
+    fact_ids: list[str]
+    firing_id: str | None
+    counts: dict[str, int]
+
+
+class Erasure(Result):
+    """A plan to erase, or the certificate of an erasure.
+
+    Attributes:
+        done: Whether the scope is erased.
+        plan: The hash of what is erased.
+        certificate: What is erased, and what is out of reach.
+    """
+
+    done: bool
+    plan: str
+    certificate: dict[str, Any]
+
+
+class RuleOutcome(Result):
+    """What became of an episode under one rule, in one channel.
+
+    Attributes:
+        rule_id: The rule.
+        channel: The channel.
+        outcome: Such as ``add``, ``pending``, ``filtered`` or ``quarantined``.
+        reason: Why.
+        fact_id: The fact that it may have made.
+        current: Whether that fact is current.
+        would_change: What would change the outcome.
+    """
+
+    rule_id: str
+    channel: str
+    outcome: str
+    reason: str
+    fact_id: str
+    current: bool
+    would_change: str
+
+
+class Outcome(Result):
+    """What became of an episode.
+
+    Attributes:
+        id: The episode.
+        settled: Whether every enabled rule has evaluated its newest version.
+        rules: By rule and channel.
+    """
+
+    id: str
+    settled: bool
+    rules: list[RuleOutcome]
+
+
+class Explained(Result):
+    """Why a fact is current, or what became of an episode.
+
+    Attributes:
+        id: The fact or the episode.
+        kind: What it is.
+        explanation: As `slumberd why --json` and `slumberd why-not --json` print it.
+    """
+
+    id: str
+    kind: Kind
+    explanation: dict[str, Any]
+
+
+class Change(Result):
+    """One row of the ledger.
+
+    Attributes:
+        seq: Its number.
+        at: When.
+        kind: What it did, or ``firing``.
+        firing_id: The firing.
+        rule_id: The rule.
+        fact_id: The fact; empty for a firing.
+        replaces: The facts that it removed.
+        episode_ids: The episodes that it comes from.
+        reason: Why it changed nothing, if so.
+        confidence: 0 to 1.
+        user: Whose it is; empty when it is not known any more.
+        agent: Who knows it; empty as `user`.
+    """
+
+    seq: int
+    at: datetime
+    kind: str
+    firing_id: str
+    rule_id: str
+    fact_id: str
+    replaces: list[str]
+    episode_ids: list[str]
+    reason: str
+    confidence: float
+    user: str
+    agent: str
+
+
+class ChangePage(Result):
+    """Rows of the ledger.
+
+    Attributes:
+        changes: The rows, oldest first.
+        last: The number to go on after.
+        more: Whether there are more rows after it now.
+    """
+
+    changes: list[Change]
+    last: int
+    more: bool
+
+
+class Held(Result):
+    """A batch that awaits approval."""
+
+    firing_id: str
+    rule_id: str
+    problem: str
+    approved: bool
+
+
+class HeldList(Result):
+    """The batches that await approval."""
+
+    held: list[Held]

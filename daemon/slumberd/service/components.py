@@ -1,0 +1,90 @@
+"""The parts of a daemon that serves, and the operations that they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
+from slumberd.operations.caller import Caller
+from slumberd.operations.changes import Operations
+from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.handlers import Answer, Handler
+from slumberd.operations.ledger_reads import LedgerReads
+from slumberd.operations.memory import MemoryOperations
+from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.stores import Stores
+from slumberd.provenance.publisher import ProvenancePublisher
+from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.service.composition import searcher_of
+from slumberd.service.pause import Pausing
+from slumberd.service.reload import Reloading
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The parts of a daemon that serves.
+
+    Attributes:
+        stores: The episodes and the facts.
+        runner: Fires rules into the facts.
+        operations: Runs the operations that commands request.
+        scheduler: Fires the rules that are due.
+        alarm: Wakes the scheduler.
+        pausing: Pauses and resumes rules.
+        reloading: Reads the configuration and the rules again.
+        publisher: Publishes provenance; None without a sink.
+        commits: Tells the interfaces when something was committed.
+    """
+
+    stores: Stores
+    runner: RuleRunner
+    operations: Operations
+    scheduler: Scheduler
+    alarm: Alarm
+    pausing: Pausing
+    reloading: Reloading
+    publisher: ProvenancePublisher | None
+    commits: CommitSignal
+
+    def operations_by_name(
+        self, settings: Settings, rules: Callable[[], RuleSet], clock: Clock
+    ) -> dict[str, Handler]:
+        """Return the operations on memory, facts and rules, by name.
+
+        Args:
+            settings: The configuration.
+            rules: Returns the rules in force.
+            clock: The time.
+        """
+        stores = self.stores
+        memory = MemoryOperations(
+            stores,
+            searcher_of(settings, stores.memory, stores.facts),
+            self.operations,
+            rules=rules,
+            clock=clock,
+            future_tolerance_seconds=settings.memory.future_tolerance,
+            commits=self.commits,
+        )
+        changing = self.operations.by_name()
+        return {
+            **{name: _announced(handler, self.commits) for name, handler in changing.items()},
+            **memory.by_name(),
+            **LedgerReads(stores.facts, self.commits).by_name(),
+            **self.pausing.by_name(),
+        }
+
+
+def _announced(handler: Handler, commits: CommitSignal) -> Handler:
+    """Return a handler that announces a commit after each call."""
+
+    async def handle(request: dict[str, object], caller: Caller) -> Answer:
+        try:
+            return await handler(request, caller)
+        finally:
+            commits.announce()
+
+    return handle

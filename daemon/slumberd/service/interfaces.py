@@ -1,0 +1,36 @@
+"""What the daemon gives to the interfaces that run in its event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from slumberd.clock import Clock
+from slumberd.config.settings import Settings
+from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.handlers import Dispatcher
+from slumberd.operations.stores import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The running daemon, as an interface sees it.
+
+    Attributes:
+        dispatcher: Calls operations.
+        settings: The configuration at the start.
+        stores: The open stores.
+        commits: Tells when something was committed.
+        clock: The time.
+    """
+
+    dispatcher: Dispatcher
+    settings: Settings
+    stores: Stores
+    commits: CommitSignal
+    clock: Clock
+
+
+Interface = Callable[[Served], AbstractAsyncContextManager[object]]
+"""Serves in the daemon's event loop from the entry of the block to its end."""

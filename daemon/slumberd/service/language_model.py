@@ -1,0 +1,71 @@
+"""Connect the configured language model: its client, its budget, and the worker that asks it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from slumberd.clock import Clock
+from slumberd.config.credentials import is_installed, read_token
+from slumberd.config.settings import Settings
+from slumberd.language_models.budget import Budget, Spending
+from slumberd.language_models.recorder import AnswerRecorder
+from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.model_worker import ModelWorker
+from slumberd.operations.stores import Stores
+
+
+def model_worker_of(
+    stores: Stores,
+    recorder: AnswerRecorder | None,
+    *,
+    rules: Callable[[], Sequence[ConsolidationRule]],
+    clock: Clock,
+    recorded: Callable[[str], None] = lambda _: None,
+) -> ModelWorker | None:
+    """Return the worker of open stores; None without a recorder.
+
+    The arguments are those of `ModelWorker`.
+    """
+    if recorder is None:
+        return None
+    return ModelWorker(
+        stores.memory,
+        stores.facts.watermarks,
+        stores.memory.answers,
+        recorder,
+        rules=rules,
+        clock=clock,
+        recorded=recorded,
+    )
+
+
+@asynccontextmanager
+async def answer_recorder(
+    settings: Settings, stores: Stores, clock: Clock
+) -> AsyncIterator[AnswerRecorder | None]:
+    """Open the client of the configured language model; yield None without one.
+
+    Raises:
+        ConfigurationError: The file with the secret cannot be read.
+    """
+    wanted = settings.language_model
+    if wanted.base_url is None or not is_installed("llm"):
+        yield None
+        return
+    # The extra may be missing, so only those who configure a language model import its client.
+    from slumberd.language_models.openai_client import OpenAIClient
+
+    token = None
+    if wanted.key_file is not None:
+        token = read_token(
+            wanted.key_file,
+            credentials=settings.credentials_dir,
+            setting="language_model.key_file",
+        )
+    budget = Budget(
+        **wanted.budget.model_dump(), price_in=wanted.price_in, price_out=wanted.price_out
+    )
+    answers = stores.memory.answers
+    async with OpenAIClient(wanted.base_url, token, wanted.timeout_seconds) as client:
+        yield AnswerRecorder(answers, client, Spending(answers, budget, clock), clock)

@@ -1,0 +1,69 @@
+"""Run one operation of the daemon in this process, while no daemon runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slumberd.clock import Clock
+from slumberd.config.settings import Settings
+from slumberd.consolidation.protocols import Logs
+from slumberd.operations.caller import Caller
+from slumberd.operations.changes import Operations
+from slumberd.operations.handlers import Answer
+from slumberd.service.composition import (
+    open_for_dry_run,
+    open_for_writing,
+    retention_of,
+    rule_runner_of,
+    rules_of,
+)
+from slumberd.service.language_model import answer_recorder, model_worker_of
+from slumberd.service.pause import Pausing
+from slumberd.service.reload import apply_channels
+
+
+async def run_operation(
+    settings: Settings,
+    operation: str,
+    request: dict[str, Any],
+    *,
+    clock: Clock,
+    logs: Logs,
+) -> Answer:
+    """Run an operation of the control socket in this process, under the daemon's lock.
+
+    Args:
+        settings: The configuration.
+        operation: The operation's name.
+        request: Its request; with ``dry_run`` nothing is written.
+        clock: The time.
+        logs: The log of deltas.
+
+    Raises:
+        StateDirectoryLockedError: A daemon runs on the state directory.
+    """
+    rules = rules_of(settings)
+    dry_run = bool(request.get("dry_run"))
+    async with (
+        open_for_dry_run(settings, clock)
+        if dry_run
+        else open_for_writing(settings, clock) as stores,
+        answer_recorder(settings, stores, clock) as recorder,
+    ):
+        runner = rule_runner_of(settings, stores, logs, clock)
+        runner.consolidator.retention = retention_of(settings, lambda: rules)
+        if not dry_run:
+            await runner.consolidator.log_pending_records()
+            await apply_channels(runner, rules, clock.now())
+        operations = Operations(stores, runner, lambda: rules, clock)
+        operations.worker = model_worker_of(
+            stores, recorder, rules=lambda: rules.rules, clock=clock
+        )
+        if not dry_run:
+            await operations.share_erasures()
+        pausing = Pausing(settings.state_dir, lambda: rules)
+        known = {**operations.by_name(), **pausing.by_name()}
+        answer = await known[operation](request, Caller.here())
+        if not dry_run:
+            await runner.consolidator.checkpoint()
+        return answer
