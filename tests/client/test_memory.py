@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ async def test_same_id_and_text_change_nothing_and_another_text_is_a_new_version
 
 
 async def test_each_triple_becomes_a_fact(open_memory: Open) -> None:
-    triples = [
+    triples: list[Triple | tuple[str, str, Any]] = [
         Triple("ann", "lives_in", "Oslo"),
         ("ann", "age", 7),
         Triple("ann", "likes", "tea", 0.9),
@@ -264,6 +265,17 @@ async def test_plan_is_refused_when_the_scope_has_changed_since(open_memory: Ope
             await memory.forget(plan=plan.plan)
 
         assert len(await memory.episodes()) == 2
+
+
+async def test_plan_stays_valid_when_another_user_remembers(open_memory: Open) -> None:
+    async with open_memory("ann") as ann, open_memory("bob") as bob:
+        await moved(ann, "Lisbon", "e1")
+        plan = await ann.forget()
+        await moved(bob, "Oslo", "e2")
+
+        done = await ann.forget(plan=plan.plan)
+
+        assert done.done
 
 
 async def test_unknown_user_has_nothing_to_forget(open_memory: Open) -> None:

@@ -28,6 +28,8 @@ from tests.support.state_directory import state_directory
 EPISODES = [triple(f"e{n}", f"s{n % 2}", "is", n, timestamp=at(n)) for n in range(6)]
 RULES = [rule("all"), rule("notes", then_emits=["notes"], when_filter="subject = 's1'")]
 
+_KEYS = {"ok", "error", "exit_code"}
+_KEYS_OF_ERRORS = _KEYS | {"kind", "fields"}
 _CODES = {64, 65, 66, 73, 74, 75, 77, 78, 3, 1}
 _INPUTS_PER_RESTART = 500
 """Inputs after which the target replaces the stores, which grow with each pin and undo."""
@@ -113,7 +115,7 @@ class ControlTarget:
         document = orjson.loads(answer)
         if document.get("ok") is True:
             return
-        if set(document) != {"ok", "error", "exit_code"} or document["exit_code"] not in _CODES:
+        if set(document) not in (_KEYS, _KEYS_OF_ERRORS) or document["exit_code"] not in _CODES:
             raise Finding(f"no refusal: {document}")
         if not document["error"]:
             raise Finding("a refusal without a message")

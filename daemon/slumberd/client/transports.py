@@ -31,6 +31,10 @@ SCHEME = "unix:"
 LOG_FILE = "slumberd.log"
 """The log of a daemon in a program, in its state directory, unless the settings name a file."""
 
+MOST_CALLS = 32
+"""Calls of one program to a daemon at the same time; further ones wait. The daemon takes twice as many
+from one user."""
+
 _CONFIGURATION = "slumberd.yaml"
 
 
@@ -56,6 +60,7 @@ class SocketTransport:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._room = asyncio.Semaphore(MOST_CALLS)
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the daemon's answer; each call has a connection of its own.
@@ -64,7 +69,8 @@ class SocketTransport:
             SlumberdError: The daemon's own error, of the same class and with the same message.
         """
         try:
-            return await ask_asynchronously(self._directory, operation, request)
+            async with self._room:
+                return await ask_asynchronously(self._directory, operation, request)
         except RefusedError as refused:
             raise _own_error(refused) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from slumberd.model.record import Kind as RowKind
 from slumberd.operations.forms import RequestForm
@@ -18,11 +18,22 @@ MOST = 1_000
 MOST_CHARACTERS = 100_000
 """The longest text of an episode that an interface takes, and the longest question."""
 
+
+def _read_instant(value: object) -> object:
+    """Return the instant that a text names; any other value as it is, for the model to refuse."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        return value
+
+
 Limit = Annotated[int, Field(ge=1, le=MOST)]
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 LongText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-Instant = Annotated[AwareDatetime, Field(strict=False)]
-"""ISO 8601 with an offset."""
+Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant)]
+"""ISO 8601 with an offset; JSON has no instants, so a strict check takes their text."""
 
 
 class ScopedForm(RequestForm):
@@ -188,7 +199,7 @@ class HeldForm(RequestForm):
 class Result(BaseModel):
     """The base of what operations return: frozen, with the JSON form as `model_dump` gives it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""

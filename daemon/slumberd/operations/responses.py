@@ -150,7 +150,9 @@ def plan_hash(scope: ScopeFilter, eids: Iterable[str], newest: int | None, plann
     """
     parts = (scope.user, scope.session, scope.agent)
     counts = sorted(planned.counts.items())
-    document = orjson.dumps([parts, sorted(eids), newest, counts, planned.head])
+    # Not the head of the ledger: a commit for another user would make every plan stale.
+    deltas = sorted((record.kind, record.fact_id) for record in planned.outcome.records)
+    document = orjson.dumps([parts, sorted(eids), newest, counts, deltas])
     return hashlib.sha256(document).hexdigest()[:_PLAN_CHARACTERS]
 
 

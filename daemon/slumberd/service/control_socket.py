@@ -280,9 +280,7 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
         StoreError: The daemon ended before it answered.
     """
     request = _encode_request(operation, fields)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        with _connecting(directory) as path:
-            connection.connect(path)
+    with _connect(directory) as connection:
         # A daemon that refuses, or that ends, does not wait for the request.
         with suppress(BrokenPipeError):
             connection.sendall(request)
@@ -295,8 +293,10 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
 async def ask_asynchronously(directory: Path, operation: str, fields: dict[str, Any]) -> Answer:
     """Send a request as `ask` does, without blocking the event loop."""
     request = _encode_request(operation, fields)
-    with _connecting(directory) as path:
-        reader, writer = await asyncio.open_unix_connection(path, limit=_MOST_ANSWER_BYTES)
+    # When many programs connect at once, only a blocking socket waits until there is room.
+    connection = await asyncio.to_thread(_connect, directory)
+    connection.setblocking(False)  # noqa: FBT003 # the name of the method says what it means
+    reader, writer = await asyncio.open_unix_connection(sock=connection, limit=_MOST_ANSWER_BYTES)
     try:
         with suppress(ConnectionError):
             writer.write(request)
@@ -316,12 +316,23 @@ def _encode_request(operation: str, fields: dict[str, Any]) -> bytes:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
 
 
-@contextmanager
-def _connecting(directory: Path) -> Iterator[str]:
-    """Yield the path of a directory's socket, and translate the errors of the connection."""
+def _connect(directory: Path) -> socket.socket:
+    """Return a connection to the socket of a directory."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _short_path(directory) as path:
-            yield path
+        with _translate_errors(directory), _short_path(directory) as path:
+            connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _translate_errors(directory: Path) -> Iterator[None]:
+    """Translate the errors of a connection."""
+    try:
+        yield
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
     except PermissionError as error:
