@@ -20,8 +20,8 @@ from slumberd.clock import SystemClock
 from tests.support.trial_installation import TrialInstallation
 
 VARYING = {
-    "bytes", "disk_free_bytes", "gid", "group", "log_bytes", "mode", "pid", "plan", "python", "salt",
-    "seconds", "sha256", "slumberd", "uid", "uptime_seconds",
+    "bytes", "disk_free_bytes", "gid", "group", "log_bytes", "mode", "pid", "plan", "python",
+    "salt", "seconds", "sha256", "slumberd", "uid", "uptime_seconds",
 }  # fmt: skip
 """Keys whose values differ from run to run; a recording has their type."""
 

@@ -32,8 +32,9 @@ LOG_FILE = "slumberd.log"
 """The log of a daemon in a program, in its state directory, unless the settings name a file."""
 
 MOST_CALLS = 32
-"""Calls of one program to a daemon at the same time; further ones wait. The daemon takes twice as many
-from one user."""
+"""Calls of one program to a daemon at the same time; further ones wait.
+
+The daemon takes twice as many connections from one user."""
 
 _CONFIGURATION = "slumberd.yaml"
 

@@ -295,7 +295,7 @@ async def ask_asynchronously(directory: Path, operation: str, fields: dict[str, 
     request = _encode_request(operation, fields)
     # When many programs connect at once, only a blocking socket waits until there is room.
     connection = await asyncio.to_thread(_connect, directory)
-    connection.setblocking(False)  # noqa: FBT003 # the name of the method says what it means
+    connection.setblocking(False)
     reader, writer = await asyncio.open_unix_connection(sock=connection, limit=_MOST_ANSWER_BYTES)
     try:
         with suppress(ConnectionError):
