@@ -90,6 +90,20 @@ async def test_same_id_and_text_change_nothing_and_another_text_is_a_new_version
     assert (stored.content, stored.session, stored.timestamp) == ("b", "s1", NOON)
 
 
+async def test_call_without_an_instant_that_is_sent_again_changes_nothing(
+    open_memory: Open,
+) -> None:
+    triples = [("ann", "likes", "tea"), ("ann", "age", 7)]
+    async with open_memory("ann") as memory:
+        calls = [
+            await memory.remember("a", triples=triples, id="e1", metadata={"n": [1.5]})
+            for _ in range(2)
+        ]
+        edit = await memory.remember("b", triples=triples, id="e1", metadata={"n": [1.5]})
+
+    assert [call.state for call in (*calls, edit)] == ["new", "unchanged", "changed"]
+
+
 async def test_each_triple_becomes_a_fact(open_memory: Open) -> None:
     triples: list[Triple | tuple[str, str, Any]] = [
         Triple("ann", "lives_in", "Oslo"),

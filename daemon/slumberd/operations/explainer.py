@@ -103,6 +103,12 @@ async def read_outcome(
     return ExplainedEpisode(version, decisions, held)
 
 
+async def read_newest(memory: Episodes, episode_id: str) -> EpisodeVersion | None:
+    """Return the newest version of an episode of any scope; None when it is not stored."""
+    newest = await _read_newest(memory, [_EVERYTHING], [episode_id])
+    return newest[_EVERYTHING.id].get(episode_id)
+
+
 async def _read_newest(
     memory: Episodes | None, rules: Sequence[ConsolidationRule], ids: Sequence[str]
 ) -> dict[str, Versions]:

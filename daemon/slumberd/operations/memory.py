@@ -15,7 +15,7 @@ import orjson
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import NoInputError, UsageError, VersionConflictError
-from slumberd.model.episode import Episode
+from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
@@ -23,7 +23,7 @@ from slumberd.operations import memory_forms as forms
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.explainer import explain_fact, read_outcome
+from slumberd.operations.explainer import explain_fact, read_newest, read_outcome
 from slumberd.operations.explanations import decision_document
 from slumberd.operations.forms import PinForm, UnpinForm
 from slumberd.operations.handlers import Answer, Handler, typed_handler
@@ -93,10 +93,22 @@ class MemoryOperations:
             UnreadableEpisodeError: Every rule would quarantine the episode.
         """
         scope = caller.scope(request.user, request.agent)
-        episode = _episode_of(request, scope, self._clock.now())
+        episode = await self._keep_instant(_episode_of(request, scope, self._clock.now()), request)
         counts = await self._memory.put_many([episode], strict=True)
         state = next(name for name, count in counts._asdict().items() if count)
         return forms.Remembered(id=episode.id, state=state).document()
+
+    async def _keep_instant(self, episode: Episode, request: forms.RememberForm) -> Episode:
+        """Return an episode with the instant of the stored one that it repeats.
+
+        A request without an instant may be sent again because its answer was lost.
+        """
+        if request.id is None or request.when is not None:
+            return episode
+        stored = await read_newest(self._memory, request.id)
+        if stored is None or not _repeats(episode, stored):
+            return episode
+        return episode.model_copy(update={"timestamp": instant(stored.at)})
 
     async def recall(self, request: forms.RecallForm, caller: Caller) -> Answer:
         """Find the episodes and facts that answer a question."""
@@ -289,6 +301,17 @@ def _known(fact: Fact) -> forms.KnownFact:
 def _as_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 # any JSON
     """Return a document of values that `orjson` writes, as it reads them again."""
     return orjson.loads(orjson.dumps(document, default=str))
+
+
+def _repeats(episode: Episode, stored: EpisodeVersion) -> bool:
+    """Return whether an episode says what a stored one says, in the same scope."""
+    return (episode.user, episode.agent, episode.session, episode.content, episode.metadata) == (
+        stored.user,
+        stored.agent,
+        stored.session,
+        stored.content,
+        stored.metadata,
+    )
 
 
 def _correction(ids: list[str], answer: Answer) -> Answer:
