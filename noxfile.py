@@ -62,6 +62,7 @@ def lock(session: nox.Session) -> None:
             *("uv", "pip", "compile", "pyproject.toml", f"--output-file=requirements/{name}.txt"),
             *("--quiet", "--universal", "--python-version=3.11", "--generate-hashes"),
             *("--no-annotate", "--no-emit-index-url", "--custom-compile-command=nox -s lock"),
+            "--no-strip-extras",  # without the extras, pip looks for newer versions
             *(*chosen, *constraint, *session.posargs),
         )
 

@@ -39,7 +39,7 @@ class SQLiteFactStore(EngineFactStore):
 
     def __init__(  # noqa: PLR0913 # one per setting
         self,
-        path: Path,
+        path: Path | str,
         *,
         synchronous: Synchronous = "full",
         lineage_depth: int = LINEAGE_DEPTH,

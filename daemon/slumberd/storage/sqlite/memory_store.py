@@ -54,7 +54,7 @@ class SQLiteMemoryStore(EngineMemoryStore):
 
     def __init__(  # noqa: PLR0913 # one for each setting
         self,
-        path: Path,
+        path: Path | str,
         *,
         synchronous: Synchronous = "normal",
         scope_mismatch: ScopeMismatch = "quarantine",
