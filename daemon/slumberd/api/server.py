@@ -33,10 +33,11 @@ from slumberd.api.limits import (
     RequestSlots,
 )
 from slumberd.api.openapi import openapi_document
-from slumberd.api.problems import answer_http_error
+from slumberd.api.problems import answer_error, answer_http_error
 from slumberd.api.sockets import open_sockets
 from slumberd.clock import set_within
 from slumberd.config.settings import Settings
+from slumberd.errors import SlumberdError
 from slumberd.service.interfaces import Served
 
 Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
@@ -108,7 +109,7 @@ def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) 
             Route(EVENTS_PATH, stream.answer),
             *endpoints.routes(),
         ],
-        exception_handlers={HTTPException: answer_http_error},
+        exception_handlers={HTTPException: answer_http_error, SlumberdError: answer_error},
     )
 
 
