@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -79,6 +80,7 @@ async def serve_http(served: Served, extensions: Sequence[Extension] = ()) -> As
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=sockets))
             try:
+                await server.listening.wait()
                 yield
             finally:
                 stream.stop()
@@ -140,16 +142,26 @@ def _server_configuration(
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the daemon, and wakes once a second."""
+    """A server that leaves signals to the daemon, and wakes once a second.
+
+    Attributes:
+        listening: Set when clients can connect.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self.listening = asyncio.Event()
         self._stopping = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture none: the daemon stops the server."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self.listening.set()
 
     async def main_loop(self) -> None:
         """Renew the header ``Date`` once a second, until the daemon stops."""
