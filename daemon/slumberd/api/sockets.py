@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import stat
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from slumberd.config.serve_settings import listens_everywhere
 from slumberd.config.settings import Settings
 from slumberd.errors import ListenError
 from slumberd.service.control_socket import remove_dead, short_path
@@ -83,6 +83,6 @@ def _network_socket(address: str) -> Iterator[socket.socket]:
             raise ListenError(address, getattr(error, "strerror", None) or str(error)) from error
         bound = opened.getsockname()
         _log.info("http.listening", where=f"{host}:{bound[1]}")
-        if ipaddress.ip_address(bound[0]).is_unspecified:
+        if listens_everywhere(f"{bound[0]}:{bound[1]}"):
             _log.warning("http.exposed", address=address)
         yield opened

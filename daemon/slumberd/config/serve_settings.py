@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,15 @@ from slumberd.config.validation import FilePath, Form
 
 ADDRESS = r"^(\[[0-9a-fA-F:.]+\]|[^\s\[\]:]+):[0-9]{1,5}$"
 """A host or an address, and a port; an IPv6 address stands in brackets."""
+
+
+def listens_everywhere(address: str) -> bool:
+    """Return whether an address with a port means all networks of the machine."""
+    try:
+        return ip_address(address.rpartition(":")[0].strip("[]")).is_unspecified
+    except ValueError:  # a name
+        return False
+
 
 _MOST_PORT = 65_535
 
