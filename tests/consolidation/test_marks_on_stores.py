@@ -13,11 +13,12 @@ from slumberd.consolidation.manual import ManualBatch, Retract
 from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
 from slumberd.retrieval.embeddings import WordEmbedder
 from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.builders import START, at, episode, rule
+from tests.support.fakes import FakeComparer
 from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
@@ -92,6 +93,17 @@ async def test_dedup_by_vectors_without_its_extra_reports_what_to_install(tmp_pa
 
         with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]"):
             await fire(home, staged(Dedup(method="vectors")))
+
+
+async def test_marks_are_never_linked_as_similar_statements(tmp_path: Path) -> None:
+    async with open_stores(tmp_path, comparer=FakeComparer) as home:
+        await home.put(said("e1", TEA, -9), said("e2", f"{TEA} today", -9))
+
+        await fire(home, staged(Decay(), similarity=Similarity(min=0.1)))
+
+        linked = [fact.metadata for fact in await home.facts.query(FactPattern(channel="marks"))]
+        assert len(linked) == 2
+        assert all("possible_duplicate" not in metadata for metadata in linked)
 
 
 async def test_second_firing_changes_nothing(tmp_path: Path) -> None:
