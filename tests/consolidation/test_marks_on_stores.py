@@ -95,17 +95,6 @@ async def test_dedup_by_vectors_without_its_extra_reports_what_to_install(tmp_pa
             await fire(home, staged(Dedup(method="vectors")))
 
 
-async def test_marks_are_never_linked_as_similar_statements(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, comparer=FakeComparer) as home:
-        await home.put(said("e1", TEA, -9), said("e2", f"{TEA} today", -9))
-
-        await fire(home, staged(Decay(), similarity=Similarity(min=0.1)))
-
-        linked = [fact.metadata for fact in await home.facts.query(FactPattern(channel="marks"))]
-        assert len(linked) == 2
-        assert all("possible_duplicate" not in metadata for metadata in linked)
-
-
 async def test_second_firing_changes_nothing(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1), said("e3", "old", -9))
@@ -269,6 +258,18 @@ async def test_long_session_is_summarised(tmp_path: Path) -> None:
         assert line.source_episode_ids == ("e0", "e1", "e2", "e3")
         assert (await home.facts.verify())[2] is None
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_similar_summaries_are_not_linked_as_similar_statements(tmp_path: Path) -> None:
+    other = [one.model_copy(update={"id": f"f{one.id}", "session": "s2"}) for one in SESSION]
+    async with open_stores(tmp_path, comparer=FakeComparer) as home:
+        await home.put(*SESSION, *other)
+
+        await fire(home, staged(Summarise(when_more_than=5), similarity=Similarity(min=0.1)))
+
+        summaries = await home.facts.query(FactPattern(channel="summaries"))
+        assert len(summaries) == 2
+        assert all("possible_duplicate" not in summary.metadata for summary in summaries)
 
 
 async def test_summarised_episodes_are_not_archived_later(tmp_path: Path) -> None:
