@@ -13,11 +13,12 @@ from slumberd.consolidation.manual import ManualBatch, Retract
 from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
 from slumberd.retrieval.embeddings import WordEmbedder
 from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.builders import START, at, episode, rule
+from tests.support.fakes import FakeComparer
 from tests.support.open_stores import OpenStores, open_stores
 
 pytestmark = pytest.mark.integration
@@ -257,6 +258,18 @@ async def test_long_session_is_summarised(tmp_path: Path) -> None:
         assert line.source_episode_ids == ("e0", "e1", "e2", "e3")
         assert (await home.facts.verify())[2] is None
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_similar_summaries_are_not_linked_as_similar_statements(tmp_path: Path) -> None:
+    other = [one.model_copy(update={"id": f"f{one.id}", "session": "s2"}) for one in SESSION]
+    async with open_stores(tmp_path, comparer=FakeComparer) as home:
+        await home.put(*SESSION, *other)
+
+        await fire(home, staged(Summarise(when_more_than=5), similarity=Similarity(min=0.1)))
+
+        summaries = await home.facts.query(FactPattern(channel="summaries"))
+        assert len(summaries) == 2
+        assert all("possible_duplicate" not in summary.metadata for summary in summaries)
 
 
 async def test_summarised_episodes_are_not_archived_later(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ def test_results_are_in_the_order_of_the_text_and_without_repetition() -> None:
     assert extract(lambda *_: [TEA, ada, TEA]) == [[ada, TEA]]
 
 
+def test_result_may_retract() -> None:
+    no_tea = TEA._replace(intent="delete")
+
+    assert extract(lambda *_: [no_tea]) == [[no_tea]]
+
+
 def test_function_gets_the_turn_and_the_turn_before() -> None:
     asked = TURN._replace(id="e0", speaker="waiter")
     seen: list[tuple[Turn, Turn | None]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.changes import Operations
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
+from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from slumberd.storage.sqlite.connection import BUSY_SECONDS
 from slumberd.storage.sqlite.engine import CheckpointPolicy
@@ -66,6 +67,7 @@ async def open_stores(
     busy_seconds: float = BUSY_SECONDS,
     checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
     backlog_rows: int = BACKLOG_ROWS,
+    comparer: Callable[[], TextComparer] | None = None,
 ) -> AsyncIterator[OpenStores]:
     async with (
         SQLiteMemoryStore(
@@ -76,6 +78,7 @@ async def open_stores(
             synchronous="normal",
             checkpoints=checkpoints,
             backlog_rows=backlog_rows,
+            comparer=comparer,
         ) as facts,
     ):
         await facts.bootstrap()

@@ -292,6 +292,18 @@ async def test_window_has_at_most_so_many_tokens_but_one_turn() -> None:
     assert ids(window.get_context()) == ["c"]
 
 
+async def test_window_counts_tokens_with_the_counter_that_it_gets() -> None:
+    class CountedWords:
+        def count_tokens(self, text: str) -> int:
+            return len(text.split())
+
+    window = ConversationBuffer(token_counter=CountedWords())
+
+    await window.add(entry("a", "one two three"))
+
+    assert window.total_tokens == 3
+
+
 async def test_window_without_a_limit_of_tokens_keeps_its_turns() -> None:
     window = ConversationBuffer(max_tokens=0)
 
