@@ -35,6 +35,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
         max_requests=4,
     ) as running:
         yield running
+        running.daemon.stop()
+        logged = {event["event"] for event in [*running.daemon.seen, *running.daemon.remaining()]}
+    assert "http.refused" in logged
+    assert not logged & {"http.failed", "http.server_failed", "library.logged"}
 
 
 @contextmanager
@@ -70,6 +74,24 @@ def test_client_that_sends_slowly_is_cut_off(daemon: HttpDaemon, sent: bytes) ->
 
     daemon.daemon.process.poll()
     assert daemon.daemon.process.returncode is None
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"Content-Length: 9\r\n\r\n{", id="half a body"),
+        pytest.param(b"Transfer-Encoding: chunked\r\n\r\nnot a chunk\r\n", id="broken body"),
+    ],
+)
+def test_client_that_goes_away_is_no_error(daemon: HttpDaemon, sent: bytes) -> None:
+    token = f"Authorization: Bearer {daemon.tokens['ana']}\r\n".encode()
+    with connection(daemon) as opened:
+        opened.sendall(b"POST /v1/search HTTP/1.1\r\nHost: x\r\n" + token + sent)
+        opened.shutdown(socket.SHUT_WR)
+
+        read_to_the_end(opened)
+
+    # The fixture looks into the log.
 
 
 def test_client_that_does_not_read_is_cut_off(daemon: HttpDaemon) -> None:

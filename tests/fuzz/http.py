@@ -6,6 +6,7 @@ The target runs the real server and operations in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
+from slumberd.api.limits import SERVER_LOGGER
 from slumberd.api.routes import ROUTES
 from slumberd.api.server import serve_http
 from slumberd.config.serve_settings import ServeSettings
@@ -49,6 +51,17 @@ _LINES = (
 )  # fmt: skip
 
 
+class _Errors(logging.Handler):
+    """Keeps what the server logs: a client must not be able to write into the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(f"{record.getMessage()} {record.exc_info}")
+
+
 class HttpTarget:
     """Sends each input over a real socket, and then a ping that the server must answer."""
 
@@ -58,6 +71,8 @@ class HttpTarget:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
+        self._errors = _Errors()
+        SERVER_LOGGER.addHandler(self._errors)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         if not self._ready.wait(PATIENCE_SECONDS):
@@ -66,6 +81,7 @@ class HttpTarget:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+        SERVER_LOGGER.removeHandler(self._errors)
         self._folder.cleanup()
 
     def seeds(self) -> Iterator[bytes]:
@@ -86,6 +102,8 @@ class HttpTarget:
 
     def run_once(self, given: bytes) -> None:
         self.check(self.answer(given))
+        if self._errors.seen:
+            raise Finding(f"the server logs an error: {self._errors.seen[0]}")
         if not self.answer(PING).endswith(b'{"status":"ok"}'):
             raise Finding("the server no longer answers")
 
