@@ -146,7 +146,8 @@ class LimitedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._limits.refusals.count("not HTTP")
-        if self.cycle is None or self.cycle.response_complete:
+        answered: bool = getattr(self.cycle, "response_complete", True)  # None before a request
+        if answered:
             super().send_400_response(msg)
             return
         # The body is broken, and its request is under way: end both.
