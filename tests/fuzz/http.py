@@ -45,6 +45,7 @@ _LINES = (
     b"", b"\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nContent-Length: 8\r\n\r\n",
     b"POST /v1/search HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffff\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n",
     b"GET /v1/facts/%ff%fe HTTP/1.1\r\nHost: x\r\n\r\n",
     b"GET /v1/facts?limit=%00 HTTP/1.1\r\nHost: x\r\n\r\n" * 3,
     b"GET /" + b"a" * 8_000 + b" HTTP/1.1\r\n\r\n",
