@@ -87,12 +87,14 @@ class Hook:
         folder: Holds the transcript and the cursors.
         state_dir: The state directory of the daemon.
         session: The conversation.
+        user: Whose memory it is.
     """
 
     agent: str
     folder: Path
     state_dir: Path
     session: str = SESSION
+    user: str = "ada"
     transcript: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,7 +108,7 @@ class Hook:
     def words(self) -> list[str]:
         """The words after ``slumberd hook``."""
         return [
-            self.agent, "--user", "ada", "--agent", "desk", "--state-dir", str(self.state_dir),
+            self.agent, "--user", self.user, "--agent", "desk", "--state-dir", str(self.state_dir),
             "--cursors", str(self.cursors),
         ]  # fmt: skip
 
