@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 
 def hit(**fields: Any) -> Hit:
-    given = {
+    given: dict[str, Any] = {
         "id": "e1", "kind": "episode", "score": 0.5, "lexical": 0.5, "vector": None, "text": "x",
         "at": datetime(2026, 3, 1, 9, tzinfo=UTC), "user": "ada", "agent": "desk", "session": "s1",
         "speaker": "user",

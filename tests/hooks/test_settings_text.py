@@ -19,7 +19,7 @@ OTHER = {"type": "command", "command": "notify-send done"}
 
 PRETTY = """\
 {
-  "model": "opus",  
+  "model" :"opus" ,
   "permissions": {"allow": ["Bash(ls:*)"],
       "deny": []},
   "hooks": {
@@ -61,7 +61,7 @@ def test_installed_hooks_run_the_command_at_each_event(text: str) -> None:
 
     group = {"hooks": [{"type": "command", "command": COMMAND, "timeout": 5}]}
     assert {event: document["hooks"][event][-1] for event in EVENTS} == dict.fromkeys(EVENTS, group)
-    assert commands_in(installed(text), CLAUDE_CODE) == dict.fromkeys(EVENTS, [COMMAND])
+    assert commands_in(installed(text), CLAUDE_CODE) == {event: [COMMAND] for event in EVENTS}
 
 
 @each_text
@@ -157,9 +157,10 @@ def test_removal_finds_every_spelling_of_the_program(command: str) -> None:
     ],
 )
 def test_settings_that_cannot_be_edited_are_refused(text: str, problem: str) -> None:
-    for edit in (lambda: installed(text), lambda: remove_hooks(text, CLAUDE_CODE)):
-        with pytest.raises(ValueError, match=problem):
-            edit()
+    with pytest.raises(ValueError, match=problem):
+        installed(text)
+    with pytest.raises(ValueError, match=problem):
+        remove_hooks(text, CLAUDE_CODE)
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

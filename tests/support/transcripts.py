@@ -1,4 +1,4 @@
-"""Transcripts in the formats of the coding agents, and the events that these send to their hooks."""
+"""Transcripts in the formats of the coding agents, and the events that their hooks get."""
 
 from __future__ import annotations
 
