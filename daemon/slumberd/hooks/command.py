@@ -7,10 +7,12 @@ reports on standard error what it could not do. Only a malformed command line ha
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NoReturn, TextIO
@@ -46,43 +48,58 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: The words after ``slumberd hook``; None takes those of the process.
     """
     words = sys.argv[2:] if arguments is None else arguments
-    sys.exit(run_hook(words, sys.stdin.buffer, sys.stdout, sys.stderr))
+    # Python has no stream where the parent process closed it.
+    source = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
+    sys.exit(run_hook(words, source, sys.stdout, sys.stderr))
 
 
-def run_hook(words: Sequence[str], source: BinaryIO, output: TextIO, errors: TextIO) -> int:
-    """Run a hook, and return its exit code.
+def run_hook(words: Sequence[str], source: BinaryIO, output: TextIO, errors: TextIO | None) -> int:
+    """Run a hook in the main thread, and return its exit code.
 
     Args:
         words: The coding agent, and the options.
         source: The event, a JSON object.
         output: What the coding agent reads.
-        errors: What a person reads.
+        errors: What a person reads; None for nobody.
     """
 
     def report(problem: str) -> None:
-        print(f"slumberd: {_one_line(problem)}", file=errors)
+        if errors is not None:
+            with suppress(OSError):
+                print(f"slumberd: {_one_line(problem)}", file=errors)
 
     parsed = _parse(words)
     if isinstance(parsed, str):
         report(parsed)
         return USAGE
     target, cursors = parsed
-    signal.signal(signal.SIGALRM, _end)
-    signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
     try:
-        output.write(_answer(_read_event(source), target, cursors, report))
-        output.flush()
+        with _limited_time():
+            output.write(_answer(_read_event(source), target, cursors, report))
+            output.flush()
     except TimeoutError:
-        report(f"the hook took longer than {MOST_SECONDS:g} s; the next one goes on")
+        report(f"the hook was not done within {MOST_SECONDS:g} s; the next one goes on")
+    except KeyboardInterrupt:
+        report("the hook was interrupted; the next one goes on")
     except Exception as error:  # noqa: BLE001 # no error may break the coding agent
         report(f"the hook failed: {type(error).__name__}: {error}")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
     return 0
 
 
+@contextmanager
+def _limited_time() -> Iterator[None]:
+    """Raise a `TimeoutError` in the block, whatever it does, when the time of the hook is over."""
+    before = signal.signal(signal.SIGALRM, _end)
+    signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def _end(_: int, __: FrameType | None) -> NoReturn:
-    raise TimeoutError("no answer in time")
+    raise TimeoutError
 
 
 def _one_line(text: str) -> str:

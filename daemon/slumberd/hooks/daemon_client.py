@@ -35,18 +35,23 @@ class Answer(NamedTuple):
 
 
 def call_daemon(directory: Path, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the daemon's answer to a request, or why there is none; raise nothing.
+    """Return the daemon's answer to a request, or why there is none.
 
     Args:
         directory: The state directory of the daemon.
         operation: The operation's name.
         request: Its fields.
+
+    Raises:
+        TimeoutError: The time of the hook is over.
     """
     document = {"version": VERSION, "operation": operation, **request}
     try:
         line = _exchange(directory, json.dumps(document).encode() + b"\n")
     except (FileNotFoundError, ConnectionRefusedError):
         return Answer({}, f"no slumberd runs on {str(directory)!r}")
+    except TimeoutError:
+        raise
     except OSError as error:
         return Answer({}, f"slumberd on {str(directory)!r} does not answer: {error}")
     return _read_answer(line)
