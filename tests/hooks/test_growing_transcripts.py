@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd import SyncMemory
+from slumberd.hooks import command
 from slumberd.hooks.command import run_hook
 from slumberd.hooks.daemon_client import SOCKET
 from slumberd.hooks.transcripts import MOST_CHARACTERS
 from tests.support.sample_sizes import amount
 from tests.support.transcripts import CLAUDE_CODE, CODEX, Hook, noise, said
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +65,8 @@ steps = st.lists(
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Run a daemon in another thread, and yield its state directory."""
     directory = tmp_path_factory.mktemp("daemon") / "memory"
-    with SyncMemory.open(directory, user="host"):
+    with SyncMemory.open(directory, user="host"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "MOST_SECONDS", PATIENCE_SECONDS)  # on a busy machine
         yield directory
 
 

@@ -21,7 +21,17 @@ from slumberd.hooks import daemon_client
 from slumberd.hooks.agents import EVENTS, PUTTING
 from slumberd.model.recalled import BEGIN, END
 from slumberd.service import control_socket
-from tests.support.transcripts import CLAUDE_CODE, CODEX, Hook, claude_line, context_of, noise, said
+from tests.support.cli_runner import called
+from tests.support.transcripts import (
+    CLAUDE_CODE,
+    CODEX,
+    PATIENT,
+    Hook,
+    claude_line,
+    context_of,
+    noise,
+    said,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -127,7 +137,7 @@ def test_what_a_hook_printed_is_not_learned_again(hook: Hook) -> None:
 def test_hook_without_a_daemon_reports_that_and_breaks_nothing(hook: Hook, event: str) -> None:
     hook.write(*lines_of(hook, TALK))
 
-    done = hook.run(event, prompt="How do we deploy?")
+    done = hook.run_as_installed(event, prompt="How do we deploy?")
 
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"slumberd: no slumberd runs on {str(hook.state_dir)!r}\n"
@@ -302,13 +312,13 @@ def answering(hook: Hook, answer: bytes | None) -> Iterator[None]:
             connection.close()
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", ["UserPromptSubmit", "Stop"])
 def test_daemon_that_never_answers_blocks_no_agent(tmp_path: Path, event: str) -> None:
     hook = Hook(CLAUDE_CODE, tmp_path, tmp_path / "memory")
     hook.write(*lines_of(hook, TALK))
 
     with answering(hook, None):
-        done = hook.run(event, prompt="x")
+        done = hook.run_as_installed(event, prompt="x")
 
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "slumberd: the hook was not done within 2 s; the next one goes on\n"
@@ -360,7 +370,7 @@ def daemon_of(hook: Hook, user: str) -> Any:
 def test_hooks_at_the_same_time_put_each_turn_once(hook: Hook) -> None:
     with daemon(hook) as memory:
         hook.write(*lines_of(hook, TALK))
-        command = [sys.executable, "-m", "slumberd", "hook", *hook.words]
+        command = [sys.executable, "-c", PATIENT, *hook.words]
         running = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(5)]
         for process in running:
             assert process.stdin is not None
@@ -385,6 +395,34 @@ def test_cursors_are_private_and_go_with_their_transcripts(hook: Hook) -> None:
     assert modes == [0] * 3  # a directory, its lock and a cursor
     [left] = hook.cursors.rglob("*.*")
     assert json.loads(left.read_bytes())["path"] == str(later.transcript)
+
+
+def test_installed_command_puts_and_recalls(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_STATE_HOME", "SLUMBERD_CONFIG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(hook.folder))
+    where = ["--user", "ada", "--agent", "desk", "--state-dir", str(hook.state_dir)]
+    assert called("hooks", "install", hook.agent, *where).returncode == 0
+    [file] = [*hook.folder.glob(".claude/*"), *hook.folder.glob(".codex/*")]
+    groups = json.loads(file.read_bytes())["hooks"]
+
+    def run(event: str, **fields: str) -> subprocess.CompletedProcess[str]:
+        [group] = groups[event]
+        [handler] = group["hooks"]
+        return hook.run_on(hook.event(event, **fields), "sh", "-c", handler["command"])
+
+    with daemon(hook) as memory:
+        hook.write(*lines_of(hook, TALK))
+        while stored(memory) != TALK:  # on a busy machine, a hook may leave turns to the next one
+            assert run("Stop").returncode == 0
+        hook.session = "later"
+        while not (start := context_of(run("SessionStart"))):
+            pass
+        while not (prompt := context_of(run("UserPromptSubmit", prompt="How do we deploy?"))):
+            pass
+
+    assert TALK[3][1] in start
+    assert TALK[0][1] in prompt
 
 
 def test_hook_imports_neither_the_daemon_nor_the_command_line(hook: Hook) -> None:

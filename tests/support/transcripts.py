@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 CLAUDE_CODE, CODEX = "claude-code", "codex"
+PATIENT = (
+    "import sys; from slumberd.hooks import command; command.MOST_SECONDS = 300.0; "
+    "command.main(sys.argv[1:])"
+)
+"""A hook as `slumberd hook` runs it, but with time enough on a busy machine."""
+
 SESSION = "0198c0de-0000-7000-8000-000000000001"
 
 
@@ -131,9 +137,13 @@ class Hook:
         """Run the hook in a process, as the coding agent does."""
         return self.run_on(self.event(name, **fields))
 
+    def run_as_installed(self, name: str, **fields: Any) -> subprocess.CompletedProcess[str]:
+        """Run the hook by the command line of slumberd, with no more time than agents get."""
+        return self.run_on(self.event(name, **fields), sys.executable, "-m", "slumberd", "hook")
+
     def run_on(self, event: bytes, *program: str) -> subprocess.CompletedProcess[str]:
         """Run the hook on an event; `program` replaces the words before its own."""
-        command = [*(program or (sys.executable, "-m", "slumberd", "hook")), *self.words]
+        command = [*(program or (sys.executable, "-c", PATIENT)), *self.words]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SLUMBERD_")}
         done = subprocess.run(command, input=event, capture_output=True, env=environ)
         output, errors = done.stdout.decode(), done.stderr.decode()
