@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from slumberd.client.sync_memory import SyncMemory
     from slumberd.consolidation.delta_batch import DeltaBatch
     from slumberd.errors import (
+        AgentSettingsError,
         BackupBusyError,
         BackupError,
         BudgetSpentError,
@@ -90,6 +91,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AddDelta",
+    "AgentSettingsError",
     "BackupBusyError",
     "BackupError",
     "BudgetSpentError",

@@ -8,6 +8,7 @@ of its file, or the address of its database without a password::
     ├── UsageError                        a request that is impossible           (exit 64)
     │   └── PatternError                  a malformed pattern of facts
     ├── InputError                        malformed data of a user               (exit 65)
+    │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
     │   └── WrongFormatError              a file in another format than the named one
@@ -126,6 +127,22 @@ class BackupError(SlumberdError):
         self.folder = folder
         self.problem = problem
         super().__init__(f"backup {folder!r} {problem}")
+
+
+class AgentSettingsError(InputError):
+    """The settings of a coding agent cannot be edited; they stay as they are.
+
+    Attributes:
+        path: The file.
+        problem: What is wrong with it.
+        remedy: What to do.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        self.remedy = "mend the file, or write the hooks into it by hand; nothing was changed"
+        super().__init__(f"{path!r} {problem}: {self.remedy}")
 
 
 class UnreadableEpisodeError(InputError):

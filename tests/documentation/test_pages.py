@@ -289,7 +289,10 @@ def test_pages_load_nothing_from_the_network() -> None:
     assert [name_of(page) for page in PAGES if re.search(embedded, page.read_text())] == []
 
 
-WITHOUT_JSON = {"run", "demo", "init", "logs", "export", "audit export"}
+WITHOUT_JSON = {
+    "run", "demo", "init", "logs", "export", "audit export", "hook", "hooks install",
+    "hooks uninstall",
+}  # fmt: skip
 """The page of commands lists these as commands without ``--json``."""
 
 

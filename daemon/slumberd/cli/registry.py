@@ -287,6 +287,16 @@ ENTRIES = (
         "Report what was learned, changed and forgotten.",
         ("slumberd report", "slumberd report --since 7d --json"),
     ),
+    Entry("hooks", "hooks:hooks", "Give coding agents a memory: install or remove hooks."),
+    Entry(
+        "hook",
+        "hooks:hook",
+        "Answer one event of a coding agent, from standard input.",
+        (
+            "slumberd hook claude-code --user ada --agent claude-code --state-dir /var/lib/slumberd"
+            " --cursors ~/.local/state/slumberd/hooks < event.json",
+        ),
+    ),
     Entry("audit", "audit:app", "List, verify, replay or export the ledger."),
     Entry("version", "info:version", "Show the version.", ("slumberd version",)),
 )
