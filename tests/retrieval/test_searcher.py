@@ -24,6 +24,7 @@ from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode
+from tests.support.reachable_texts import reachable_texts
 
 pytestmark = pytest.mark.integration
 
@@ -155,6 +156,20 @@ async def test_erased_scope_is_gone_at_once(stores: Stores) -> None:
 
     assert await stores.ids("dog") == []
     assert await stores.ids("dog", "bob") == ["b1"]
+
+
+async def test_forgotten_user_leaves_no_text_in_memory_and_others_stay(stores: Stores) -> None:
+    await stores.put(
+        episode("e1", content="zeppelinism"), episode("b1", content="zeppelins", user="bob")
+    )
+    await stores.facts.pin(fact("f1", "zeppelinism", "is", "fun"))
+    assert await stores.ids("zeppelinism", agent="rag") == ["e1", "f1"]
+    assert await stores.ids("zeppelins", "bob") == ["b1"]
+
+    await stores.searcher.forget("alice")
+
+    assert reachable_texts(stores.searcher, holding="zeppelinism") == []
+    assert reachable_texts(stores.searcher, holding="zeppelins") != []
 
 
 def execute(path: Path, *statements: str) -> None:

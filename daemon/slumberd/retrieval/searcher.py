@@ -14,6 +14,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
+from slumberd.retrieval.embeddings import forget_vectors
 from slumberd.retrieval.episode_index import EpisodeIndex, speaker_of
 from slumberd.retrieval.fact_index import (
     FactIndex,
@@ -25,6 +26,7 @@ from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.protocols import SearchedEpisodes, SearchedFacts
 from slumberd.retrieval.scope_index import Match
+from slumberd.retrieval.terms import Analyser
 from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
@@ -77,6 +79,7 @@ class Searcher:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._facts = facts
+        self._has_vectors = vectors
         self._new_fact_index = partial(FactIndex, language=language, vectors=vectors)
         self._new_fact_index()  # refuses an unknown language now
         self._feed = memory.feed
@@ -86,6 +89,7 @@ class Searcher:
             memory.feed, new_index, self._thread, most_bytes=most_bytes
         )
         self._fact_indexes: OrderedDict[ScopeFilter, FactIndex] = OrderedDict()
+        self._analyser = Analyser(language)
         self._builder = ContextBuilder(tokens or EstimatedTokens())
         self._lock = asyncio.Lock()
 
@@ -202,6 +206,25 @@ class Searcher:
             return await self._thread.run(
                 partial(self._build_context, question, episodes, facts, hidden, session, budget)
             )
+
+    async def forget(self, user: str) -> None:
+        """Drop all that is kept in memory of a user's texts, once they are erased.
+
+        Without this, the next search of each scope drops it.
+
+        Args:
+            user: Whose texts.
+        """
+        async with self._lock:
+            await self._thread.run(partial(self._drop, user))
+
+    def _drop(self, user: str) -> None:
+        self._episodes.drop(user)
+        for scope in [scope for scope in self._fact_indexes if scope.user == user]:
+            del self._fact_indexes[scope]
+        self._analyser.forget_words()
+        if self._has_vectors:
+            forget_vectors()
 
     def _build_context(
         self,

@@ -60,9 +60,11 @@ class Components:
             clock: The time.
         """
         stores = self.stores
+        searcher = searcher_of(settings, stores.memory, stores.facts)
+        self.operations.erased = searcher.forget
         memory = MemoryOperations(
             stores,
-            searcher_of(settings, stores.memory, stores.facts),
+            searcher,
             self.operations,
             rules=rules,
             clock=clock,
