@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,28 @@ async def test_facts_come_in_pages(open_memory: Open) -> None:
 
     assert [len(page) for page in pages] == [2, 2, 1]
     assert [fact for page in pages for fact in page] == whole
+
+
+async def test_facts_are_listed_by_the_beginning_of_their_subjects(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        for subject in ("/a/1", "/a/2", "/A/3", "/ab", "%"):
+            await memory.correct(subject=subject, predicate="p", object=1, reason="list")
+
+        found = (await memory.facts(subject_prefix="/a/")).facts
+        with pytest.raises(UsageError, match="not both"):
+            await memory.facts(subject="/ab", subject_prefix="/a/")
+
+    assert {fact.payload["subject"] for fact in found} == {"/a/1", "/a/2"}
+
+
+async def test_episodes_come_in_pages(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        for number in range(5):
+            await memory.remember(str(number), when=NOON + timedelta(seconds=number))
+
+        pages = [await memory.episodes(limit=2, skip=skip) for skip in (0, 2, 4, 6)]
+
+    assert [[one.content for one in page] for page in pages] == [["4", "3"], ["2", "1"], ["0"], []]
 
 
 async def test_memory_is_forgotten_by_plan_only(open_memory: Open) -> None:
