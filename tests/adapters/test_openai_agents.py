@@ -161,6 +161,7 @@ async def test_removed_item_is_recorded_and_its_facts_are_withdrawn(memory: Memo
     assert removed.metadata["openai_agents"]["removed_at"] == NOON.isoformat()
     assert (await memory.facts()).facts == []
     assert await memory.recall("Lisbon") == []
+    assert (await memory.context("Lisbon")).text == ""
 
 
 async def test_item_that_is_not_json_leaves_nothing_behind(memory: Memory) -> None:

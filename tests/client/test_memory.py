@@ -122,6 +122,21 @@ async def test_each_triple_becomes_a_fact(open_memory: Open) -> None:
     assert episode.metadata["speaker"] == "Ann"
 
 
+async def test_episode_without_text_is_neither_recalled_nor_quoted(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await memory.remember("I moved to Lisbon", when=NOON)
+        await memory.remember("", when=NOON + timedelta(seconds=1))
+        await memory.remember("gone", id="e", when=NOON + timedelta(seconds=2))
+        await memory.recall("Lisbon")
+        await memory.remember(" ", id="e", when=NOON + timedelta(seconds=2))
+
+        hits = await memory.recall("Lisbon")
+        context = await memory.context("Lisbon")
+
+    assert [hit.text for hit in hits] == ["I moved to Lisbon"]
+    assert [item.text for item in context.items] == ["I moved to Lisbon"]
+
+
 async def test_episode_that_no_rule_could_read_is_refused(open_memory: Open) -> None:
     async with open_memory("ann") as memory:
         with pytest.raises(UnreadableEpisodeError):
