@@ -421,6 +421,21 @@ def test_reads_of_a_batch_see_what_was_there_before_it(store: SlumberdStore) -> 
     assert item is not None and item.value == {"n": 3}
 
 
+async def test_store_is_used_from_threads_and_from_an_event_loop(store: SlumberdStore) -> None:
+    def put(number: int) -> None:
+        store.put(("a", str(number % 3)), str(number), {"n": number})
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(12):
+            group.create_task(asyncio.to_thread(put, number))
+            group.create_task(store.aput(("b",), "same", {"n": number}))
+
+    store.put(("c",), "k", {"n": 0})  # in the thread of the event loop
+    assert {item.value["n"] for item in store.search(("a",), limit=20)} == {*range(12)}
+    assert len(await store.asearch(("b",))) == 1
+    assert len(store.search((), limit=20)) == 14
+
+
 def test_store_is_a_base_store_that_supports_a_time_to_live(store: SlumberdStore) -> None:
     assert isinstance(store, BaseStore)
     assert store.supports_ttl

@@ -130,6 +130,11 @@ class SlumberdStore(BaseStore):
                 label. None keeps all namespaces in the memory of `user`.
             ttl: As LangGraph defines it: ``default_ttl`` in minutes, and ``refresh_on_read``.
             clock: The time.
+
+        Raises:
+            ConfigurationError: The configuration or the rules in the directory have mistakes.
+            StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
+            UsageError: The address has another scheme.
         """
         portal, stack = Portal(str(where)), AsyncExitStack()
         try:

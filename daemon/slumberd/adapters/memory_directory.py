@@ -121,7 +121,7 @@ def numbered(text: str, named: str, view_range: Sequence[int] | None) -> str:
         first = max(1, view_range[0]) - 1
         end = end if view_range[1] == -1 else view_range[1]
     shown = _with_numbers(lines[first:end], first + 1)
-    return "\n".join([f"Here's the content of {named} with line numbers:", *shown])
+    return f"Here's the content of {named} with line numbers:\n" + "\n".join(shown)
 
 
 def _with_numbers(lines: Iterable[str], first: int) -> list[str]:
