@@ -17,6 +17,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import NoInputError, UsageError, VersionConflictError
 from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.pattern import Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
@@ -144,19 +145,26 @@ class MemoryOperations:
         """Return the latest episodes, newest first."""
         scope = caller.scope(request.user, request.agent)
         found = await self._memory.recent(
-            scope.user, request.session, scope.agent, limit=request.limit
+            scope.user, request.session, scope.agent, limit=request.skip + request.limit
         )
-        listed = [forms.KnownEpisode(**episode.model_dump()) for episode in found]
+        listed = [forms.KnownEpisode(**one.model_dump()) for one in found[request.skip :]]
         return forms.EpisodeList(episodes=listed).document()
 
     async def facts(self, request: forms.FactsForm, caller: Caller) -> Answer:
-        """Return a page of facts, by id."""
+        """Return a page of facts, by id.
+
+        Raises:
+            UsageError: The request names both a subject and a prefix of subjects.
+        """
         scope = caller.scope(request.user, request.agent)
+        subject, prefix = request.subject, request.subject_prefix
+        if subject is not None and prefix is not None:
+            raise UsageError("facts: give a subject or a prefix of subjects; not both")
         pattern = FactPattern(
             user=scope.user,
             agent=scope.agent,
             id=request.id,
-            subject=request.subject,
+            subject=subject if prefix is None else Prefix(prefix),
             predicate=request.predicate,
             limit=request.limit,
             after=request.cursor,

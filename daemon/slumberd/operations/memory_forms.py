@@ -15,6 +15,9 @@ from slumberd.retrieval.searcher import KINDS
 MOST = 1_000
 """The most items of one page."""
 
+MOST_SKIPPED = 1_000_000
+"""The most episodes that a page leaves out; the store reads them all the same."""
+
 MOST_CHARACTERS = 100_000
 """The longest text of an episode that an interface takes, and the longest question."""
 
@@ -111,10 +114,17 @@ class ContextForm(ScopedForm):
 
 
 class EpisodesForm(ScopedForm):
-    """The request ``episodes``: the latest ones."""
+    """The request ``episodes``: the latest ones.
+
+    Attributes:
+        session: Only those of this session.
+        limit: At most this many.
+        skip: So many of the latest ones are left out.
+    """
 
     session: Name | None = None
     limit: Limit = 20
+    skip: Annotated[int, Field(ge=0, le=MOST_SKIPPED)] = 0
 
 
 class FactsForm(ScopedForm):
@@ -123,6 +133,7 @@ class FactsForm(ScopedForm):
     Attributes:
         id: Only this fact.
         subject: Only with this subject.
+        subject_prefix: Only with a subject that begins with this text.
         predicate: Only with this predicate.
         valid_at: What was true at this instant; by default now.
         limit: At most this many.
@@ -131,6 +142,7 @@ class FactsForm(ScopedForm):
 
     id: Name | None = None
     subject: Name | None = None
+    subject_prefix: Name | None = None
     predicate: Name | None = None
     valid_at: Instant | None = None
     limit: Limit = 100

@@ -20,7 +20,7 @@ _EXTRAS = ("title", "caption", "image_caption", "description")
 
 
 class EpisodeIndex:
-    """The readable episodes of one scope, with their index.
+    """The readable episodes of one scope, with their index; those without any text are left out.
 
     Args:
         scope: The scope.
@@ -44,7 +44,7 @@ class EpisodeIndex:
         gone = self._rows.take(rows)
         for id in gone:
             del self.versions[id]
-        new = [one for one in versions if self.scope.holds(one.version)]
+        new = [one for one in versions if self.scope.holds(one.version) and _has_text(one.version)]
         for row, version in new:
             self._rows.put(row, version.id)
             self.versions[version.id] = version
@@ -60,6 +60,11 @@ class EpisodeIndex:
         """
         found = (one for one in self.versions.values() if session in (None, one.session))
         return nlargest(most, found, key=lambda version: (version.at, version.id))
+
+
+def _has_text(version: EpisodeVersion) -> bool:
+    """Return whether an episode has a text; else its neighbours would bring it into answers."""
+    return bool(version.content.strip()) or any(key in version.metadata for key in _EXTRAS)
 
 
 def turn_of_version(version: EpisodeVersion) -> IndexedTurn:
