@@ -26,6 +26,7 @@ from docs.generate import (
     outdated,
     parts_of,
 )
+from slumberd.api.access import TokenFile
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
 from slumberd.config.pattern_schema import PatternFile
@@ -136,7 +137,10 @@ def test_every_event_finding_and_key_that_a_page_names_exists(page: Path) -> Non
     assert {*named} - known - FILES == set()
 
 
-FILES = {"facts.db", "memory.db", "ledger.key", "control.sock", "provenance.jsonl", "restore.json"}
+FILES = {
+    "facts.db", "memory.db", "ledger.key", "control.sock", "http.sock", "provenance.jsonl",
+    "restore.json",
+}  # fmt: skip
 OF_FACTS = {"metadata.importance", "metadata.possible_duplicate"}
 
 
@@ -192,6 +196,7 @@ def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
         "rules": RuleFile,
         "tests": CaseFile,
         "patterns": PatternFile,
+        "tokens": TokenFile,
     }
     form = next((form for key, form in forms.items() if key in value), Settings)
 

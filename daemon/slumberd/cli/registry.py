@@ -298,6 +298,7 @@ ENTRIES = (
         ),
     ),
     Entry("audit", "audit:app", "List, verify, replay or export the ledger."),
+    Entry("token", "token:app", "Make tokens for the HTTP interface."),
     Entry("version", "info:version", "Show the version.", ("slumberd version",)),
 )
 

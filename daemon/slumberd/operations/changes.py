@@ -28,8 +28,8 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations import forms
-from slumberd.operations.caller import Caller, Right
+from slumberd.operations import forms, table
+from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.requests import (
@@ -57,6 +57,10 @@ from slumberd.storage.ledger.erasure import Erasure, Unfinished
 from slumberd.storage.ledger.undo import Undoer, Wanted
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12
+
+
+Check = Callable[[], Awaitable[object]]
+"""Raises an error when a change must not be made after all."""
 
 
 def new_run_id() -> str:
@@ -103,18 +107,20 @@ class Operations:
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""
-        return {
-            "fire": typed_handler("fire", forms.FireForm, self.fire),
-            "undo": typed_handler("undo", forms.UndoForm, self.undo),
-            "pin": typed_handler("pin", forms.PinForm, self.pin),
-            "unpin": typed_handler("unpin", forms.UnpinForm, self.unpin),
-            "backfill": typed_handler("backfill", forms.BackfillForm, self.backfill),
-            "retry": typed_handler("retry", forms.QuarantineForm, self.retry),
-            "drop": typed_handler("drop", forms.DropForm, self.drop),
-            "decide": typed_handler("decide", forms.DecideForm, self.decide),
-            "forget": typed_handler("forget", forms.ForgetForm, self.forget, right=Right.ERASE),
-            "extract": typed_handler("extract", forms.ExtractForm, self.extract),
-        }
+        return dict(
+            [
+                typed_handler(table.FIRE, self.fire),
+                typed_handler(table.UNDO, self.undo),
+                typed_handler(table.PIN, self.pin),
+                typed_handler(table.UNPIN, self.unpin),
+                typed_handler(table.BACKFILL, self.backfill),
+                typed_handler(table.RETRY, self.retry),
+                typed_handler(table.DROP, self.drop),
+                typed_handler(table.DECIDE, self.decide),
+                typed_handler(table.FORGET, self.forget),
+                typed_handler(table.EXTRACT, self.extract),
+            ]
+        )
 
     async def fire(self, request: forms.FireForm, caller: Caller) -> Answer:
         """Fire the named rules, or every enabled rule for null."""
@@ -435,27 +441,33 @@ class Operations:
             await self._consolidator.log_pending_records()
         return report_undo(done, None if dry_run else undoer.run)
 
-    async def pin(self, request: forms.PinForm, caller: Caller) -> Answer:
-        """Record a correction by a person."""
+    async def pin(
+        self, request: forms.PinForm, caller: Caller, *, check: Check | None = None
+    ) -> Answer:
+        """Record a correction by a person, unless a check at its turn raises an error."""
         assertion = assertion_of(request, lineage_entry(request.reason, caller, self._clock.now()))
-        answer, _ = await self._edit_manually(Assert(assertion), request, caller)
+        answer, _ = await self._edit_manually(Assert(assertion), request, caller, check)
         return {**answer, "fact_id": assertion.fact_id}
 
-    async def unpin(self, request: forms.UnpinForm, caller: Caller) -> Answer:
-        """Record a retraction of facts by a person."""
+    async def unpin(
+        self, request: forms.UnpinForm, caller: Caller, *, check: Check | None = None
+    ) -> Answer:
+        """Record a retraction of facts by a person, unless a check at its turn raises an error."""
         fact_ids = fact_ids_of(request)
         lineage = (lineage_entry(request.reason, caller, self._clock.now()),)
         retract = Retract(fact_ids, lineage, known_only=True)
-        answer, records = await self._edit_manually(retract, request, caller)
+        answer, records = await self._edit_manually(retract, request, caller, check)
         removed = {fact_id for record in records for fact_id in record.replaces}
         not_current = [fact_id for fact_id in fact_ids if fact_id not in removed]
         return {**answer, "not_current": not_current}
 
     async def _edit_manually(
-        self, edit: Edit, request: forms.ChangeForm, caller: Caller
+        self, edit: Edit, request: forms.ChangeForm, caller: Caller, check: Check | None
     ) -> tuple[Answer, Sequence[Record]]:
         dry_run = request.dry_run
         async with self.turn:
+            if check is not None:
+                await check()
             outcome = await self._facts.apply_deltas(
                 ManualBatch([edit], str(caller)), dry_run=dry_run
             )

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import orjson
@@ -21,7 +22,8 @@ from slumberd.model.pattern import Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
-from slumberd.operations.caller import Caller, Right
+from slumberd.operations import table
+from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.explainer import explain_fact, read_newest, read_outcome
@@ -73,17 +75,18 @@ class MemoryOperations:
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
-        read, write = Right.READ, Right.WRITE
-        return {
-            "remember": typed_handler("remember", forms.RememberForm, self.remember, right=write),
-            "recall": typed_handler("recall", forms.RecallForm, self.recall, right=read),
-            "context": typed_handler("context", forms.ContextForm, self.context, right=read),
-            "episodes": typed_handler("episodes", forms.EpisodesForm, self.episodes, right=read),
-            "facts": typed_handler("facts", forms.FactsForm, self.facts, right=read),
-            "correct": typed_handler("correct", forms.CorrectForm, self.correct, right=write),
-            "explain": typed_handler("explain", forms.ExplainForm, self.explain, right=read),
-            "outcome": typed_handler("outcome", forms.OutcomeForm, self.outcome, right=read),
-        }
+        return dict(
+            [
+                typed_handler(table.REMEMBER, self.remember),
+                typed_handler(table.RECALL, self.recall),
+                typed_handler(table.CONTEXT, self.context),
+                typed_handler(table.EPISODES, self.episodes),
+                typed_handler(table.FACTS, self.facts),
+                typed_handler(table.CORRECT, self.correct),
+                typed_handler(table.EXPLAIN, self.explain),
+                typed_handler(table.OUTCOME, self.outcome),
+            ]
+        )
 
     async def remember(self, request: forms.RememberForm, caller: Caller) -> Answer:
         """Put an episode.
@@ -187,7 +190,7 @@ class MemoryOperations:
             raise UsageError("correct: give the right object, or retract the fact; not both")
         facts = await self._facts_of(request, scope)
         if request.retract:
-            return await self._retract(request, facts, caller)
+            return await self._retract(request, facts, scope, caller)
         return await self._assert(request, facts, scope, caller)
 
     async def _facts_of(self, request: forms.CorrectForm, scope: ScopeFilter) -> list[Fact]:
@@ -211,11 +214,12 @@ class MemoryOperations:
         return found
 
     async def _retract(
-        self, request: forms.CorrectForm, facts: list[Fact], caller: Caller
+        self, request: forms.CorrectForm, facts: list[Fact], scope: ScopeFilter, caller: Caller
     ) -> Answer:
         ids = [fact.id for fact in facts]
         form = UnpinForm(facts=ids, reason=request.reason, dry_run=request.dry_run)
-        answer = await self._changes.unpin(form, caller)
+        check = partial(self._facts_of, request, scope)
+        answer = await self._changes.unpin(form, caller, check=check)
         return _correction(ids, answer)
 
     async def _assert(
@@ -233,7 +237,9 @@ class MemoryOperations:
             id=known.id if known else None,
             dry_run=request.dry_run,
         )
-        answer = await self._changes.pin(form, caller)
+        # A firing, or another correction, may come first.
+        check = partial(self._facts_of, request, scope)
+        answer = await self._changes.pin(form, caller, check=check)
         return _correction([answer["fact_id"]], answer)
 
     async def explain(self, request: forms.ExplainForm, caller: Caller) -> Answer:
