@@ -111,8 +111,15 @@ class ContextForm(ScopedForm):
 
 
 class EpisodesForm(ScopedForm):
-    """The request ``episodes``: the latest ones."""
+    """The request ``episodes``: the latest ones.
 
+    Attributes:
+        id: Only this episode.
+        session: Only episodes of this session.
+        limit: At most this many.
+    """
+
+    id: Name | None = None
     session: Name | None = None
     limit: Limit = 20
 
