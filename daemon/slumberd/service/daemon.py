@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
@@ -24,6 +24,7 @@ from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
+from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations, new_run_id
 from slumberd.operations.commit_signal import CommitSignal
@@ -265,15 +266,16 @@ class Daemon:
 
     def _answers(self, components: Components) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""
-        plain: dict[str, Callable[[RequestForm, Caller], Awaitable[Answer]]] = {
-            "status": partial(self._on_status, components.scheduler),
-            "next": partial(self._on_next, components.pausing),
-            "reload": components.reloading.answer,
-            "outdated": components.reloading.outdated,
-        }
+        reloading = components.reloading
+        own = [
+            typed_handler(table.STATUS, partial(self._on_status, components.scheduler)),
+            typed_handler(table.NEXT, partial(self._on_next, components.pausing)),
+            typed_handler(table.RELOAD, reloading.answer),
+            typed_handler(table.OUTDATED, reloading.outdated),
+        ]
         return {
             **components.operations_by_name(self._settings, lambda: self._rules, self._clock),
-            **{name: typed_handler(name, RequestForm, run) for name, run in plain.items()},
+            **dict(own),
         }
 
     def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
