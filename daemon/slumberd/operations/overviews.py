@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from slumberd.clock import Clock
-from slumberd.operations.caller import Caller, Right
+from slumberd.operations import table
+from slumberd.operations.caller import Caller
 from slumberd.operations.change_report import read_changes
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.memory_forms import ContextText
@@ -30,11 +31,12 @@ class Overviews:
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
-        read = Right.READ
-        return {
-            "profile": typed_handler("profile", ProfileForm, self.profile, right=read),
-            "report": typed_handler("report", ReportForm, self.report, right=read),
-        }
+        return dict(
+            [
+                typed_handler(table.PROFILE, self.profile),
+                typed_handler(table.REPORT, self.report),
+            ]
+        )
 
     async def profile(self, request: ProfileForm, caller: Caller) -> Answer:
         """Return the facts that an agent takes with it whatever it is asked."""
