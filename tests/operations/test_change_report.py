@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.operations.change_report import ChangeCounter, read_changes
 from slumberd.model.record import Kind, Record
+from slumberd.operations.change_report import ChangeCounter, read_changes
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import open_stores
 

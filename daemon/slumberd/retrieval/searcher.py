@@ -203,9 +203,7 @@ class Searcher:
                 partial(self._build_context, question, episodes, facts, hidden, session, budget)
             )
 
-    async def profile(
-        self, *, user: str, agent: str | None = None, budget: int = 1_024
-    ) -> Context:
+    async def profile(self, *, user: str, agent: str | None = None, budget: int = 1_024) -> Context:
         """Return the facts that an agent takes with it whatever it is asked, within a budget.
 
         The facts with the highest confidence are taken, of equal ones the latest. They come in the
@@ -221,7 +219,9 @@ class Searcher:
         """
         facts = await self._read_facts(ScopeFilter.of(user, None, agent), None, None)
         ordered = sorted(facts, key=_standing, reverse=True)
-        hits = [_hit_of_fact(fact, Match(fact.id, sortable_confidence(fact), 0.0)) for fact in ordered]
+        hits = [
+            _hit_of_fact(fact, Match(fact.id, sortable_confidence(fact), 0.0)) for fact in ordered
+        ]
         parts = ContextParts(recent=(), recalled=hits, before={}, facts=())
         return await self._thread.run(partial(self._builder.build, parts, budget))
 
