@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,25 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
+import orjson
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent, TextResourceContents
-from starlette.applications import Starlette
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slumberd import Memory
+from slumberd.api.access import hash_of
 from slumberd.api.mcp_server import open_mcp
+from slumberd.api.server import serve_http
 from slumberd.client.transports import ServedTransport
-from slumberd.operations.caller import Caller, Right
+from slumberd.operations.caller import Right
 from slumberd.service.interfaces import Served
+from slumberd.service.new_state_directory import make_state_directory
 
-LOOPBACK = "127.0.0.1"
-HOSTS = [LOOPBACK, f"{LOOPBACK}:*"]
-ORIGINS = [f"http://{LOOPBACK}:*"]
-
-SCOPED = frozenset({Right.READ, Right.WRITE, Right.ERASE})
+SCOPED = ("read", "write", "erase")
 """The rights of an agent's token."""
 
 
@@ -52,22 +47,8 @@ WAYS = [
     Ways("stdio", "legacy"),
 ]
 
-Open = Callable[..., AbstractAsyncContextManager[Client]]
-"""Opens a client of a user, with options of the command or of the address."""
-
-
-class _CallersByToken:
-    """Stores in each request who uses its token."""
-
-    def __init__(self, app: ASGIApp, callers: Mapping[str, Caller]) -> None:
-        self._app = app
-        self._callers = callers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            token = dict(scope["headers"]).get(b"authorization", b"").decode()
-            scope["state"] = {"caller": self._callers[token.removeprefix("Bearer ")]}
-        await self._app(scope, receive, send)
+Open = Callable[[str], AbstractAsyncContextManager[Client]]
+"""Opens a client of a user."""
 
 
 def served_by(memory: Memory) -> Served:
@@ -77,29 +58,55 @@ def served_by(memory: Memory) -> Served:
     return transport._served
 
 
-@asynccontextmanager
-async def serving(served: Served, callers: Mapping[str, Caller]) -> AsyncIterator[str]:
-    """Serve a daemon over TCP on loopback; yield the address of the protocol."""
-    async with open_mcp(served, hosts=HOSTS, origins=ORIGINS) as route:
-        app = _CallersByToken(Starlette(routes=[route]), callers)
-        listener = socket.create_server((LOOPBACK, 0))
-        port = listener.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
-        # The socket queues connections until the server accepts them.
-        task = asyncio.ensure_future(server.serve(sockets=[listener]))
-        try:
-            yield f"http://{LOOPBACK}:{port}/mcp"
-        finally:
-            server.should_exit = True
-            await task
+def configure(directory: Path, tokens: Mapping[str, Sequence[str]], **serve: Any) -> None:
+    """Make a state directory that serves HTTP to some tokens.
+
+    Args:
+        directory: The state directory.
+        tokens: By token: its rights, or a user first and then its rights.
+        serve: Further settings.
+    """
+    make_state_directory(directory)
+    entries = [_entry(token, words) for token, words in tokens.items()]
+    file = directory / "tokens.yaml"
+    file.write_bytes(orjson.dumps({"tokens": entries}))
+    file.chmod(0o600)
+    config = directory / "slumberd.yaml"
+    settings = {"enabled": True, "tokens_file": str(file), **serve}
+    config.write_text(f"{config.read_text()}\nserve: {orjson.dumps(settings).decode()}\n")
+
+
+def _entry(token: str, words: Sequence[str]) -> dict[str, Any]:
+    rights = [word for word in words if word in {*Right}]
+    scope = {"user": user, "agent": "desk"} if (user := _user_in(words)) else {}
+    return {"name": token, "sha256": hash_of(token), "rights": rights, **scope}
+
+
+def _user_in(words: Sequence[str]) -> str | None:
+    return next((word for word in words if word not in {*Right}), None)
 
 
 @asynccontextmanager
-async def http_client(url: str, token: str, mode: str = "auto") -> AsyncIterator[Client]:
-    """Open a client over HTTP."""
+async def serving(directory: Path) -> AsyncIterator[Path]:
+    """Run the daemon of a configured directory in this loop; yield the socket of its HTTP."""
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        Memory.open(directory, user="host") as memory,
+        serve_http(served_by(memory), extensions=[open_mcp]),
+    ):
+        yield directory / "http.sock"
+
+
+@asynccontextmanager
+async def http_client(
+    where: Path | str, token: str | None, query: str = "", mode: str = "auto"
+) -> AsyncIterator[Client]:
+    """Open a client over HTTP, by a unix socket or by an address."""
+    transport = httpx2.AsyncHTTPTransport(uds=str(where)) if isinstance(where, Path) else None
+    base = "http://localhost" if isinstance(where, Path) else where
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http,
+        Client(streamable_http_client(f"{base}/mcp{query}", http_client=http), mode=mode) as client,
     ):
         yield client
 
@@ -117,16 +124,13 @@ def stdio_client(state: Path, user: str, *options: str, mode: str = "auto") -> C
 @asynccontextmanager
 async def opened(directory: Path, way: Ways) -> AsyncIterator[Open]:
     """Run a daemon in this loop, and yield what opens clients of it."""
-    users = ("ann", "bob")
-    callers = {
-        user: Caller(name=f"token {user}", user=user, agent="desk", rights=SCOPED) for user in users
-    }
-    async with Memory.open(directory, user="host") as memory:
-        if way.transport == "stdio":
-            yield lambda user, *options: stdio_client(directory, user, *options, mode=way.mode)
-            return
-        async with serving(served_by(memory), callers) as url:
-            yield lambda user, query="": http_client(url + query, user, way.mode)
+    if way.transport == "stdio":
+        async with Memory.open(directory, user="host"):
+            yield lambda user: stdio_client(directory, user, mode=way.mode)
+        return
+    configure(directory, {user: (user, *SCOPED) for user in ("ann", "bob")})
+    async with serving(directory) as socket:
+        yield lambda user: http_client(socket, user, mode=way.mode)
 
 
 def text_of(result: CallToolResult) -> str:

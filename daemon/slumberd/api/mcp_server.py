@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -33,13 +33,14 @@ from mcp_types import (
     ReadResourceResult,
 )
 from starlette.requests import Request
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from slumberd import __version__
 from slumberd.api.mcp_connection import Connection
 from slumberd.api.mcp_prompts import PROMPTS, get_prompt
 from slumberd.api.mcp_resources import RESOURCES, TEMPLATES, read_resource
 from slumberd.api.mcp_tools import TOOLS, TOOLS_BY_NAME, failed_result
+from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import NoInputError, SlumberdError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
@@ -47,9 +48,6 @@ from slumberd.service.interfaces import Served
 
 PATH = "/mcp"
 """Where the daemon's HTTP server answers the Model Context Protocol."""
-
-MOST_BYTES = 1_048_576
-"""The longest message, as over the control socket."""
 
 _LISTS_FRESH_MILLISECONDS = 300_000
 """How long a client may keep a list of tools, resources or prompts: they never change."""
@@ -197,32 +195,41 @@ def _log_failure(method: str, error: Exception) -> None:
 
 
 @asynccontextmanager
-async def open_mcp(
-    served: Served, *, hosts: Sequence[str], origins: Sequence[str]
-) -> AsyncIterator[Route]:
+async def open_mcp(served: Served) -> AsyncIterator[BaseRoute]:
     """Yield the route that answers the protocol until the end of the block.
 
-    The server keeps no sessions: each request brings its caller, as
-    ``request.state.caller``, and its scope in the query of the address.
+    The server keeps no sessions: each request brings its caller, as ``request.state.caller``, and
+    its scope in the query of the address.
 
     Args:
         served: The daemon.
-        hosts: The values of the header ``Host`` that are answered; ``name:*`` allows any port.
-            Others get 421: a page in a browser may reach this server by a name of its own.
-        origins: The values of the header ``Origin`` that are answered; others get 403.
     """
     server = server_of(partial(_connect_over_http, served))
     sessions = StreamableHTTPSessionManager(
         server,
         json_response=True,
         stateless=True,
-        security_settings=TransportSecuritySettings(
-            allowed_hosts=[*hosts], allowed_origins=[*origins]
-        ),
-        max_request_body_size=MOST_BYTES,
+        security_settings=_browser_checks(served.settings.serve),
+        max_request_body_size=served.settings.serve.max_body_bytes,
     )
     async with sessions.run():
         yield Route(PATH, endpoint=StreamableHTTPASGIApp(sessions))
+
+
+_LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+def _browser_checks(serve: ServeSettings) -> TransportSecuritySettings:
+    """Return which values of the headers ``Host`` and ``Origin`` are answered.
+
+    A page in a browser may reach this server by a name of its own: another host gets 421, and
+    another origin 403.
+    """
+    own = [] if serve.address is None else [serve.address.rpartition(":")[0]]
+    hosts = [name for host in (*_LOCAL, *own) for name in (host, f"{host}:*")]
+    return TransportSecuritySettings(
+        allowed_hosts=[*hosts, *serve.allowed_hosts], allowed_origins=[*serve.allowed_origins]
+    )
 
 
 _QUERY = ("user", "agent", "session", "admin")

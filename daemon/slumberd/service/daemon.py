@@ -247,12 +247,14 @@ class Daemon:
 
     async def _serve_with(self, components: Components) -> None:
         answers, runtime = self._answers(components), self._settings.runtime_dir
+        heartbeat = self._heartbeat(components)
         served = Served(
             Dispatcher(answers),
             self._settings,
             components.stores,
             components.commits,
             self._clock,
+            heartbeat.health,
         )
         async with (
             listen(self._settings.state_dir, answers, runtime=runtime),
@@ -262,7 +264,8 @@ class Daemon:
             for interface in self._interfaces:
                 await interfaces.enter_async_context(interface(served))
             self._report_ready()
-            await self._run_tasks(self._background_tasks(components), components.stores.memory.stop)
+            tasks = self._background_tasks(components, heartbeat)
+            await self._run_tasks(tasks, components.stores.memory.stop)
 
     def _answers(self, components: Components) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""
@@ -278,7 +281,9 @@ class Daemon:
             **dict(own),
         }
 
-    def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
+    def _background_tasks(
+        self, components: Components, heartbeat: Heartbeat
+    ) -> list[Coroutine[Any, Any, None]]:
         """Return the background tasks, which run until the daemon stops."""
         publisher, worker = components.publisher, components.operations.worker
         return [
@@ -286,9 +291,7 @@ class Daemon:
             components.scheduler.run(self._stop),
             record_external_changes(components.operations.notice, self._stop),
             self._keep_log_complete(components),
-            self._heartbeat(components).run(
-                self._stop, every_seconds=self._intervals.heartbeat_seconds
-            ),
+            heartbeat.run(self._stop, every_seconds=self._intervals.heartbeat_seconds),
             components.reloading.run(),
             self._keep_alive(components),
             *([] if publisher is None else [publisher.run(self._stop)]),
@@ -318,7 +321,7 @@ class Daemon:
             dropped=lambda: self._logs.dropped,
             reader=settings.provenance.sink,
             failed=lambda: troubles.totals,
-            counted=textfile is not None,
+            counted=textfile is not None or settings.serve.enabled,
         )
         write = partial(write_textfile, textfile) if textfile else None
         return Heartbeat(sources, self._clock, write)
