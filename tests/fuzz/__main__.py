@@ -18,6 +18,7 @@ import atheris
 with atheris.instrument_imports(include=["slumberd"]):
     from tests.fuzz.control import ControlTarget
     from tests.fuzz.filter import FilterTarget
+    from tests.fuzz.mcp import McpTarget
     from tests.fuzz.rows import RowTarget
     from tests.fuzz.rules import RuleTarget
     from tests.fuzz.targets import Target, corpus
@@ -25,6 +26,7 @@ with atheris.instrument_imports(include=["slumberd"]):
 TARGETS: dict[str, Callable[[], Target]] = {
     "control": ControlTarget,
     "filter": FilterTarget,
+    "mcp": McpTarget,
     "rows": RowTarget,
     "rules": RuleTarget,
 }

@@ -65,7 +65,9 @@ Connect = Callable[[Context], Connection]
 """Returns who sends a request."""
 
 _CANNOT_WRITE = "the daemon cannot write: {}; what is in the ledger is done"
-_BUG = "slumberd failed, which is a bug; see its log"
+BUG = "slumberd failed, which is a bug; see its log"
+"""What a client reads when slumberd has a bug."""
+
 _IO_EXIT_CODE, _BUG_EXIT_CODE = 74, 70
 
 
@@ -133,7 +135,7 @@ class _Handlers:
             return failed_result(_CANNOT_WRITE.format(error), error, _IO_EXIT_CODE)
         except Exception as error:  # noqa: BLE001 # a bug of one tool must not end the connection
             _log_failure(context.method, error)
-            return failed_result(_BUG, error, _BUG_EXIT_CODE)
+            return failed_result(BUG, error, _BUG_EXIT_CODE)
 
     async def list_resources(
         self, context: Context, params: PaginatedRequestParams | None
@@ -187,7 +189,7 @@ def _translated_errors(method: str) -> Iterator[None]:
         raise MCPError(INTERNAL_ERROR, _CANNOT_WRITE.format(error)) from error
     except Exception as error:
         _log_failure(method, error)
-        raise MCPError(INTERNAL_ERROR, _BUG) from error
+        raise MCPError(INTERNAL_ERROR, BUG) from error
 
 
 def _log_failure(method: str, error: Exception) -> None:
