@@ -89,11 +89,18 @@ def _user_in(words: Sequence[str]) -> str | None:
 @asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[Path]:
     """Run the daemon of a configured directory in this loop; yield the socket of its HTTP."""
+    async with serving_memory(directory) as (_, socket):
+        yield socket
+
+
+@asynccontextmanager
+async def serving_memory(directory: Path) -> AsyncIterator[tuple[Memory, Path]]:
+    """Run a daemon as `serving` does; yield its memory, too."""
     async with (
         Memory.open(directory, user="host") as memory,
         serve_http(served_by(memory), extensions=[open_mcp]),
     ):
-        yield directory / "http.sock"
+        yield memory, directory / "http.sock"
 
 
 @asynccontextmanager
