@@ -218,7 +218,8 @@ async def open_mcp(served: Served) -> AsyncIterator[BaseRoute]:
         yield Route(PATH, endpoint=StreamableHTTPASGIApp(sessions))
 
 
-_LOCAL = ("localhost", "127.0.0.1", "[::1]")
+_LOCAL = ("localhost", "slumberd", "127.0.0.1", "[::1]")
+"""Names for clients on this machine; `slumberd` stands in addresses by the unix socket."""
 
 
 def _browser_checks(serve: ServeSettings) -> TransportSecuritySettings:
