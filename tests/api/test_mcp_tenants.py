@@ -91,7 +91,10 @@ class World:
             plan = result.structured_content["plan"]
             done = await client.call_tool(tool, {"plan": plan})
             assert not done.is_error, text_of(done)
-            return done.structured_content["certificate"]["rows"]
+            rows = done.structured_content["certificate"]["rows"]
+            # Reads are counted two seconds later, however many users there are.
+            del rows["episodes"]["slumberd_accesses"]
+            return rows
         return [result.is_error, normalised(text_of(result))]
 
     async def _episodes(self) -> list[KnownEpisode]:

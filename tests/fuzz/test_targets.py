@@ -16,6 +16,7 @@ from slumberd.operations.handlers import Dispatcher
 from slumberd.storage import strict_json
 from slumberd.storage.episodes import rows as episode_rows
 from tests.fuzz.control import ControlTarget
+from tests.fuzz.http import HttpTarget
 from tests.fuzz.mcp import SECRET, McpTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
@@ -39,6 +40,25 @@ def rules() -> Iterator[RuleTarget]:
 def control() -> Iterator[ControlTarget]:
     with closing(ControlTarget()) as target:
         yield target
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[HttpTarget]:
+    with closing(HttpTarget()) as target:
+        yield target
+
+
+# http
+
+
+def test_saved_requests_over_http_find_nothing(http: HttpTarget) -> None:
+    check_finds_nothing(http, "http")
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0", b"HTTP/1.1 500 Internal Server Error\r\n\r\n"])
+def test_answer_that_is_not_http_or_a_bug_is_a_finding(http: HttpTarget, answer: bytes) -> None:
+    with pytest.raises(Finding):
+        http.check(answer)
 
 
 # rows

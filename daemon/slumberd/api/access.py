@@ -67,7 +67,11 @@ class Token(Form):
 
 
 class TokenFile(Form):
-    """The file of tokens."""
+    """The file of tokens.
+
+    Attributes:
+        tokens: The tokens; each lets one program in.
+    """
 
     tokens: list[Token]
 
@@ -156,7 +160,7 @@ class Access:
         try:
             self._callers = self._read()
         except ConfigurationError as error:
-            _log.error("tokens.failed", error=type(error).__name__, message=str(error))
+            _log.error("http.tokens_failed", error=type(error).__name__, message=str(error))
 
     def _read(self) -> Mapping[str, Caller]:
         if self._file is None:

@@ -44,6 +44,7 @@ RECALL = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("recall"),
 )
 CONTEXT = Operation(
@@ -54,6 +55,7 @@ CONTEXT = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("context"),
 )
 EPISODES = Operation(
@@ -64,6 +66,7 @@ EPISODES = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("episodes"),
 )
 FACTS = Operation(
@@ -74,6 +77,7 @@ FACTS = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("facts"),
 )
 CORRECT = Operation(
@@ -93,7 +97,7 @@ EXPLAIN = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
-    errors=(NoInputError,),
+    errors=(MemoryScopeError, NoInputError),
     example=example_of("explain"),
 )
 OUTCOME = Operation(
@@ -104,7 +108,7 @@ OUTCOME = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
-    errors=(NoInputError,),
+    errors=(MemoryScopeError, NoInputError),
     example=example_of("outcome"),
 )
 CHANGES = Operation(
@@ -115,6 +119,7 @@ CHANGES = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("changes"),
 )
 PROFILE = Operation(
@@ -196,6 +201,7 @@ UNPIN = Operation(
     result=results.Unpinned,
     right=Right.OPERATE,
     idempotent=True,
+    errors=(NoInputError,),
     example=example_of("unpin"),
 )
 BACKFILL = Operation(
