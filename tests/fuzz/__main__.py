@@ -19,6 +19,7 @@ with atheris.instrument_imports(include=["slumberd"]):
     from tests.fuzz.control import ControlTarget
     from tests.fuzz.filter import FilterTarget
     from tests.fuzz.http import HttpTarget
+    from tests.fuzz.mcp import McpTarget
     from tests.fuzz.rows import RowTarget
     from tests.fuzz.rules import RuleTarget
     from tests.fuzz.targets import Target, corpus
@@ -27,6 +28,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "control": ControlTarget,
     "filter": FilterTarget,
     "http": HttpTarget,
+    "mcp": McpTarget,
     "rows": RowTarget,
     "rules": RuleTarget,
 }

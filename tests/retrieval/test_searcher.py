@@ -352,3 +352,21 @@ async def test_other_user_changes_neither_result_nor_score(
             found.append(await searcher.search("dog tea", user="alice", limit=50))
 
     assert found[0] == found[1]
+
+
+async def test_profile_takes_the_surest_then_the_latest_facts_within_its_budget(
+    stores: Stores,
+) -> None:
+    for id, confidence, said in (("low", 0.2, 3), ("old", 0.9, 1), ("new", 0.9, 2)):
+        payload = {"subject": "ada", "predicate": "likes", "object": id, "timestamp": at(said)}
+        await stores.facts.pin(fact(id, "", "", "", confidence=confidence, payload=payload))
+
+    whole = await stores.searcher.profile(user="alice", budget=1_000)
+    one_less = await stores.searcher.profile(user="alice", budget=whole.tokens - 1)
+    other = await stores.searcher.profile(user="bob", budget=1_000)
+
+    assert [(item.id, item.score) for item in whole.items] == [
+        ("old", 0.9), ("new", 0.9), ("low", 0.2),
+    ]  # fmt: skip
+    assert [item.id for item in one_less.items] == ["old", "new"]
+    assert (other.text, other.items) == ("", ())

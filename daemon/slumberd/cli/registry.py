@@ -116,6 +116,15 @@ ENTRIES = (
         ('slumberd context alice "Where shall we meet?" --budget 2000',),
     ),
     Entry(
+        "mcp",
+        "mcp:mcp",
+        "Serve one user's memory to an agent, by the Model Context Protocol.",
+        (
+            "slumberd mcp --user alice --agent concierge",
+            "slumberd mcp --user alice --agent concierge --admin",
+        ),
+    ),
+    Entry(
         "fire",
         "fire:fire",
         "Fire rules now, through the daemon when it runs.",

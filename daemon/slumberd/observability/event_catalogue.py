@@ -419,6 +419,13 @@ _ALL = (
         **_FAILURE,
     ),
     _kind(
+        "error",
+        "mcp.failed",
+        "A request of the Model Context Protocol failed because of a bug in slumberd.",
+        method=TEXT,
+        error=TEXT,
+    ),
+    _kind(
         "warning",
         "metadata.misspelled",
         "The metadata has a key that is probably misspelled. slumberd does not read that key.",

@@ -146,12 +146,32 @@ class MemoryOperations:
 
     async def episodes(self, request: forms.EpisodesForm, caller: Caller) -> Answer:
         """Return the latest episodes, newest first."""
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, request.session)
+        if request.id is not None:
+            return forms.EpisodeList(episodes=await self._one(request.id, scope)).document()
         found = await self._memory.recent(
             scope.user, request.session, scope.agent, limit=request.skip + request.limit
         )
         listed = [forms.KnownEpisode(**one.model_dump()) for one in found[request.skip :]]
         return forms.EpisodeList(episodes=listed).document()
+
+    async def _one(self, id: str, scope: ScopeFilter) -> list[forms.KnownEpisode]:
+        """Return an episode of a scope; nothing when the scope does not hold it."""
+        stored = await read_newest(self._memory, id)
+        if stored is None or stored.contested or not scope.holds(stored):
+            return []
+        return [
+            forms.KnownEpisode(
+                id=id,
+                content=stored.content,
+                timestamp=instant(stored.at),
+                source_node=stored.source_node,
+                user=stored.user,
+                agent=stored.agent,
+                session=stored.session,
+                metadata=stored.metadata,
+            )
+        ]
 
     async def facts(self, request: forms.FactsForm, caller: Caller) -> Answer:
         """Return a page of facts, by id.

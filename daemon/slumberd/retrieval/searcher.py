@@ -10,7 +10,7 @@ from functools import partial
 
 from slumberd.errors import UsageError
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
-from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
@@ -207,6 +207,28 @@ class Searcher:
                 partial(self._build_context, question, episodes, facts, hidden, session, budget)
             )
 
+    async def profile(self, *, user: str, agent: str | None = None, budget: int = 1_024) -> Context:
+        """Return the facts that an agent takes with it whatever it is asked, within a budget.
+
+        The facts with the highest confidence are taken, of equal ones the latest. They come in the
+        order of time, and each has its confidence in place of a score.
+
+        Args:
+            user: Whose memory is read.
+            agent: Only what this agent knows; None for all agents.
+            budget: At most this many tokens, as the token counter counts them.
+
+        Raises:
+            MemoryScopeError: A part of the scope is malformed.
+        """
+        facts = await self._read_facts(ScopeFilter.of(user, None, agent), None, None)
+        ordered = sorted(facts, key=_standing, reverse=True)
+        hits = [
+            _hit_of_fact(fact, Match(fact.id, sortable_confidence(fact), 0.0)) for fact in ordered
+        ]
+        parts = ContextParts(recent=(), recalled=hits, before={}, facts=())
+        return await self._thread.run(partial(self._builder.build, parts, budget))
+
     async def forget(self, user: str) -> None:
         """Drop all that is kept in memory of a user's texts, once they are erased.
 
@@ -299,6 +321,10 @@ def _check(limit: int, kinds: Collection[Kind]) -> None:
     unknown = sorted({*kinds} - {*KINDS})
     if unknown:
         raise UsageError(f"kind {unknown[0]!r} is unknown; the kinds are {' and '.join(KINDS)}")
+
+
+def _standing(fact: Fact) -> tuple[float, datetime]:
+    return sortable_confidence(fact), fact.said_at
 
 
 def _find_episodes(
