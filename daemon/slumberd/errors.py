@@ -10,6 +10,7 @@ of its file, or the address of its database without a password::
     ├── InputError                        malformed data of a user               (exit 65)
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
+    │   ├── UnreadableTracesError         traces in another form than OTLP's
     │   └── WrongFormatError              a file in another format than the named one
     ├── NoInputError                      a missing file                         (exit 66)
     ├── BackupError                       an incomplete or damaged backup        (exit 65)
@@ -50,7 +51,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 class SlumberdError(Exception):
@@ -126,6 +127,20 @@ class BackupError(SlumberdError):
         self.folder = folder
         self.problem = problem
         super().__init__(f"backup {folder!r} {problem}")
+
+
+class UnreadableTracesError(InputError):
+    """A request with traces has another form than OTLP's.
+
+    Attributes:
+        fault: What is wrong: its form, its length, or how it is encoded.
+        problem: Why it cannot be read.
+    """
+
+    def __init__(self, fault: Literal["form", "length", "encoding"], problem: str) -> None:
+        self.fault = fault
+        self.problem = problem
+        super().__init__(f"the traces cannot be read: {problem}")
 
 
 class UnreadableEpisodeError(InputError):
