@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.interchange.genai_spans import MOST_CHARACTERS, Owner, Reading, read_spans
-from slumberd.interchange.spans import Span, SpanEvent
+from slumberd.interchange.spans import SpanEvent
 from slumberd.model.episode import Episode
 from tests.support.sample_sizes import amount
 from tests.support.traces import (
@@ -20,6 +20,7 @@ from tests.support.traces import (
     Traced,
     call_of,
     messages,
+    requests_of,
     result_of,
     span,
     text,
@@ -328,15 +329,6 @@ def test_any_split_order_and_repetition_of_spans_gives_every_message_once(
     )
     assert said == traced.said
     assert {each.session for each in stored.values()} == {"c"}
-
-
-@st.composite
-def requests_of(draw: st.DrawFn, spans: list[Span]) -> list[list[Span]]:
-    """Draw requests that hold some spans in any order, each at least once."""
-    more = draw(st.lists(st.sampled_from(spans), max_size=6))
-    order = draw(st.permutations([*spans, *more]))
-    cuts = sorted(draw(st.lists(st.integers(0, len(order)), max_size=4)))
-    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True)]
 
 
 _JSON = st.recursive(

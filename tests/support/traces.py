@@ -206,3 +206,12 @@ def _spans_of_turn(
         history += [answer] if is_last else [answer, result_of("found")]
         needed = 1
     return spans
+
+
+@st.composite
+def requests_of(draw: st.DrawFn, spans: list[Span]) -> list[list[Span]]:
+    """Draw requests that hold some spans in any order, each at least once."""
+    more = draw(st.lists(st.sampled_from(spans), max_size=6))
+    order = draw(st.permutations([*spans, *more]))
+    cuts = sorted(draw(st.lists(st.integers(0, len(order)), max_size=4)))
+    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True)]
