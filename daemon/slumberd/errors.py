@@ -851,3 +851,81 @@ class PermissionDeniedError(StoreError):
         self.where = where
         self.action = action
         super().__init__(f"{where!r}: no permission to {action} it; check owner and mode")
+
+
+class NotAuthenticatedError(SlumberdError):
+    """A request over a network names no known token.
+
+    Attributes:
+        problem: What is wrong with it.
+    """
+
+    exit_code = 77
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"{problem}; send a token as `Authorization: Bearer TOKEN`")
+
+
+class RequestTooLargeError(SlumberdError):
+    """The body of a request is larger than an interface takes.
+
+    Attributes:
+        most_bytes: The limit.
+    """
+
+    exit_code = 65
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        super().__init__(
+            f"a request has at most {most_bytes:,} bytes (`serve.max_body_bytes`); send less"
+        )
+
+
+class TooManyRequestsError(SlumberdError):
+    """An interface answers as many requests as it may.
+
+    Attributes:
+        most: The limit.
+        whose: Whose requests are too many.
+    """
+
+    exit_code = 75
+
+    def __init__(self, most: int, whose: str) -> None:
+        self.most = most
+        self.whose = whose
+        super().__init__(f"{whose} has {most} requests under way already; try again")
+
+
+class RequestTimeoutError(SlumberdError):
+    """An operation that only reads took longer than an interface waits; it is cancelled.
+
+    Attributes:
+        operation: Its name.
+        seconds: The limit.
+    """
+
+    exit_code = 75
+
+    def __init__(self, operation: str, seconds: float) -> None:
+        self.operation = operation
+        self.seconds = seconds
+        super().__init__(f"{operation!r} took more than {seconds:g} s; ask for less, or try again")
+
+
+class ListenError(SlumberdError):
+    """An interface cannot listen on its socket.
+
+    Attributes:
+        where: The path or the address.
+        reason: Why, in the words of the operating system.
+    """
+
+    exit_code = 69
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        self.reason = reason
+        super().__init__(f"cannot listen on {where!r}: {reason}; name another one in 'serve'")

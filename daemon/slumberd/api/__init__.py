@@ -1,1 +1,4 @@
-"""HTTP and the Model Context Protocol, in the daemon's own event loop."""
+"""HTTP and the Model Context Protocol, over the table of operations.
+
+The modules here need the extra ``serve``. Only the command line imports them.
+"""

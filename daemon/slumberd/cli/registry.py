@@ -288,6 +288,7 @@ ENTRIES = (
         ("slumberd report", "slumberd report --since 7d --json"),
     ),
     Entry("audit", "audit:app", "List, verify, replay or export the ledger."),
+    Entry("token", "token:app", "Make tokens for the HTTP interface."),
     Entry("version", "info:version", "Show the version.", ("slumberd version",)),
 )
 

@@ -18,6 +18,7 @@ EXTRAS = {
     "graph": "graphglot",
     "llm": "httpx2",
     "regex": "re2",
+    "serve": "uvicorn",
     "vectors": "wordllama",
 }
 """By the name of an extra, as pip takes it: a module that the extra installs."""
@@ -59,6 +60,22 @@ def read_token(file: Path, *, credentials: Path | None, setting: str) -> str:
     return content.decode("ascii")
 
 
+def find_secret(file: Path, *, credentials: Path | None, setting: str) -> Path:
+    """Return the path of a file of secrets that only its owner, or this process, can read.
+
+    Args:
+        file: The file; see `read_key`.
+        credentials: See `read_key`.
+        setting: The key of the configuration that names the file, for errors.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or others can read it.
+    """
+    found = _SecretFile(file, credentials, setting)
+    found.read()
+    return found.path
+
+
 class _SecretFile:
     """A file with a secret.
 
@@ -66,14 +83,17 @@ class _SecretFile:
         file: The path; a relative one is relative to `credentials`.
         credentials: The directory of secrets of the service manager.
         setting: The key of the configuration that names the file.
+
+    Attributes:
+        path: Where the file is.
     """
 
     def __init__(self, file: Path, credentials: Path | None, setting: str) -> None:
         self._setting = setting
         self._credentials = credentials
-        self._path = file
+        self.path = file
         if credentials is not None:
-            self._path = credentials / file
+            self.path = credentials / file
         elif not file.is_absolute():
             problem = "is relative to $CREDENTIALS_DIRECTORY, which is not set"
             raise self.error(f"{problem}; write an absolute path")
@@ -81,7 +101,7 @@ class _SecretFile:
     def read(self) -> bytes:
         """Return the content, at most one byte more than `MOST`."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise self.error(f"cannot be read: {error.strerror}") from error
         try:
@@ -100,11 +120,11 @@ class _SecretFile:
     def _is_given(self) -> bool:
         """Return whether the service manager gives the file to this process."""
         given = self._credentials
-        return given is not None and self._path.resolve().is_relative_to(given.resolve())
+        return given is not None and self.path.resolve().is_relative_to(given.resolve())
 
     def error(self, problem: str) -> ConfigurationError:
         """Return the error of the file."""
-        return ConfigurationError([Mistake(str(self._path), 0, 0, self._setting, problem)])
+        return ConfigurationError([Mistake(str(self.path), 0, 0, self._setting, problem)])
 
 
 def is_installed(extra: str) -> bool:

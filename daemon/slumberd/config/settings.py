@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from slumberd.config.language_model_settings import LanguageModelSettings
+from slumberd.config.serve_settings import ServeSettings
 from slumberd.config.validation import (
     FilePath,
     Form,
@@ -225,6 +226,7 @@ class Settings(Form):
         logging: What the daemon logs, in which format, and where.
         metrics: Metrics for Prometheus.
         provenance: The sink that receives every promotion of a fact, with its provenance.
+        serve: The HTTP interface; it needs the extra ``serve``.
         stop_seconds: How many seconds a stop waits for running work before it cancels it, 0 to
             3600. A cancelled batch is rolled back and repeated after the next start. Default: 25.
     """
@@ -245,6 +247,7 @@ class Settings(Form):
     logging: LoggingSettings = LoggingSettings()
     metrics: MetricsSettings = MetricsSettings()
     provenance: ProvenanceSettings = ProvenanceSettings()
+    serve: ServeSettings = ServeSettings()
     stop_seconds: float = Field(default=25.0, ge=0, le=3600, allow_inf_nan=False)
 
     _credentials_dir: Path | None = PrivateAttr(default=None)
@@ -289,6 +292,13 @@ class Settings(Form):
     def pack_path(self) -> Path | None:
         """The rules of the sink ``fathom``; None when it has none."""
         return None if self.provenance.pack is None else self.state_dir / self.provenance.pack
+
+    @property
+    def http_socket_path(self) -> Path | None:
+        """The unix socket of the HTTP interface; None without one."""
+        if self.serve.socket is None:
+            return None
+        return (self.runtime_dir or self.state_dir) / self.serve.socket
 
     @property
     def textfile_path(self) -> Path | None:

@@ -328,6 +328,32 @@ _ALL = (
     ),
     _kind("warning", "heartbeat.failed", "A store does not report its health.", **_FAILURE),
     _kind(
+        "warning",
+        "http.exposed",
+        "The HTTP interface listens on all networks of the machine, without TLS.",
+        address=TEXT,
+    ),
+    _kind(
+        "error",
+        "http.failed",
+        "A request over HTTP failed because of a bug in slumberd.",
+        operation=TEXT,
+        error=TEXT,
+    ),
+    _kind("info", "http.listening", "The HTTP interface listens.", where=TEXT),
+    _kind(
+        "warning",
+        "http.refused",
+        "Clients of HTTP were refused or cut off, by reason, since the last such line.",
+        counts={"type": "object", "additionalProperties": COUNT},
+    ),
+    _kind(
+        "error",
+        "http.server_failed",
+        "The HTTP server reports an error.",
+        **_FAILURE,
+    ),
+    _kind(
         "error",
         "ledger.broken",
         "`slumberd audit verify --log` found that the ledger does not verify.",

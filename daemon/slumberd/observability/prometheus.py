@@ -187,6 +187,28 @@ def render_metrics(vitals: DaemonHealth) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
+_TOTAL = "_total"
+
+
+def render_open_metrics(vitals: DaemonHealth) -> bytes:
+    """Return the metrics in the text format of OpenMetrics, version 1.0.0.
+
+    It differs from the format of Prometheus in the names of counters, and in its last line.
+    """
+    described = ("# HELP ", "# TYPE ")
+    lines = [
+        _without_total(line) if line.startswith(described) else line
+        for line in render_metrics(vitals).decode().splitlines()
+    ]
+    return "".join(f"{line}\n" for line in [*lines, "# EOF"]).encode()
+
+
+def _without_total(line: str) -> str:
+    """Return a line about a metric, with the name of the metric as OpenMetrics has it."""
+    sign, word, name, rest = line.split(" ", 3)
+    return f"{sign} {word} {name.removesuffix(_TOTAL)} {rest}"
+
+
 def escape(text: str) -> str:
     """Return the value of a label, escaped for its quotes."""
     return text.translate(_ESCAPED)

@@ -28,8 +28,8 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations import forms
-from slumberd.operations.caller import Caller, Right
+from slumberd.operations import forms, table
+from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.requests import (
@@ -101,18 +101,20 @@ class Operations:
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""
-        return {
-            "fire": typed_handler("fire", forms.FireForm, self.fire),
-            "undo": typed_handler("undo", forms.UndoForm, self.undo),
-            "pin": typed_handler("pin", forms.PinForm, self.pin),
-            "unpin": typed_handler("unpin", forms.UnpinForm, self.unpin),
-            "backfill": typed_handler("backfill", forms.BackfillForm, self.backfill),
-            "retry": typed_handler("retry", forms.QuarantineForm, self.retry),
-            "drop": typed_handler("drop", forms.DropForm, self.drop),
-            "decide": typed_handler("decide", forms.DecideForm, self.decide),
-            "forget": typed_handler("forget", forms.ForgetForm, self.forget, right=Right.ERASE),
-            "extract": typed_handler("extract", forms.ExtractForm, self.extract),
-        }
+        return dict(
+            [
+                typed_handler(table.FIRE, self.fire),
+                typed_handler(table.UNDO, self.undo),
+                typed_handler(table.PIN, self.pin),
+                typed_handler(table.UNPIN, self.unpin),
+                typed_handler(table.BACKFILL, self.backfill),
+                typed_handler(table.RETRY, self.retry),
+                typed_handler(table.DROP, self.drop),
+                typed_handler(table.DECIDE, self.decide),
+                typed_handler(table.FORGET, self.forget),
+                typed_handler(table.EXTRACT, self.extract),
+            ]
+        )
 
     async def fire(self, request: forms.FireForm, caller: Caller) -> Answer:
         """Fire the named rules, or every enabled rule for null."""

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from slumberd.config.validation import problems
 from slumberd.config.yaml_reader import dotted_path
 from slumberd.errors import UsageError
-from slumberd.operations.caller import Caller, Right
+from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
+from slumberd.operations.operation import Operation
 
 Answer = dict[str, Any]
 Handler = Callable[[dict[str, Any], Caller], Awaitable[Answer]]
@@ -21,21 +22,15 @@ F = TypeVar("F", bound=RequestForm)
 
 
 def typed_handler(
-    name: str,
-    form: type[F],
-    run: Callable[[F, Caller], Awaitable[Answer]],
-    *,
-    right: Right = Right.OPERATE,
-) -> Handler:
-    """Return a handler that reads a request by its form before it runs an operation.
+    operation: Operation[F], run: Callable[[F, Caller], Awaitable[Answer]]
+) -> tuple[str, Handler]:
+    """Return an operation's name, and a handler that reads a request by the operation's form.
 
     The form refuses an unknown key: a misspelled ``dry_run`` must not erase anything.
 
     Args:
-        name: The operation's name.
-        form: The form of its requests.
-        run: The operation.
-        right: What its caller needs.
+        operation: The entry in the table of operations.
+        run: Runs it.
 
     Raises:
         NotAllowedError: By the handler; the caller has not the right.
@@ -43,15 +38,15 @@ def typed_handler(
     """
 
     async def handle(request: dict[str, Any], caller: Caller) -> Answer:
-        caller.require(right)
-        if found := problems(form, request, strict=True):
+        caller.require(operation.right)
+        if found := problems(operation.form, request, strict=True):
             listed = (
                 f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found
             )
-            raise UsageError(f"{name}: {'; '.join(listed)}")
-        return await run(form.model_validate(request, strict=True), caller)
+            raise UsageError(f"{operation.name}: {'; '.join(listed)}")
+        return await run(operation.form.model_validate(request, strict=True), caller)
 
-    return handle
+    return operation.name, handle
 
 
 class Dispatcher:
@@ -63,6 +58,11 @@ class Dispatcher:
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the operations that run here."""
+        return frozenset(self._handlers)
 
     async def call(self, name: str, request: dict[str, Any], caller: Caller) -> Answer:
         """Run an operation, and return its answer.

@@ -8,6 +8,7 @@ from contextlib import suppress
 from slumberd.model.record import Record
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
+from slumberd.operations import table
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Answer, Handler, typed_handler
@@ -28,10 +29,12 @@ class LedgerReads:
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
-        return {
-            "changes": typed_handler("changes", forms.ChangesForm, self.changes, right=Right.READ),
-            "held": typed_handler("held", forms.HeldForm, self.held),
-        }
+        return dict(
+            [
+                typed_handler(table.CHANGES, self.changes),
+                typed_handler(table.HELD, self.held),
+            ]
+        )
 
     async def changes(self, request: forms.ChangesForm, caller: Caller) -> Answer:
         """Return rows of the ledger; wait for one when there is none.

@@ -20,7 +20,8 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
-from slumberd.operations.caller import Caller, Right
+from slumberd.operations import table
+from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.explainer import explain_fact, read_newest, read_outcome
@@ -72,17 +73,18 @@ class MemoryOperations:
 
     def by_name(self) -> dict[str, Handler]:
         """Return the operations by name."""
-        read, write = Right.READ, Right.WRITE
-        return {
-            "remember": typed_handler("remember", forms.RememberForm, self.remember, right=write),
-            "recall": typed_handler("recall", forms.RecallForm, self.recall, right=read),
-            "context": typed_handler("context", forms.ContextForm, self.context, right=read),
-            "episodes": typed_handler("episodes", forms.EpisodesForm, self.episodes, right=read),
-            "facts": typed_handler("facts", forms.FactsForm, self.facts, right=read),
-            "correct": typed_handler("correct", forms.CorrectForm, self.correct, right=write),
-            "explain": typed_handler("explain", forms.ExplainForm, self.explain, right=read),
-            "outcome": typed_handler("outcome", forms.OutcomeForm, self.outcome, right=read),
-        }
+        return dict(
+            [
+                typed_handler(table.REMEMBER, self.remember),
+                typed_handler(table.RECALL, self.recall),
+                typed_handler(table.CONTEXT, self.context),
+                typed_handler(table.EPISODES, self.episodes),
+                typed_handler(table.FACTS, self.facts),
+                typed_handler(table.CORRECT, self.correct),
+                typed_handler(table.EXPLAIN, self.explain),
+                typed_handler(table.OUTCOME, self.outcome),
+            ]
+        )
 
     async def remember(self, request: forms.RememberForm, caller: Caller) -> Answer:
         """Put an episode.

@@ -72,11 +72,11 @@ class RefusedError(SlumberdError):
 
 
 @contextmanager
-def _short_path(directory: Path) -> Iterator[str]:
-    """Yield a path of a directory's socket that is short enough for sockaddr_un."""
+def short_path(directory: Path, name: str = SOCKET) -> Iterator[str]:
+    """Yield a path of a socket in a directory that is short enough for sockaddr_un."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+        yield f"/proc/self/fd/{descriptor}/{name}"
     finally:
         os.close(descriptor)
 
@@ -85,8 +85,8 @@ def _short_path(directory: Path) -> Iterator[str]:
 async def _listen_in(
     directory: Path, operations: dict[str, Handler]
 ) -> AsyncIterator[asyncio.Server]:
-    with _short_path(directory) as path:
-        await asyncio.to_thread(_remove_dead, path, directory)
+    with short_path(directory) as path:
+        await asyncio.to_thread(remove_dead, path, directory / SOCKET)
         responder = _Responder(operations)
         server = await asyncio.start_unix_server(
             responder.respond, path=path, limit=MOST_BYTES, backlog=_BACKLOG
@@ -104,8 +104,8 @@ async def _listen_in(
 async def _listen_with_link(
     directory: Path, operations: dict[str, Handler], runtime: Path
 ) -> AsyncIterator[asyncio.Server]:
-    with _short_path(directory) as path:
-        await asyncio.to_thread(_remove_dead, path, directory)
+    with short_path(directory) as path:
+        await asyncio.to_thread(remove_dead, path, directory / SOCKET)
         async with _listen_in(runtime, operations) as server:
             await asyncio.to_thread(Path(path).symlink_to, runtime / SOCKET)
             try:
@@ -119,12 +119,20 @@ def _restrict_mode(path: Path) -> None:
     path.chmod(path.stat().st_mode & _MODE)
 
 
-def _remove_dead(path: str, directory: Path) -> None:
+def remove_dead(path: str, shown: Path) -> None:
+    """Remove a socket that no program listens on.
+
+    Args:
+        path: A short path of the socket.
+        shown: Its path, for the error.
+
+    Raises:
+        StoreError: A program listens on it.
+    """
     # The caller holds the lock of the state directory, so the program that answers is no daemon.
     if _is_answered(path):
         raise StoreError(
-            f"another program listens on {str(directory / SOCKET)!r}: "
-            "find it by `ss -xlp`, and end it"
+            f"another program listens on {str(shown)!r}: find it by `ss -xlp`, and end it"
         )
     _remove(path)
 
@@ -150,6 +158,11 @@ def caller_of(connection: socket.socket) -> Caller:
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(found)
     return Caller.of_user(uid, pid)
+
+
+def unix_peer(connection: socket.socket) -> Caller | None:
+    """Return the process at the other end of a unix socket; None for a network."""
+    return caller_of(connection) if connection.family == socket.AF_UNIX else None
 
 
 def listen(
@@ -253,18 +266,19 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
 def _refusal(
     message: str, exit_code: int, kind: str = "", fields: Mapping[str, Any] | None = None
 ) -> bytes:
-    document = {"ok": False, "error": _valid(message), "exit_code": exit_code}
+    document = {"ok": False, "error": valid_text(message), "exit_code": exit_code}
     if kind:
-        document |= {"kind": kind, "fields": {k: _plain(v) for k, v in (fields or {}).items()}}
+        document |= {"kind": kind, "fields": {k: plain_field(v) for k, v in (fields or {}).items()}}
     return orjson.dumps(document)
 
 
-def _plain(value: object) -> object:
+def plain_field(value: object) -> object:
     """Return a field of an error as JSON can hold it."""
-    return value if isinstance(value, bool | int | float | None) else _valid(str(value))
+    return value if isinstance(value, bool | int | float | None) else valid_text(str(value))
 
 
-def _valid(text: str) -> str:
+def valid_text(text: str) -> str:
+    """Return a text that JSON can hold."""
     # A message may name a path that is not valid Unicode, which JSON cannot hold.
     return text.encode(errors="backslashreplace").decode()
 
@@ -320,7 +334,7 @@ def _connect(directory: Path) -> socket.socket:
     """Return a connection to the socket of a directory."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _translate_errors(directory), _short_path(directory) as path:
+        with _translate_errors(directory), short_path(directory) as path:
             connection.connect(path)
     except BaseException:
         connection.close()

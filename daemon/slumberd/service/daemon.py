@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
@@ -24,6 +24,7 @@ from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
+from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations, new_run_id
 from slumberd.operations.commit_signal import CommitSignal
@@ -249,12 +250,14 @@ class Daemon:
     async def _serve_with(self, components: Components) -> None:
         answers = observe_calls(self._answers(components), TracedCalls())
         runtime = self._settings.runtime_dir
+        heartbeat = self._heartbeat(components)
         served = Served(
             Dispatcher(answers),
             self._settings,
             components.stores,
             components.commits,
             self._clock,
+            heartbeat.health,
         )
         async with (
             listen(self._settings.state_dir, answers, runtime=runtime),
@@ -264,22 +267,26 @@ class Daemon:
             for interface in self._interfaces:
                 await interfaces.enter_async_context(interface(served))
             self._report_ready()
-            await self._run_tasks(self._background_tasks(components), components.stores.memory.stop)
+            tasks = self._background_tasks(components, heartbeat)
+            await self._run_tasks(tasks, components.stores.memory.stop)
 
     def _answers(self, components: Components) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""
-        plain: dict[str, Callable[[RequestForm, Caller], Awaitable[Answer]]] = {
-            "status": partial(self._on_status, components.scheduler),
-            "next": partial(self._on_next, components.pausing),
-            "reload": components.reloading.answer,
-            "outdated": components.reloading.outdated,
-        }
+        reloading = components.reloading
+        own = [
+            typed_handler(table.STATUS, partial(self._on_status, components.scheduler)),
+            typed_handler(table.NEXT, partial(self._on_next, components.pausing)),
+            typed_handler(table.RELOAD, reloading.answer),
+            typed_handler(table.OUTDATED, reloading.outdated),
+        ]
         return {
             **components.operations_by_name(self._settings, lambda: self._rules, self._clock),
-            **{name: typed_handler(name, RequestForm, run) for name, run in plain.items()},
+            **dict(own),
         }
 
-    def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
+    def _background_tasks(
+        self, components: Components, heartbeat: Heartbeat
+    ) -> list[Coroutine[Any, Any, None]]:
         """Return the background tasks, which run until the daemon stops."""
         publisher, worker = components.publisher, components.operations.worker
         return [
@@ -287,9 +294,7 @@ class Daemon:
             components.scheduler.run(self._stop),
             record_external_changes(components.operations.notice, self._stop),
             self._keep_log_complete(components),
-            self._heartbeat(components).run(
-                self._stop, every_seconds=self._intervals.heartbeat_seconds
-            ),
+            heartbeat.run(self._stop, every_seconds=self._intervals.heartbeat_seconds),
             components.reloading.run(),
             self._keep_alive(components),
             *([] if publisher is None else [publisher.run(self._stop)]),
@@ -319,7 +324,7 @@ class Daemon:
             dropped=lambda: self._logs.dropped,
             reader=settings.provenance.sink,
             failed=lambda: troubles.totals,
-            counted=textfile is not None,
+            counted=textfile is not None or settings.serve.enabled,
         )
         write = partial(write_textfile, textfile) if textfile else None
         return Heartbeat(sources, self._clock, write)

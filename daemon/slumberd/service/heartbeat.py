@@ -44,6 +44,7 @@ class Heartbeat:
         self._textfile = textfile
         self._lag = 0.0
         self._unwritten = False
+        self._alone = asyncio.Lock()
 
     async def run(self, stop: asyncio.Event, *, every_seconds: int = EVERY_SECONDS) -> None:
         """Log a heartbeat every so many seconds, until `stop` is set."""
@@ -62,7 +63,7 @@ class Heartbeat:
     async def beat(self) -> None:
         """Log one line and write the textfile; log a warning when a store cannot be read."""
         try:
-            health = await self._health_collector.collect(self._lag)
+            health = await self.health()
         except SlumberdError as error:
             _log.warning("heartbeat.failed", error=type(error).__name__, message=str(error))
             return
@@ -70,6 +71,15 @@ class Heartbeat:
         _log.info("daemon.heartbeat", **_fields(health))
         if self._textfile is not None:
             await self._write(self._textfile, render_metrics(health))
+
+    async def health(self) -> DaemonHealth:
+        """Return the figures as of now.
+
+        Raises:
+            SlumberdError: A store cannot be read.
+        """
+        async with self._alone:
+            return await self._health_collector.collect(self._lag)
 
     async def _write(self, textfile: Callable[[bytes], None], text: bytes) -> None:
         try:

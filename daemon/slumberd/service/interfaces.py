@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
+from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Dispatcher
 from slumberd.operations.stores import Stores
@@ -23,6 +24,7 @@ class Served:
         stores: The open stores.
         commits: Tells when something was committed.
         clock: The time.
+        health: Returns the figures of the heartbeat as of now.
     """
 
     dispatcher: Dispatcher
@@ -30,6 +32,7 @@ class Served:
     stores: Stores
     commits: CommitSignal
     clock: Clock
+    health: Callable[[], Awaitable[DaemonHealth]]
 
 
 Interface = Callable[[Served], AbstractAsyncContextManager[object]]

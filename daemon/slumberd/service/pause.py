@@ -18,6 +18,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError
 from slumberd.file_modes import create_file
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RulesForm
 from slumberd.operations.handlers import Answer, Handler, typed_handler
@@ -102,10 +103,12 @@ class Pausing:
 
     def by_name(self) -> dict[str, Handler]:
         """Return both operations, by name."""
-        return {
-            "pause": typed_handler("pause", RulesForm, self.pause),
-            "resume": typed_handler("resume", RulesForm, self.resume),
-        }
+        return dict(
+            [
+                typed_handler(table.PAUSE, self.pause),
+                typed_handler(table.RESUME, self.resume),
+            ]
+        )
 
     def awake(self, rules: Sequence[ConsolidationRule]) -> list[ConsolidationRule]:
         """Return the rules that are not paused."""

@@ -22,6 +22,7 @@ from slumberd.cli.context import (
 )
 from slumberd.cli.context import logs as file_logs
 from slumberd.cli.environment import notify_socket, watchdog_seconds
+from slumberd.cli.interfaces import interfaces_of
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ConfigurationError, SlumberdError
@@ -54,7 +55,16 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
         notifier = Notifier(notify_socket(), watchdog_seconds())
         if notifier.watchdog_seconds is not None:
             faulthandler.enable()  # systemd ends a hung process by SIGABRT: the journal shows where
-        _run(Daemon(settings, rules, load, clock=clock, logs=logs.lines, notifier=notifier), logs)
+        daemon = Daemon(
+            settings,
+            rules,
+            load,
+            clock=clock,
+            logs=logs.lines,
+            notifier=notifier,
+            interfaces=interfaces_of(settings),
+        )
+        _run(daemon, logs)
 
 
 def _log_failed_start(

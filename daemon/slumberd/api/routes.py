@@ -1,0 +1,154 @@
+"""Where each operation is found over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from slumberd.operations import table
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.operation import Operation
+from slumberd.operations.table import OPERATIONS
+
+Method = Literal["GET", "POST", "PATCH"]
+Shape = Literal["whole", "first fact"]
+
+PROTOCOL_FIELDS = frozenset({"version", "operation"})
+"""The fields of every request that HTTP says by other means."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRoute:
+    """One operation under one path.
+
+    Attributes:
+        method: The method.
+        path: The path; it may hold one id, in braces.
+        operation: The operation.
+        status: The status of an answer.
+        summary: What it does, where the operation's own summary says too much.
+        fixed: Fields that the path decides.
+        required: Fields that the form leaves open, and this path needs.
+        in_path: The field that the id in the path is.
+        conditional: The field that the header ``If-Match`` holds.
+        shape: Which part of the answer is sent.
+    """
+
+    method: Method
+    path: str
+    operation: Operation[RequestForm]
+    status: int = 200
+    summary: str = ""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    in_path: str | None = None
+    conditional: str | None = None
+    shape: Shape = "whole"
+
+    @property
+    def title(self) -> str:
+        """What it does, in one sentence."""
+        return self.summary or self.operation.summary
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The fields of the form that neither the query nor the body may have."""
+        outside = {self.in_path, self.conditional} - {None}
+        return PROTOCOL_FIELDS.union(self.fixed, (name for name in outside if name is not None))
+
+    @property
+    def public_path(self) -> str:
+        """The path as the OpenAPI document has it."""
+        return self.path.replace(":path}", "}")
+
+
+_NAMED = (
+    HttpRoute(method="POST", path="/v1/episodes", operation=table.REMEMBER, status=201),
+    HttpRoute(method="GET", path="/v1/episodes", operation=table.EPISODES),
+    HttpRoute(method="GET", path="/v1/outcomes/{id:path}", operation=table.OUTCOME, in_path="id"),
+    HttpRoute(method="GET", path="/v1/facts", operation=table.FACTS),
+    HttpRoute(
+        method="POST",
+        path="/v1/facts",
+        operation=table.CORRECT,
+        summary="Assert a fact by subject and predicate, or correct one.",
+    ),
+    HttpRoute(
+        method="GET",
+        path="/v1/facts/{id:path}",
+        operation=table.FACTS,
+        summary="Return one current fact; the header ETag is its version.",
+        fixed={"limit": 1, "cursor": None, "subject": None, "predicate": None},
+        in_path="id",
+        shape="first fact",
+    ),
+    HttpRoute(
+        method="PATCH",
+        path="/v1/facts/{id:path}",
+        operation=table.CORRECT,
+        summary="Correct one fact; with If-Match, only the version that its author saw.",
+        fixed={"subject": None, "predicate": None},
+        in_path="fact",
+        conditional="if_version",
+    ),
+    HttpRoute(method="POST", path="/v1/search", operation=table.RECALL),
+    HttpRoute(method="POST", path="/v1/context", operation=table.CONTEXT),
+    HttpRoute(method="GET", path="/v1/explain/{id:path}", operation=table.EXPLAIN, in_path="id"),
+    HttpRoute(
+        method="POST",
+        path="/v1/forget/plan",
+        operation=table.FORGET,
+        summary="Plan the erasure of a scope; nothing is erased.",
+        fixed={"dry_run": True, "plan": None},
+    ),
+    HttpRoute(
+        method="POST",
+        path="/v1/forget",
+        operation=table.FORGET,
+        summary="Erase a scope for good, as its plan says.",
+        fixed={"dry_run": False},
+        required=("plan",),
+    ),
+    HttpRoute(
+        method="GET",
+        path="/v1/firings",
+        operation=table.CHANGES,
+        summary="Return the firings in the ledger after a number.",
+        fixed={"kinds": ["firing"], "user": None, "agent": None},
+    ),
+    HttpRoute(method="POST", path="/v1/firings", operation=table.FIRE),
+    HttpRoute(method="POST", path="/v1/firings/undo", operation=table.UNDO),
+    HttpRoute(method="GET", path="/v1/changes", operation=table.CHANGES),
+    HttpRoute(method="GET", path="/v1/held", operation=table.HELD),
+    HttpRoute(
+        method="POST",
+        path="/v1/held/{id}/approve",
+        operation=table.DECIDE,
+        summary="Approve a batch that awaits approval.",
+        fixed={"approve": True},
+        in_path="firing",
+    ),
+    HttpRoute(
+        method="POST",
+        path="/v1/held/{id}/reject",
+        operation=table.DECIDE,
+        summary="Reject a batch that awaits approval.",
+        fixed={"approve": False},
+        in_path="firing",
+    ),
+    HttpRoute(method="GET", path="/v1/status", operation=table.STATUS),
+)
+
+
+def _others() -> Iterator[HttpRoute]:
+    """Yield a route for each operation that has no path of its own."""
+    named = {route.operation.name for route in _NAMED}
+    for name, operation in OPERATIONS.items():
+        if name not in named:
+            method: Method = "GET" if operation.read_only else "POST"
+            yield HttpRoute(method=method, path=f"/v1/operations/{name}", operation=operation)
+
+
+ROUTES = (*_NAMED, *_others())
+"""Every operation, under at least one path."""

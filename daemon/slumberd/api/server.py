@@ -1,0 +1,162 @@
+"""Serve HTTP in the daemon's event loop, from its start to its stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from functools import partial
+from typing import Any
+
+import orjson
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from slumberd.api.access import Access
+from slumberd.api.endpoints import JSON, Endpoints, answer_health
+from slumberd.api.event_stream import PATH as EVENTS_PATH
+from slumberd.api.event_stream import EventStream
+from slumberd.api.limits import (
+    ConnectionLimits,
+    Gate,
+    LimitedProtocol,
+    RefusalCounter,
+    RequestSlots,
+)
+from slumberd.api.openapi import openapi_document
+from slumberd.api.problems import answer_http_error
+from slumberd.api.sockets import open_sockets
+from slumberd.clock import set_within
+from slumberd.config.settings import Settings
+from slumberd.service.interfaces import Served
+
+Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
+"""Yields one more route, which is served until the end of its block."""
+
+_MOST_HEADER_BYTES = 16_384
+_IDLE_SECONDS = 30
+_STOP_SECONDS = 5
+_TICK_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def serve_http(served: Served, extensions: Sequence[Extension] = ()) -> AsyncIterator[None]:
+    """Serve HTTP while the block runs.
+
+    Args:
+        served: The daemon.
+        extensions: What adds further routes.
+
+    Raises:
+        ConfigurationError: The file of tokens has mistakes.
+        ListenError: A socket cannot be opened.
+        StoreError: Another program listens on the unix socket.
+    """
+    settings = served.settings
+    refusals, stream = RefusalCounter(served.clock), EventStream(served)
+    access = Access(settings.serve.tokens_file, credentials=settings.credentials_dir)
+    async with AsyncExitStack() as stack:
+        more = [await stack.enter_async_context(extension(served)) for extension in extensions]
+        sockets = stack.enter_context(open_sockets(settings))
+        gate = Gate(
+            application(served, stream, more),
+            access=access,
+            slots=RequestSlots(settings.serve.max_requests),
+            refusals=refusals,
+            most_bytes=settings.serve.max_body_bytes,
+        )
+        server = _Server(_server_configuration(gate, settings, refusals))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve(sockets=sockets))
+            try:
+                yield
+            finally:
+                stream.stop()
+                server.stop()
+        refusals.log()
+
+
+def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) -> Starlette:
+    """Return what answers the requests that the gate lets in.
+
+    Args:
+        served: The daemon.
+        stream: Sends changes as they are committed.
+        more: Further routes.
+    """
+    endpoints = Endpoints(served)
+    description = orjson.dumps(openapi_document())
+
+    async def answer_description(_: Request) -> Response:
+        return Response(description, media_type=JSON)
+
+    return Starlette(
+        routes=[
+            *more,
+            Route("/healthz", answer_health),
+            Route("/openapi.json", answer_description),
+            Route("/metrics", endpoints.metrics),
+            Route(EVENTS_PATH, stream.answer),
+            *endpoints.routes(),
+        ],
+        exception_handlers={HTTPException: answer_http_error},
+    )
+
+
+def _server_configuration(
+    gate: Gate, settings: Settings, refusals: RefusalCounter
+) -> uvicorn.Config:
+    serve = settings.serve
+    limits = ConnectionLimits(
+        most=serve.max_connections,
+        request_seconds=serve.timeout_seconds,
+        write_seconds=serve.timeout_seconds,
+        refusals=refusals,
+    )
+    protocol: Any = partial(LimitedProtocol, limits)
+    return uvicorn.Config(
+        gate,
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
+    )
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the daemon, and wakes once a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopping = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none: the daemon stops the server."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Renew the header ``Date`` once a second, until the daemon stops."""
+        await self.on_tick(0)
+        while not await set_within(self._stopping, _TICK_SECONDS):
+            await self.on_tick(0)
+
+    def stop(self) -> None:
+        """Stop: take no more connections, and end those that are open."""
+        self.should_exit = True
+        self._stopping.set()

@@ -1,0 +1,78 @@
+"""Open the sockets that the HTTP interface listens on."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import structlog
+
+from slumberd.config.settings import Settings
+from slumberd.errors import ListenError
+from slumberd.service.control_socket import remove_dead, short_path
+
+_MODES = {600: 0o600, 660: 0o660}
+_log = structlog.get_logger("slumberd")
+
+
+@contextmanager
+def open_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
+    """Yield the sockets of the configuration; they listen when the server does.
+
+    Raises:
+        ListenError: A socket cannot be opened.
+        StoreError: Another program listens on the unix socket.
+    """
+    path, address = settings.http_socket_path, settings.serve.address
+    with ExitStack() as stack:
+        found = []
+        if path is not None:
+            mode = _MODES[settings.serve.socket_mode]
+            found.append(stack.enter_context(_unix_socket(path, mode)))
+        if address is not None:
+            found.append(stack.enter_context(_network_socket(address)))
+        yield found
+
+
+@contextmanager
+def _unix_socket(path: Path, mode: int) -> Iterator[socket.socket]:
+    try:
+        with short_path(path.parent, path.name) as short:
+            remove_dead(short, path)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
+                opened.bind(short)
+                try:
+                    # Nobody can connect yet: the socket does not listen.
+                    Path(short).chmod(mode)
+                    _log.info("http.listening", where=str(path))
+                    yield opened
+                finally:
+                    Path(short).unlink(missing_ok=True)
+    except OSError as error:
+        raise ListenError(str(path), error.strerror or str(error)) from error
+
+
+@contextmanager
+def _network_socket(address: str) -> Iterator[socket.socket]:
+    host, _, port = address.rpartition(":")
+    try:
+        [family, kind, _, _, where] = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        opened = socket.socket(family, kind)
+    except (OSError, OverflowError) as error:
+        raise ListenError(address, str(error)) from error
+    with opened:
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind(where)
+        except (OSError, OverflowError) as error:
+            raise ListenError(address, getattr(error, "strerror", None) or str(error)) from error
+        bound = opened.getsockname()
+        _log.info("http.listening", where=f"{host}:{bound[1]}")
+        if ipaddress.ip_address(bound[0]).is_unspecified:
+            _log.warning("http.exposed", address=address)
+        yield opened

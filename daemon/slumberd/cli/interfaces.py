@@ -1,0 +1,26 @@
+"""Choose what the daemon serves beside the control socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slumberd.config.settings import Settings
+from slumberd.errors import ExtraMissingError
+from slumberd.service.interfaces import Interface
+
+
+def interfaces_of(settings: Settings) -> Sequence[Interface]:
+    """Return the interfaces that the configuration enables.
+
+    Raises:
+        ExtraMissingError: The extra ``serve`` is needed, and not installed.
+    """
+    return [_http()] if settings.serve.enabled else []
+
+
+def _http() -> Interface:
+    try:
+        from slumberd.api.server import serve_http
+    except ImportError as error:
+        raise ExtraMissingError("serve", "HTTP cannot be served") from error
+    return serve_http

@@ -1,0 +1,52 @@
+"""The settings of the HTTP interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slumberd.config.validation import FilePath, Form
+
+ADDRESS = r"^(\[[0-9a-fA-F:.]+\]|[^\s\[\]:]+):[0-9]{1,5}$"
+"""A host or an address, and a port; an IPv6 address stands in brackets."""
+
+_MEBIBYTE = 1_048_576
+
+
+class ServeSettings(Form):
+    """The HTTP interface; it needs the extra ``serve``.
+
+    Attributes:
+        enabled: Whether the daemon serves HTTP. Default: false.
+        socket: A unix socket, in the directory of the control socket. Its users have all rights, as
+            on the control socket. null means none. Default: ``http.sock``.
+        socket_mode: The mode of the socket: ``660`` (default) lets the group connect, ``600`` only
+            the owner.
+        address: A host and a port, such as ``127.0.0.1:8750`` or ``[::1]:8750``; callers need a
+            token. Use ``0.0.0.0`` only behind a proxy with TLS. null (default) means none.
+        tokens_file: The file of tokens, which ``slumberd token new`` makes lines for. Its mode is
+            600. A relative path is relative to $CREDENTIALS_DIRECTORY. null (default) means none.
+        allowed_hosts: Further values of the header ``Host`` that the Model Context Protocol
+            answers, such as ``memory.example.com:443``. Default: none but the address.
+        allowed_origins: Values of the header ``Origin`` that the Model Context Protocol answers,
+            such as ``https://agents.example.com``. Default: none.
+        max_body_bytes: The largest body of a request, 1024 to 67108864. Default: 4194304.
+        max_connections: Connections at a time, 1 to 10000. Default: 256.
+        max_requests: Requests at a time, 2 to 1000; one caller may have half of them. Default: 64.
+        timeout_seconds: How long a client may take to send a request, or to read an answer, and how
+            long an operation may only read, 0.1 to 3600. Default: 30.
+    """
+
+    enabled: bool = False
+    socket: FilePath | None = Path("http.sock")
+    socket_mode: Literal[600, 660] = 660
+    address: Annotated[str, Field(pattern=ADDRESS)] | None = None
+    tokens_file: FilePath | None = None
+    allowed_hosts: list[str] = Field(default_factory=list)
+    allowed_origins: list[str] = Field(default_factory=list)
+    max_body_bytes: int = Field(default=4 * _MEBIBYTE, ge=1024, le=64 * _MEBIBYTE)
+    max_connections: int = Field(default=256, ge=1, le=10_000)
+    max_requests: int = Field(default=64, ge=2, le=1_000)
+    timeout_seconds: float = Field(default=30.0, ge=0.1, le=3600, allow_inf_nan=False)

@@ -1,0 +1,331 @@
+"""The values that the operations on facts, rules and the daemon return.
+
+A field without a value is absent from an answer where its default is None and its text says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slumberd.operations.memory_forms import Result
+
+
+class Delta(Result):
+    """One change of a fact.
+
+    Attributes:
+        kind: Such as ``add``, ``update`` or ``delete``.
+        rule_id: The rule that made it.
+        fact_id: The fact.
+        replaces: The facts that it removed.
+        source_episode_ids: The episodes that it comes from.
+        reason: Why it changed nothing, if so.
+    """
+
+    kind: str
+    rule_id: str
+    fact_id: str
+    replaces: list[str]
+    source_episode_ids: list[str]
+    reason: str
+
+
+class Deltas(Result):
+    """The first deltas of an answer.
+
+    Attributes:
+        deltas: The first ones.
+        deltas_total: How many there are.
+        deltas_cut: Whether the list is cut.
+    """
+
+    deltas: list[Delta]
+    deltas_total: int
+    deltas_cut: bool
+
+
+class WaitingBatch(Result):
+    """A batch that awaits approval: its firing, and why it waits."""
+
+    firing_id: str
+    problem: str
+
+
+class FiringReport(Result):
+    """What the firings of one rule did.
+
+    Attributes:
+        rule_id: The rule.
+        firing_ids: One for each batch.
+        channels: By channel: how many episode versions it read, and what became of them.
+        purged: How many archived episodes were deleted; absent for none.
+        unrecorded: Whether episodes wait for a language model; absent when none does.
+        held_batch: The batch that awaits approval; absent without one.
+        deltas: The first deltas; only of a dry run.
+        deltas_total: How many there are; only of a dry run.
+        deltas_cut: Whether the list is cut; only of a dry run.
+        unread: How many log rows were not read; only of a dry run.
+    """
+
+    rule_id: str
+    firing_ids: list[str]
+    channels: dict[str, dict[str, int]]
+    purged: int | None = None
+    unrecorded: bool | None = None
+    held_batch: WaitingBatch | None = None
+    deltas: list[Delta] | None = None
+    deltas_total: int | None = None
+    deltas_cut: bool | None = None
+    unread: int | None = None
+
+
+class Fired(Result):
+    """What a run did.
+
+    Attributes:
+        run: The run, which ``undo`` takes back; None when nothing fired.
+        reports: By rule.
+    """
+
+    run: str | None
+    reports: list[FiringReport]
+
+
+class Retried(Fired):
+    """What a run did, and what is still in quarantine.
+
+    Attributes:
+        still_quarantined: The first entries that still cannot be read.
+        still_quarantined_total: How many there are.
+    """
+
+    still_quarantined: list[dict[str, Any]]
+    still_quarantined_total: int
+
+
+class Dropped(Result):
+    """How many entries left the quarantine."""
+
+    dropped: int
+
+
+class Extracted(Result):
+    """What was asked of a language model.
+
+    Attributes:
+        rule_id: The rule.
+        calls: How many questions were asked.
+        ok: How many got an answer.
+        refused: How many the model refused.
+        invalid: How many got an answer that could not be read.
+        triples: How many triples the answers hold.
+        dropped: How many triples were dropped.
+        tokens_in: The tokens of the questions.
+        tokens_out: The tokens of the answers.
+    """
+
+    rule_id: str
+    calls: int
+    ok: int
+    refused: int
+    invalid: int
+    triples: int
+    dropped: int
+    tokens_in: int
+    tokens_out: int
+
+
+class Undone(Deltas):
+    """What was undone.
+
+    Attributes:
+        run: The run that undid it; None when nothing was.
+        undone: The firings that are undone.
+        firing_ids: The firings that undid them.
+        firing_id: The same, when the request names one firing; else absent.
+        counts: How many deltas of each kind.
+    """
+
+    run: str | None
+    undone: list[str]
+    firing_ids: list[str]
+    firing_id: str | None = None
+    counts: dict[str, int]
+
+
+class Edited(Deltas):
+    """What a manual edit changed.
+
+    Attributes:
+        firing_id: The firing that the ledger records; None when nothing changed, or for a dry run.
+        counts: How many deltas of each kind.
+    """
+
+    firing_id: str | None
+    counts: dict[str, int]
+
+
+class Pinned(Edited):
+    """What a pin changed: the id of the fact, too."""
+
+    fact_id: str
+
+
+class Unpinned(Edited):
+    """What a retraction changed.
+
+    Attributes:
+        not_current: Those of the named facts that were not current.
+    """
+
+    not_current: list[str]
+
+
+class Forgotten(Result):
+    """The certificate of an erasure; for a dry run, the plan of one.
+
+    Attributes:
+        certificate: Always ``slumberd.forget``.
+        version: The version of this form.
+        scope: User, session and agent; None for all.
+        at: When.
+        forgotten_up_to: The end of the erased time.
+        rows: How many rows were erased, by store and table.
+        stand_again: Facts that are current again.
+        head_before: The head of the ledger's chain before.
+        out_of_reach: What slumberd cannot erase.
+        dry_run: True for a plan; else absent.
+        plan: The hash of the plan; only of a dry run.
+        firing_id: The firing that the ledger records; absent for a dry run.
+        by: Who requested it; absent for a dry run.
+        head_after: The head after; absent for a dry run.
+        write_ahead_log_emptied: By file; absent for a dry run.
+        rewritten: By file: what was rewritten; absent for a dry run.
+    """
+
+    certificate: str
+    version: int
+    scope: dict[str, str | None]
+    at: str
+    forgotten_up_to: str
+    rows: dict[str, dict[str, int]]
+    stand_again: list[str]
+    head_before: str
+    out_of_reach: list[str]
+    dry_run: bool | None = None
+    plan: str | None = None
+    firing_id: str | None = None
+    by: str | None = None
+    head_after: str | None = None
+    write_ahead_log_emptied: dict[str, bool] | None = None
+    rewritten: dict[str, Any] | None = None
+
+
+class PausedRules(Result):
+    """Which rules are paused.
+
+    Attributes:
+        changed: The rules that this request paused or resumed.
+        paused: All paused rules.
+    """
+
+    changed: list[str]
+    paused: list[str]
+
+
+class FailingRule(Result):
+    """A rule whose last firings failed.
+
+    Attributes:
+        rule_id: The rule.
+        since: When the first of them failed.
+        failures: How many failed in a row.
+        error: The last error.
+        degraded: Whether the rule counts as failing for good.
+    """
+
+    rule_id: str
+    since: str
+    failures: int
+    error: str
+    degraded: bool
+
+
+class DaemonStatus(Result):
+    """How the daemon is.
+
+    Attributes:
+        pid: Its process.
+        uptime_seconds: Since when it runs.
+        generation: How often it loaded rules.
+        rules_hash: The hash of the rules in force.
+        failing: The rules that fail now.
+    """
+
+    pid: int
+    uptime_seconds: float
+    generation: int
+    rules_hash: str
+    failing: list[FailingRule]
+
+
+class RuleCadence(Result):
+    """When a rule fires.
+
+    Attributes:
+        id: The rule.
+        enabled: Whether it fires at all.
+        cadence: As the rule file has it.
+        paused_by: Who paused it; None when it is not paused.
+    """
+
+    id: str
+    enabled: bool
+    cadence: dict[str, Any]
+    paused_by: str | None
+
+
+class Cadences(Result):
+    """The cadence of each rule.
+
+    Attributes:
+        timezone: The time zone of rules without one.
+        rules: The rules in force.
+    """
+
+    timezone: str
+    rules: list[RuleCadence]
+
+
+class Reloaded(Result):
+    """What a reload changed.
+
+    Attributes:
+        generation: How often the daemon loaded rules.
+        rules_hash: The hash of the rules in force.
+        rules: How many rules there are.
+        added: The rules that are new.
+        removed: The rules that are gone.
+        changed: The rules that changed.
+        restart_needed: The changed keys of the configuration that only a restart applies.
+    """
+
+    generation: int
+    rules_hash: str
+    rules: int
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    restart_needed: list[str]
+
+
+class Outdated(Result):
+    """The keys of the configuration that changed since the daemon read it.
+
+    Attributes:
+        reload: Those that a reload applies.
+        restart: Those that only a restart applies.
+    """
+
+    reload: list[str]
+    restart: list[str]

@@ -1,0 +1,262 @@
+"""An example of a request and of its answer, for each operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slumberd.operations.operation import Example
+
+_AT = "2026-03-01T12:00:00Z"
+_HASH = "0f343b0931126a20"
+_RUN, _FIRING = "k3m7qx2a9bcd", "home:0-1"
+
+_FACT: dict[str, Any] = {
+    "id": "e1",
+    "user": "ana",
+    "agent": "desk",
+    "payload": {"subject": "ana", "predicate": "lives_in", "object": "Lisbon"},
+    "lineage": [{"kind": "episode", "rule_id": "home", "source_episode_ids": ["e1"]}],
+    "confidence": 1.0,
+    "said_at": _AT,
+    "pinned_at": _AT,
+    "metadata": {},
+    "version": _HASH,
+}
+
+_HIT: dict[str, Any] = {
+    "id": "e1",
+    "kind": "episode",
+    "score": 0.71,
+    "lexical": 0.71,
+    "vector": None,
+    "text": "I moved to Lisbon",
+    "at": _AT,
+    "user": "ana",
+    "agent": "desk",
+    "session": "s1",
+    "speaker": "",
+    "trust": "said",
+    "confidence": None,
+    "sources": [],
+}
+
+_DELTA: dict[str, Any] = {
+    "kind": "add",
+    "rule_id": "home",
+    "fact_id": "e1",
+    "replaces": [],
+    "source_episode_ids": ["e1"],
+    "reason": "",
+}
+
+_COUNTS = {
+    "read": 1,
+    "filtered": 0,
+    "added": 1,
+    "updated": 0,
+    "deleted": 0,
+    "noop": 0,
+    "quarantined": 0,
+    "restored": 0,
+}
+
+_FIRED: dict[str, Any] = {
+    "run": _RUN,
+    "reports": [{"rule_id": "home", "firing_ids": [_FIRING], "channels": {"facts": _COUNTS}}],
+}
+
+_DELTAS: dict[str, Any] = {"deltas": [_DELTA], "deltas_total": 1, "deltas_cut": False}
+
+_OUTCOME: dict[str, Any] = {
+    "rule_id": "home",
+    "channel": "facts",
+    "outcome": "add",
+    "reason": "",
+    "fact_id": "e1",
+    "current": True,
+    "would_change": "",
+}
+
+_EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "remember": (
+        {
+            "text": "I moved to Lisbon",
+            "id": "e1",
+            "triples": [{"subject": "ana", "predicate": "lives_in", "object": "Lisbon"}],
+        },
+        {"id": "e1", "state": "new"},
+    ),
+    "recall": ({"query": "Where does ana live?", "limit": 5}, {"hits": [_HIT]}),
+    "context": (
+        {"question": "Where does ana live?", "budget": 500},
+        {"text": "> I moved to Lisbon", "items": [_HIT], "tokens": 6, "budget": 500},
+    ),
+    "episodes": (
+        {"limit": 1},
+        {
+            "episodes": [
+                {
+                    "id": "e1",
+                    "content": "I moved to Lisbon",
+                    "timestamp": _AT,
+                    "source_node": "remember",
+                    "user": "ana",
+                    "agent": "desk",
+                    "session": "s1",
+                    "metadata": {},
+                }
+            ]
+        },
+    ),
+    "facts": ({"predicate": "lives_in", "limit": 10}, {"facts": [_FACT], "next": None}),
+    "correct": (
+        {"fact": "e1", "object": "Porto", "reason": "it was Porto", "if_version": _HASH},
+        {"fact_ids": ["e1"], "firing_id": "@hand:3", "counts": {"update": 1}},
+    ),
+    "explain": (
+        {"id": "e1"},
+        {"id": "e1", "kind": "fact", "explanation": {"id": "e1", "current": True}},
+    ),
+    "outcome": (
+        {"id": "e1", "seconds": 5.0},
+        {"id": "e1", "settled": True, "rules": [_OUTCOME]},
+    ),
+    "changes": (
+        {"after": 0, "limit": 1},
+        {
+            "changes": [
+                {
+                    "seq": 2,
+                    "at": _AT,
+                    "kind": "add",
+                    "firing_id": _FIRING,
+                    "rule_id": "home",
+                    "fact_id": "e1",
+                    "replaces": [],
+                    "episode_ids": ["e1"],
+                    "reason": "",
+                    "confidence": 1.0,
+                    "user": "ana",
+                    "agent": "desk",
+                }
+            ],
+            "last": 2,
+            "more": False,
+        },
+    ),
+    "forget": (
+        {"session": "s1", "dry_run": True},
+        {
+            "certificate": "slumberd.forget",
+            "version": 1,
+            "scope": {"user": "ana", "session": "s1", "agent": None},
+            "at": _AT,
+            "forgotten_up_to": _AT,
+            "rows": {"facts": {"facts": 1, "ledger": 2}, "episodes": {"episodes": 1}},
+            "stand_again": [],
+            "head_before": _HASH,
+            "out_of_reach": ["backups and exports of the state directory, made before"],
+            "dry_run": True,
+            "plan": "9c1185a5c5e9fc54612808977ee8f548",
+        },
+    ),
+    "held": (
+        {},
+        {
+            "held": [
+                {
+                    "firing_id": _FIRING,
+                    "rule_id": "home",
+                    "problem": "this batch would delete 399 of 516 facts",
+                    "approved": False,
+                }
+            ]
+        },
+    ),
+    "decide": ({"firing": _FIRING, "approve": True}, _FIRED),
+    "fire": ({"rules": ["home"]}, _FIRED),
+    "undo": (
+        {"run": _RUN},
+        {
+            "run": "b2c4d6f8a0xy",
+            "undone": [_FIRING],
+            "firing_ids": ["@undo:4"],
+            "counts": {"delete": 1},
+            **_DELTAS,
+        },
+    ),
+    "pin": (
+        {
+            "user": "ana",
+            "agent": "desk",
+            "subject": "ana",
+            "predicate": "lives_in",
+            "object": "Porto",
+            "reason": "ana said so",
+        },
+        {"firing_id": "@hand:3", "fact_id": "f1", "counts": {"add": 1}, **_DELTAS},
+    ),
+    "unpin": (
+        {"facts": ["e1"], "reason": "it is wrong"},
+        {"firing_id": "@hand:5", "counts": {"add": 1}, "not_current": [], **_DELTAS},
+    ),
+    "backfill": ({"rule": "home"}, _FIRED),
+    "retry": (
+        {"rules": ["home"]},
+        {**_FIRED, "still_quarantined": [], "still_quarantined_total": 0},
+    ),
+    "drop": ({"episodes": ["e7"]}, {"dropped": 1}),
+    "extract": (
+        {"rule": "home"},
+        {
+            "rule_id": "home",
+            "calls": 2,
+            "ok": 2,
+            "refused": 0,
+            "invalid": 0,
+            "triples": 3,
+            "dropped": 0,
+            "tokens_in": 812,
+            "tokens_out": 96,
+        },
+    ),
+    "pause": ({"rules": ["home"]}, {"changed": ["home"], "paused": ["home"]}),
+    "resume": ({"rules": ["home"]}, {"changed": ["home"], "paused": []}),
+    "status": (
+        {},
+        {
+            "pid": 4321,
+            "uptime_seconds": 86.4,
+            "generation": 1,
+            "rules_hash": _HASH,
+            "failing": [],
+        },
+    ),
+    "next": (
+        {},
+        {
+            "timezone": "UTC",
+            "rules": [
+                {"id": "home", "enabled": True, "cadence": {"every": "5m"}, "paused_by": None}
+            ],
+        },
+    ),
+    "reload": (
+        {},
+        {
+            "generation": 2,
+            "rules_hash": _HASH,
+            "rules": 1,
+            "added": [],
+            "removed": [],
+            "changed": ["home"],
+            "restart_needed": [],
+        },
+    ),
+    "outdated": ({}, {"reload": ["timezone"], "restart": []}),
+}
+
+
+def example_of(name: str) -> Example:
+    """Return the example of an operation, by its name."""
+    return Example(*_EXAMPLES[name])

@@ -1,0 +1,99 @@
+"""The table of operations is what the daemon serves, and its examples are real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd import Memory
+from slumberd.client.transports import ServedTransport
+from slumberd.config.validation import problems
+from slumberd.errors import SlumberdError
+from slumberd.operations.table import OPERATIONS
+
+pytestmark = pytest.mark.integration
+
+EVERY = pytest.mark.parametrize("name", OPERATIONS)
+
+
+@EVERY
+def test_form_accepts_the_example_request(name: str) -> None:
+    operation = OPERATIONS[name]
+
+    assert not problems(operation.form, {**operation.example.request}, strict=True)
+
+
+@EVERY
+def test_result_accepts_the_example_answer(name: str) -> None:
+    operation = OPERATIONS[name]
+
+    operation.result.model_validate(operation.example.answer)
+
+
+@EVERY
+def test_what_changes_nothing_is_idempotent_and_says_what_it_does(name: str) -> None:
+    operation = OPERATIONS[name]
+
+    assert operation.idempotent or not operation.read_only
+    assert operation.summary.endswith(".")
+    assert all(issubclass(error, SlumberdError) for error in operation.errors)
+
+
+async def test_daemon_serves_exactly_the_table(tmp_path: Path) -> None:
+    async with Memory.open(tmp_path / "memory", user="ana") as memory:
+        served = _served_by(memory)
+
+        assert served._served.dispatcher.names == set(OPERATIONS)
+
+
+REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("remember", {"user": "ana", "text": "x", "id": "e1", "triples": [
+        {"subject": "ana", "predicate": "lives_in", "object": "Lisbon"}]}),
+    ("outcome", {"user": "ana", "id": "e1", "seconds": 30.0}),
+    ("fire", {}),
+    ("fire", {"dry_run": True}),
+    ("recall", {"user": "ana", "query": "Lisbon"}),
+    ("context", {"user": "ana", "question": "Lisbon"}),
+    ("episodes", {"user": "ana"}),
+    ("facts", {"user": "ana"}),
+    ("explain", {"user": "ana", "id": "e1"}),
+    ("correct", {"user": "ana", "fact": "e1", "object": "Porto", "reason": "so"}),
+    ("changes", {"user": "ana"}),
+    ("held", {}),
+    ("pin", {"user": "bo", "agent": "a", "subject": "bo", "predicate": "is", "reason": "so"}),
+    ("unpin", {"facts": ["e1"], "reason": "so"}),
+    ("retry", {}),
+    ("drop", {"all": True}),
+    ("status", {}),
+    ("next", {}),
+    ("reload", {}),
+    ("outdated", {}),
+    ("forget", {"user": "ana", "dry_run": True}),
+    ("forget", {"user": "ana"}),
+]  # fmt: skip
+
+
+async def test_answers_of_the_daemon_have_the_form_of_the_table(tmp_path: Path) -> None:
+    async with Memory.open(tmp_path / "memory", user="ana") as memory:
+        served = _served_by(memory)
+        rule = (await served.call("next", {}))["rules"][0]["id"]
+        by_rule = [
+            ("pause", {"rules": [rule]}),
+            ("resume", {"rules": [rule]}),
+            ("backfill", {"rule": rule}),
+            ("undo", {"rule": rule, "since": 0}),
+        ]
+
+        for name, request in [*REQUESTS[:-2], *by_rule, *REQUESTS[-2:]]:
+            answer = await served.call(name, request)
+
+            OPERATIONS[name].result.model_validate_json(orjson.dumps(answer))
+
+
+def _served_by(memory: Memory) -> ServedTransport:
+    transport = memory._transport
+    assert isinstance(transport, ServedTransport)
+    return transport
