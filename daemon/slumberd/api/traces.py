@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -15,31 +17,33 @@ import orjson
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
-from slumberd.errors import (
-    ExtraMissingError,
-    NotAllowedError,
-    SlumberdError,
-    UnreadableTracesError,
-)
+from slumberd.api.endpoints import caller_in
+from slumberd.api.problems import status_of
+from slumberd.errors import ExtraMissingError, SlumberdError, UnreadableTracesError
 from slumberd.interchange.genai_spans import Owner, Reading, read_spans
 from slumberd.interchange.spans import Span, spans_of_document
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.put_once import OncePutter, PutOnce
+from slumberd.service.control_socket import valid_text
 from slumberd.service.interfaces import Served
 
 _log = structlog.get_logger(__name__)
 
 PATH = "/v1/traces"
 
-MOST_BYTES = 16 * 1024 * 1024
-"""The longest request, uncompressed and decompressed."""
+MOST_TIMES = 4
+"""A compressed request may be so many times as long, decompressed, as one without compression."""
 
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 _MOST_REASONS = 5
 _RETRY_SECONDS = "5"
-_STATUS = {"form": 400, "length": 413, "encoding": 415}
+_FAULTS = {
+    "form": HTTPStatus.BAD_REQUEST,
+    "length": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "encoding": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+}
 _NO_MESSAGES = (
     "{} spans of calls hold no messages: their program must record them, usually by"
     " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -52,7 +56,19 @@ def traces_route(served: Served) -> Route:
     Args:
         served: The daemon.
     """
-    return Route(PATH, TraceReceiver(OncePutter(served.stores.memory)).receive, methods=["POST"])
+    most_bytes = MOST_TIMES * served.settings.serve.max_body_bytes
+    receiver = TraceReceiver(OncePutter(served.stores.memory), most_bytes)
+    return Route(PATH, receiver.receive, methods=["POST"])
+
+
+@asynccontextmanager
+async def serve_traces(served: Served) -> AsyncIterator[BaseRoute]:
+    """Add the route that takes traces to the HTTP interface.
+
+    Args:
+        served: The daemon.
+    """
+    yield traces_route(served)
 
 
 class Result(NamedTuple):
@@ -72,31 +88,47 @@ class TraceReceiver:
 
     Args:
         episodes: Puts the episodes.
+        most_bytes: The longest request, decompressed.
     """
 
-    def __init__(self, episodes: OncePutter) -> None:
+    def __init__(self, episodes: OncePutter, most_bytes: int) -> None:
         self._episodes = episodes
+        self._most_bytes = most_bytes
 
     async def receive(self, request: Request) -> Response:
         """Answer a request as OTLP says, in the form in which it came."""
         form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        caller: Caller = request.state.caller
         try:
-            caller.require(Right.WRITE)
-            body = await _read_body(request)
-            encoding = request.headers.get("content-encoding", "identity").strip().lower()
-            # In a thread: a long request must not delay a firing.
-            readings = await asyncio.to_thread(_read, body, form, encoding, _owner(caller))
-            result = await self._take(readings, caller)
-        except NotAllowedError as error:
-            return _failure(form, 403, str(error))
-        except ExtraMissingError as error:
-            return _failure(form, _STATUS["encoding"], str(error))
-        except UnreadableTracesError as error:
-            return _failure(form, _STATUS[error.fault], str(error))
-        except (SlumberdError, OSError) as error:
-            return _failure(form, 503, str(error))
-        return _success(form, result)
+            return _success(form, await self._answer(request, form))
+        except SlumberdError as error:
+            return _failure(form, _status_of(error), str(error))
+        except OSError as error:  # most likely a full disk
+            return _failure(form, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        except Exception as error:  # noqa: BLE001 # a bug must not end the server
+            _log.error("http.failed", operation="traces", error=type(error).__name__)
+            return _failure(form, HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug of the daemon")
+
+    async def _answer(self, request: Request, form: str) -> Result:
+        caller = caller_in(request)
+        caller.require(Right.WRITE)
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        owner = Owner(caller.user, caller.agent)
+        # In a thread: a long request must not delay a firing.
+        readings = await asyncio.to_thread(self._read, await request.body(), form, encoding, owner)
+        return await self._take(readings, caller)
+
+    def _read(self, body: bytes, form: str, encoding: str, owner: Owner) -> list[Reading]:
+        """Return what the spans of a body say.
+
+        Raises:
+            ExtraMissingError: It is protobuf, and the extra ``otlp`` is not installed.
+            UnreadableTracesError: It has another form or encoding, or is too long.
+        """
+        plain = _decompressed(body, encoding, self._most_bytes)
+        try:
+            return read_spans(_spans_in(plain, form), owner)
+        except ValueError as error:
+            raise UnreadableTracesError("form", str(error)) from error
 
     async def _take(self, readings: Sequence[Reading], caller: Caller) -> Result:
         """Put the episodes, and log what became of the spans."""
@@ -116,10 +148,6 @@ class TraceReceiver:
         return Result(len(problems), _message(problems, sum(each.silent for each in readings)))
 
 
-def _owner(caller: Caller) -> Owner:
-    return Owner(caller.user, caller.agent)
-
-
 def _problem(reading: Reading, done: PutOnce) -> str:
     """Return why a span is rejected; empty when it is not."""
     refused = (done.refused[each.id] for each in reading.episodes if each.id in done.refused)
@@ -137,34 +165,6 @@ def _message(problems: Sequence[str], silent: int) -> str:
     return "; ".join(listed)
 
 
-async def _read_body(request: Request) -> bytes:
-    """Return the body of a request.
-
-    Raises:
-        UnreadableTracesError: It is too long.
-    """
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            raise _too_long()
-    return bytes(body)
-
-
-def _read(body: bytes, form: str, encoding: str, owner: Owner) -> list[Reading]:
-    """Return what the spans of a body say.
-
-    Raises:
-        ExtraMissingError: It is protobuf, and the extra ``otlp`` is not installed.
-        UnreadableTracesError: It has another form or encoding, or is too long.
-    """
-    plain = _decompressed(body, encoding)
-    try:
-        return read_spans(_spans_in(plain, form), owner)
-    except ValueError as error:
-        raise UnreadableTracesError("form", str(error)) from error
-
-
 def _spans_in(plain: bytes, form: str) -> list[Span]:
     if form == _JSON:
         return spans_of_document(orjson.loads(plain))
@@ -174,7 +174,7 @@ def _spans_in(plain: bytes, form: str) -> list[Span]:
     raise UnreadableTracesError("encoding", f"{form!r} is neither {_JSON} nor {_PROTOBUF}")
 
 
-def _decompressed(body: bytes, encoding: str) -> bytes:
+def _decompressed(body: bytes, encoding: str, most_bytes: int) -> bytes:
     """Return a body without its compression.
 
     Raises:
@@ -186,20 +186,15 @@ def _decompressed(body: bytes, encoding: str) -> bytes:
         raise UnreadableTracesError("encoding", f"it is compressed by {encoding!r}; use gzip")
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        plain = unpacker.decompress(body, MOST_BYTES + 1)
+        plain = unpacker.decompress(body, most_bytes + 1)
     except zlib.error as error:
         raise UnreadableTracesError("form", f"the compressed data is damaged: {error}") from error
-    if len(plain) > MOST_BYTES:
-        raise _too_long()
+    if len(plain) > most_bytes:
+        problem = f"they have more than {most_bytes:,} bytes decompressed; send fewer spans at once"
+        raise UnreadableTracesError("length", problem)
     if not unpacker.eof or unpacker.unused_data:
         raise UnreadableTracesError("form", "the compressed data ends early, or goes on")
     return plain
-
-
-def _too_long() -> UnreadableTracesError:
-    return UnreadableTracesError(
-        "length", f"the request is longer than {MOST_BYTES // 1024**2} MiB; send fewer spans in one"
-    )
 
 
 def _protobuf() -> Any:  # noqa: ANN401 # a module
@@ -222,10 +217,22 @@ def _success(form: str, result: Result) -> Response:
     return Response(orjson.dumps(document), media_type=_JSON)
 
 
-def _failure(form: str, status: int, message: str) -> Response:
-    """Return a ``google.rpc.Status``; a client sends the request again only after 503."""
-    headers = {"retry-after": _RETRY_SECONDS} if status == 503 else {}
-    if form == _PROTOBUF and status != _STATUS["encoding"]:
-        body = _protobuf().write_failure(message)
-        return Response(body, status, headers, media_type=_PROTOBUF)
-    return Response(orjson.dumps({"message": message}), status, headers, media_type=_JSON)
+def _status_of(error: SlumberdError) -> HTTPStatus:
+    """Return the status of an error; a client sends the request again only after 429 and 503."""
+    if isinstance(error, UnreadableTracesError):
+        return _FAULTS[error.fault]
+    if isinstance(error, ExtraMissingError):
+        return HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    found = status_of(type(error))
+    return HTTPStatus.SERVICE_UNAVAILABLE if found == HTTPStatus.INTERNAL_SERVER_ERROR else found
+
+
+def _failure(form: str, status: HTTPStatus, message: str) -> Response:
+    """Return a ``google.rpc.Status``."""
+    wait = status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+    headers = {"retry-after": _RETRY_SECONDS} if wait else {}
+    text = valid_text(message)
+    if form == _PROTOBUF and status != HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
+        body: bytes = _protobuf().write_failure(text)
+        return Response(body, status, headers, _PROTOBUF)
+    return Response(orjson.dumps({"message": text}), status, headers, _JSON)
