@@ -45,8 +45,9 @@ _FAULTS = {
     "encoding": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
 }
 _NO_MESSAGES = (
-    "{} spans of calls hold no messages: their program must record them, usually by"
-    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+    "{} spans of calls hold no messages: let their program record them, usually by"
+    " OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only"
 )
 
 
