@@ -162,14 +162,13 @@ def test_container_is_stopped_later_than_the_daemon_gives_up(service: Mapping[st
     assert float(service["stop_grace_period"].removesuffix("s")) > settings.stop_seconds
 
 
-def test_configuration_names_the_paths_of_the_image() -> None:
-    settings = load_settings(
-        CONFIGURATION, overrides={}, environ={"RUNTIME_DIRECTORY": "/run/slumberd"}
-    )
+def test_configuration_names_the_paths_of_the_image(tmp_path: Path) -> None:
+    environ = {"RUNTIME_DIRECTORY": str(tmp_path)}
+    settings = load_settings(CONFIGURATION, overrides={}, environ=environ)
 
     assert settings.state_dir == Path("/var/lib/slumberd")
     assert settings.rules_dir == Path("/etc/slumberd/rules.d")
-    assert settings.http_socket_path == Path("/run/slumberd/http.sock")
+    assert settings.http_socket_path == tmp_path / "http.sock"
     assert any("RUNTIME_DIRECTORY=/run/slumberd" in text for text in texts("ENV", 1))
 
 
