@@ -156,7 +156,7 @@ class Access:
         try:
             self._callers = self._read()
         except ConfigurationError as error:
-            _log.error("tokens.failed", error=type(error).__name__, message=str(error))
+            _log.error("http.tokens_failed", error=type(error).__name__, message=str(error))
 
     def _read(self) -> Mapping[str, Caller]:
         if self._file is None:

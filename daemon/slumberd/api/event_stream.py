@@ -69,15 +69,17 @@ class EventStream:
         committed = self._served.commits.next
         yield _BEAT
         while not self._stopped:
-            for change in page["changes"]:
-                yield _event(change)
-            if page["last"] != fields["after"]:
-                yield _position(page["last"])
+            yield b"".join(map(_event, page["changes"])) + _position(page, fields["after"])
             if not (page["more"] or await set_within(committed, self._beat_seconds)):
                 yield _BEAT
             committed = self._served.commits.next
             fields = {**fields, "after": page["last"]}
-            page = await self._page(fields, caller)
+            try:
+                page = await self._page(fields, caller)
+            except SlumberdError as error:
+                # The client asks again with the last id, and gets the rest.
+                yield b"event: problem\ndata: %s\n\n" % problem_of(error).body
+                return
 
 
 def _fields_of(request: Request) -> dict[str, Any]:
@@ -101,6 +103,8 @@ def _event(change: dict[str, Any]) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (change["seq"], change["kind"].encode(), data)
 
 
-def _position(last: int) -> bytes:
-    """Return the number to go on after, without an event."""
-    return b"id: %d\n\n" % last
+def _position(page: Answer, after: int) -> bytes:
+    """Return the number to go on after, when rows after the last event were passed over."""
+    last: int = page["last"]
+    sent: int = page["changes"][-1]["seq"] if page["changes"] else after
+    return b"" if last == sent else b"id: %d\n\n" % last

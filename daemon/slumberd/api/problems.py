@@ -105,6 +105,12 @@ def problem_response(status: int, document: Mapping[str, Any]) -> Response:
     return Response(orjson.dumps(document), status, headers, MEDIA_TYPE)
 
 
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Return the answer to a request that failed in a route of an extension."""
+    assert isinstance(error, SlumberdError)  # noqa: S101 # it is registered for these only
+    return problem_of(error, conditional="if-match" in request.headers)
+
+
 async def answer_http_error(_: Request, error: Exception) -> Response:
     """Return the answer to a request without a route, or with another method."""
     status = getattr(error, "status_code", HTTPStatus.INTERNAL_SERVER_ERROR)

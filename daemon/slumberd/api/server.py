@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -33,10 +34,11 @@ from slumberd.api.limits import (
     RequestSlots,
 )
 from slumberd.api.openapi import openapi_document
-from slumberd.api.problems import answer_http_error
+from slumberd.api.problems import answer_error, answer_http_error
 from slumberd.api.sockets import open_sockets
 from slumberd.clock import set_within
 from slumberd.config.settings import Settings
+from slumberd.errors import SlumberdError
 from slumberd.service.interfaces import Served
 
 Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
@@ -78,6 +80,7 @@ async def serve_http(served: Served, extensions: Sequence[Extension] = ()) -> As
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=sockets))
             try:
+                await server.listening.wait()
                 yield
             finally:
                 stream.stop()
@@ -108,7 +111,7 @@ def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) 
             Route(EVENTS_PATH, stream.answer),
             *endpoints.routes(),
         ],
-        exception_handlers={HTTPException: answer_http_error},
+        exception_handlers={HTTPException: answer_http_error, SlumberdError: answer_error},
     )
 
 
@@ -139,16 +142,26 @@ def _server_configuration(
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the daemon, and wakes once a second."""
+    """A server that leaves signals to the daemon, and wakes once a second.
+
+    Attributes:
+        listening: Set when clients can connect.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self.listening = asyncio.Event()
         self._stopping = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture none: the daemon stops the server."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self.listening.set()
 
     async def main_loop(self) -> None:
         """Renew the header ``Date`` once a second, until the daemon stops."""

@@ -355,6 +355,12 @@ _ALL = (
     ),
     _kind(
         "error",
+        "http.tokens_failed",
+        "The file of tokens has changed, and has mistakes. The old tokens stay in force.",
+        **_FAILURE,
+    ),
+    _kind(
+        "error",
         "ledger.broken",
         "`slumberd audit verify --log` found that the ledger does not verify.",
         rows=COUNT,

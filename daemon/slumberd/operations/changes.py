@@ -7,7 +7,7 @@ import base64
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from slumberd.clock import Clock
@@ -57,6 +57,10 @@ from slumberd.storage.ledger.erasure import Erasure, Unfinished
 from slumberd.storage.ledger.undo import Undoer, Wanted
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12
+
+
+Check = Callable[[], Awaitable[object]]
+"""Raises an error when a change must not be made after all."""
 
 
 def new_run_id() -> str:
@@ -428,27 +432,33 @@ class Operations:
             await self._consolidator.log_pending_records()
         return report_undo(done, None if dry_run else undoer.run)
 
-    async def pin(self, request: forms.PinForm, caller: Caller) -> Answer:
-        """Record a correction by a person."""
+    async def pin(
+        self, request: forms.PinForm, caller: Caller, *, check: Check | None = None
+    ) -> Answer:
+        """Record a correction by a person, unless a check at its turn raises an error."""
         assertion = assertion_of(request, lineage_entry(request.reason, caller, self._clock.now()))
-        answer, _ = await self._edit_manually(Assert(assertion), request, caller)
+        answer, _ = await self._edit_manually(Assert(assertion), request, caller, check)
         return {**answer, "fact_id": assertion.fact_id}
 
-    async def unpin(self, request: forms.UnpinForm, caller: Caller) -> Answer:
-        """Record a retraction of facts by a person."""
+    async def unpin(
+        self, request: forms.UnpinForm, caller: Caller, *, check: Check | None = None
+    ) -> Answer:
+        """Record a retraction of facts by a person, unless a check at its turn raises an error."""
         fact_ids = fact_ids_of(request)
         lineage = (lineage_entry(request.reason, caller, self._clock.now()),)
         retract = Retract(fact_ids, lineage, known_only=True)
-        answer, records = await self._edit_manually(retract, request, caller)
+        answer, records = await self._edit_manually(retract, request, caller, check)
         removed = {fact_id for record in records for fact_id in record.replaces}
         not_current = [fact_id for fact_id in fact_ids if fact_id not in removed]
         return {**answer, "not_current": not_current}
 
     async def _edit_manually(
-        self, edit: Edit, request: forms.ChangeForm, caller: Caller
+        self, edit: Edit, request: forms.ChangeForm, caller: Caller, check: Check | None
     ) -> tuple[Answer, Sequence[Record]]:
         dry_run = request.dry_run
         async with self.turn:
+            if check is not None:
+                await check()
             outcome = await self._facts.apply_deltas(
                 ManualBatch([edit], str(caller)), dry_run=dry_run
             )

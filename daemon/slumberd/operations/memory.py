@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import orjson
@@ -181,7 +182,7 @@ class MemoryOperations:
             raise UsageError("correct: give the right object, or retract the fact; not both")
         facts = await self._facts_of(request, scope)
         if request.retract:
-            return await self._retract(request, facts, caller)
+            return await self._retract(request, facts, scope, caller)
         return await self._assert(request, facts, scope, caller)
 
     async def _facts_of(self, request: forms.CorrectForm, scope: ScopeFilter) -> list[Fact]:
@@ -205,11 +206,12 @@ class MemoryOperations:
         return found
 
     async def _retract(
-        self, request: forms.CorrectForm, facts: list[Fact], caller: Caller
+        self, request: forms.CorrectForm, facts: list[Fact], scope: ScopeFilter, caller: Caller
     ) -> Answer:
         ids = [fact.id for fact in facts]
         form = UnpinForm(facts=ids, reason=request.reason, dry_run=request.dry_run)
-        answer = await self._changes.unpin(form, caller)
+        check = partial(self._facts_of, request, scope)
+        answer = await self._changes.unpin(form, caller, check=check)
         return _correction(ids, answer)
 
     async def _assert(
@@ -227,7 +229,9 @@ class MemoryOperations:
             id=known.id if known else None,
             dry_run=request.dry_run,
         )
-        answer = await self._changes.pin(form, caller)
+        # A firing, or another correction, may come first.
+        check = partial(self._facts_of, request, scope)
+        answer = await self._changes.pin(form, caller, check=check)
         return _correction([answer["fact_id"]], answer)
 
     async def explain(self, request: forms.ExplainForm, caller: Caller) -> Answer:

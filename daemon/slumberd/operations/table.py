@@ -43,6 +43,7 @@ RECALL = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("recall"),
 )
 CONTEXT = Operation(
@@ -53,6 +54,7 @@ CONTEXT = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("context"),
 )
 EPISODES = Operation(
@@ -63,6 +65,7 @@ EPISODES = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("episodes"),
 )
 FACTS = Operation(
@@ -73,6 +76,7 @@ FACTS = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("facts"),
 )
 CORRECT = Operation(
@@ -92,7 +96,7 @@ EXPLAIN = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
-    errors=(NoInputError,),
+    errors=(MemoryScopeError, NoInputError),
     example=example_of("explain"),
 )
 OUTCOME = Operation(
@@ -103,7 +107,7 @@ OUTCOME = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
-    errors=(NoInputError,),
+    errors=(MemoryScopeError, NoInputError),
     example=example_of("outcome"),
 )
 CHANGES = Operation(
@@ -114,6 +118,7 @@ CHANGES = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("changes"),
 )
 FORGET = Operation(
@@ -175,6 +180,7 @@ UNPIN = Operation(
     result=results.Unpinned,
     right=Right.OPERATE,
     idempotent=True,
+    errors=(NoInputError,),
     example=example_of("unpin"),
 )
 BACKFILL = Operation(

@@ -1,0 +1,281 @@
+"""HTTP answers as the table of operations says, over a unix socket and over a network."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from tests.support.http_daemon import HttpDaemon, http_daemon
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
+    with http_daemon(tmp_path_factory.mktemp("http")) as running:
+        yield running
+
+
+@pytest.fixture
+def ana(daemon: HttpDaemon) -> Iterator[httpx.Client]:
+    with daemon.with_token("ana") as client:
+        yield client
+
+
+@pytest.fixture
+def operator(daemon: HttpDaemon) -> Iterator[httpx.Client]:
+    with daemon.by_socket() as client:
+        yield client
+
+
+def put(client: httpx.Client, where: str, **fields: Any) -> str:
+    """Put an episode about a move of a new person, and wait until it is a fact."""
+    id = str(uuid4())
+    triple = {"subject": id, "predicate": "lives_in", "object": where}
+    body = {"id": id, "text": f"I moved to {where}", "triples": [triple], **fields}
+    answer = client.post("/v1/episodes", json=body)
+    assert answer.status_code == 201, answer.text
+    user = {"user": fields["user"]} if "user" in fields else {}
+    outcome = client.get(f"/v1/outcomes/{id}", params={"seconds": 30, **user})
+    assert outcome.json()["settled"], outcome.text
+    return id
+
+
+def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """Return the problem of an answer, after a look at its form."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    found: dict[str, Any] = answer.json()
+    assert found["status"] == status
+    return found
+
+
+def test_episode_becomes_a_fact_that_is_found_and_explained(ana: httpx.Client) -> None:
+    id = put(ana, "Lisbon")
+
+    found = ana.post("/v1/search", json={"query": "Lisbon"}).json()["hits"]
+    context = ana.post("/v1/context", json={"question": "Lisbon?", "budget": 500}).json()
+    explained = ana.get(f"/v1/explain/{id}").json()
+    [latest] = ana.get("/v1/episodes", params={"limit": 1}).json()["episodes"]
+
+    assert id in {hit["id"] for hit in found}
+    assert "Lisbon" in context["text"]
+    assert explained["kind"] == "fact"
+    assert latest["id"] == id
+
+
+def test_same_episode_again_changes_nothing(ana: httpx.Client) -> None:
+    body = {"id": str(uuid4()), "text": "once"}
+
+    states = [ana.post("/v1/episodes", json=body).json()["state"] for _ in range(2)]
+
+    assert states == ["new", "unchanged"]
+
+
+def test_user_of_the_unix_socket_may_name_any_user(operator: httpx.Client) -> None:
+    id = put(operator, "Rome", user="dora")
+
+    answer = operator.get(f"/v1/facts/{id}", params={"user": "dora"})
+
+    assert answer.json()["payload"]["object"] == "Rome"
+
+
+def test_pages_of_facts_hold_each_fact_once(operator: httpx.Client) -> None:
+    ids = {put(operator, "Oslo", user="paged") for _ in range(5)}
+    seen, query = [], {"user": "paged", "limit": "2"}
+
+    while True:
+        page = operator.get("/v1/facts", params=query).json()
+        seen += [fact["id"] for fact in page["facts"]]
+        if page["next"] is None:
+            break
+        query = {**query, "cursor": page["next"]}
+
+    assert sorted(seen) == sorted(ids)
+
+
+def test_correction_with_the_version_that_was_read_is_made_once(ana: httpx.Client) -> None:
+    id = put(ana, "Lisbon")
+    tag = ana.get(f"/v1/facts/{id}").headers["etag"]
+    correction = {"object": "Porto", "reason": "it was Porto"}
+
+    first = ana.patch(f"/v1/facts/{id}", json=correction, headers={"If-Match": tag})
+    second = ana.patch(f"/v1/facts/{id}", json=correction, headers={"If-Match": tag})
+
+    assert first.json()["fact_ids"] == [id]
+    assert problem(second, 412)["kind"] == "VersionConflictError"
+    assert ana.get(f"/v1/facts/{id}").json()["payload"]["object"] == "Porto"
+
+
+def test_fact_that_the_caller_has_is_not_sent_again(ana: httpx.Client) -> None:
+    id = put(ana, "Lisbon")
+    tag = ana.get(f"/v1/facts/{id}").headers["etag"]
+
+    again = ana.get(f"/v1/facts/{id}", headers={"If-None-Match": tag})
+
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_erasure_needs_the_hash_of_its_plan(daemon: HttpDaemon) -> None:
+    with daemon.with_token("bob") as bob:
+        put(bob, "Paris", session="gone")
+        scope = {"session": "gone"}
+        plan = bob.post("/v1/forget/plan", json=scope).json()["plan"]
+
+        without = bob.post("/v1/forget", json=scope)
+        wrong = bob.post("/v1/forget", json={**scope, "plan": "0" * 32})
+        done = bob.post("/v1/forget", json={**scope, "plan": plan})
+
+        assert problem(without, 400)
+        assert problem(wrong, 409)["kind"] == "VersionConflictError"
+        assert done.json()["certificate"] == "slumberd.forget"
+        assert bob.get("/v1/episodes", params=scope).json() == {"episodes": []}
+
+
+def test_operator_fires_and_undoes(operator: httpx.Client) -> None:
+    id = put(operator, "Bern", user="undone")
+    rows = operator.get("/v1/changes", params={"user": "undone"}).json()["changes"]
+
+    undone = operator.post("/v1/firings/undo", json={"firing": rows[-1]["firing_id"]})
+    fired = operator.post("/v1/firings", json={"rules": ["all"], "dry_run": True})
+    firings = operator.get("/v1/firings").json()
+
+    assert undone.json()["undone"] == [rows[-1]["firing_id"]]
+    assert fired.json()["reports"][0]["rule_id"] == "all"
+    assert {row["kind"] for row in firings["changes"]} == {"firing"}
+    assert operator.get(f"/v1/facts/{id}", params={"user": "undone"}).status_code == 404
+
+
+def test_operator_reads_status_cadences_and_held_batches(operator: httpx.Client) -> None:
+    status = operator.get("/v1/status").json()
+    cadences = operator.get("/v1/operations/next").json()
+    held = operator.get("/v1/held").json()
+    unknown = operator.post("/v1/held/nothing/approve")
+
+    assert status["failing"] == []
+    assert [rule["id"] for rule in cadences["rules"]] == ["all"]
+    assert held == {"held": []}
+    assert problem(unknown, 400)
+
+
+def test_metrics_are_open_metrics(operator: httpx.Client) -> None:
+    answer = operator.get("/metrics")
+
+    families = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert {"slumberd_uptime_seconds", "slumberd_ledger_rows"} <= families
+
+
+def test_health_and_description_need_no_token(daemon: HttpDaemon) -> None:
+    with httpx.Client(base_url=daemon.url) as anybody:
+        assert anybody.get("/healthz").json() == {"status": "ok"}
+        assert anybody.get("/openapi.json").json()["openapi"] == "3.1.0"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(None, id="no token"),
+        pytest.param("Bearer slumberd_unknown", id="unknown token"),
+        pytest.param("Bearer", id="empty token"),
+        pytest.param("Basic YTpi", id="another scheme"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/facts", "/metrics", "/v1/events", "/v1/unknown"])
+def test_network_needs_a_known_token(daemon: HttpDaemon, header: str | None, path: str) -> None:
+    headers = {} if header is None else {"Authorization": header}
+
+    answer = httpx.get(daemon.url + path, headers=headers)
+
+    assert problem(answer, 401)["kind"] == "NotAuthenticatedError"
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_unknown_token_is_refused_on_the_unix_socket_too(daemon: HttpDaemon) -> None:
+    with daemon.by_socket(Authorization="Bearer slumberd_unknown") as client:
+        assert problem(client.get("/v1/status"), 401)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/episodes", {"text": "x"}),
+        ("POST", "/v1/forget/plan", {}),
+        ("GET", "/v1/status", None),
+        ("GET", "/metrics", None),
+        ("POST", "/v1/firings", {}),
+        ("POST", "/v1/operations/pin", {}),
+    ],
+)
+def test_token_without_the_right_is_refused(
+    daemon: HttpDaemon, method: str, path: str, body: Any
+) -> None:
+    with daemon.with_token("reader") as reader:
+        answer = reader.request(method, path, json=body)
+
+    assert problem(answer, 403)["kind"] == "NotAllowedError"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status"),
+    [
+        pytest.param("GET", "/v1/unknown", b"", 404, id="unknown path"),
+        pytest.param("DELETE", "/v1/facts", b"", 405, id="another method"),
+        pytest.param("POST", "/v1/search", b"{", 400, id="no JSON"),
+        pytest.param("POST", "/v1/search", b'{"query":"a","query":"b"}', 400, id="a key twice"),
+        pytest.param("POST", "/v1/search", b'{"query":"a","limt":1}', 400, id="unknown field"),
+        pytest.param("POST", "/v1/search", b"[]", 400, id="no object"),
+        pytest.param("POST", "/v1/search", b"[" * 9000, 400, id="nested too deep"),
+        pytest.param("POST", "/v1/search", b'{"query":"\\ud800"}', 400, id="no Unicode"),
+        pytest.param("POST", "/v1/search?limit=1", b'{"query":"a"}', 400, id="query with a body"),
+        pytest.param("POST", "/v1/search", b'{"query":"a","operation":"x"}', 400, id="hidden"),
+        pytest.param("POST", "/v1/forget/plan", b'{"dry_run":false}', 400, id="fixed"),
+        pytest.param("GET", "/v1/facts?limit=many", b"", 400, id="no number"),
+        pytest.param("GET", "/v1/facts?limit=1&limit=2", b"", 400, id="a parameter twice"),
+        pytest.param("GET", "/v1/facts/none", b"", 404, id="unknown fact"),
+        pytest.param("GET", "/v1/explain/none", b"", 404, id="unknown id"),
+        pytest.param("GET", "/v1/events?limit=1", b"", 400, id="field of another path"),
+        pytest.param("GET", "/v1/facts?user=bob", b"", 403, id="another user"),
+    ],
+)
+def test_mistake_is_answered_with_a_problem(
+    ana: httpx.Client, method: str, path: str, content: bytes, status: int
+) -> None:
+    headers = {"Content-Type": "application/json"} if content else {}
+
+    answer = ana.request(method, path, content=content, headers=headers)
+
+    assert problem(answer, status)["detail"]
+
+
+def test_body_of_another_type_is_refused(ana: httpx.Client) -> None:
+    answer = ana.post("/v1/search", content=b"query=a", headers={"Content-Type": "text/plain"})
+
+    assert "application/json" in problem(answer, 400)["detail"]
+
+
+@pytest.mark.parametrize("tag", ["abc", 'W/"abc"', '"a", "b"'])
+def test_unclear_entity_tag_is_refused(ana: httpx.Client, tag: str) -> None:
+    body = {"object": 1, "reason": "x"}
+
+    assert problem(ana.patch("/v1/facts/x", json=body, headers={"If-Match": tag}), 400)
+
+
+def test_socket_is_for_owner_and_group(daemon: HttpDaemon) -> None:
+    assert stat.S_IMODE(daemon.socket.stat().st_mode) == 0o660
+
+
+def test_socket_is_gone_after_the_stop(tmp_path: Path) -> None:
+    with http_daemon(tmp_path, socket_mode=600) as running:
+        mode = stat.S_IMODE(running.socket.stat().st_mode)
+        socket = running.socket
+
+    assert mode == 0o600
+    assert not socket.exists()

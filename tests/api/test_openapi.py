@@ -1,0 +1,85 @@
+"""A real daemon answers whatever its OpenAPI document allows, and as the document says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from jsonschema import Draft202012Validator
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from slumberd.api.openapi import openapi_document
+from slumberd.api.routes import ROUTES
+from slumberd.operations.table import OPERATIONS
+from tests.support.http_daemon import HttpDaemon, http_daemon
+from tests.support.sample_sizes import amount
+
+WAITS = "seconds"
+"""The field with which a request waits; a sample does not."""
+
+# The document cannot say that a correction needs a value or `retract`, and the like.
+LEFT_OUT = [positive_data_acceptance]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
+    with http_daemon(tmp_path_factory.mktemp("http"), max_requests=1_000) as running:
+        yield running
+
+
+SCHEMA = schemathesis.openapi.from_dict(openapi_document()).exclude(path="/v1/events")
+DESCRIBED = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
+
+
+@pytest.mark.acceptance
+@pytest.mark.sampled
+@pytest.mark.parametrize("label", DESCRIBED)
+def test_daemon_answers_as_its_document_says(label: str, daemon: HttpDaemon) -> None:
+    headers = {"Authorization": f"Bearer {daemon.tokens['operator']}"}
+
+    @given(case=DESCRIBED[label].as_strategy())
+    @settings(
+        max_examples=amount(5, full=100), deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    def check(case: schemathesis.Case) -> None:
+        if isinstance(case.query, dict):
+            case.query.pop(WAITS, None)
+        case.call_and_validate(
+            base_url=daemon.url, headers=headers, excluded_checks=LEFT_OUT, timeout=60
+        )
+
+    check()
+
+
+@pytest.mark.unit
+def test_every_operation_has_a_path() -> None:
+    assert {route.operation.name for route in ROUTES} == set(OPERATIONS)
+
+
+@pytest.mark.unit
+def test_operations_of_the_document_have_names_of_their_own() -> None:
+    paths = openapi_document()["paths"]
+    names = [described["operationId"] for path in paths.values() for described in path.values()]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.unit
+def test_answers_and_requests_of_the_table_fit_the_document() -> None:
+    document = openapi_document()
+
+    for route in ROUTES:
+        described = document["paths"][route.public_path][route.method.lower()]
+        content = described["responses"][str(route.status)]["content"]["application/json"]
+        if route.shape == "whole":
+            _check(document, content["schema"], dict(route.operation.example.answer))
+        body = described.get("requestBody", {}).get("content", {}).get("application/json", {})
+        if "example" in body:
+            _check(document, body["schema"], body["example"])
+
+
+def _check(document: dict[str, Any], schema: dict[str, Any], value: object) -> None:
+    Draft202012Validator({**schema, "components": document["components"]}).validate(value)
