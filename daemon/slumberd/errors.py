@@ -11,6 +11,7 @@ of its file, or the address of its database without a password::
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
+    │   ├── UnreadableTracesError         traces in another form than OTLP's
     │   └── WrongFormatError              a file in another format than the named one
     ├── NoInputError                      a missing file                         (exit 66)
     ├── BackupError                       an incomplete or damaged backup        (exit 65)
@@ -51,7 +52,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 class SlumberdError(Exception):
@@ -143,6 +144,20 @@ class AgentSettingsError(InputError):
         self.problem = problem
         self.remedy = "mend the file, or write the hooks into it by hand; nothing was changed"
         super().__init__(f"{path!r} {problem}: {self.remedy}")
+
+
+class UnreadableTracesError(InputError):
+    """A request with traces has another form than OTLP's.
+
+    Attributes:
+        fault: What is wrong: its form, its length, or how it is encoded.
+        problem: Why it cannot be read.
+    """
+
+    def __init__(self, fault: Literal["form", "length", "encoding"], problem: str) -> None:
+        self.fault = fault
+        self.problem = problem
+        super().__init__(f"the traces cannot be read: {problem}")
 
 
 class UnreadableEpisodeError(InputError):

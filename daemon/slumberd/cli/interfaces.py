@@ -23,6 +23,7 @@ def _http() -> Interface:
     try:
         from slumberd.api.mcp_server import open_mcp
         from slumberd.api.server import serve_http
+        from slumberd.api.traces import serve_traces
     except ImportError as error:
         raise ExtraMissingError("serve", "HTTP cannot be served") from error
-    return partial(serve_http, extensions=[open_mcp])
+    return partial(serve_http, extensions=[open_mcp, serve_traces])

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from slumberd.hooks.agents import CLAUDE_CODE, CODEX
-from slumberd.model.recalled import remove_recalled
+from slumberd.model.recalled import strip_recalled
 
 MOST_CHARACTERS = 100_000
 """The longest text that one episode takes; a longer turn becomes several episodes."""
@@ -135,7 +135,7 @@ def _text_of(content: object, kind: str) -> str:
 
 def _clean(text: str) -> str:
     """Return a text without what was recalled, and without what an episode cannot hold."""
-    said = remove_recalled(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    said = strip_recalled(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
     return said.encode(errors="replace").decode().strip()
 
 

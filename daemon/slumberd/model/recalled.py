@@ -22,6 +22,6 @@ def without_recalled(text: str) -> str:
     return _BLOCK.sub(lambda block: " " * len(block.group()), text) if BEGIN in text else text
 
 
-def remove_recalled(text: str) -> str:
-    """Return a text without what was recalled, as `without_recalled` finds it."""
-    return _BLOCK.sub("", text) if BEGIN in text else text
+def strip_recalled(text: str) -> str:
+    """Return a text without what was recalled, and without the space around it."""
+    return _BLOCK.sub("", text).strip()

@@ -552,6 +552,17 @@ _ALL = (
         message=TEXT,
     ),
     _kind(
+        "info",
+        "traces.taken",
+        "A program sent traces that hold new messages, or spans that were rejected.",
+        by=TEXT,
+        spans=COUNT,
+        new=COUNT,
+        known=COUNT,
+        left_out=COUNT,
+        rejected=COUNT,
+    ),
+    _kind(
         "warning",
         "watchdog.withheld",
         "The daemon withheld the watchdog notification, because a component makes no progress.",
