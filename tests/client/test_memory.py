@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -327,6 +328,25 @@ async def test_plan_stays_valid_when_another_user_remembers(open_memory: Open) -
         done = await ann.forget(plan=plan.plan)
 
         assert done.done
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(math.inf, id="infinity"),
+        pytest.param("\ud83d", id="half a character"),
+        pytest.param(2**64, id="a large number"),
+        pytest.param({1, 2}, id="a set"),
+    ],
+)
+async def test_value_that_json_cannot_hold_is_refused(open_memory: Open, value: object) -> None:
+    async with open_memory("ann") as memory:
+        with pytest.raises(UsageError, match="the request cannot be written as JSON"):
+            await memory.remember("a", triples=[("ann", "knows", value)])
+        with pytest.raises(UsageError, match="the request cannot be written as JSON"):
+            await memory.correct(subject="ann", predicate="knows", object=value, reason="so")
+
+        assert await memory.episodes() == []
 
 
 async def test_unknown_user_has_nothing_to_forget(open_memory: Open) -> None:
