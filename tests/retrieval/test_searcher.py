@@ -258,6 +258,34 @@ async def test_marked_episode_is_hidden(stores: Stores) -> None:
     assert await stores.ids("dog") == ["e1"]
 
 
+async def test_marked_episode_counts_as_if_it_were_not_stored(stores: Stores) -> None:
+    question = episode("e1", content="Where is the bicycle?", timestamp=at(1))
+    reply = episode("e2", content="At home", timestamp=at(2))
+    await stores.put(question, reply, episode("e3", content="home", session="t"))
+    assert await stores.ids("bicycle") == ["e1", "e2"]
+
+    await stores.facts.pin(fact("@marks/e1", "e1", "archived", "decayed"))
+    assert await stores.ids("bicycle") == [], "not even the reply, which has no such word"
+    await stores.put(episode("e1", content="Where is the new bicycle?", timestamp=at(1)))
+    assert await stores.ids("bicycle") == []
+    marked = await stores.searcher.search("home", user="alice")
+
+    await stores.facts.unpin("@marks/e1")
+    assert await stores.ids("bicycle") == ["e1", "e2"]
+    execute(stores.memory.path, "DELETE FROM episodes WHERE id = 'e1'")
+    assert await stores.searcher.search("home", user="alice") == marked
+
+
+async def test_context_takes_the_latest_turns_that_are_not_marked(stores: Stores) -> None:
+    await stores.put(*(episode(f"e{n}", content=f"turn {n}", timestamp=at(n)) for n in range(30)))
+    for number in range(5, 30):
+        await stores.facts.pin(fact(f"@marks/e{number}", f"e{number}", "archived", "decayed"))
+
+    context = await stores.searcher.context("", user="alice")
+
+    assert [item.id for item in context.items] == ["e0", "e1", "e2", "e3", "e4"]
+
+
 async def test_alias_that_a_fact_states_is_understood(stores: Stores) -> None:
     await stores.put(episode("e1", content="We deploy on Kubernetes"))
     assert await stores.ids("k8s", kinds=["episode"]) == []
