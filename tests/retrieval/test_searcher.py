@@ -360,23 +360,42 @@ WORDS = ["dog", "cat", "tea", "rain"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), max_size=8)
 
 
+def said(user: str, texts: list[list[str]]) -> list[Episode]:
+    return [
+        episode(f"{user}{number}", content=" ".join(words), user=user)
+        for number, words in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize("vectors", [False, True])
 @given(own=TEXTS, others=TEXTS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_other_user_changes_neither_result_nor_score(
-    tmp_path_factory: pytest.TempPathFactory, own: list[list[str]], others: list[list[str]]
+    tmp_path_factory: pytest.TempPathFactory,
+    own: list[list[str]],
+    others: list[list[str]],
+    *,
+    vectors: bool,
 ) -> None:
     found = []
     for strangers in ([], others):
         folder = tmp_path_factory.mktemp("stores")
-        async with SQLiteMemoryStore(folder / "memory.db") as memory:
-            await memory.put_many(
-                [episode(f"e{n}", content=" ".join(words)) for n, words in enumerate(own)]
-                + [
-                    episode(f"x{n}", content=" ".join(words), user="bob")
-                    for n, words in enumerate(strangers)
-                ]
-            )
-            searcher = Searcher(memory)
-            found.append(await searcher.search("dog tea", user="alice", limit=50))
+        async with (
+            SQLiteMemoryStore(folder / "memory.db") as memory,
+            SQLiteFactStore(folder / "facts.db") as facts,
+        ):
+            await memory.bootstrap()
+            await facts.bootstrap()
+            await memory.put_many(said("alice", own))
+            await facts.pin(fact("f1", "alice", "likes", "tea"))
+            searcher = Searcher(memory, facts, vectors=vectors)
+            await searcher.search("dog tea", user="alice", limit=50)
+            await memory.put_many(said("bob", strangers))
+            if strangers:
+                await facts.pin(fact("f2", "dog", "alias", "tea", user="bob"))
+            await searcher.search("dog tea", user="bob", limit=50)
+            hits = await searcher.search("dog tea", user="alice", limit=50)
+            context = await searcher.context("dog or tea?", user="alice")
+            found.append((hits, context))
 
     assert found[0] == found[1]
