@@ -128,9 +128,8 @@ class Searcher:
             found: list[Hit] = []
             if "episode" in kinds:
                 episodes = await self._episode_index(scope, as_of)
-                hidden = await self._hidden(scope, as_of)
                 found += await self._thread.run(
-                    partial(_find_episodes, episodes, facts, query, hidden, limit, min_score)
+                    partial(_find_episodes, episodes, facts, query, limit, min_score)
                 )
             if "fact" in kinds and session is None:
                 found += await self._thread.run(
@@ -202,9 +201,8 @@ class Searcher:
         async with self._lock:
             episodes = await self._episode_index(scope, as_of)
             facts = await self._fact_index(scope, as_of)
-            hidden = await self._hidden(scope, as_of)
             return await self._thread.run(
-                partial(self._build_context, question, episodes, facts, hidden, session, budget)
+                partial(self._build_context, question, episodes, facts, session, budget)
             )
 
     async def profile(self, *, user: str, agent: str | None = None, budget: int = 1_024) -> Context:
@@ -253,11 +251,10 @@ class Searcher:
         question: str,
         episodes: EpisodeIndex,
         facts: FactIndex,
-        hidden: frozenset[str],
         session: str | None,
         budget: int,
     ) -> Context:
-        recalled = _find_episodes(episodes, facts, question, hidden, RECALLED, RELEVANT)
+        recalled = _find_episodes(episodes, facts, question, RECALLED, RELEVANT)
         by_id = {hit.id: hit for hit in recalled}
 
         def hit_of(id: str) -> Hit:
@@ -266,10 +263,10 @@ class Searcher:
         before = {
             hit.id: hit_of(id)
             for hit in recalled
-            if (id := episodes.index.previous(hit.id)) is not None and id not in hidden
+            if (id := episodes.index.previous(hit.id)) is not None
         }
         newest = episodes.newest(session, _MOST_RECENT)
-        recent = [hit_of(version.id) for version in newest if version.id not in hidden]
+        recent = [hit_of(version.id) for version in newest]
         named = facts.named_in(question)
         known = [
             hit
@@ -279,6 +276,13 @@ class Searcher:
         return self._builder.build(ContextParts(recent, recalled, before, known), budget)
 
     async def _episode_index(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
+        """Return the index of the episodes of a scope, without those that a mark hides."""
+        index = await self._all_episodes(scope, as_of)
+        hidden = await self._hidden(scope, as_of)
+        await self._thread.run(partial(index.hide, hidden))
+        return index
+
+    async def _all_episodes(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
         if as_of is None:
             return await self._episodes.current(scope)
         reading = await self._feed.read_scope(scope)
@@ -331,17 +335,10 @@ def _find_episodes(
     episodes: EpisodeIndex,
     facts: FactIndex,
     query: str,
-    hidden: frozenset[str],
     limit: int,
     least: float,
 ) -> list[Hit]:
-    found = episodes.index.search(
-        query,
-        limit=limit,
-        least=least,
-        accept=(lambda id: id not in hidden) if hidden else None,
-        aliases=facts.aliases,
-    )
+    found = episodes.index.search(query, limit=limit, least=least, aliases=facts.aliases)
     return [_hit_of_version(episodes.versions[match.id], match) for match in found]
 
 
