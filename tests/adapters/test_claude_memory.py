@@ -126,16 +126,10 @@ def without_sizes_of_directories(answer: str) -> str:
     return "\n".join([header, re.sub(r"^\S+\t", "?\t", own), *masked])
 
 
-@pytest.mark.sampled
-@settings(max_examples=amount(30, full=1_000), phases=[Phase.explicit, Phase.generate])
-@given(commands=HISTORIES)
-def test_any_history_has_the_answers_of_the_tool_for_a_local_directory(
-    shared: SyncMemory, commands: list[dict[str, Any]]
-) -> None:
+def check_history(shared: SyncMemory, commands: list[dict[str, Any]]) -> None:
+    """Check that a tool over facts answers as the tool for a local directory."""
     tool = SlumberdMemoryTool(of_another_user(shared))
-
     found = shared._run(partial(answers_of, tool, commands))
-
     with TemporaryDirectory() as directory:
         expected = expected_answers(Path(directory), commands)
     for command, answer, wanted in zip(commands, found, expected, strict=True):
@@ -143,6 +137,67 @@ def test_any_history_has_the_answers_of_the_tool_for_a_local_directory(
             assert answer.startswith("error: "), command
         else:
             assert without_sizes_of_directories(answer) == without_sizes_of_directories(wanted)
+
+
+def of_file(command: str, path: str = "/memories/a", **given: Any) -> dict[str, Any]:
+    return {"command": command, "path": path, **given}
+
+
+def moved(old: str, new: str) -> dict[str, Any]:
+    return {"command": "rename", "old_path": f"/memories/{old}", "new_path": f"/memories/{new}"}
+
+
+NEW = of_file("create", file_text="1\n2\n3 aaa\n4\n5\n6\n")
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        pytest.param(
+            [NEW, of_file("create", "/memories/b", file_text=""), moved("b", "a/b")],
+            id="move below a file",
+        ),
+        pytest.param([NEW, of_file("create", "/memories/a/b", file_text="")], id="file above"),
+        pytest.param(
+            [NEW, of_file("str_replace", old_str="aa", new_str="b"), of_file("view")],
+            id="overlapping occurrences",
+        ),
+        pytest.param(
+            [NEW, of_file("str_replace", old_str="a", new_str="b"), of_file("view")],
+            id="three occurrences",
+        ),
+        pytest.param(
+            [NEW, of_file("str_replace", old_str="5\n", new_str="x\ny\n"), of_file("view")],
+            id="snippet in the middle",
+        ),
+        pytest.param(
+            [NEW, of_file("create", "/memories/.h/x", file_text=""),
+             of_file("create", "/memories/.i", file_text="x" * 1_500),
+             of_file("create", "/memories/b/c/d/e", file_text="x" * 2_048),
+             of_file("create", "/memories/i", file_text="x" * 1_500),
+             of_file("view", "/memories"), of_file("view", "/memories/.h"),
+             of_file("view", "/memories/b/c")],
+            id="listings",
+        ),
+        pytest.param([NEW, of_file("view", view_range=[3, 1])], id="no lines"),
+        pytest.param([NEW, of_file("view", view_range=[2, -1])], id="lines to the end"),
+        pytest.param([NEW, of_file("delete", "/memories/"), moved("", "b")], id="root"),
+        pytest.param([NEW, moved("a", "a"), moved("x", "a"), moved("x", "y")], id="moves"),
+    ],
+)  # fmt: skip
+def test_history_has_the_answers_of_the_tool_for_a_local_directory(
+    shared: SyncMemory, commands: list[dict[str, Any]]
+) -> None:
+    check_history(shared, commands)
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(30, full=1_000), phases=[Phase.explicit, Phase.generate])
+@given(commands=HISTORIES)
+def test_any_history_has_the_answers_of_the_tool_for_a_local_directory(
+    shared: SyncMemory, commands: list[dict[str, Any]]
+) -> None:
+    check_history(shared, commands)
 
 
 async def call(tool: SlumberdMemoryTool, command: str, **given: Any) -> str:

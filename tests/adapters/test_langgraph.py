@@ -346,6 +346,102 @@ def test_filter_that_cannot_be_evaluated_is_refused(
         store.search((), filter=conditions)
 
 
+@pytest.mark.parametrize(
+    ("conditions", "found"),
+    [
+        pytest.param({"l": [1]}, False, id="shorter list"),
+        pytest.param({"l": [1, 2]}, True, id="equal list"),
+        pytest.param({"l": [1, {"$gt": 1}]}, True, id="operator in a list"),
+        pytest.param({"o": {"p": 1}}, True, id="part of an object"),
+        pytest.param({"o": {"p": {"$lt": 1}}}, False, id="operator in an object"),
+        pytest.param({"n": {"p": 1}}, False, id="no object"),
+        pytest.param({"missing": None}, True, id="missing key"),
+    ],
+)
+def test_filter_selects_as_that_of_the_store_in_memory(
+    store: SlumberdStore, conditions: dict[str, Any], *, found: bool
+) -> None:
+    reference = InMemoryStore()
+    for one in (store, reference):
+        one.put(("a",), "k", {"n": 1, "l": [1, 2], "o": {"p": 1, "q": 2}})
+
+    answers = [len(one.search((), filter=conditions)) for one in (store, reference)]
+
+    assert answers == [found, found]
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        pytest.param({"suffix": ("v1",)}, id="suffix"),
+        pytest.param({"suffix": ("*", "v1")}, id="any label in a suffix"),
+        pytest.param({"prefix": ("a", "*", "v1")}, id="any label in a prefix"),
+        pytest.param({"prefix": ("*", "y")}, id="any first label"),
+        pytest.param({"prefix": ("a",), "suffix": ("v2",), "max_depth": 2}, id="both"),
+        pytest.param({"max_depth": 1}, id="depth"),
+        pytest.param({"limit": 2, "offset": 1}, id="page"),
+    ],
+)
+def test_namespaces_are_listed_as_by_the_store_in_memory(
+    store: SlumberdStore, bounds: dict[str, Any]
+) -> None:
+    reference = InMemoryStore()
+    for one in (store, reference):
+        for path in ("a/x/v1", "a/y/v1", "a/y/v2", "b/y", "v1", "b/y/v1/z"):
+            one.put(tuple(path.split("/")), "k", {})
+
+    found, expected = (one.list_namespaces(**bounds) for one in (store, reference))
+
+    assert found == expected
+    assert found
+
+
+class EditingTransport:
+    """Calls operations, and lets another program edit an item before the first retraction.
+
+    Attributes:
+        edit: What the other program does.
+    """
+
+    def __init__(self, store: SlumberdStore) -> None:
+        self._inner = store._transport
+        self.edit: Any = None
+
+    async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("retract") and self.edit is not None:
+            edit, self.edit = self.edit, None
+            await edit
+        return await self._inner.call(operation, request)
+
+
+def test_item_that_is_put_again_during_a_sweep_stays(opened: SlumberdStore) -> None:
+    clock = FakeClock(NOON)
+    theirs = new_store(opened, clock=clock)
+    transport = EditingTransport(opened)
+    ours = SlumberdStore(transport, opened._portal, user=theirs._user, clock=clock)
+    theirs.put(("a",), "k", {"n": 1}, ttl=1)
+    clock.advance(60)
+    transport.edit = theirs._run([PutOp(("a",), "k", {"n": 2})])
+
+    swept = ours.sweep_ttl()
+
+    item = theirs.get(("a",), "k")
+    assert swept == 0
+    assert item is not None and item.value == {"n": 2}
+
+
+def test_last_put_of_a_key_in_a_batch_is_the_only_one(opened: SlumberdStore) -> None:
+    clock = FakeClock(NOON)
+    store = new_store(opened, clock=clock)
+    store.put(("a",), "k", {"n": 1})
+    clock.advance(60)
+
+    store.batch([PutOp(("a",), "k", None), PutOp(("a",), "k", {"n": 2})])
+
+    item = store.get(("a",), "k")
+    assert item is not None and item.created_at == NOON
+
+
 def test_value_that_is_no_number_is_not_above_one(store: SlumberdStore) -> None:
     store.put(("a",), "k", {"n": None})
 

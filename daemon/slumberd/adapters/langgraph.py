@@ -205,7 +205,7 @@ class SlumberdStore(BaseStore):
         """Return whose memory keeps a namespace, and those below it."""
         if self._user_at is None:
             return self._user
-        if len(namespace) < self._user_at or namespace[self._user_at - 1] == WILDCARD:
+        if len(namespace) < self._user_at:
             raise UsageError(
                 f"the namespace {namespace} names no user: its label {self._user_at} must"
             )
