@@ -22,6 +22,7 @@ import pytest
 from slumberd.cli.client import ask_daemon
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
+from slumberd.config.serve_settings import ServeSettings
 from slumberd.config.settings import load_settings
 from slumberd.diagnostics.doctor import find_urgent, run_checks
 from slumberd.diagnostics.host_checks import (
@@ -30,6 +31,7 @@ from slumberd.diagnostics.host_checks import (
     can_write,
     check_clock,
     check_disk_space,
+    check_http_address,
     check_time_zones,
     check_unit,
     check_unit_user,
@@ -476,6 +478,21 @@ def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Installation) ->
 
 def ids_of(findings: Iterable[Finding]) -> list[str]:
     return [finding.id for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("0.0.0.0:8750", ["serve.exposed"]),
+        ("[::]:8750", ["serve.exposed"]),
+        ("127.0.0.1:8750", []),
+        ("localhost:8750", []),
+        (None, []),
+    ],
+)
+def test_doctor_finds_http_on_all_networks(address: str | None, found: list[str]) -> None:
+    assert ids_of(check_http_address(ServeSettings(enabled=True, address=address))) == found
+    assert ids_of(check_http_address(ServeSettings(address=address))) == []
 
 
 def test_doctor_finds_a_clock_that_is_not_synchronised(tmp_path: Path) -> None:

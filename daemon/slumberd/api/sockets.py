@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
+import os
 import socket
+import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import structlog
 
+from slumberd.config.serve_settings import listens_everywhere
 from slumberd.config.settings import Settings
 from slumberd.errors import ListenError
 from slumberd.service.control_socket import remove_dead, short_path
@@ -41,6 +43,7 @@ def open_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
 def _unix_socket(path: Path, mode: int) -> Iterator[socket.socket]:
     try:
         with short_path(path.parent, path.name) as short:
+            _check_place(short, path)
             remove_dead(short, path)
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
                 opened.bind(short)
@@ -53,6 +56,13 @@ def _unix_socket(path: Path, mode: int) -> Iterator[socket.socket]:
                     Path(short).unlink(missing_ok=True)
     except OSError as error:
         raise ListenError(str(path), error.strerror or str(error)) from error
+
+
+def _check_place(short: str, path: Path) -> None:
+    """Check that nothing but an old socket would be replaced."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(short).st_mode):
+            raise ListenError(str(path), "another file is there")
 
 
 @contextmanager
@@ -73,6 +83,6 @@ def _network_socket(address: str) -> Iterator[socket.socket]:
             raise ListenError(address, getattr(error, "strerror", None) or str(error)) from error
         bound = opened.getsockname()
         _log.info("http.listening", where=f"{host}:{bound[1]}")
-        if ipaddress.ip_address(bound[0]).is_unspecified:
+        if listens_everywhere(f"{bound[0]}:{bound[1]}"):
             _log.warning("http.exposed", address=address)
         yield opened

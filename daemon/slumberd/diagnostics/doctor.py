@@ -15,6 +15,7 @@ from slumberd.diagnostics.host_checks import (
     check_clock,
     check_disk_space,
     check_file_modes,
+    check_http_address,
     check_state_files,
     check_textfile,
     check_time_zones,
@@ -102,6 +103,7 @@ def _check_host(context: DoctorContext) -> Iterator[Finding]:
         )
         if file := settings.textfile_path:
             yield from _run_check(directory, lambda: check_textfile(file, directory))
+    yield from check_http_address(settings.serve)
     yield from check_clock(context.machine)
     yield from check_time_zones(_configured_zones(context))
     yield from _run_check(directory, lambda: check_unit(context.machine, directory))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from slumberd.config.serve_settings import ServeSettings, listens_everywhere
 from slumberd.model.health import Finding
 from slumberd.scheduling import cron
 
@@ -63,6 +64,14 @@ class Machine:
 
 
 THIS_MACHINE = Machine()
+
+
+def check_http_address(serve: ServeSettings) -> Iterator[Finding]:
+    """Find an HTTP interface that listens on all networks, where tokens can be read."""
+    if serve.enabled and serve.address is not None and listens_everywhere(serve.address):
+        problem = "HTTP without TLS listens on all networks of the host"
+        remedy = "listen on 127.0.0.1, behind a proxy with TLS"
+        yield Finding("serve.exposed", serve.address, problem, remedy)
 
 
 def check_state_files(directory: Path, files: Iterable[Path]) -> Iterator[Finding]:

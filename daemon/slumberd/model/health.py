@@ -281,6 +281,9 @@ KINDS: dict[str, tuple[Severity, str]] = {
     ),
     "metrics.unwritable": ("warning", "the daemon can write the file `metrics.textfile`"),
     "provenance.behind": ("warning", "the provenance sink is at most 10 minutes behind the ledger"),
+    "serve.exposed": (
+        "warning", "the HTTP interface listens on one address, and not on all networks of the host"
+    ),
     "log.unwritten": ("warning", "every row of the ledger has its log line"),
 }  # fmt: skip
 """By id: the severity, and the condition under which there is no such finding.
