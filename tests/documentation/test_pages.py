@@ -137,7 +137,10 @@ def test_every_event_finding_and_key_that_a_page_names_exists(page: Path) -> Non
     assert {*named} - known - FILES == set()
 
 
-FILES = {"facts.db", "memory.db", "ledger.key", "control.sock", "provenance.jsonl", "restore.json"}
+FILES = {
+    "facts.db", "memory.db", "ledger.key", "control.sock", "http.sock", "provenance.jsonl",
+    "restore.json",
+}  # fmt: skip
 OF_FACTS = {"metadata.importance", "metadata.possible_duplicate"}
 
 

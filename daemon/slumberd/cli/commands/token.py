@@ -37,10 +37,11 @@ def _read_rights(text: str) -> str:
 
 
 @app.command(
+    "new",
     epilog=examples(
         "slumberd token new laptop --user alice --agent concierge",
         "slumberd token new monitoring --rights operate",
-    )
+    ),
 )
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the audit calls it.")],
