@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,22 @@ def test_correction_with_the_version_that_was_read_is_made_once(ana: httpx.Clien
     assert ana.get(f"/v1/facts/{id}").json()["payload"]["object"] == "Porto"
 
 
+def test_one_of_many_corrections_of_the_same_version_is_made(
+    daemon: HttpDaemon, ana: httpx.Client
+) -> None:
+    id = put(ana, "Lisbon")
+    headers = {**ana.headers, "If-Match": ana.get(f"/v1/facts/{id}").headers["etag"]}
+
+    async def correct_at_once() -> list[int]:
+        async with httpx.AsyncClient(base_url=daemon.url, headers=headers) as client:
+            corrections = [
+                client.patch(f"/v1/facts/{id}", json={"object": n, "reason": "x"}) for n in range(8)
+            ]
+            return [answer.status_code for answer in await asyncio.gather(*corrections)]
+
+    assert sorted(asyncio.run(correct_at_once())) == [200, *[412] * 7]
+
+
 def test_fact_that_the_caller_has_is_not_sent_again(ana: httpx.Client) -> None:
     id = put(ana, "Lisbon")
     tag = ana.get(f"/v1/facts/{id}").headers["etag"]
@@ -210,6 +227,7 @@ def test_unknown_token_is_refused_on_the_unix_socket_too(daemon: HttpDaemon) -> 
         ("POST", "/v1/episodes", {"text": "x"}),
         ("POST", "/v1/forget/plan", {}),
         ("GET", "/v1/status", None),
+        ("GET", "/v1/firings", None),
         ("GET", "/metrics", None),
         ("POST", "/v1/firings", {}),
         ("POST", "/v1/operations/pin", {}),

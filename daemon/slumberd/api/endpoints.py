@@ -89,6 +89,8 @@ class Endpoints:
     async def _call(self, route: HttpRoute, fields: dict[str, Any], caller: Caller) -> Answer:
         """Call an operation. One that only reads has a time limit; a change is never cut off."""
         operation = route.operation
+        if route.right is not None:
+            caller.require(route.right)
         call = self._served.dispatcher.call(operation.name, fields, caller)
         if not operation.read_only:
             return await call

@@ -93,7 +93,7 @@ def _operation(route: HttpRoute, schemas: Document) -> Document:
     described: Document = {
         "operationId": _id_of(route),
         "summary": route.title,
-        "description": f"Needs the right `{operation.right}`.",
+        "description": f"Needs the right `{route.right or operation.right}`.",
         "parameters": [*_path_parameters(route), *_header_parameters(route)],
         "responses": {str(route.status): _answer(route, schemas), **_problems(route)},
     }

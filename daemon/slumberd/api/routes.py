@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slumberd.operations import table
+from slumberd.operations.caller import Right
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.operation import Operation
 from slumberd.operations.table import OPERATIONS
@@ -31,6 +32,7 @@ class HttpRoute:
         fixed: Fields that the path decides.
         required: Fields that the form leaves open, and this path needs.
         in_path: The field that the id in the path is.
+        right: What its caller needs, beside the operation's own right.
         conditional: The field that the header ``If-Match`` holds.
         shape: Which part of the answer is sent.
     """
@@ -43,6 +45,7 @@ class HttpRoute:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     in_path: str | None = None
+    right: Right | None = None
     conditional: str | None = None
     shape: Shape = "whole"
 
@@ -116,6 +119,7 @@ _NAMED = (
         operation=table.CHANGES,
         summary="Return the firings in the ledger after a number.",
         fixed={"kinds": ["firing"], "user": None, "agent": None},
+        right=Right.OPERATE,
     ),
     HttpRoute(method="POST", path="/v1/firings", operation=table.FIRE),
     HttpRoute(method="POST", path="/v1/firings/undo", operation=table.UNDO),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import structlog
@@ -41,6 +43,7 @@ def open_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
 def _unix_socket(path: Path, mode: int) -> Iterator[socket.socket]:
     try:
         with short_path(path.parent, path.name) as short:
+            _check_place(short, path)
             remove_dead(short, path)
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
                 opened.bind(short)
@@ -53,6 +56,13 @@ def _unix_socket(path: Path, mode: int) -> Iterator[socket.socket]:
                     Path(short).unlink(missing_ok=True)
     except OSError as error:
         raise ListenError(str(path), error.strerror or str(error)) from error
+
+
+def _check_place(short: str, path: Path) -> None:
+    """Check that nothing but an old socket would be replaced."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(short).st_mode):
+            raise ListenError(str(path), "another file is there")
 
 
 @contextmanager

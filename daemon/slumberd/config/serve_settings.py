@@ -5,12 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from slumberd.config.validation import FilePath, Form
 
 ADDRESS = r"^(\[[0-9a-fA-F:.]+\]|[^\s\[\]:]+):[0-9]{1,5}$"
 """A host or an address, and a port; an IPv6 address stands in brackets."""
+
+_MOST_PORT = 65_535
+
+
+def _check_port(address: str) -> str:
+    if int(address.rpartition(":")[2]) > _MOST_PORT:
+        raise ValueError(f"a port is at most {_MOST_PORT}")
+    return address
+
+
+Address = Annotated[str, Field(pattern=ADDRESS), AfterValidator(_check_port)]
 
 _MEBIBYTE = 1_048_576
 
@@ -42,7 +53,7 @@ class ServeSettings(Form):
     enabled: bool = False
     socket: FilePath | None = Path("http.sock")
     socket_mode: Literal[600, 660] = 660
-    address: Annotated[str, Field(pattern=ADDRESS)] | None = None
+    address: Address | None = None
     tokens_file: FilePath | None = None
     allowed_hosts: list[str] = Field(default_factory=list)
     allowed_origins: list[str] = Field(default_factory=list)
