@@ -171,6 +171,24 @@ async def test_request_leaves_no_session_behind(tmp_path: Path) -> None:
     assert "mcp-session-id" not in response.headers
 
 
+@pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD"])
+async def test_no_request_holds_a_stream_open(tmp_path: Path, method: str) -> None:
+    async with daemon(tmp_path) as socket:
+        transport = httpx2.AsyncHTTPTransport(uds=str(socket))
+        async with httpx2.AsyncClient(transport=transport, timeout=60) as http:
+            response = await http.request(method, "http://localhost/mcp", headers=ACCEPTED)
+
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+
+
+async def test_caller_without_a_known_token_gets_nothing(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as socket:
+        response = await post(socket, {"Authorization": "Bearer nobody"})
+
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
 async def test_bug_is_a_result_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,7 +139,7 @@ def test_every_event_finding_and_key_that_a_page_names_exists(page: Path) -> Non
 
 FILES = {
     "facts.db", "memory.db", "ledger.key", "control.sock", "http.sock", "provenance.jsonl",
-    "restore.json",
+    "restore.json", "mcp.jsonl",
 }  # fmt: skip
 OF_FACTS = {"metadata.importance", "metadata.possible_duplicate"}
 
@@ -295,7 +295,7 @@ def test_pages_load_nothing_from_the_network() -> None:
 
 
 WITHOUT_JSON = {
-    "run", "demo", "init", "logs", "export", "audit export", "hook", "hooks install",
+    "run", "mcp", "demo", "init", "logs", "export", "audit export", "hook", "hooks install",
     "hooks uninstall",
 }  # fmt: skip
 """The page of commands lists these as commands without ``--json``."""

@@ -215,7 +215,8 @@ async def open_mcp(served: Served) -> AsyncIterator[BaseRoute]:
         max_request_body_size=served.settings.serve.max_body_bytes,
     )
     async with sessions.run():
-        yield Route(PATH, endpoint=StreamableHTTPASGIApp(sessions))
+        # A GET would hold a stream open on which nothing is ever sent.
+        yield Route(PATH, endpoint=StreamableHTTPASGIApp(sessions), methods=["POST"])
 
 
 _LOCAL = ("localhost", "slumberd", "127.0.0.1", "[::1]")

@@ -118,7 +118,7 @@ ENTRIES = (
     Entry(
         "mcp",
         "mcp:mcp",
-        "Serve one user's memory to an agent, by the Model Context Protocol.",
+        "Serve a user's memory to an agent by MCP.",
         (
             "slumberd mcp --user alice --agent concierge",
             "slumberd mcp --user alice --agent concierge --admin",

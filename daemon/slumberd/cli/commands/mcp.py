@@ -17,6 +17,7 @@ from slumberd.cli.context import (
     settings_of,
     standard_error_logs,
 )
+from slumberd.cli.interfaces import interfaces_of
 from slumberd.cli.options import Config, StateDir
 from slumberd.client.transports import SocketTransport
 from slumberd.clock import SystemClock
@@ -98,7 +99,7 @@ def _run_daemon(server: ModuleType, connect: partial[object], load: Load) -> Non
             clock=clock,
             logs=logs.lines,
             notifier=Notifier(None),
-            interfaces=[interface],
+            interfaces=[*interfaces_of(settings), interface],
         )
         await daemon.run(stop)
 
