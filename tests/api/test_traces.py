@@ -26,7 +26,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slumberd.api.traces import MOST_TIMES, PATH, traces_route
+from slumberd.api.traces import PATH, traces_route
 from slumberd.client.transports import ServedTransport, open_transport
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import StoreBusyError
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.integration
 
 ADA = Caller(name="token ada", user="ada", rights=frozenset({Right.READ, Right.WRITE}))
 TEA, ANSWER = text("user", "Tea for me."), text("assistant", "Noted.")
-MOST_BYTES = MOST_TIMES * ServeSettings().max_body_bytes
+MOST_BYTES = ServeSettings().max_body_bytes
 CALL = span(attributes={"gen_ai.conversation.id": "c1", **messages([TEA], [ANSWER])})
 
 
