@@ -21,12 +21,14 @@ with atheris.instrument_imports(include=["slumberd"]):
     from tests.fuzz.rows import RowTarget
     from tests.fuzz.rules import RuleTarget
     from tests.fuzz.targets import Target, corpus
+    from tests.fuzz.traces import TraceTarget
 
 TARGETS: dict[str, Callable[[], Target]] = {
     "control": ControlTarget,
     "filter": FilterTarget,
     "rows": RowTarget,
     "rules": RuleTarget,
+    "traces": TraceTarget,
 }
 _LONGEST = 8_300
 

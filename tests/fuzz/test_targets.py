@@ -10,12 +10,14 @@ import orjson
 import pytest
 
 from slumberd.config import rule_loader
+from slumberd.interchange import genai_spans, spans
 from slumberd.storage import strict_json
 from slumberd.storage.episodes import rows as episode_rows
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
 from tests.fuzz.targets import Finding, check_finds_nothing
+from tests.fuzz.traces import TraceTarget
 
 pytestmark = pytest.mark.unit
 
@@ -167,3 +169,26 @@ def test_the_oracle_finds_an_answer_that_is_not_one_line(
 ) -> None:
     with pytest.raises(Finding, match="not one line"):
         control.check(answer)
+
+
+# traces
+
+
+def test_saved_traces_find_nothing() -> None:
+    check_finds_nothing(TraceTarget(), "traces")
+
+
+def test_the_oracle_finds_recalled_text_that_is_learned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(genai_spans, "strip_recalled", str.strip)
+
+    with pytest.raises(Finding, match="recalled"):
+        check_finds_nothing(TraceTarget(), "traces")
+
+
+def test_the_oracle_finds_a_reader_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "_object", lambda value, _: value)
+
+    with pytest.raises((AttributeError, TypeError)):
+        check_finds_nothing(TraceTarget(), "traces")
