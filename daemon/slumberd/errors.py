@@ -193,7 +193,7 @@ class WrongFormatError(InputError):
 
 
 class NoInputError(SlumberdError):
-    """A file is missing."""
+    """A file, a fact or an episode does not exist."""
 
     exit_code = 66
 

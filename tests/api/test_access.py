@@ -29,7 +29,8 @@ def file(tmp_path: Path) -> Path:
 def test_token_names_its_caller(file: Path) -> None:
     caller = Access(file).caller_of(None, f"Bearer {TOKEN}")
 
-    assert (caller.name, caller.user, caller.rights) == ("token laptop", "ana", {Right.READ})
+    assert (caller.name, caller.user) == ("token laptop", "ana")
+    assert caller.rights == frozenset({Right.READ})
 
 
 def test_peer_without_a_token_is_itself_and_with_one_is_the_token(file: Path) -> None:

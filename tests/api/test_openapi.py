@@ -21,7 +21,7 @@ WAITS = "seconds"
 """The field with which a request waits; a sample does not."""
 
 # The document cannot say that a correction needs a value or `retract`, and the like.
-LEFT_OUT = [positive_data_acceptance]
+LEFT_OUT: list[Any] = [positive_data_acceptance]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 
 SCHEMA = schemathesis.openapi.from_dict(openapi_document()).exclude(path="/v1/events")
-DESCRIBED = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
+FOUND: list[Any] = [*SCHEMA.get_all_operations()]
+DESCRIBED = {found.ok().label: found.ok() for found in FOUND}
 
 
 @pytest.mark.acceptance
@@ -44,7 +45,7 @@ def test_daemon_answers_as_its_document_says(label: str, daemon: HttpDaemon) -> 
     @settings(
         max_examples=amount(5, full=100), deadline=None, suppress_health_check=list(HealthCheck)
     )
-    def check(case: schemathesis.Case) -> None:
+    def check(case: schemathesis.Case[Any]) -> None:
         if isinstance(case.query, dict):
             case.query.pop(WAITS, None)
         case.call_and_validate(

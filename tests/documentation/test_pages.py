@@ -26,6 +26,7 @@ from docs.generate import (
     outdated,
     parts_of,
 )
+from slumberd.api.access import TokenFile
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
 from slumberd.config.pattern_schema import PatternFile
@@ -195,6 +196,7 @@ def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
         "rules": RuleFile,
         "tests": CaseFile,
         "patterns": PatternFile,
+        "tokens": TokenFile,
     }
     form = next((form for key, form in forms.items() if key in value), Settings)
 

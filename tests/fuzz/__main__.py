@@ -18,6 +18,7 @@ import atheris
 with atheris.instrument_imports(include=["slumberd"]):
     from tests.fuzz.control import ControlTarget
     from tests.fuzz.filter import FilterTarget
+    from tests.fuzz.http import HttpTarget
     from tests.fuzz.rows import RowTarget
     from tests.fuzz.rules import RuleTarget
     from tests.fuzz.targets import Target, corpus
@@ -26,6 +27,7 @@ with atheris.instrument_imports(include=["slumberd"]):
 TARGETS: dict[str, Callable[[], Target]] = {
     "control": ControlTarget,
     "filter": FilterTarget,
+    "http": HttpTarget,
     "rows": RowTarget,
     "rules": RuleTarget,
     "traces": TraceTarget,

@@ -14,6 +14,7 @@ from slumberd.interchange import genai_spans, spans
 from slumberd.storage import strict_json
 from slumberd.storage.episodes import rows as episode_rows
 from tests.fuzz.control import ControlTarget
+from tests.fuzz.http import HttpTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
 from tests.fuzz.targets import Finding, check_finds_nothing
@@ -37,6 +38,25 @@ def rules() -> Iterator[RuleTarget]:
 def control() -> Iterator[ControlTarget]:
     with closing(ControlTarget()) as target:
         yield target
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[HttpTarget]:
+    with closing(HttpTarget()) as target:
+        yield target
+
+
+# http
+
+
+def test_saved_requests_over_http_find_nothing(http: HttpTarget) -> None:
+    check_finds_nothing(http, "http")
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0", b"HTTP/1.1 500 Internal Server Error\r\n\r\n"])
+def test_answer_that_is_not_http_or_a_bug_is_a_finding(http: HttpTarget, answer: bytes) -> None:
+    with pytest.raises(Finding):
+        http.check(answer)
 
 
 # rows

@@ -162,6 +162,11 @@ class Daemon:
             if got["event"] == event and is_it(got):
                 return got
 
+    def remaining(self) -> Iterator[Event]:
+        """Yield what an ended daemon logged after the last event that a test waited for."""
+        while (got := self._events.get(timeout=PATIENCE_SECONDS)) is not None:
+            yield got
+
     def wait_until_read(self, upto: int) -> None:
         """Wait until a firing has consolidated the log up to a place."""
         self.wait_for("firing.completed", lambda event: event["window"]["upto"] >= upto)

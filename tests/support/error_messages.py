@@ -28,6 +28,7 @@ VALUES: dict[str, Any] = {
     "scope": ("alice", None, None),
     "where": "postgresql://db.example.org:5432/slumberd",
     "limit": 2.5,
+    "most_bytes": 1024,
     "spent": 3.0,
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
 }

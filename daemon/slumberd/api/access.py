@@ -67,7 +67,11 @@ class Token(Form):
 
 
 class TokenFile(Form):
-    """The file of tokens."""
+    """The file of tokens.
+
+    Attributes:
+        tokens: The tokens; each lets one program in.
+    """
 
     tokens: list[Token]
 

@@ -12,6 +12,7 @@ from slumberd.cli.options import Json
 from slumberd.cli.output import print_json
 from slumberd.cli.registry import examples
 from slumberd.config.validation import problems
+from slumberd.config.yaml_reader import dotted_path
 from slumberd.errors import UsageError
 from slumberd.operations.caller import Right
 
@@ -36,10 +37,11 @@ def _read_rights(text: str) -> str:
 
 
 @app.command(
+    "new",
     epilog=examples(
         "slumberd token new laptop --user alice --agent concierge",
         "slumberd token new monitoring --rights operate",
-    )
+    ),
 )
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the audit calls it.")],
@@ -59,7 +61,8 @@ def new(
     entry: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     entry["rights"] = rights.split(",")
     if found := problems(Token, entry, strict=True):
-        raise UsageError("; ".join(problem.text for problem in found))
+        named = (f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found)
+        raise UsageError("; ".join(named))
     if json:
         print_json({"token": secret, "entry": entry})
         return
