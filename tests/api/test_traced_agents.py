@@ -7,11 +7,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -27,8 +25,7 @@ from opentelemetry.trace import Tracer
 
 from slumberd.api.traces import PATH
 from slumberd.config.serve_settings import ServeSettings
-from tests.support.cli_runner import called
-from tests.support.daemons import Daemon, Home
+from tests.support.http_daemon import HttpDaemon, http_daemon
 from tests.support.model_server import completion, server_in_a_thread
 from tests.support.traces import call_of, document_of, messages, result_of, span, text
 from tests.support.waiting import PATIENCE_SECONDS
@@ -36,70 +33,33 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.integration
 
 
-@dataclass(frozen=True)
-class Receiver:
-    """A daemon that serves HTTP on the loopback address and on a unix socket.
-
-    Attributes:
-        home: Its directory.
-        daemon: Its process.
-        url: Its address for traces.
-        tokens: The tokens, by the name of their user; that of ``anyone`` names none.
-    """
-
-    home: Home
-    daemon: Daemon
-    url: str
-    tokens: dict[str, str]
-
-    def exporter(self, user: str, compression: Compression) -> OTLPSpanExporter:
-        return OTLPSpanExporter(
-            self.url,
-            headers={"authorization": f"Bearer {self.tokens[user]}"},
-            compression=compression,
-        )
-
-    def said(self, user: str) -> list[tuple[str, str]]:
-        """Return who said what to the agents of a user, oldest first."""
-        found = self.ask("GET", "/v1/episodes", params={"user": user, "limit": 100}).json()
-        episodes = reversed(found["episodes"])
-        return [(each["metadata"]["role"], each["content"]) for each in episodes]
-
-    def ask(self, method: str, path: str, **sent: Any) -> httpx.Response:
-        """Ask as the operator, through the unix socket."""
-        transport = httpx.HTTPTransport(uds=str(self.home.state / "http.sock"))
-        with httpx.Client(transport=transport, base_url="http://slumberd") as client:
-            return client.request(method, path, **sent)
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    home = Home(tmp_path / "home")
-    home.rule("nothing", cadence={"every": 1_000})
-    tokens, entries = {}, []
-    for user in ("ada", "bob"):
-        found = json.loads(called("token", "new", user, "--user", user, "--json").stdout)
-        tokens[user] = found["token"]
-        entries.append(found["entry"])
-    file = tmp_path / "tokens.yaml"
-    file.write_text(json.dumps({"tokens": entries}))
-    file.chmod(0o600)
-    serve = {"enabled": True, "address": "127.0.0.1:0", "tokens_file": str(file)}
-    home.configure({"serve": serve})
-    with home.daemon() as daemon:
-        where = next(
-            event["where"]
-            for event in daemon.seen
-            if event["event"] == "http.listening" and event["where"].startswith("127.0.0.1")
-        )
-        yield Receiver(home, daemon, f"http://{where}{PATH}", tokens)
+def receiver(tmp_path: Path) -> Iterator[HttpDaemon]:
+    with http_daemon(tmp_path) as found:
+        yield found
+
+
+def exporter_of(receiver: HttpDaemon, token: str, compression: Compression) -> OTLPSpanExporter:
+    headers = {"authorization": f"Bearer {token}"}
+    return OTLPSpanExporter(receiver.url + PATH, headers=headers, compression=compression)
+
+
+def said(receiver: HttpDaemon, user: str) -> list[tuple[str, str]]:
+    """Return who said what to the agents of a user, oldest first."""
+    with receiver.by_socket() as client:
+        found = client.get("/v1/episodes", params={"user": user, "limit": 100}).json()
+    episodes = reversed(found["episodes"])
+    return [(each["metadata"]["role"], each["content"]) for each in episodes]
 
 
 def run_agent(tracer: Tracer) -> None:
     """Trace two turns; the calls of the model have the whole history, the agent its last part."""
     history: list[dict[str, Any]] = [text("system", "Be brief.")]
-    for said, answer in [("Tea for me.", "Noted."), ("Yes.", "Noted."), ("Yes.", "Goodbye.")]:
-        asked, answered = text("user", said), text("assistant", answer)
+    for asked_for, answer in [("Tea for me.", "Noted."), ("Yes.", "Noted."), ("Yes.", "Goodbye.")]:
+        asked, answered = text("user", asked_for), text("assistant", answer)
         with tracer.start_as_current_span(
             "invoke_agent waiter",
             attributes={
@@ -131,21 +91,22 @@ TURNS = [
     ],
 )
 def test_agent_with_the_exporter_of_opentelemetry_is_remembered(
-    receiver: Receiver, batch: int, compression: Compression
+    receiver: HttpDaemon, batch: int, compression: Compression
 ) -> None:
     provider = TracerProvider()
-    exporter = receiver.exporter("ada", compression)
+    exporter = exporter_of(receiver, receiver.tokens["ana"], compression)
     provider.add_span_processor(BatchSpanProcessor(exporter, max_export_batch_size=batch))
 
     run_agent(provider.get_tracer("agent"))
     provider.shutdown()
 
-    assert receiver.said("ada") == TURNS
-    assert receiver.said("bob") == []
+    assert said(receiver, "ana") == TURNS
+    assert said(receiver, "bob") == []
 
 
-def test_spans_of_another_user_are_rejected_and_the_exporter_goes_on(receiver: Receiver) -> None:
-    exporter, kept = receiver.exporter("ada", Compression.Gzip), InMemorySpanExporter()
+def test_spans_of_another_user_are_rejected_and_the_exporter_goes_on(receiver: HttpDaemon) -> None:
+    exporter = exporter_of(receiver, receiver.tokens["ana"], Compression.Gzip)
+    kept = InMemorySpanExporter()
     provider = TracerProvider(resource=Resource({"user.id": "bob"}))
     provider.add_span_processor(SimpleSpanProcessor(kept))
 
@@ -154,51 +115,46 @@ def test_spans_of_another_user_are_rejected_and_the_exporter_goes_on(receiver: R
 
     assert result is SpanExportResult.SUCCESS
     assert receiver.daemon.wait_for("traces.taken")["rejected"] == 9
-    assert receiver.said("ada") == receiver.said("bob") == []
+    assert said(receiver, "ana") == said(receiver, "bob") == []
 
 
-def test_exporter_with_a_wrong_token_fails(receiver: Receiver) -> None:
-    receiver.tokens["ada"] = "slumberd_wrong"
+def test_exporter_with_a_wrong_token_fails(receiver: HttpDaemon) -> None:
     kept = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
 
     run_agent(provider.get_tracer("agent"))
 
-    result = receiver.exporter("ada", Compression.Gzip).export(kept.get_finished_spans())
+    exporter = exporter_of(receiver, "slumberd_wrong", Compression.Gzip)
+    result = exporter.export(kept.get_finished_spans())
     assert result is SpanExportResult.FAILURE
 
 
-def test_operator_sends_json_for_the_users_that_the_spans_name(receiver: Receiver) -> None:
+def test_operator_sends_json_for_the_users_that_the_spans_name(receiver: HttpDaemon) -> None:
     spans = [
         span(
             trace_id=str(n) * 32,
             attributes={"user.id": user, **messages([text("user", f"I am {user}.")])},
         )
-        for n, user in enumerate(["ada", "bob"], start=1)
+        for n, user in enumerate(["ana", "bob"], start=1)
     ]
     content = json.dumps(document_of(spans))
 
-    answer = receiver.ask(
-        "POST", PATH, content=content, headers={"content-type": "application/json"}
-    )
+    with receiver.by_socket(**JSON) as client:
+        answer = client.post(PATH, content=content)
 
     assert (answer.status_code, answer.json()) == (200, {})
-    assert receiver.said("ada") == [("user", "I am ada.")]
-    assert receiver.said("bob") == [("user", "I am bob.")]
+    assert said(receiver, "ana") == [("user", "I am ana.")]
+    assert said(receiver, "bob") == [("user", "I am bob.")]
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "in parts"])
-def test_request_that_is_too_large_is_refused(receiver: Receiver, announced: bool) -> None:
+def test_request_that_is_too_large_is_refused(receiver: HttpDaemon, announced: bool) -> None:
     content = b" " * (ServeSettings().max_body_bytes + 1)
     parts = (content[at : at + 2**16] for at in range(0, len(content), 2**16))
 
-    answer = receiver.ask(
-        "POST",
-        PATH,
-        content=content if announced else parts,
-        headers={"content-type": "application/json"},
-    )
+    with receiver.by_socket(**JSON) as client:
+        answer = client.post(PATH, content=content if announced else parts)
 
     assert answer.status_code == 413
 
@@ -226,11 +182,11 @@ provider.shutdown()
 
 
 def test_program_with_the_instrumentation_of_a_real_client_is_remembered(
-    receiver: Receiver,
+    receiver: HttpDaemon,
 ) -> None:
     environment = {
-        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.url,
-        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{receiver.tokens['ada']}",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.url + PATH,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{receiver.tokens['ana']}",
         "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only",
     }
@@ -242,7 +198,7 @@ def test_program_with_the_instrumentation_of_a_real_client_is_remembered(
         )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
-    assert receiver.said("ada") == [
+    assert said(receiver, "ana") == [
         ("user", "Tea for me."), ("assistant", "Noted."),
         ("user", "And milk."), ("assistant", "Noted."),
     ]  # fmt: skip

@@ -26,10 +26,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slumberd.api.traces import MOST_TIMES, PATH, traces_route
+from slumberd.api.traces import PATH, traces_route
 from slumberd.client.transports import ServedTransport, open_transport
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.errors import StoreBusyError
+from slumberd.interchange.genai_spans import Owner, read_spans
 from slumberd.interchange.spans import Span
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller, Right
@@ -49,7 +50,7 @@ pytestmark = pytest.mark.integration
 
 ADA = Caller(name="token ada", user="ada", rights=frozenset({Right.READ, Right.WRITE}))
 TEA, ANSWER = text("user", "Tea for me."), text("assistant", "Noted.")
-MOST_BYTES = MOST_TIMES * ServeSettings().max_body_bytes
+MOST_BYTES = ServeSettings().max_body_bytes
 CALL = span(attributes={"gen_ai.conversation.id": "c1", **messages([TEA], [ANSWER])})
 
 
@@ -130,6 +131,17 @@ async def test_same_message_in_another_scope_of_the_user_is_not_put_again(
 
     assert answer == {}
     assert {each.agent for each in await receiver.episodes()} == {"default"}
+
+
+async def test_id_that_another_user_has_taken_is_refused(receiver: Receiver) -> None:
+    taken = read_spans([CALL], Owner("ada"))[0].episodes[0].id
+    request = {"id": taken, "text": "mine", "user": "mallory"}
+    await receiver.served.dispatcher.call("remember", request, Caller.here())
+
+    answer = await receiver.post_spans(CALL)
+
+    assert answer["partialSuccess"]["rejectedSpans"] == "1"
+    assert [each.content for each in await receiver.episodes()] == ["Noted."]
 
 
 async def test_rejected_spans_are_counted_with_their_reasons_and_others_are_taken(

@@ -102,7 +102,7 @@ def test_compose_reads_its_file() -> None:
     command = next(
         (
             words
-            for words in (["docker", "compose"], ["docker-compose"], ["podman", "compose"])
+            for words in (["docker", "compose"], ["podman", "compose"])
             if shutil.which(words[0]) and lint(*words, "version").returncode == 0
         ),
         None,

@@ -23,6 +23,7 @@ with atheris.instrument_imports(include=["slumberd"]):
     from tests.fuzz.rows import RowTarget
     from tests.fuzz.rules import RuleTarget
     from tests.fuzz.targets import Target, corpus
+    from tests.fuzz.traces import TraceTarget
 
 TARGETS: dict[str, Callable[[], Target]] = {
     "control": ControlTarget,
@@ -31,6 +32,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "mcp": McpTarget,
     "rows": RowTarget,
     "rules": RuleTarget,
+    "traces": TraceTarget,
 }
 _LONGEST = 8_300
 

@@ -11,6 +11,7 @@ import pytest
 
 from slumberd.api.mcp_connection import Connection
 from slumberd.config import rule_loader
+from slumberd.interchange import genai_spans, spans
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Dispatcher
 from slumberd.storage import strict_json
@@ -21,6 +22,7 @@ from tests.fuzz.mcp import SECRET, McpTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
 from tests.fuzz.targets import Finding, check_finds_nothing
+from tests.fuzz.traces import TraceTarget
 
 pytestmark = pytest.mark.unit
 
@@ -228,3 +230,26 @@ def test_the_oracle_finds_a_tool_that_stumbles(
 
     with pytest.raises(Finding, match="a bug"):
         mcp.run_once(message("recall", {"query": "x"}))
+
+
+# traces
+
+
+def test_saved_traces_find_nothing() -> None:
+    check_finds_nothing(TraceTarget(), "traces")
+
+
+def test_the_oracle_finds_recalled_text_that_is_learned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(genai_spans, "strip_recalled", str.strip)
+
+    with pytest.raises(Finding, match="recalled"):
+        check_finds_nothing(TraceTarget(), "traces")
+
+
+def test_the_oracle_finds_a_reader_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "_object", lambda value, _: value)
+
+    with pytest.raises((AttributeError, TypeError)):
+        check_finds_nothing(TraceTarget(), "traces")

@@ -135,6 +135,14 @@ def test_recalled_context_is_not_learned_again() -> None:
     assert with_it.episodes[0].id == without.episodes[0].id
 
 
+def test_text_around_recalled_context_becomes_no_mark() -> None:
+    text_ = "<slumberd-mem<slumberd-memory>x</slumberd-memory>ory> beer"
+
+    assert contents(read(messages([text("user", text_)]))) == [
+        ("user", "<slumberd-mem ory> beer")
+    ]  # fmt: skip
+
+
 def test_message_of_recalled_context_only_says_nothing() -> None:
     recalled = text("user", "<slumberd-memory>ada prefers beer")
 
@@ -227,6 +235,16 @@ def test_spans_of_other_kinds_say_nothing() -> None:
 
 def test_call_whose_program_records_no_messages_is_silent() -> None:
     assert read({"gen_ai.operation.name": "chat"}).silent
+
+
+def test_attributes_of_other_kinds_than_texts_are_left_out() -> None:
+    odd = {"gen_ai.operation.name": ["chat"], "gen_ai.request.model": {"a": 1}}
+
+    [said] = read(odd | messages([TEA])).episodes
+
+    assert "operation" not in said.metadata["otlp"]
+    assert "model" not in said.metadata["otlp"]
+    assert not read(odd).silent
 
 
 def test_span_with_events_of_the_older_convention_is_rejected_with_a_remedy() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.interchange.spans import DEEPEST, Span, SpanEvent, spans_of_document
+from slumberd.interchange.spans import DEEPEST, MOST_SPANS, Span, SpanEvent, spans_of_document
 from tests.support.sample_sizes import amount
 from tests.support.traces import NOON, SECOND, document_of, span
 
@@ -102,6 +102,14 @@ def test_value_that_is_nested_too_deep_is_refused() -> None:
 
     with pytest.raises(ValueError, match="deeper"):
         spans_of_document(with_value(value))
+
+
+def test_request_with_too_many_spans_is_refused() -> None:
+    spans: list[dict[str, Any]] = [{} for _ in range(MOST_SPANS + 1)]
+
+    with pytest.raises(ValueError, match="more than 10,000 spans"):
+        spans_of_document({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+    assert len(spans_of_document({"resourceSpans": [{"scopeSpans": [{"spans": spans[1:]}]}]}))
 
 
 _KEYS = st.sampled_from([

@@ -14,20 +14,20 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from slumberd.interchange.spans import DEEPEST, WANTED, Span, SpanEvent
+from slumberd.interchange.spans import DEEPEST, WANTED, Span, SpanEvent, limited
 
 
 def read_request(body: bytes) -> list[Span]:
     """Return the spans of an ``ExportTraceServiceRequest``.
 
     Raises:
-        ValueError: It is malformed.
+        ValueError: It is malformed, or has too many spans.
     """
     try:
         request = ExportTraceServiceRequest.FromString(body)
     except DecodeError as error:
         raise ValueError(f"the request is no protobuf of OTLP: {error}") from error
-    return [*_spans_of(request)]
+    return limited(_spans_of(request))
 
 
 def _spans_of(request: ExportTraceServiceRequest) -> Iterator[Span]:

@@ -33,9 +33,6 @@ _log = structlog.get_logger(__name__)
 
 PATH = "/v1/traces"
 
-MOST_TIMES = 4
-"""A compressed request may be so many times as long, decompressed, as one without compression."""
-
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 _MOST_REASONS = 5
 _RETRY_SECONDS = "5"
@@ -57,7 +54,7 @@ def traces_route(served: Served) -> Route:
     Args:
         served: The daemon.
     """
-    most_bytes = MOST_TIMES * served.settings.serve.max_body_bytes
+    most_bytes = served.settings.serve.max_body_bytes
     receiver = TraceReceiver(OncePutter(served.stores.memory), most_bytes)
     return Route(PATH, receiver.receive, methods=["POST"])
 
@@ -95,6 +92,8 @@ class TraceReceiver:
     def __init__(self, episodes: OncePutter, most_bytes: int) -> None:
         self._episodes = episodes
         self._most_bytes = most_bytes
+        # Objects take many times the bytes of their request, so only one request has them.
+        self._turn = asyncio.Lock()
 
     async def receive(self, request: Request) -> Response:
         """Answer a request as OTLP says, in the form in which it came."""
@@ -114,9 +113,11 @@ class TraceReceiver:
         caller.require(Right.WRITE)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         owner = Owner(caller.user, caller.agent)
-        # In a thread: a long request must not delay a firing.
-        readings = await asyncio.to_thread(self._read, await request.body(), form, encoding, owner)
-        return await self._take(readings, caller)
+        body = await request.body()
+        async with self._turn:
+            # In a thread: a long request must not delay a firing.
+            readings = await asyncio.to_thread(self._read, body, form, encoding, owner)
+            return await self._take(readings, caller)
 
     def _read(self, body: bytes, form: str, encoding: str, owner: Owner) -> list[Reading]:
         """Return what the spans of a body say.
@@ -191,7 +192,7 @@ def _decompressed(body: bytes, encoding: str, most_bytes: int) -> bytes:
     except zlib.error as error:
         raise UnreadableTracesError("form", f"the compressed data is damaged: {error}") from error
     if len(plain) > most_bytes:
-        problem = f"they have more than {most_bytes:,} bytes decompressed; send fewer spans at once"
+        problem = f"they have more than {most_bytes:,} bytes decompressed; send fewer at once"
         raise UnreadableTracesError("length", problem)
     if not unpacker.eof or unpacker.unused_data:
         raise UnreadableTracesError("form", "the compressed data ends early, or goes on")

@@ -112,8 +112,7 @@ def _read_span(span: Span, by_id: Mapping[tuple[str, str], Span], owner: Owner) 
     try:
         held = _messages_of(span)
         if held is None:
-            is_call = span.attributes.get("gen_ai.operation.name") in _CALLS
-            return Reading(span, silent=is_call)
+            return Reading(span, silent=_label(span, "gen_ai.operation.name") in _CALLS)
         history, answers = held
         fresh = [*_fresh(history), *_first(answers)]
         told = [each for each in fresh if each.text]
@@ -287,9 +286,15 @@ def _metadata_of(message: _Message, span: Span) -> dict[str, Any]:
     named = {
         "trace_id": span.trace_id,
         "span_id": span.span_id,
-        "operation": span.attributes.get("gen_ai.operation.name"),
-        "model": span.attributes.get("gen_ai.request.model"),
-        "agent_name": span.attributes.get("gen_ai.agent.name"),
+        "operation": _label(span, "gen_ai.operation.name"),
+        "model": _label(span, "gen_ai.request.model"),
+        "agent_name": _label(span, "gen_ai.agent.name"),
     }
     kept = {key: value for key, value in named.items() if value is not None}
     return {**said_by, "role": message.role, _NAME: kept}
+
+
+def _label(span: Span, name: str) -> str | None:
+    """Return an attribute that decides nothing; None when it is no short text."""
+    found = span.attributes.get(name)
+    return found if isinstance(found, str) and len(found) <= _LONGEST_NAME else None

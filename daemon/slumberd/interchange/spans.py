@@ -6,6 +6,7 @@ Of a span only its place, its time and the wanted attributes are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 WANTED = frozenset({
@@ -21,6 +22,9 @@ WANTED = frozenset({
     "user.id",
 })  # fmt: skip
 """The attributes that are read; all others are left out at once."""
+
+MOST_SPANS = 10_000
+"""The most spans of one request; exporters send 512 at once, unless told otherwise."""
 
 DEEPEST = 32
 """No value of an attribute may be nested deeper."""
@@ -70,9 +74,21 @@ def spans_of_document(document: object) -> list[Span]:
     Unknown keys are left out, as OTLP demands.
 
     Raises:
-        ValueError: A part has another form.
+        ValueError: A part has another form, or there are too many spans.
     """
-    return [*_spans_of(document)]
+    return limited(_spans_of(document))
+
+
+def limited(spans: Iterator[Span]) -> list[Span]:
+    """Return spans, if there are not too many.
+
+    Raises:
+        ValueError: There are more than `MOST_SPANS`.
+    """
+    found = [*islice(spans, MOST_SPANS)]
+    if next(spans, None) is not None:
+        raise ValueError(f"there are more than {MOST_SPANS:,} spans; send fewer at once")
+    return found
 
 
 def _spans_of(document: object) -> Iterator[Span]:
@@ -140,8 +156,8 @@ def _array(owner: Mapping[str, Any], key: str) -> list[Any]:
     raise ValueError(f"key {key!r} holds no array")
 
 
-def _objects(owner: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    return [_object(each, f"an entry of key {key!r}") for each in _array(owner, key)]
+def _objects(owner: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    return (_object(each, f"an entry of key {key!r}") for each in _array(owner, key))
 
 
 def _text(owner: Mapping[str, Any], key: str) -> str:

@@ -24,4 +24,5 @@ def without_recalled(text: str) -> str:
 
 def strip_recalled(text: str) -> str:
     """Return a text without what was recalled, and without the space around it."""
-    return _BLOCK.sub("", text).strip()
+    # A space keeps the text around a block from becoming another mark.
+    return _BLOCK.sub(" ", text).strip()

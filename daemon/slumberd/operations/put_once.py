@@ -1,4 +1,4 @@
-"""Put episodes whose ids say what they hold: a stored one stays, in whatever scope it is."""
+"""Put episodes whose ids say what they hold: a stored one stays, in whatever session it is."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class OncePutter:
         self._turn = asyncio.Lock()
 
     async def put(self, episodes: Sequence[Episode]) -> PutOnce:
-        """Put those episodes whose ids are not stored.
+        """Put those episodes whose ids their users do not have yet.
+
+        An id that another user has is refused: somebody may have taken it on purpose.
 
         Raises:
             StoreError: The store cannot be written; it may hold some of them.
@@ -47,7 +49,11 @@ class OncePutter:
         async with self._turn:
             stored = await read_newest_of(self._memory, [*by_id])
             # In the order of the request, in which the log then numbers them.
-            wanted = [each for id, each in reversed(by_id.items()) if id not in stored]
+            wanted = [
+                each
+                for id, each in reversed(by_id.items())
+                if id not in stored or stored[id].user != each.user
+            ]
             refused = await self._put(wanted)
         new = len(wanted) - len(refused)
         return PutOnce(new, len(episodes) - len(wanted), refused)
