@@ -392,7 +392,7 @@ def test_cursors_are_private_and_go_with_their_transcripts(hook: Hook) -> None:
         later.write(*lines_of(hook, TALK[:1], 9))
         later.run("SessionEnd")
 
-    assert modes == [0] * 3  # a directory, its lock and a cursor
+    assert modes == [0] * 2  # a directory, and a cursor in it
     [left] = hook.cursors.rglob("*.*")
     assert json.loads(left.read_bytes())["path"] == str(later.transcript)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import statistics
 import sys
 import time
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from slumberd import SyncMemory
+from slumberd.hooks.agents import AGENTS
 from slumberd.hooks.command import CONTEXT_TOKENS, MIN_SCORE, MOST_RECALLED
-from slumberd.hooks.daemon_client import call_daemon
+from slumberd.hooks.daemon_client import SOCKET, call_daemon
 from tests.support.transcripts import CLAUDE_CODE, Hook, said
 
 pytestmark = [pytest.mark.integration, pytest.mark.timing]
@@ -54,3 +56,16 @@ def test_hook_uses_less_than_a_tenth_of_a_second_of_processor_time(tmp_path: Pat
 
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert spent / 5 < 0.1, sys.version
+
+
+def test_hook_ends_in_time_when_the_daemon_never_answers(tmp_path: Path) -> None:
+    hook = Hook(CLAUDE_CODE, tmp_path, tmp_path / "memory")
+    hook.state_dir.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(hook.state_dir / SOCKET))
+        listener.listen()
+        start = time.perf_counter()
+        hook.run_as_installed("UserPromptSubmit", prompt="x")
+        taken = time.perf_counter() - start
+
+    assert taken < min(agent.timeout_seconds for agent in AGENTS.values())

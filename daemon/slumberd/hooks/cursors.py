@@ -1,18 +1,14 @@
 """Keep on disk how far each transcript has been put, and which ones may not be put to their end.
 
-The directory has three kinds of files: ``KEY.json`` is the cursor of a transcript,
-``KEY.unfinished`` marks it, and ``lock`` lets one hook at a time put turns. A lost cursor loses
-nothing: the turns have the same ids when they are put again.
+The directory has two files for a transcript: ``KEY.json`` is its cursor, and ``KEY.unfinished``
+marks it. A lost cursor loses nothing: the turns have the same ids when they are put again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -55,18 +51,6 @@ class Cursors:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(mode=MODE, parents=True, exist_ok=True)
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Wait until no other hook puts turns into this memory, and let none begin."""
-        descriptor = os.open(
-            self._directory / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
     def mark_unfinished(self, transcript: Transcript) -> None:
         """Record that a transcript may have turns that are not put."""

@@ -39,7 +39,8 @@ class TurnPutter:
     """Puts the turns of transcripts into one memory.
 
     A turn counts as put when the daemon has it on disk. When the daemon cannot take one, the cursor
-    stays before that turn, and the next hook goes on there.
+    stays before that turn, and the next hook goes on there. Hooks may run at the same time: a turn
+    that both put has the same id, and a cursor is only ever behind what was put.
 
     Args:
         target: The memory.
@@ -59,23 +60,24 @@ class TurnPutter:
             OSError: A file cannot be read or written.
         """
         self._cursors.mark_unfinished(transcript)
-        with self._cursors.lock():
-            left = [other for other in self._cursors.unfinished() if other.path != transcript.path]
-            for each in (transcript, *left):
-                if not self._put_rest(each):
-                    return
+        left = [other for other in self._cursors.unfinished() if other.path != transcript.path]
+        for each in (transcript, *left):
+            if not self._put_rest(each):
+                return
 
     def _put_rest(self, transcript: Transcript) -> bool:
         """Put what is left of a transcript; return whether the daemon took everything."""
-        self._cursors.mark_unfinished(transcript)
+        finished = False
         try:
             with Path(transcript.path).open("rb") as file:
                 finished = self._put_from(transcript, file)
         except FileNotFoundError:
             self._report(f"the transcript {transcript.path!r} is gone")
             finished = True
-        if finished:
-            self._cursors.mark_finished(transcript)
+        finally:
+            # Another hook may have put less, or more, at the same time: each says what it saw.
+            mark = self._cursors.mark_finished if finished else self._cursors.mark_unfinished
+            mark(transcript)
         return finished
 
     def _put_from(self, transcript: Transcript, file: BinaryIO) -> bool:
