@@ -8,7 +8,13 @@ import nox
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["lint", "tests", "docs", "wheel"]
 
-LOCKS = {"run": [], "test": ["test", "lint"], "docs": ["docs"], "release": ["release"]}
+LOCKS = {
+    "run": [],
+    "container": ["otlp", "regex", "serve"],
+    "test": ["test", "lint"],
+    "docs": ["docs"],
+    "release": ["release"],
+}
 """The files of ``requirements/``, and the extras of ``pyproject.toml`` that each pins."""
 
 RUN = ("--require-hashes", "-r", "requirements/run.txt")

@@ -25,8 +25,9 @@ import typer
 
 import slumberd
 from slumberd import errors
-from slumberd.cli.json_schemas import describe_attributes, schema_of
+from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import ENTRIES
+from slumberd.config.docstrings import describe_attributes
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import GraphRuleForm, RuleFile, RuleForm
 from slumberd.config.settings import PREFIX, Settings

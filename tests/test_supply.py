@@ -15,7 +15,13 @@ from packaging.utils import canonicalize_name
 
 from tests.support.supply_chain import LOCKS, ROOT, missing, pinned, verdict, version_of
 
-EXTRAS = {"run": (), "test": ("test", "lint"), "docs": ("docs",), "release": ("release",)}
+EXTRAS = {
+    "run": (),
+    "container": ("otlp", "regex", "serve"),
+    "test": ("test", "lint"),
+    "docs": ("docs",),
+    "release": ("release",),
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 pytestmark = [pytest.mark.unit, pytest.mark.skipif(not LOCKS.is_dir(), reason="not a checkout")]

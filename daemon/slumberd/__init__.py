@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from slumberd.client.sync_memory import SyncMemory
     from slumberd.consolidation.delta_batch import DeltaBatch
     from slumberd.errors import (
+        AgentSettingsError,
         BackupBusyError,
         BackupError,
         BudgetSpentError,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         TooManyRequestsError,
         UnportableCypherError,
         UnreadableEpisodeError,
+        UnreadableTracesError,
         UsageError,
         VersionConflictError,
         WrongFormatError,
@@ -95,6 +97,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AddDelta",
+    "AgentSettingsError",
     "BackupBusyError",
     "BackupError",
     "BudgetSpentError",
@@ -191,6 +194,7 @@ __all__ = [
     "Turn",
     "UnportableCypherError",
     "UnreadableEpisodeError",
+    "UnreadableTracesError",
     "UpdateDelta",
     "UsageError",
     "VersionConflictError",

@@ -1,6 +1,6 @@
 """Run the command line with ``python -m slumberd``."""
 
-from slumberd.cli import main
+from slumberd.entry import main
 
 if __name__ == "__main__":
     main()

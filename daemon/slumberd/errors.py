@@ -8,8 +8,10 @@ of its file, or the address of its database without a password::
     ├── UsageError                        a request that is impossible           (exit 64)
     │   └── PatternError                  a malformed pattern of facts
     ├── InputError                        malformed data of a user               (exit 65)
+    │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
+    │   ├── UnreadableTracesError         traces in another form than OTLP's
     │   └── WrongFormatError              a file in another format than the named one
     ├── NoInputError                      a missing file                         (exit 66)
     ├── BackupError                       an incomplete or damaged backup        (exit 65)
@@ -50,7 +52,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 class SlumberdError(Exception):
@@ -126,6 +128,36 @@ class BackupError(SlumberdError):
         self.folder = folder
         self.problem = problem
         super().__init__(f"backup {folder!r} {problem}")
+
+
+class AgentSettingsError(InputError):
+    """The settings of a coding agent cannot be edited; they stay as they are.
+
+    Attributes:
+        path: The file.
+        problem: What is wrong with it.
+        remedy: What to do.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        self.remedy = "mend the file, or write the hooks into it by hand; nothing was changed"
+        super().__init__(f"{path!r} {problem}: {self.remedy}")
+
+
+class UnreadableTracesError(InputError):
+    """A request with traces has another form than OTLP's.
+
+    Attributes:
+        fault: What is wrong: its form, its length, or how it is encoded.
+        problem: Why it cannot be read.
+    """
+
+    def __init__(self, fault: Literal["form", "length", "encoding"], problem: str) -> None:
+        self.fault = fault
+        self.problem = problem
+        super().__init__(f"the traces cannot be read: {problem}")
 
 
 class UnreadableEpisodeError(InputError):

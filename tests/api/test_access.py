@@ -40,7 +40,16 @@ def test_peer_without_a_token_is_itself_and_with_one_is_the_token(file: Path) ->
     assert access.caller_of(PEER, f"bearer {TOKEN}").user == "ana"
 
 
-@pytest.mark.parametrize("header", [None, "Bearer", "Bearer x", f"Basic {TOKEN}", TOKEN])
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(None, id="none"),
+        pytest.param("Bearer", id="no token"),
+        pytest.param("Bearer x", id="unknown token"),
+        pytest.param(f"Basic {TOKEN}", id="another scheme"),
+        pytest.param(TOKEN, id="no scheme"),
+    ],
+)
 def test_network_without_a_known_token_is_refused(file: Path, header: str | None) -> None:
     with pytest.raises(NotAuthenticatedError) as refused:
         Access(file).caller_of(None, header)

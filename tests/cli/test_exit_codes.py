@@ -144,6 +144,7 @@ def test_unexpected_failure_prints_one_line_and_exits_with_70(
 
 GROUPS = {
     "audit": [["ls"], ["verify"]],
+    "hooks": [["install"], ["uninstall"]],
     "quarantine": [["ls"], ["retry"], ["drop"]],
 }
 

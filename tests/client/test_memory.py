@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,21 @@ async def test_each_triple_becomes_a_fact(open_memory: Open) -> None:
         ("e", "Oslo", 1.0), ("e#1", 7, 1.0), ("e#2", "tea", 0.9),
     ]  # fmt: skip
     assert episode.metadata["speaker"] == "Ann"
+
+
+async def test_episode_without_text_is_neither_recalled_nor_quoted(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        await memory.remember("I moved to Lisbon", when=NOON)
+        await memory.remember("", when=NOON + timedelta(seconds=1))
+        await memory.remember("gone", id="e", when=NOON + timedelta(seconds=2))
+        await memory.recall("Lisbon")
+        await memory.remember(" ", id="e", when=NOON + timedelta(seconds=2))
+
+        hits = await memory.recall("Lisbon")
+        context = await memory.context("Lisbon")
+
+    assert [hit.text for hit in hits] == ["I moved to Lisbon"]
+    assert [item.text for item in context.items] == ["I moved to Lisbon"]
 
 
 async def test_episode_that_no_rule_could_read_is_refused(open_memory: Open) -> None:
@@ -253,6 +269,28 @@ async def test_facts_come_in_pages(open_memory: Open) -> None:
     assert [fact for page in pages for fact in page] == whole
 
 
+async def test_facts_are_listed_by_the_beginning_of_their_subjects(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        for subject in ("/a/1", "/a/2", "/A/3", "/ab", "%"):
+            await memory.correct(subject=subject, predicate="p", object=1, reason="list")
+
+        found = (await memory.facts(subject_prefix="/a/")).facts
+        with pytest.raises(UsageError, match="not both"):
+            await memory.facts(subject="/ab", subject_prefix="/a/")
+
+    assert {fact.payload["subject"] for fact in found} == {"/a/1", "/a/2"}
+
+
+async def test_episodes_come_in_pages(open_memory: Open) -> None:
+    async with open_memory("ann") as memory:
+        for number in range(5):
+            await memory.remember(str(number), when=NOON + timedelta(seconds=number))
+
+        pages = [await memory.episodes(limit=2, skip=skip) for skip in (0, 2, 4, 6)]
+
+    assert [[one.content for one in page] for page in pages] == [["4", "3"], ["2", "1"], ["0"], []]
+
+
 async def test_memory_is_forgotten_by_plan_only(open_memory: Open) -> None:
     async with open_memory("ann") as ann, open_memory("bob") as bob:
         await moved(ann, "Lisbon", "e1")
@@ -290,6 +328,25 @@ async def test_plan_stays_valid_when_another_user_remembers(open_memory: Open) -
         done = await ann.forget(plan=plan.plan)
 
         assert done.done
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(math.inf, id="infinity"),
+        pytest.param("\ud83d", id="half a character"),
+        pytest.param(2**64, id="a large number"),
+        pytest.param({1, 2}, id="a set"),
+    ],
+)
+async def test_value_that_json_cannot_hold_is_refused(open_memory: Open, value: object) -> None:
+    async with open_memory("ann") as memory:
+        with pytest.raises(UsageError, match="the request cannot be written as JSON"):
+            await memory.remember("a", triples=[("ann", "knows", value)])
+        with pytest.raises(UsageError, match="the request cannot be written as JSON"):
+            await memory.correct(subject="ann", predicate="knows", object=value, reason="so")
+
+        assert await memory.episodes() == []
 
 
 async def test_unknown_user_has_nothing_to_forget(open_memory: Open) -> None:

@@ -139,7 +139,7 @@ def test_every_event_finding_and_key_that_a_page_names_exists(page: Path) -> Non
 
 FILES = {
     "facts.db", "memory.db", "ledger.key", "control.sock", "http.sock", "provenance.jsonl",
-    "restore.json",
+    "restore.json", "mcp.jsonl",
 }  # fmt: skip
 OF_FACTS = {"metadata.importance", "metadata.possible_duplicate"}
 
@@ -294,7 +294,10 @@ def test_pages_load_nothing_from_the_network() -> None:
     assert [name_of(page) for page in PAGES if re.search(embedded, page.read_text())] == []
 
 
-WITHOUT_JSON = {"run", "demo", "init", "logs", "export", "audit export"}
+WITHOUT_JSON = {
+    "run", "mcp", "demo", "init", "logs", "export", "audit export", "hook", "hooks install",
+    "hooks uninstall",
+}  # fmt: skip
 """The page of commands lists these as commands without ``--json``."""
 
 

@@ -19,16 +19,20 @@ with atheris.instrument_imports(include=["slumberd"]):
     from tests.fuzz.control import ControlTarget
     from tests.fuzz.filter import FilterTarget
     from tests.fuzz.http import HttpTarget
+    from tests.fuzz.mcp import McpTarget
     from tests.fuzz.rows import RowTarget
     from tests.fuzz.rules import RuleTarget
     from tests.fuzz.targets import Target, corpus
+    from tests.fuzz.traces import TraceTarget
 
 TARGETS: dict[str, Callable[[], Target]] = {
     "control": ControlTarget,
     "filter": FilterTarget,
     "http": HttpTarget,
+    "mcp": McpTarget,
     "rows": RowTarget,
     "rules": RuleTarget,
+    "traces": TraceTarget,
 }
 _LONGEST = 8_300
 

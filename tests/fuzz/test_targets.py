@@ -9,14 +9,20 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.api.mcp_connection import Connection
 from slumberd.config import rule_loader
+from slumberd.interchange import genai_spans, spans
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Dispatcher
 from slumberd.storage import strict_json
 from slumberd.storage.episodes import rows as episode_rows
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.http import HttpTarget
+from tests.fuzz.mcp import SECRET, McpTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
 from tests.fuzz.targets import Finding, check_finds_nothing
+from tests.fuzz.traces import TraceTarget
 
 pytestmark = pytest.mark.unit
 
@@ -187,3 +193,63 @@ def test_the_oracle_finds_an_answer_that_is_not_one_line(
 ) -> None:
     with pytest.raises(Finding, match="not one line"):
         control.check(answer)
+
+
+# mcp
+
+
+@pytest.fixture(scope="module")
+def mcp() -> Iterator[McpTarget]:
+    with closing(McpTarget()) as target:
+        yield target
+
+
+def test_saved_messages_find_nothing(mcp: McpTarget) -> None:
+    check_finds_nothing(mcp, "mcp")
+
+
+def message(tool: str, arguments: dict[str, Any]) -> bytes:
+    params = {"name": tool, "arguments": arguments}
+    return orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+
+
+def test_the_oracle_finds_the_memory_of_another_user(
+    mcp: McpTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "_scope_for", lambda *_: {"user": "bob"})
+    monkeypatch.setattr(Caller, "_own", lambda _, __, ___, named: named)
+
+    with pytest.raises(Finding, match="the memory of another user"):
+        mcp.run_once(message("recall", {"query": SECRET}))
+
+
+def test_the_oracle_finds_a_tool_that_stumbles(
+    mcp: McpTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Dispatcher, "call", stumble)
+
+    with pytest.raises(Finding, match="a bug"):
+        mcp.run_once(message("recall", {"query": "x"}))
+
+
+# traces
+
+
+def test_saved_traces_find_nothing() -> None:
+    check_finds_nothing(TraceTarget(), "traces")
+
+
+def test_the_oracle_finds_recalled_text_that_is_learned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(genai_spans, "strip_recalled", str.strip)
+
+    with pytest.raises(Finding, match="recalled"):
+        check_finds_nothing(TraceTarget(), "traces")
+
+
+def test_the_oracle_finds_a_reader_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "_object", lambda value, _: value)
+
+    with pytest.raises((AttributeError, TypeError)):
+        check_finds_nothing(TraceTarget(), "traces")

@@ -62,6 +62,8 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("explain", {"user": "ana", "id": "e1"}),
     ("correct", {"user": "ana", "fact": "e1", "object": "Porto", "reason": "so"}),
     ("changes", {"user": "ana"}),
+    ("profile", {"user": "ana"}),
+    ("report", {"user": "ana", "days": 31}),
     ("held", {}),
     ("pin", {"user": "bo", "agent": "a", "subject": "bo", "predicate": "is", "reason": "so"}),
     ("unpin", {"facts": ["e1"], "reason": "so"}),

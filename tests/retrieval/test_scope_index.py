@@ -14,6 +14,7 @@ from slumberd.errors import UsageError
 from slumberd.retrieval import scope_index
 from slumberd.retrieval.scope_index import IndexedTurn, Match, ScopeIndex
 from slumberd.retrieval.terms import LANGUAGES
+from tests.support.reachable_texts import reachable_texts
 
 MINUTE = 60_000_000
 
@@ -84,6 +85,31 @@ def test_removed_turn_leaves_the_scores_of_its_neighbours_at_once() -> None:
     index.drop(["a"])
 
     assert index.search("bicycle") == []
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+def test_no_word_stays_that_only_a_removed_turn_had(*, vectors: bool, asked: bool) -> None:
+    index = ScopeIndex(vectors=vectors)
+    index.put([turn("a", "the zeppelin", speaker="Zeppelin"), turn("b", "the bicycle")])
+    if asked:
+        assert ids(index.search("zeppelin"))[0] == "a"
+
+    index.drop(["a"])
+
+    assert reachable_texts(index, holding="eppelin") == []
+    assert ids(index.search("bicycle zeppelin the")) == ["b"]
+
+
+def test_word_stays_while_a_turn_has_it() -> None:
+    index = index_of(turn("a", "tea", ""), turn("b", "tea", ""), turn("c", "milk", speaker="Tea"))
+
+    index.drop(["a"])
+    assert sorted(ids(index.search("tea"))) == ["b", "c"]
+
+    index.drop(["b", "c"])
+    index.put([turn("a", "tea", "")])
+    assert index.search("tea") == index_of(turn("a", "tea", "")).search("tea")
 
 
 def test_changed_turn_is_found_by_its_new_words_only() -> None:

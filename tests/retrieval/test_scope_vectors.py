@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from slumberd.retrieval.embeddings import word_table
+from slumberd.retrieval.neighbours import Neighbours
 from slumberd.retrieval.scope_index import IndexedTurn, ScopeIndex
+from slumberd.retrieval.scope_vectors import ScopeVectors
 
 SENTENCES = [
     "I adopted a small dog from the shelter",
@@ -129,3 +131,25 @@ def test_text_without_words_has_no_meaning() -> None:
 
 def test_empty_index_finds_nothing() -> None:
     assert ScopeIndex(vectors=True).search("violin") == []
+
+
+def test_words_of_a_removed_text_are_forgotten() -> None:
+    neighbours = Neighbours()
+    vectors = ScopeVectors(neighbours)
+    for number, text in enumerate(["zeppelin", "bicycle"]):
+        neighbours.append(number, "", 0, text)
+        vectors.append(text, short=True)
+    [zeppelin, *_] = word_table().encode(["zeppelin"])[0]
+    vectors.cosines("bicycle")
+    assert zeppelin in kept_words(vectors)
+
+    vectors.remove(0)
+    vectors.cosines("bicycle")
+
+    assert zeppelin not in kept_words(vectors)
+
+
+def kept_words(vectors: ScopeVectors) -> set[int]:
+    """Return the numbers of all words that an index keeps in order; one number a word."""
+    arrays = [*vars(vectors)["_tokens"], vars(vectors)["_words"]]
+    return {int(word) for array in arrays for word in array}

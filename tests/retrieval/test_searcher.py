@@ -24,6 +24,7 @@ from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode
+from tests.support.reachable_texts import reachable_texts
 
 pytestmark = pytest.mark.integration
 
@@ -157,6 +158,20 @@ async def test_erased_scope_is_gone_at_once(stores: Stores) -> None:
     assert await stores.ids("dog", "bob") == ["b1"]
 
 
+async def test_forgotten_user_leaves_no_text_in_memory_and_others_stay(stores: Stores) -> None:
+    await stores.put(
+        episode("e1", content="zeppelinism"), episode("b1", content="zeppelins", user="bob")
+    )
+    await stores.facts.pin(fact("f1", "zeppelinism", "is", "fun"))
+    assert await stores.ids("zeppelinism", agent="rag") == ["e1", "f1"]
+    assert await stores.ids("zeppelins", "bob") == ["b1"]
+
+    await stores.searcher.forget("alice")
+
+    assert reachable_texts(stores.searcher, holding="zeppelinism") == []
+    assert reachable_texts(stores.searcher, holding="zeppelins") != []
+
+
 def execute(path: Path, *statements: str) -> None:
     """Write as another program does."""
     with closing(sqlite3.connect(path)) as connection:
@@ -243,6 +258,34 @@ async def test_marked_episode_is_hidden(stores: Stores) -> None:
     assert await stores.ids("dog") == ["e1"]
 
 
+async def test_marked_episode_counts_as_if_it_were_not_stored(stores: Stores) -> None:
+    question = episode("e1", content="Where is the bicycle?", timestamp=at(1))
+    reply = episode("e2", content="At home", timestamp=at(2))
+    await stores.put(question, reply, episode("e3", content="home", session="t"))
+    assert await stores.ids("bicycle") == ["e1", "e2"]
+
+    await stores.facts.pin(fact("@marks/e1", "e1", "archived", "decayed"))
+    assert await stores.ids("bicycle") == [], "not even the reply, which has no such word"
+    await stores.put(episode("e1", content="Where is the new bicycle?", timestamp=at(1)))
+    assert await stores.ids("bicycle") == []
+    marked = await stores.searcher.search("home", user="alice")
+
+    await stores.facts.unpin("@marks/e1")
+    assert await stores.ids("bicycle") == ["e1", "e2"]
+    execute(stores.memory.path, "DELETE FROM episodes WHERE id = 'e1'")
+    assert await stores.searcher.search("home", user="alice") == marked
+
+
+async def test_context_takes_the_latest_turns_that_are_not_marked(stores: Stores) -> None:
+    await stores.put(*(episode(f"e{n}", content=f"turn {n}", timestamp=at(n)) for n in range(30)))
+    for number in range(5, 30):
+        await stores.facts.pin(fact(f"@marks/e{number}", f"e{number}", "archived", "decayed"))
+
+    context = await stores.searcher.context("", user="alice")
+
+    assert [item.id for item in context.items] == ["e0", "e1", "e2", "e3", "e4"]
+
+
 async def test_alias_that_a_fact_states_is_understood(stores: Stores) -> None:
     await stores.put(episode("e1", content="We deploy on Kubernetes"))
     assert await stores.ids("k8s", kinds=["episode"]) == []
@@ -317,23 +360,60 @@ WORDS = ["dog", "cat", "tea", "rain"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), max_size=8)
 
 
+def said(user: str, texts: list[list[str]]) -> list[Episode]:
+    return [
+        episode(f"{user}{number}", content=" ".join(words), user=user)
+        for number, words in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize("vectors", [False, True])
 @given(own=TEXTS, others=TEXTS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_other_user_changes_neither_result_nor_score(
-    tmp_path_factory: pytest.TempPathFactory, own: list[list[str]], others: list[list[str]]
+    tmp_path_factory: pytest.TempPathFactory,
+    own: list[list[str]],
+    others: list[list[str]],
+    *,
+    vectors: bool,
 ) -> None:
     found = []
     for strangers in ([], others):
         folder = tmp_path_factory.mktemp("stores")
-        async with SQLiteMemoryStore(folder / "memory.db") as memory:
-            await memory.put_many(
-                [episode(f"e{n}", content=" ".join(words)) for n, words in enumerate(own)]
-                + [
-                    episode(f"x{n}", content=" ".join(words), user="bob")
-                    for n, words in enumerate(strangers)
-                ]
-            )
-            searcher = Searcher(memory)
-            found.append(await searcher.search("dog tea", user="alice", limit=50))
+        async with (
+            SQLiteMemoryStore(folder / "memory.db") as memory,
+            SQLiteFactStore(folder / "facts.db") as facts,
+        ):
+            await memory.bootstrap()
+            await facts.bootstrap()
+            await memory.put_many(said("alice", own))
+            await facts.pin(fact("f1", "alice", "likes", "tea"))
+            searcher = Searcher(memory, facts, vectors=vectors)
+            await searcher.search("dog tea", user="alice", limit=50)
+            await memory.put_many(said("bob", strangers))
+            if strangers:
+                await facts.pin(fact("f2", "dog", "alias", "tea", user="bob"))
+            await searcher.search("dog tea", user="bob", limit=50)
+            hits = await searcher.search("dog tea", user="alice", limit=50)
+            context = await searcher.context("dog or tea?", user="alice")
+            found.append((hits, context))
 
     assert found[0] == found[1]
+
+
+async def test_profile_takes_the_surest_then_the_latest_facts_within_its_budget(
+    stores: Stores,
+) -> None:
+    for id, confidence, said in (("low", 0.2, 3), ("old", 0.9, 1), ("new", 0.9, 2)):
+        payload = {"subject": "ada", "predicate": "likes", "object": id, "timestamp": at(said)}
+        await stores.facts.pin(fact(id, "", "", "", confidence=confidence, payload=payload))
+
+    whole = await stores.searcher.profile(user="alice", budget=1_000)
+    one_less = await stores.searcher.profile(user="alice", budget=whole.tokens - 1)
+    other = await stores.searcher.profile(user="bob", budget=1_000)
+
+    assert [(item.id, item.score) for item in whole.items] == [
+        ("old", 0.9), ("new", 0.9), ("low", 0.2),
+    ]  # fmt: skip
+    assert [item.id for item in one_less.items] == ["old", "new"]
+    assert (other.text, other.items) == ("", ())

@@ -26,6 +26,7 @@ READING = {
     "events": "",
     "export": "",
     "facts": "",
+    "hooks install": "claude-code --project {project} --dry-run",
     "logs": "",
     "next": "",
     "quarantine ls": "",
@@ -49,6 +50,8 @@ WRITING = {
     "extract": "profile",
     "fire": "--all",
     "forget": "--user alice --yes",
+    "hook": "codex --user alice --agent a --state-dir {project} --cursors {project}",
+    "hooks uninstall": "codex --project {project}",
     "import": "{episodes}",
     "init": "{begun}",
     "pause": "profile",
@@ -75,7 +78,7 @@ tests:
     expect: {filtered: []}
 """
 
-WITHOUT_CONFIG = {"demo", "events", "init", "schema", "version"}
+WITHOUT_CONFIG = {"demo", "events", "hook", "hooks uninstall", "init", "schema", "version"}
 
 
 def every_command() -> Iterator[str]:
@@ -96,6 +99,7 @@ def words_of(command: str, site: Installation) -> list[str]:
         "backup": folder / "backup",
         "new": folder / "again.db",
         "begun": folder / "begun",
+        "project": folder / "project",
         "rules": site.rules.parent,
         "episodes": folder / "more.jsonl",
     }

@@ -132,7 +132,8 @@ def models() -> list[type[BaseModel]]:
     """Return every model of the package, private ones too."""
     own = [value for module in _modules() for value in vars(module).values()]
     kinds = {kind for kind in own if inspect.isclass(kind) and issubclass(kind, BaseModel)}
-    return sorted(kinds - {BaseModel}, key=lambda kind: (kind.__module__, kind.__name__))
+    own_kinds = {kind for kind in kinds if kind.__module__.startswith("slumberd.")}
+    return sorted(own_kinds, key=lambda kind: (kind.__module__, kind.__name__))
 
 
 def _nothing() -> None:

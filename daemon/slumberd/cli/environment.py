@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 RESERVED = frozenset({"SLUMBERD_DEBUG", "SLUMBERD_TEST_DATA"})
 """Variables that begin as settings do, and are not settings: for debugging, and for tests."""
@@ -39,6 +40,11 @@ def journal_stream() -> str:
 def takes_colors() -> bool:
     """Return whether colours are allowed: ``$NO_COLOR`` forbids them."""
     return not os.environ.get("NO_COLOR")
+
+
+def directory_named(variable: str, default: Path) -> Path:
+    """Return the directory that a variable names; a default when it is not set or empty."""
+    return Path(os.environ.get(variable) or default)
 
 
 def columns_of(descriptor: int) -> int:

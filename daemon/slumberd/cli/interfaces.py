@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from slumberd.config.settings import Settings
 from slumberd.errors import ExtraMissingError
@@ -20,7 +21,9 @@ def interfaces_of(settings: Settings) -> Sequence[Interface]:
 
 def _http() -> Interface:
     try:
+        from slumberd.api.mcp_server import open_mcp
         from slumberd.api.server import serve_http
+        from slumberd.api.traces import serve_traces
     except ImportError as error:
         raise ExtraMissingError("serve", "HTTP cannot be served") from error
-    return serve_http
+    return partial(serve_http, extensions=[open_mcp, serve_traces])

@@ -5,15 +5,14 @@ The description of a key comes from the docstring of its form.
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from slumberd.config.docstrings import describe_attributes
 from slumberd.config.pattern_schema import PatternFile, PatternTestFile
 from slumberd.config.rule_schema import RuleFile
 from slumberd.config.settings import Settings
@@ -96,18 +95,6 @@ class _Generator(GenerateJsonSchema):
     def sort(self, value: Schema, parent_key: str | None = None) -> Schema:
         """Return the schema as it is; `_in_order` sorts it."""
         return value
-
-
-_SECTION = re.compile(r"\n\nAttributes:\n(.*?)(?:\n\n|\Z)", re.DOTALL)
-_ENTRY = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
-
-
-def describe_attributes(form: type) -> tuple[str, dict[str, str]]:
-    """Return the first line of a docstring, and the description of each attribute."""
-    text = inspect.getdoc(form) or ""
-    section = _SECTION.search(text)
-    entries = _ENTRY.findall(section[1]) if section else []
-    return text.partition("\n")[0], {name: " ".join(words.split()) for name, words in entries}
 
 
 def _inline(schema: Any, definitions: Schema) -> Any:  # noqa: ANN401 # any piece of JSON

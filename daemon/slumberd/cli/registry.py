@@ -116,6 +116,15 @@ ENTRIES = (
         ('slumberd context alice "Where shall we meet?" --budget 2000',),
     ),
     Entry(
+        "mcp",
+        "mcp:mcp",
+        "Serve a user's memory to an agent by MCP.",
+        (
+            "slumberd mcp --user alice --agent concierge",
+            "slumberd mcp --user alice --agent concierge --admin",
+        ),
+    ),
+    Entry(
         "fire",
         "fire:fire",
         "Fire rules now, through the daemon when it runs.",
@@ -286,6 +295,16 @@ ENTRIES = (
         "report:report",
         "Report what was learned, changed and forgotten.",
         ("slumberd report", "slumberd report --since 7d --json"),
+    ),
+    Entry("hooks", "hooks:hooks", "Give coding agents a memory: install or remove hooks."),
+    Entry(
+        "hook",
+        "hooks:hook",
+        "Answer one event of a coding agent, from standard input.",
+        (
+            "slumberd hook claude-code --user ada --agent claude-code --state-dir /var/lib/slumberd"
+            " --cursors ~/.local/state/slumberd/hooks < event.json",
+        ),
     ),
     Entry("audit", "audit:app", "List, verify, replay or export the ledger."),
     Entry("token", "token:app", "Make tokens for the HTTP interface."),

@@ -181,21 +181,25 @@ class Memory:
         )
         return ContextText.model_validate(answer)
 
-    async def episodes(self, *, session: str | None = None, limit: int = 20) -> list[KnownEpisode]:
+    async def episodes(
+        self, *, session: str | None = None, limit: int = 20, skip: int = 0
+    ) -> list[KnownEpisode]:
         """Return the latest episodes, newest first.
 
         Args:
             session: Only those of this session.
             limit: At most this many, 1 to 1,000.
+            skip: So many of the latest ones are left out, 0 to 1,000,000.
         """
-        answer = await self._call("episodes", session=session, limit=limit)
+        answer = await self._call("episodes", session=session, limit=limit, skip=skip)
         return EpisodeList.model_validate(answer).episodes
 
-    async def facts(
+    async def facts(  # noqa: PLR0913 # what a page may be limited to
         self,
         *,
         id: str | None = None,
         subject: str | None = None,
+        subject_prefix: str | None = None,
         predicate: str | None = None,
         valid_at: datetime | None = None,
         limit: int = 100,
@@ -206,6 +210,7 @@ class Memory:
         Args:
             id: Only this fact.
             subject: Only those about it.
+            subject_prefix: Only those whose subject begins with this text.
             predicate: Only those with it.
             valid_at: What was true at this instant; by default now.
             limit: At most this many, 1 to 1,000.
@@ -215,6 +220,7 @@ class Memory:
             "facts",
             id=id,
             subject=subject,
+            subject_prefix=subject_prefix,
             predicate=predicate,
             valid_at=_text_of(valid_at),
             limit=limit,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
+
+import orjson
 
 from slumberd import errors
 from slumberd.clock import SystemClock
@@ -71,7 +74,7 @@ class SocketTransport:
         """
         try:
             async with self._room:
-                return await ask_asynchronously(self._directory, operation, request)
+                return await ask_asynchronously(self._directory, operation, _as_json(request))
         except RefusedError as refused:
             raise _own_error(refused) from None
 
@@ -89,7 +92,22 @@ class ServedTransport:
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
         """Return the answer of the operation."""
-        return await self._served.dispatcher.call(operation, request, self._caller)
+        return await self._served.dispatcher.call(operation, _as_json(request), self._caller)
+
+
+def _as_json(request: dict[str, Any]) -> dict[str, Any]:
+    """Return a request as its JSON is read again, so that both ways take the same values.
+
+    Raises:
+        UsageError: JSON cannot hold a value: infinity, half a character, a number of over 64 bits.
+    """
+    try:
+        # orjson writes null for infinity.
+        json.dumps(request, allow_nan=False)
+        found: dict[str, Any] = orjson.loads(orjson.dumps(request))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the request cannot be written as JSON: {error}") from error
+    return found
 
 
 def _own_error(refused: RefusedError) -> SlumberdError:

@@ -20,3 +20,9 @@ def without_recalled(text: str) -> str:
     A block without an end reaches to the end of the text.
     """
     return _BLOCK.sub(lambda block: " " * len(block.group()), text) if BEGIN in text else text
+
+
+def strip_recalled(text: str) -> str:
+    """Return a text without what was recalled, and without the space around it."""
+    # A space keeps the text around a block from becoming another mark.
+    return _BLOCK.sub(" ", text).strip()

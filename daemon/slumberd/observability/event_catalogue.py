@@ -419,6 +419,13 @@ _ALL = (
         **_FAILURE,
     ),
     _kind(
+        "error",
+        "mcp.failed",
+        "A request of the Model Context Protocol failed because of a bug in slumberd.",
+        method=TEXT,
+        error=TEXT,
+    ),
+    _kind(
         "warning",
         "metadata.misspelled",
         "The metadata has a key that is probably misspelled. slumberd does not read that key.",
@@ -543,6 +550,17 @@ _ALL = (
         "Entries could not be summarised; they stay. The next write tries again.",
         error=TEXT,
         message=TEXT,
+    ),
+    _kind(
+        "info",
+        "traces.taken",
+        "A program sent traces that hold new messages, or spans that were rejected.",
+        by=TEXT,
+        spans=COUNT,
+        new=COUNT,
+        known=COUNT,
+        left_out=COUNT,
+        rejected=COUNT,
     ),
     _kind(
         "warning",

@@ -81,6 +81,7 @@ class Operations:
     Attributes:
         turn: The lock that each change of the facts holds.
         decided: Called after a decision on a held batch, because its rule may be due.
+        erased: Called with the user of an erased scope, to drop what is in memory of its texts.
         worker: Asks language models; None without a configured one.
     """
 
@@ -101,6 +102,7 @@ class Operations:
         self._stop = stop
         self.turn = asyncio.Lock()
         self.decided: Callable[[], None] = _nothing
+        self.erased: Callable[[str], Awaitable[None]] = _no_indexes
         self.worker: ModelWorker | None = None
 
     def by_name(self) -> dict[str, Handler]:
@@ -306,13 +308,20 @@ class Operations:
                     return document | {"dry_run": True, "plan": plan}
                 if request.plan != plan:
                     raise VersionConflictError("what the plan erases", "ask for a new plan")
-            if self.worker is not None:
-                self.worker.drop_questions()
-            erasure = await self._erase_facts(unfinished, dry_run=False)
-            tables = await self._erase_episodes([unfinished])
+            erasure, tables = await self._erase(unfinished)
             done = await self._scrub_files()
         document = certificate(scope, moment, erasure, tables, naming=stored.naming)
         return {**document, "firing_id": erasure.outcome.firing_id, "by": str(caller), **done}
+
+    async def _erase(self, unfinished: Unfinished) -> tuple[Erasure, dict[str, int]]:
+        """Erase a scope from both databases, and from what this process keeps in memory."""
+        if self.worker is not None:
+            self.worker.drop_questions()
+        try:
+            erasure = await self._erase_facts(unfinished, dry_run=False)
+            return erasure, await self._erase_episodes([unfinished])
+        finally:
+            await self.erased(unfinished.reach.user)
 
     async def _erase_facts(self, unfinished: Unfinished, *, dry_run: bool) -> Erasure:
         scope, eids, moment, by = unfinished
@@ -494,3 +503,7 @@ def _limit(request: forms.ChangeForm) -> int:
 
 def _nothing() -> None:
     """Do nothing: a command has no scheduler."""
+
+
+async def _no_indexes(user: str) -> None:
+    """Do nothing: a command keeps no indexes."""

@@ -49,6 +49,15 @@ _DELTA: dict[str, Any] = {
     "reason": "",
 }
 
+_CHANGES = {
+    "learned": 1,
+    "changed": 0,
+    "forgotten": 0,
+    "quarantined": 0,
+    "marked": 0,
+    "unmarked": 0,
+}
+
 _COUNTS = {
     "read": 1,
     "filtered": 0,
@@ -143,6 +152,14 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "last": 2,
             "more": False,
         },
+    ),
+    "profile": (
+        {"budget": 500},
+        {"text": "> ana lives in Lisbon", "items": [_HIT], "tokens": 7, "budget": 500},
+    ),
+    "report": (
+        {"days": 7},
+        {"since": _AT, "changes": _CHANGES, "rules": {"home": _CHANGES}},
     ),
     "forget": (
         {"session": "s1", "dry_run": True},

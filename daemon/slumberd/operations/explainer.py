@@ -105,8 +105,12 @@ async def read_outcome(
 
 async def read_newest(memory: Episodes, episode_id: str) -> EpisodeVersion | None:
     """Return the newest version of an episode of any scope; None when it is not stored."""
-    newest = await _read_newest(memory, [_EVERYTHING], [episode_id])
-    return newest[_EVERYTHING.id].get(episode_id)
+    return (await read_newest_of(memory, [episode_id])).get(episode_id)
+
+
+async def read_newest_of(memory: Episodes, ids: Sequence[str]) -> Versions:
+    """Return the newest versions of those episodes of any scope that are stored, by id."""
+    return (await _read_newest(memory, [_EVERYTHING], ids))[_EVERYTHING.id]
 
 
 async def _read_newest(

@@ -40,7 +40,11 @@ class ChangeForm(RequestForm):
 
 
 class FireForm(ChangeForm):
-    """The request ``fire``: the ids of rules; null fires every enabled one."""
+    """The request ``fire``: rules.
+
+    Attributes:
+        rules: The ids of the rules; by default every enabled one.
+    """
 
     rules: Texts = None
 
@@ -73,7 +77,14 @@ class DropForm(QuarantineForm):
 
 
 class UndoForm(ChangeForm):
-    """The request ``undo``: one firing, one run, or the firings of a rule since an instant."""
+    """The request ``undo``: one firing, one run, or the firings of a rule since an instant.
+
+    Attributes:
+        firing: One firing.
+        run: All firings of this run.
+        rule: The firings of this rule since `since`.
+        since: In microseconds since 1970 UTC.
+    """
 
     firing: str | None = None
     run: str | None = None
@@ -82,7 +93,12 @@ class UndoForm(ChangeForm):
 
 
 class DecideForm(ChangeForm):
-    """The request ``decide``: the firing of a held batch, and whether it is approved."""
+    """The request ``decide``: the firing of a held batch, and whether it is approved.
+
+    Attributes:
+        firing: The firing of the batch.
+        approve: Whether the batch is applied; else it is skipped.
+    """
 
     firing: str
     approve: bool = False

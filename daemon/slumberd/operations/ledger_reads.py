@@ -10,6 +10,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
 from slumberd.operations import table
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.change_report import is_of
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.protocols import Facts
@@ -61,7 +62,7 @@ class LedgerReads:
                 _change_of(row)
                 for row in rows
                 if request.kinds is None or row.kind in request.kinds
-                if scope is None or _belongs(row, scope)
+                if scope is None or is_of(row, scope)
             ],
             last=rows[-1].seq if rows else request.after,
             more=len(rows) == request.limit,
@@ -88,10 +89,6 @@ def _scope_of(request: forms.ChangesForm, caller: Caller) -> ScopeFilter | None:
     if caller.user is None and request.user is None and Right.OPERATE in caller.rights:
         return None
     return caller.scope(request.user, request.agent)
-
-
-def _belongs(row: Record, scope: ScopeFilter) -> bool:
-    return row.user == scope.user and scope.agent in (None, row.agent)
 
 
 def _change_of(row: Record) -> forms.Change:

@@ -18,6 +18,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import NoInputError, UsageError, VersionConflictError
 from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.pattern import Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
@@ -145,21 +146,48 @@ class MemoryOperations:
 
     async def episodes(self, request: forms.EpisodesForm, caller: Caller) -> Answer:
         """Return the latest episodes, newest first."""
-        scope = caller.scope(request.user, request.agent)
+        scope = caller.scope(request.user, request.agent, request.session)
+        if request.id is not None:
+            return forms.EpisodeList(episodes=await self._one(request.id, scope)).document()
         found = await self._memory.recent(
-            scope.user, request.session, scope.agent, limit=request.limit
+            scope.user, request.session, scope.agent, limit=request.skip + request.limit
         )
-        listed = [forms.KnownEpisode(**episode.model_dump()) for episode in found]
+        listed = [forms.KnownEpisode(**one.model_dump()) for one in found[request.skip :]]
         return forms.EpisodeList(episodes=listed).document()
 
+    async def _one(self, id: str, scope: ScopeFilter) -> list[forms.KnownEpisode]:
+        """Return an episode of a scope; nothing when the scope does not hold it."""
+        stored = await read_newest(self._memory, id)
+        if stored is None or stored.contested or not scope.holds(stored):
+            return []
+        return [
+            forms.KnownEpisode(
+                id=id,
+                content=stored.content,
+                timestamp=instant(stored.at),
+                source_node=stored.source_node,
+                user=stored.user,
+                agent=stored.agent,
+                session=stored.session,
+                metadata=stored.metadata,
+            )
+        ]
+
     async def facts(self, request: forms.FactsForm, caller: Caller) -> Answer:
-        """Return a page of facts, by id."""
+        """Return a page of facts, by id.
+
+        Raises:
+            UsageError: The request names both a subject and a prefix of subjects.
+        """
         scope = caller.scope(request.user, request.agent)
+        subject, prefix = request.subject, request.subject_prefix
+        if subject is not None and prefix is not None:
+            raise UsageError("facts: give a subject or a prefix of subjects; not both")
         pattern = FactPattern(
             user=scope.user,
             agent=scope.agent,
             id=request.id,
-            subject=request.subject,
+            subject=subject if prefix is None else Prefix(prefix),
             predicate=request.predicate,
             limit=request.limit,
             after=request.cursor,

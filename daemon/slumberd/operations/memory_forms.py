@@ -15,6 +15,9 @@ from slumberd.retrieval.searcher import KINDS
 MOST = 1_000
 """The most items of one page."""
 
+MOST_SKIPPED = 1_000_000
+"""The most episodes that a page leaves out; the store reads them all the same."""
+
 MOST_CHARACTERS = 100_000
 """The longest text of an episode that an interface takes, and the longest question."""
 
@@ -91,7 +94,16 @@ class RememberForm(ScopedForm):
 
 
 class RecallForm(ScopedForm):
-    """The request ``recall``: a question."""
+    """The request ``recall``: a question.
+
+    Attributes:
+        query: The question, in any words.
+        kinds: What is searched; by default both.
+        session: Only episodes of this session, and no facts.
+        as_of: Only episodes up to this instant, and what was true then; by default now.
+        limit: At most this many.
+        min_score: The least score, 0 to 1.
+    """
 
     query: LongText
     kinds: Annotated[list[Kind], Field(min_length=1, default_factory=lambda: [*KINDS])]
@@ -102,7 +114,14 @@ class RecallForm(ScopedForm):
 
 
 class ContextForm(ScopedForm):
-    """The request ``context``: a question, and a budget in tokens."""
+    """The request ``context``: a question, and a budget in tokens.
+
+    Attributes:
+        question: The question that is to be answered.
+        budget: At most this many tokens.
+        session: The conversation whose latest turns are taken; by default those of all.
+        as_of: Only what was known at this instant; by default now.
+    """
 
     question: LongText
     budget: Annotated[int, Field(ge=0, le=1_000_000)] = 4_096
@@ -111,10 +130,19 @@ class ContextForm(ScopedForm):
 
 
 class EpisodesForm(ScopedForm):
-    """The request ``episodes``: the latest ones."""
+    """The request ``episodes``: the latest ones.
 
+    Attributes:
+        id: Only this episode.
+        session: Only episodes of this session.
+        limit: At most this many.
+        skip: So many of the latest ones are left out.
+    """
+
+    id: Name | None = None
     session: Name | None = None
     limit: Limit = 20
+    skip: Annotated[int, Field(ge=0, le=MOST_SKIPPED)] = 0
 
 
 class FactsForm(ScopedForm):
@@ -123,6 +151,7 @@ class FactsForm(ScopedForm):
     Attributes:
         id: Only this fact.
         subject: Only with this subject.
+        subject_prefix: Only with a subject that begins with this text.
         predicate: Only with this predicate.
         valid_at: What was true at this instant; by default now.
         limit: At most this many.
@@ -131,6 +160,7 @@ class FactsForm(ScopedForm):
 
     id: Name | None = None
     subject: Name | None = None
+    subject_prefix: Name | None = None
     predicate: Name | None = None
     valid_at: Instant | None = None
     limit: Limit = 100
@@ -164,7 +194,11 @@ class CorrectForm(ScopedForm):
 
 
 class ExplainForm(ScopedForm):
-    """The request ``explain``: the id of a fact or of an episode."""
+    """The request ``explain``: the id of a fact or of an episode.
+
+    Attributes:
+        id: The fact or the episode.
+    """
 
     id: Name
 

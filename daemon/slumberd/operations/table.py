@@ -21,6 +21,7 @@ from slumberd.errors import (
 from slumberd.operations import change_results as results
 from slumberd.operations import forms
 from slumberd.operations import memory_forms as memory
+from slumberd.operations import overview_forms as overview
 from slumberd.operations.caller import Right
 from slumberd.operations.examples import example_of
 from slumberd.operations.operation import Operation
@@ -120,6 +121,26 @@ CHANGES = Operation(
     idempotent=True,
     errors=(MemoryScopeError,),
     example=example_of("changes"),
+)
+PROFILE = Operation(
+    name="profile",
+    summary="Return the facts that an agent takes with it whatever it is asked, quoted as data.",
+    form=overview.ProfileForm,
+    result=memory.ContextText,
+    right=Right.READ,
+    read_only=True,
+    idempotent=True,
+    example=example_of("profile"),
+)
+REPORT = Operation(
+    name="report",
+    summary="Return how much was learned, changed and forgotten in the last days.",
+    form=overview.ReportForm,
+    result=overview.ScopeReport,
+    right=Right.READ,
+    read_only=True,
+    idempotent=True,
+    example=example_of("report"),
 )
 FORGET = Operation(
     name="forget",
@@ -293,6 +314,8 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         EXPLAIN,
         OUTCOME,
         CHANGES,
+        PROFILE,
+        REPORT,
         FORGET,
         HELD,
         DECIDE,

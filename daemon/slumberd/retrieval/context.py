@@ -91,7 +91,7 @@ class _Choice:
         self._tokens = tokens
         self._budget = budget
         self._items: dict[tuple[str, str], Hit] = {}
-        self._used = self._count(_text_of(()))
+        self._used = self._count(quote(()))
 
     def _count(self, text: str) -> int:
         return self._tokens.count_tokens(text)
@@ -116,15 +116,16 @@ class _Choice:
     def context(self) -> Context:
         """Return the context of the items, oldest first."""
         items = sorted(self._items.values(), key=lambda hit: (hit.at, hit.kind, hit.id))
-        text = _text_of(items) if items else ""
+        text = quote(items) if items else ""
         while items and self._count(text) > self._budget:  # a counter may be no sum of its lines
             items.remove(min(items, key=lambda hit: (hit.score, hit.at)))
-            text = _text_of(items) if items else ""
+            text = quote(items) if items else ""
         tokens = self._count(text) if items else 0
         return Context(text=text, items=tuple(items), tokens=tokens, budget=self._budget)
 
 
-def _text_of(hits: Sequence[Hit]) -> str:
+def quote(hits: Sequence[Hit]) -> str:
+    """Return items one a line, between two marks, with the notice that they are data."""
     return "\n".join([BEGIN, NOTICE, *map(line_of, hits), END])
 
 

@@ -136,6 +136,11 @@ class _Words:
                 cache.popitem(last=False)
         return np.array(found, np.float32).reshape(len(found), _DIMENSIONS)
 
+    def forget(self) -> None:
+        """Empty the cache."""
+        with self._lock:
+            self._cache.clear()
+
     def _embed(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
         import numpy as np  # of the extra, and slow to import
 
@@ -211,6 +216,12 @@ def _model() -> Any:  # noqa: ANN401 # of the extra, without types
 @cache
 def _words() -> _Words:
     return _Words(_model())
+
+
+def forget_vectors() -> None:
+    """Forget the texts and vectors that the process has in its cache."""
+    if _words.cache_info().currsize:
+        _words().forget()
 
 
 @cache

@@ -20,7 +20,7 @@ _EXTRAS = ("title", "caption", "image_caption", "description")
 
 
 class EpisodeIndex:
-    """The readable episodes of one scope, with their index.
+    """The readable episodes of one scope, with their index; those without any text are left out.
 
     Args:
         scope: The scope.
@@ -32,6 +32,7 @@ class EpisodeIndex:
         self.scope = scope
         self.index = ScopeIndex(language=language, vectors=vectors)
         self.versions: dict[str, EpisodeVersion] = {}
+        self._hidden: frozenset[str] = frozenset()
         self._rows = RowIds()
 
     @property
@@ -44,22 +45,41 @@ class EpisodeIndex:
         gone = self._rows.take(rows)
         for id in gone:
             del self.versions[id]
-        new = [one for one in versions if self.scope.holds(one.version)]
+        new = [one for one in versions if self.scope.holds(one.version) and _has_text(one.version)]
         for row, version in new:
             self._rows.put(row, version.id)
             self.versions[version.id] = version
         self.index.drop(gone)
-        self.index.put(turn_of_version(version) for _, version in new)
+        self._show(version for _, version in new)
+
+    def hide(self, ids: frozenset[str]) -> None:
+        """Search as if some episodes were not stored, and no others; ids may be unknown."""
+        before, self._hidden = self._hidden, ids
+        self.index.drop(ids - before)
+        self._show(self.versions[id] for id in before - ids if id in self.versions)
+
+    def _show(self, versions: Iterable[EpisodeVersion]) -> None:
+        shown = (version for version in versions if version.id not in self._hidden)
+        self.index.put(map(turn_of_version, shown))
 
     def newest(self, session: str | None, most: int) -> list[EpisodeVersion]:
-        """Return the newest episodes, newest first.
+        """Return the newest episodes that are not hidden, newest first.
 
         Args:
             session: Only those of this session; None for all.
             most: At most this many.
         """
-        found = (one for one in self.versions.values() if session in (None, one.session))
+        found = (
+            one
+            for one in self.versions.values()
+            if session in (None, one.session) and one.id not in self._hidden
+        )
         return nlargest(most, found, key=lambda version: (version.at, version.id))
+
+
+def _has_text(version: EpisodeVersion) -> bool:
+    """Return whether an episode has a text; else its neighbours would bring it into answers."""
+    return bool(version.content.strip()) or any(key in version.metadata for key in _EXTRAS)
 
 
 def turn_of_version(version: EpisodeVersion) -> IndexedTurn:

@@ -114,6 +114,11 @@ class FollowedScopes(Generic[F]):
             self._kept.popitem(last=False)
         return self._kept[scope]
 
+    def drop(self, user: str) -> None:
+        """Drop what was made of the scopes of a user."""
+        for scope in [scope for scope in self._kept if scope.user == user]:
+            del self._kept[scope]
+
     async def _read(self, scope: ScopeFilter) -> F:
         reading = await self._feed.read_scope(scope)
         if self._place is None:

@@ -153,6 +153,7 @@ class ScopeIndex:
         turn = self._turns[number]
         if turn is not None:
             self._neighbours.remove(number, turn.session, turn.at, turn.id)
+            self._speakers.pop(turn.speaker, None)
         self._turns[number] = None
         self._words.remove(number)
         if self._vectors is not None:

@@ -80,6 +80,9 @@ class ScopeVectors:
 
     def remove(self, number: int) -> None:
         """Remove a text; its number stays unused."""
+        place = number - len(self._tokens)
+        if place >= 0:
+            self._waiting[place] = ""
         self._gone.add(number)
         self._changed = True
 
@@ -153,6 +156,11 @@ class ScopeVectors:
         for number in self._gone:
             self._count_words(self._tokens[number], -1)
             self._tokens[number] = np.zeros(0, np.int64)
+        if self._gone:
+            left = np.ones(len(self._tokens), bool)
+            left[[*self._gone]] = False
+            kept = left[self._owners]
+            self._owners, self._words = self._owners[kept], self._words[kept]
 
     def _make_room(self, count: int) -> None:
         """Provide a row for each text, and some more: to copy all rows takes long."""

@@ -10,10 +10,11 @@ from functools import partial
 
 from slumberd.errors import UsageError
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
-from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.fact import Fact, FactPattern, sortable_confidence
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
+from slumberd.retrieval.embeddings import forget_vectors
 from slumberd.retrieval.episode_index import EpisodeIndex, speaker_of
 from slumberd.retrieval.fact_index import (
     FactIndex,
@@ -25,6 +26,7 @@ from slumberd.retrieval.followed_scopes import FollowedScopes, OneThread
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.protocols import SearchedEpisodes, SearchedFacts
 from slumberd.retrieval.scope_index import Match
+from slumberd.retrieval.terms import Analyser
 from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
 
 KINDS: tuple[Kind, ...] = ("episode", "fact")
@@ -77,6 +79,7 @@ class Searcher:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._facts = facts
+        self._has_vectors = vectors
         self._new_fact_index = partial(FactIndex, language=language, vectors=vectors)
         self._new_fact_index()  # refuses an unknown language now
         self._feed = memory.feed
@@ -86,6 +89,7 @@ class Searcher:
             memory.feed, new_index, self._thread, most_bytes=most_bytes
         )
         self._fact_indexes: OrderedDict[ScopeFilter, FactIndex] = OrderedDict()
+        self._analyser = Analyser(language)
         self._builder = ContextBuilder(tokens or EstimatedTokens())
         self._lock = asyncio.Lock()
 
@@ -124,9 +128,8 @@ class Searcher:
             found: list[Hit] = []
             if "episode" in kinds:
                 episodes = await self._episode_index(scope, as_of)
-                hidden = await self._hidden(scope, as_of)
                 found += await self._thread.run(
-                    partial(_find_episodes, episodes, facts, query, hidden, limit, min_score)
+                    partial(_find_episodes, episodes, facts, query, limit, min_score)
                 )
             if "fact" in kinds and session is None:
                 found += await self._thread.run(
@@ -198,21 +201,60 @@ class Searcher:
         async with self._lock:
             episodes = await self._episode_index(scope, as_of)
             facts = await self._fact_index(scope, as_of)
-            hidden = await self._hidden(scope, as_of)
             return await self._thread.run(
-                partial(self._build_context, question, episodes, facts, hidden, session, budget)
+                partial(self._build_context, question, episodes, facts, session, budget)
             )
+
+    async def profile(self, *, user: str, agent: str | None = None, budget: int = 1_024) -> Context:
+        """Return the facts that an agent takes with it whatever it is asked, within a budget.
+
+        The facts with the highest confidence are taken, of equal ones the latest. They come in the
+        order of time, and each has its confidence in place of a score.
+
+        Args:
+            user: Whose memory is read.
+            agent: Only what this agent knows; None for all agents.
+            budget: At most this many tokens, as the token counter counts them.
+
+        Raises:
+            MemoryScopeError: A part of the scope is malformed.
+        """
+        facts = await self._read_facts(ScopeFilter.of(user, None, agent), None, None)
+        ordered = sorted(facts, key=_standing, reverse=True)
+        hits = [
+            _hit_of_fact(fact, Match(fact.id, sortable_confidence(fact), 0.0)) for fact in ordered
+        ]
+        parts = ContextParts(recent=(), recalled=hits, before={}, facts=())
+        return await self._thread.run(partial(self._builder.build, parts, budget))
+
+    async def forget(self, user: str) -> None:
+        """Drop all that is kept in memory of a user's texts, once they are erased.
+
+        Without this, the next search of each scope drops it.
+
+        Args:
+            user: Whose texts.
+        """
+        async with self._lock:
+            await self._thread.run(partial(self._drop, user))
+
+    def _drop(self, user: str) -> None:
+        self._episodes.drop(user)
+        for scope in [scope for scope in self._fact_indexes if scope.user == user]:
+            del self._fact_indexes[scope]
+        self._analyser.forget_words()
+        if self._has_vectors:
+            forget_vectors()
 
     def _build_context(
         self,
         question: str,
         episodes: EpisodeIndex,
         facts: FactIndex,
-        hidden: frozenset[str],
         session: str | None,
         budget: int,
     ) -> Context:
-        recalled = _find_episodes(episodes, facts, question, hidden, RECALLED, RELEVANT)
+        recalled = _find_episodes(episodes, facts, question, RECALLED, RELEVANT)
         by_id = {hit.id: hit for hit in recalled}
 
         def hit_of(id: str) -> Hit:
@@ -221,10 +263,10 @@ class Searcher:
         before = {
             hit.id: hit_of(id)
             for hit in recalled
-            if (id := episodes.index.previous(hit.id)) is not None and id not in hidden
+            if (id := episodes.index.previous(hit.id)) is not None
         }
         newest = episodes.newest(session, _MOST_RECENT)
-        recent = [hit_of(version.id) for version in newest if version.id not in hidden]
+        recent = [hit_of(version.id) for version in newest]
         named = facts.named_in(question)
         known = [
             hit
@@ -234,6 +276,13 @@ class Searcher:
         return self._builder.build(ContextParts(recent, recalled, before, known), budget)
 
     async def _episode_index(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
+        """Return the index of the episodes of a scope, without those that a mark hides."""
+        index = await self._all_episodes(scope, as_of)
+        hidden = await self._hidden(scope, as_of)
+        await self._thread.run(partial(index.hide, hidden))
+        return index
+
+    async def _all_episodes(self, scope: ScopeFilter, as_of: datetime | None) -> EpisodeIndex:
         if as_of is None:
             return await self._episodes.current(scope)
         reading = await self._feed.read_scope(scope)
@@ -278,21 +327,18 @@ def _check(limit: int, kinds: Collection[Kind]) -> None:
         raise UsageError(f"kind {unknown[0]!r} is unknown; the kinds are {' and '.join(KINDS)}")
 
 
+def _standing(fact: Fact) -> tuple[float, datetime]:
+    return sortable_confidence(fact), fact.said_at
+
+
 def _find_episodes(
     episodes: EpisodeIndex,
     facts: FactIndex,
     query: str,
-    hidden: frozenset[str],
     limit: int,
     least: float,
 ) -> list[Hit]:
-    found = episodes.index.search(
-        query,
-        limit=limit,
-        least=least,
-        accept=(lambda id: id not in hidden) if hidden else None,
-        aliases=facts.aliases,
-    )
+    found = episodes.index.search(query, limit=limit, least=least, aliases=facts.aliases)
     return [_hit_of_version(episodes.versions[match.id], match) for match in found]
 
 

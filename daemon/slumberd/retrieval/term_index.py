@@ -133,13 +133,20 @@ class TermIndex:
     def remove(self, number: int) -> None:
         """Remove a text; its number stays unused."""
         terms, names, dates = self._terms[number], self._names[number], self._dates[number]
-        # Its postings stay until the index is rebuilt; they find nothing.
         for term in {*terms, *names, *dates}:
-            self._removed[term] += 1
+            self._remove_from(term)
         self._terms[number] = ()
         self._names[number] = self._dates[number] = _NO_TERMS
         self._entries -= len(terms)
         self._count -= 1
+
+    def _remove_from(self, term: str) -> None:
+        """Count one text less with a term. No word stays that only removed texts had."""
+        # Postings of a removed text stay while other texts have the term; they find nothing.
+        self._removed[term] += 1
+        if self._removed[term] == len(self._postings[term]):
+            del self._removed[term], self._postings[term]
+            self._sides.discard(term)
 
     def concept(self, terms: Sequence[str]) -> Concept:
         """Return what terms with one meaning ask for; the most frequent one says how rare it is."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 from slumberd.errors import UsageError
 
@@ -56,6 +56,18 @@ _MOST_CACHED = 262_144
 """So many words of a language are stemmed once and remembered."""
 
 
+class _Stems(Protocol):
+    """Stems words, each once."""
+
+    def __call__(self, word: str, /) -> str:
+        """Return the stem of a word."""
+        ...
+
+    def cache_clear(self) -> None:
+        """Forget all words."""
+        ...
+
+
 class Analyser:
     """Turns texts into terms.
 
@@ -75,7 +87,8 @@ class Analyser:
             known = ", ".join(LANGUAGES)
             raise UsageError(f"language {language!r} is unknown; the known ones are {known}")
         self.language = language
-        self._term: Callable[[str], str] = _stems_of(language) if language else _without_ending
+        self._stems = _stems_of(language) if language else None
+        self._term: Callable[[str], str] = self._stems or _without_ending
         self._stop = _ENGLISH_STOP_WORDS if language == "english" else frozenset[str]()
 
     def terms(self, text: str) -> list[str]:
@@ -96,6 +109,11 @@ class Analyser:
         if not terms and self._stop:
             terms = dict.fromkeys(map(self._term, _WORD.findall(_folded(text))))
         return [*terms]
+
+    def forget_words(self) -> None:
+        """Forget the words of this language that the process has stemmed."""
+        if self._stems is not None:
+            self._stems.cache_clear()
 
     def date_terms(self, at: datetime) -> list[str]:
         """Return the terms by which people name a day: year and day; in English also names."""
@@ -132,7 +150,7 @@ def _without_ending(word: str) -> str:
 
 
 @lru_cache
-def _stems_of(language: str) -> Callable[[str], str]:
+def _stems_of(language: str) -> _Stems:
     import snowballstemmer  # slow to import: it has a module for each language
 
     stemmer: Any = snowballstemmer.stemmer(language)

@@ -14,6 +14,7 @@ from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.ledger_reads import LedgerReads
 from slumberd.operations.memory import MemoryOperations
+from slumberd.operations.overviews import Overviews
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
 from slumberd.provenance.publisher import ProvenancePublisher
@@ -60,9 +61,11 @@ class Components:
             clock: The time.
         """
         stores = self.stores
+        searcher = searcher_of(settings, stores.memory, stores.facts)
+        self.operations.erased = searcher.forget
         memory = MemoryOperations(
             stores,
-            searcher_of(settings, stores.memory, stores.facts),
+            searcher,
             self.operations,
             rules=rules,
             clock=clock,
@@ -73,6 +76,7 @@ class Components:
         return {
             **{name: _announced(handler, self.commits) for name, handler in changing.items()},
             **memory.by_name(),
+            **Overviews(searcher, stores.facts, clock).by_name(),
             **LedgerReads(stores.facts, self.commits).by_name(),
             **self.pausing.by_name(),
         }

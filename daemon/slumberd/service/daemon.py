@@ -31,6 +31,7 @@ from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer, Dispatcher, Handler, typed_handler
 from slumberd.operations.model_worker import ModelWorker
+from slumberd.operations.observed_calls import observe_calls
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
@@ -58,6 +59,7 @@ from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.systemd import Notifier, Watchdog
+from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.protocols import Watch
 
 
@@ -246,7 +248,8 @@ class Daemon:
         return scheduler
 
     async def _serve_with(self, components: Components) -> None:
-        answers, runtime = self._answers(components), self._settings.runtime_dir
+        answers = observe_calls(self._answers(components), TracedCalls())
+        runtime = self._settings.runtime_dir
         heartbeat = self._heartbeat(components)
         served = Served(
             Dispatcher(answers),

@@ -14,10 +14,10 @@ from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import cell, plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.diagnostics.change_report import ChangeReport, Changes, read_changes
 from slumberd.model.cadence import seconds_of
 from slumberd.model.firing import HeldBatch
 from slumberd.observability.line_format import printable, timestamp
+from slumberd.operations.change_report import ChangeReport, Changes, read_changes
 from slumberd.service.composition import open_facts_if_present
 
 _COLUMNS = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")

@@ -10,6 +10,7 @@ from typing import Any
 
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Kind, Record
+from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.observability.line_format import timestamp
 from slumberd.operations.protocols import LedgerReader
@@ -180,17 +181,25 @@ def _size_of(batch: BatchChanges) -> tuple[int, str]:
     return batch.changes.facts, batch.firing_id
 
 
-async def read_changes(reads: LedgerReader, since: datetime, *, most: int) -> ChangeReport:
+def is_of(row: Record, scope: ScopeFilter) -> bool:
+    """Return whether a row concerns the user and the agent of a scope."""
+    return row.user == scope.user and scope.agent in (None, row.agent)
+
+
+async def read_changes(
+    reads: LedgerReader, since: datetime, *, most: int, scope: ScopeFilter | None = None
+) -> ChangeReport:
     """Return what the ledger's rows from an instant on changed.
 
     Args:
         reads: Reads the ledger.
         since: The instant, inclusive.
         most: At most this many largest batches.
+        scope: Only rows of this user and agent; None for all rows.
     """
     counter = ChangeCounter()
     after = await reads.last_row_before(since)
     while page := await reads.records(after=after, limit=PAGE_ROWS):
-        counter.add(page)
+        counter.add(row for row in page if scope is None or is_of(row, scope))
         after = page[-1].seq
     return counter.finish(most)

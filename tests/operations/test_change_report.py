@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.diagnostics.change_report import ChangeCounter, read_changes
 from slumberd.model.record import Kind, Record
+from slumberd.operations.change_report import ChangeCounter, read_changes
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import open_stores
 
@@ -113,7 +113,7 @@ async def test_report_begins_at_its_instant(tmp_path: Path) -> None:
 
 
 async def test_report_reads_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slumberd.diagnostics.change_report.PAGE_ROWS", 2)
+    monkeypatch.setattr("slumberd.operations.change_report.PAGE_ROWS", 2)
     async with open_stores(tmp_path) as home:
         await home.put(*(triple(f"e{n}", f"s{n}", "is", n) for n in range(5)))
         await home.fire()

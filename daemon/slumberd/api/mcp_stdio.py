@@ -1,0 +1,52 @@
+"""Serve the Model Context Protocol on standard input and output, for one program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from mcp.server.stdio import stdio_server
+
+from slumberd.api.mcp_connection import Call, Connection
+from slumberd.api.mcp_server import call_as, server_of
+from slumberd.operations.caller import Caller
+from slumberd.service.interfaces import Interface, Served
+
+
+async def serve_stdio(connection: Connection) -> None:
+    """Answer requests on standard input until it ends.
+
+    Nothing else is written to standard output: while this runs, it leads to standard error.
+
+    Args:
+        connection: Who sends the requests.
+    """
+    server = server_of(lambda _: connection)
+    async with stdio_server() as (requests, answers):
+        await server.run(requests, answers, server.create_initialization_options())
+
+
+def stdio_interface(connect: Callable[[Call], Connection], ended: asyncio.Event) -> Interface:
+    """Return what serves standard input and output in the event loop of a daemon.
+
+    Args:
+        connect: Returns who sends the requests, for what calls the daemon's operations.
+        ended: Is set when standard input has ended.
+    """
+
+    async def serve(connection: Connection) -> None:
+        try:
+            await serve_stdio(connection)
+        finally:
+            ended.set()
+
+    @asynccontextmanager
+    async def interface(served: Served) -> AsyncIterator[None]:
+        connection = connect(partial(call_as, served, Caller.here()))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(serve(connection), name="mcp")
+            yield
+
+    return interface

@@ -1,0 +1,111 @@
+"""`slumberd mcp`: serve one user's memory on standard input and output, for an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from functools import partial
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from slumberd.cli.commands.run import SIGNALS
+from slumberd.cli.context import (
+    daemon_logs,
+    load_settings_and_rules,
+    settings_of,
+    standard_error_logs,
+)
+from slumberd.cli.interfaces import interfaces_of
+from slumberd.cli.options import Config, StateDir
+from slumberd.client.transports import SocketTransport
+from slumberd.clock import SystemClock
+from slumberd.errors import ExtraMissingError, NotRunningError
+from slumberd.model.scope import ScopeFilter
+from slumberd.service.composition import tune_interpreter
+from slumberd.service.control_socket import ask
+from slumberd.service.daemon import Daemon, first_store_error
+from slumberd.service.reload import Load
+from slumberd.service.systemd import Notifier
+
+
+def mcp(
+    user: Annotated[str, typer.Option(metavar="U", help="Whose memory it is.")],
+    agent: Annotated[
+        str, typer.Option(metavar="A", help="Which agent remembers and recalls.")
+    ] = "default",
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="S", help="The conversation that new episodes belong to."),
+    ] = None,
+    admin: Annotated[
+        bool,
+        typer.Option("--admin", help="Offer the administrative tools, too; they reach all users."),
+    ] = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Serve the Model Context Protocol on standard input and output.
+
+    An agent's host starts this command and gives its agent six tools: remember, recall, context,
+    correct, forget and explain. They reach the memory of one user and one agent only.
+
+    The command uses the running daemon. Without one, it runs as the daemon until standard input
+    ends: it fires the rules, too. Log lines go to standard error or to the log file.
+    """
+    server = _load_server()
+    ScopeFilter.of(user, session, agent)
+    connect = partial(server.Connection, user=user, agent=agent, session=session, admin=admin)
+    settings = settings_of(config, state_dir)
+    for number in SIGNALS:
+        # No signal wakes the thread that waits for standard input. An abrupt end loses nothing.
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        ask(settings.state_dir, "next")
+    except NotRunningError:
+        _run_daemon(server, connect, partial(load_settings_and_rules, config, state_dir))
+        return
+    with standard_error_logs(SystemClock()):
+        transport = SocketTransport(settings.state_dir)
+        asyncio.run(server.serve_stdio(connect(call=transport.call)))
+
+
+def _load_server() -> ModuleType:
+    """Return the module that serves standard input and output.
+
+    Raises:
+        ExtraMissingError: The extra ``serve`` is not installed.
+    """
+    try:
+        from slumberd.api import mcp_stdio  # of an extra, and slow to import
+    except ImportError as error:
+        raise ExtraMissingError("serve", "the Model Context Protocol cannot be served") from error
+    return mcp_stdio
+
+
+def _run_daemon(server: ModuleType, connect: partial[object], load: Load) -> None:
+    """Run as the daemon until standard input ends."""
+    clock = SystemClock()
+    settings, rules = load()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        interface = server.stdio_interface(lambda call: connect(call=call), stop)
+        daemon = Daemon(
+            settings,
+            rules,
+            load,
+            clock=clock,
+            logs=logs.lines,
+            notifier=Notifier(None),
+            interfaces=[*interfaces_of(settings), interface],
+        )
+        await daemon.run(stop)
+
+    tune_interpreter()
+    with daemon_logs(settings, clock) as logs:
+        try:
+            asyncio.run(serve())
+        except ExceptionGroup as errors:
+            raise first_store_error(errors) from errors

@@ -1,0 +1,159 @@
+"""Run one hook: read the event of a coding agent, and answer it with the daemon's help.
+
+A hook never blocks or breaks the coding agent. It ends within two seconds with exit code 0, and
+reports on standard error what it could not do. Only a malformed command line has another exit code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO, NoReturn, TextIO
+
+from slumberd.hooks.agents import AGENTS, PROMPT, PUTTING, SESSION_END, SESSION_START
+from slumberd.hooks.answers import context_answer, quote_hits
+from slumberd.hooks.cursors import Cursors, Transcript
+from slumberd.hooks.putting import Report, Target, TurnPutter
+
+MOST_SECONDS = 2.0
+"""How long a hook takes at most. The coding agents wait three seconds or longer."""
+
+CONTEXT_TOKENS = 1_500
+"""The budget of the context at the start of a session. Claude Code takes 10,000 characters."""
+
+MOST_QUESTION_CHARACTERS = 2_000
+"""So much of a prompt is searched for."""
+
+MOST_RECALLED = 20
+"""So many hits are recalled, before those of the session itself are left out."""
+
+MIN_SCORE = 0.1
+"""How much of a prompt a memory must answer."""
+
+USAGE = 64
+OPTIONS = ("--user", "--agent", "--state-dir", "--cursors")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the hook that the command line names, and end the process.
+
+    Args:
+        arguments: The words after ``slumberd hook``; None takes those of the process.
+    """
+    words = sys.argv[2:] if arguments is None else arguments
+    # Python has no stream where the parent process closed it.
+    source = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
+    sys.exit(run_hook(words, source, sys.stdout, sys.stderr))
+
+
+def run_hook(words: Sequence[str], source: BinaryIO, output: TextIO, errors: TextIO | None) -> int:
+    """Run a hook in the main thread, and return its exit code.
+
+    Args:
+        words: The coding agent, and the options.
+        source: The event, a JSON object.
+        output: What the coding agent reads.
+        errors: What a person reads; None for nobody.
+    """
+
+    def report(problem: str) -> None:
+        if errors is not None:
+            with suppress(OSError):
+                print(f"slumberd: {_one_line(problem)}", file=errors)
+
+    parsed = _parse(words)
+    if isinstance(parsed, str):
+        report(parsed)
+        return USAGE
+    target, cursors = parsed
+    try:
+        with _limited_time():
+            output.write(_answer(_read_event(source), target, cursors, report))
+            output.flush()
+    except TimeoutError:
+        report(f"the hook was not done within {MOST_SECONDS:g} s; the next one goes on")
+    except KeyboardInterrupt:
+        report("the hook was interrupted; the next one goes on")
+    except Exception as error:  # noqa: BLE001 # no error may break the coding agent
+        report(f"the hook failed: {type(error).__name__}: {error}")
+    return 0
+
+
+@contextmanager
+def _limited_time() -> Iterator[None]:
+    """Raise a `TimeoutError` in the block, whatever it does, when the time of the hook is over."""
+    before = signal.signal(signal.SIGALRM, _end)
+    signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _end(_: int, __: FrameType | None) -> NoReturn:
+    raise TimeoutError
+
+
+def _one_line(text: str) -> str:
+    """Return a text in one line; control characters are escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _parse(words: Sequence[str]) -> tuple[Target, Path] | str:
+    """Return the memory and the directory of cursors that a command line names, or its mistake."""
+    if not words or words[0] not in AGENTS:
+        return f"hook: name a coding agent: {' or '.join(AGENTS)}"
+    given = dict(zip(words[1::2], words[2::2], strict=False))
+    if len(words) % 2 == 0 or sorted(given) != sorted(OPTIONS):
+        return f"hook: the options are {', '.join(OPTIONS)}, each once with its value"
+    user, agent, state_dir, cursors = (given[option] for option in OPTIONS)
+    target = Target(words[0], user, agent, Path(state_dir))
+    # Two memories that get the same transcript each have a cursor in it.
+    name = hashlib.sha256("\0".join((*target[:3], state_dir)).encode(errors="replace"))
+    return target, Path(cursors) / name.hexdigest()[:16]
+
+
+def _read_event(source: BinaryIO) -> dict[str, Any]:
+    event = json.loads(source.read())
+    if not isinstance(event, dict):
+        raise ValueError("the event is no JSON object")  # noqa: TRY004 # reported to a person
+    return event
+
+
+def _answer(event: dict[str, Any], target: Target, cursors: Path, report: Report) -> str:
+    """Do what an event asks for, and return what the coding agent reads."""
+    name, session = str(event.get("hook_event_name")), str(event.get("session_id"))
+    if name == SESSION_START:
+        # Nobody has asked anything yet: the name of the project is the only hint.
+        project = Path(str(event.get("cwd", ""))).name
+        answer = target.ask("context", question=project, budget=CONTEXT_TOKENS)
+        text = answer.document.get("text", "")
+    elif name == PROMPT:
+        question = str(event.get("prompt", ""))[:MOST_QUESTION_CHARACTERS]
+        answer = target.ask("recall", query=question, limit=MOST_RECALLED, min_score=MIN_SCORE)
+        text = quote_hits(answer.document.get("hits", []), session)
+    elif name in PUTTING:
+        _put_turns(event, session, TurnPutter(target, Cursors(cursors), report))
+        if name == SESSION_END:
+            Cursors(cursors).remove_orphans()
+        return ""
+    else:
+        report(f"hook: the event {name!r} is not known")
+        return ""
+    if answer.problem:
+        report(answer.problem)
+    return context_answer(name, text)
+
+
+def _put_turns(event: dict[str, Any], session: str, putter: TurnPutter) -> None:
+    path = event.get("transcript_path")
+    if isinstance(path, str) and path:  # Codex may run without a transcript
+        putter.put(Transcript(path, session))

@@ -1,0 +1,136 @@
+"""Keep on disk how far each transcript has been put, and which ones may not be put to their end.
+
+The directory has two files for a transcript: ``KEY.json`` is its cursor, and ``KEY.unfinished``
+marks it. A lost cursor loses nothing: the turns have the same ids when they are put again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+MODE = 0o700
+_TAIL_BYTES = 256
+_CHARACTERS_OF_NAME = 32
+
+
+class Transcript(NamedTuple):
+    """The file in which a coding agent writes a conversation.
+
+    Attributes:
+        path: The file.
+        session: The conversation.
+    """
+
+    path: str
+    session: str
+
+
+class Cursor(NamedTuple):
+    """A place in a transcript: everything before it has been put.
+
+    Attributes:
+        offset: In bytes from its beginning.
+        tail: A hash of the bytes before it, which shows whether the file was replaced.
+    """
+
+    offset: int
+    tail: str
+
+
+class Cursors:
+    """The cursors of the transcripts that are put into one memory.
+
+    Args:
+        directory: Where they are kept; it is made for its owner alone.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(mode=MODE, parents=True, exist_ok=True)
+
+    def mark_unfinished(self, transcript: Transcript) -> None:
+        """Record that a transcript may have turns that are not put."""
+        self._write(self._file(transcript, "unfinished"), transcript._asdict())
+
+    def mark_finished(self, transcript: Transcript) -> None:
+        """Record that all turns of a transcript are put."""
+        self._file(transcript, "unfinished").unlink(missing_ok=True)
+
+    def unfinished(self) -> list[Transcript]:
+        """Return the transcripts that may have turns that are not put, in no certain order."""
+        found = []
+        for file in self._directory.glob("*.unfinished"):
+            document = _read(file)
+            try:
+                found.append(Transcript(str(document["path"]), str(document["session"])))
+            except KeyError:  # a crash of the machine may leave an empty file
+                file.unlink(missing_ok=True)
+        return found
+
+    def read(self, transcript: Transcript) -> Cursor:
+        """Return the cursor of a transcript; its beginning when there is none."""
+        document = _read(self._file(transcript, "json"))
+        try:
+            return Cursor(max(0, int(document["offset"])), str(document["tail"]))
+        except (KeyError, TypeError, ValueError):
+            return Cursor(0, "")
+
+    def write(self, transcript: Transcript, cursor: Cursor) -> None:
+        """Replace the cursor of a transcript."""
+        document = {"path": transcript.path, **cursor._asdict()}
+        self._write(self._file(transcript, "json"), document)
+
+    def remove_orphans(self) -> None:
+        """Remove the files of transcripts that exist no more."""
+        for file in self._directory.glob("*.json"):
+            path = _read(file).get("path")
+            if not isinstance(path, str) or not Path(path).exists():
+                file.with_suffix(".unfinished").unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
+
+    def _file(self, transcript: Transcript, kind: str) -> Path:
+        name = hashlib.sha256(os.fsencode(transcript.path)).hexdigest()[:_CHARACTERS_OF_NAME]
+        return self._directory / f"{name}.{kind}"
+
+    def _write(self, file: Path, document: dict[str, Any]) -> None:
+        temporary = file.with_suffix(f".{os.getpid()}")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as opened:  # noqa: PTH123 # a descriptor
+                json.dump(document, opened)
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return the document of a file; an empty one when it cannot be read."""
+    try:
+        document = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def cursor_at(file: BinaryIO, offset: int) -> Cursor:
+    """Return the cursor at a place of an open transcript."""
+    return Cursor(offset, _hash_before(file, offset))
+
+
+def start_of(file: BinaryIO, cursor: Cursor) -> int:
+    """Return where to read an open transcript on: at the cursor, or at 0 in a replaced file."""
+    intact = _hash_before(file, cursor.offset) == cursor.tail
+    return cursor.offset if intact else 0
+
+
+def _hash_before(file: BinaryIO, offset: int) -> str:
+    """Return a hash of the last bytes before a place; an empty text when the file is shorter."""
+    first = max(0, offset - _TAIL_BYTES)
+    file.seek(first)
+    before = file.read(offset - first)
+    intact = len(before) == offset - first
+    return hashlib.sha256(before).hexdigest()[:_CHARACTERS_OF_NAME] if intact else ""

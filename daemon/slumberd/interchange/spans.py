@@ -1,0 +1,191 @@
+"""Spans as plain values, and their reading from the JSON form of OTLP.
+
+Of a span only its place, its time and the wanted attributes are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+WANTED = frozenset({
+    "enduser.id",
+    "gen_ai.agent.id",
+    "gen_ai.agent.name",
+    "gen_ai.conversation.id",
+    "gen_ai.input.messages",
+    "gen_ai.operation.name",
+    "gen_ai.output.messages",
+    "gen_ai.request.model",
+    "session.id",
+    "user.id",
+})  # fmt: skip
+"""The attributes that are read; all others are left out at once."""
+
+MOST_SPANS = 10_000
+"""The most spans of one request; exporters send 512 at once, unless told otherwise."""
+
+DEEPEST = 32
+"""No value of an attribute may be nested deeper."""
+
+_MOST_NANOSECONDS = 2**64
+
+
+class SpanEvent(NamedTuple):
+    """An event of a span.
+
+    Attributes:
+        name: Its name.
+        attributes: Its wanted attributes.
+    """
+
+    name: str
+    attributes: Mapping[str, Any]
+
+
+class Span(NamedTuple):
+    """One span.
+
+    Attributes:
+        trace_id: The trace, in hexadecimal digits; empty when it has none.
+        span_id: The span, in hexadecimal digits.
+        parent_id: The span that it is part of; empty for the first one.
+        start: When it began, nanoseconds since 1970 UTC; 0 when that is not known.
+        end: When it ended, nanoseconds since 1970 UTC; 0 when that is not known.
+        attributes: Its wanted attributes.
+        resource: The wanted attributes of the program that it comes from.
+        events: Its events.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_id: str = ""
+    start: int = 0
+    end: int = 0
+    attributes: Mapping[str, Any] = {}
+    resource: Mapping[str, Any] = {}
+    events: tuple[SpanEvent, ...] = ()
+
+
+def spans_of_document(document: object) -> list[Span]:
+    """Return the spans of an ``ExportTraceServiceRequest`` in JSON.
+
+    Unknown keys are left out, as OTLP demands.
+
+    Raises:
+        ValueError: A part has another form, or there are too many spans.
+    """
+    return limited(_spans_of(document))
+
+
+def limited(spans: Iterator[Span]) -> list[Span]:
+    """Return spans, if there are not too many.
+
+    Raises:
+        ValueError: There are more than `MOST_SPANS`.
+    """
+    found = [*islice(spans, MOST_SPANS)]
+    if next(spans, None) is not None:
+        raise ValueError(f"there are more than {MOST_SPANS:,} spans; send fewer at once")
+    return found
+
+
+def _spans_of(document: object) -> Iterator[Span]:
+    for resource_spans in _objects(_object(document, "the request"), "resourceSpans"):
+        resource = _object(resource_spans.get("resource") or {}, "key 'resource'")
+        common = _attributes(resource)
+        for scope_spans in _objects(resource_spans, "scopeSpans"):
+            for span in _objects(scope_spans, "spans"):
+                yield _span(span, common)
+
+
+def _span(span: Mapping[str, Any], resource: Mapping[str, Any]) -> Span:
+    return Span(
+        _hexadecimal(span, "traceId"),
+        _hexadecimal(span, "spanId"),
+        _hexadecimal(span, "parentSpanId"),
+        _nanoseconds(span, "startTimeUnixNano"),
+        _nanoseconds(span, "endTimeUnixNano"),
+        _attributes(span),
+        resource,
+        tuple(
+            SpanEvent(_text(event, "name"), _attributes(event))
+            for event in _objects(span, "events")
+        ),
+    )
+
+
+def _attributes(owner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the wanted attributes of a span, an event or a resource, by name."""
+    found = ((_text(pair, "key"), pair.get("value")) for pair in _objects(owner, "attributes"))
+    return {name: _value(value) for name, value in found if name in WANTED}
+
+
+def _value(value: object, depth: int = 0) -> Any:  # noqa: ANN401 # any JSON
+    """Return the value of an attribute as plain JSON."""
+    if depth > DEEPEST:
+        raise ValueError(f"an attribute is nested deeper than {DEEPEST} levels")
+    for kind, found in _object(value or {}, "key 'value'").items():
+        match kind:
+            case "arrayValue":
+                values = _array(_object(found, f"key {kind!r}"), "values")
+                return [_value(each, depth + 1) for each in values]
+            case "kvlistValue":
+                pairs = _objects(_object(found, f"key {kind!r}"), "values")
+                return {_text(each, "key"): _value(each.get("value"), depth + 1) for each in pairs}
+            case "intValue":
+                return _integer(found, kind)
+            case "stringValue" | "boolValue" | "doubleValue" | "bytesValue":
+                return found
+            case _:  # a kind of a later version of OTLP
+                return None
+    return None
+
+
+def _object(value: object, place: str) -> Mapping[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise ValueError(f"{place} holds no object")
+
+
+def _array(owner: Mapping[str, Any], key: str) -> list[Any]:
+    found = owner.get(key) or []
+    if isinstance(found, list):
+        return found
+    raise ValueError(f"key {key!r} holds no array")
+
+
+def _objects(owner: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    return (_object(each, f"an entry of key {key!r}") for each in _array(owner, key))
+
+
+def _text(owner: Mapping[str, Any], key: str) -> str:
+    found = owner.get(key) or ""
+    if isinstance(found, str):
+        return found
+    raise ValueError(f"key {key!r} holds no text")
+
+
+def _hexadecimal(owner: Mapping[str, Any], key: str) -> str:
+    """Return an id in lower case; empty for one of zeros, which OTLP calls invalid."""
+    found = _text(owner, key).lower()
+    if not set(found) <= set("0123456789abcdef"):
+        raise ValueError(f"key {key!r} holds no hexadecimal digits")
+    return found if found.strip("0") else ""
+
+
+def _nanoseconds(owner: Mapping[str, Any], key: str) -> int:
+    found = _integer(owner.get(key) or 0, key)
+    if not 0 <= found < _MOST_NANOSECONDS:
+        raise ValueError(f"key {key!r} holds no instant")
+    return found
+
+
+def _integer(value: object, key: str) -> int:
+    """Return an integer, which JSON holds as a number or as a text of digits."""
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"key {key!r} holds no integer")

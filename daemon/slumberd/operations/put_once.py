@@ -1,0 +1,73 @@
+"""Put episodes whose ids say what they hold: a stored one stays, in whatever session it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from slumberd.errors import InputError, MemoryScopeError
+from slumberd.model.episode import Episode
+from slumberd.operations.explainer import read_newest_of
+from slumberd.operations.protocols import Episodes
+
+
+class PutOnce(NamedTuple):
+    """What became of some episodes.
+
+    Attributes:
+        new: How many were put.
+        known: How many were stored before, or occur twice.
+        refused: Why the store refuses an episode, by the id of the episode.
+    """
+
+    new: int = 0
+    known: int = 0
+    refused: Mapping[str, str] = {}
+
+
+class OncePutter:
+    """Puts episodes, one request at a time, so that no two requests put the same id.
+
+    Args:
+        memory: The episodes.
+    """
+
+    def __init__(self, memory: Episodes) -> None:
+        self._memory = memory
+        self._turn = asyncio.Lock()
+
+    async def put(self, episodes: Sequence[Episode]) -> PutOnce:
+        """Put those episodes whose ids their users do not have yet.
+
+        An id that another user has is refused: somebody may have taken it on purpose.
+
+        Raises:
+            StoreError: The store cannot be written; it may hold some of them.
+        """
+        by_id = {episode.id: episode for episode in reversed(episodes)}
+        async with self._turn:
+            stored = await read_newest_of(self._memory, [*by_id])
+            # In the order of the request, in which the log then numbers them.
+            wanted = [
+                each
+                for id, each in reversed(by_id.items())
+                if id not in stored or stored[id].user != each.user
+            ]
+            refused = await self._put(wanted)
+        new = len(wanted) - len(refused)
+        return PutOnce(new, len(episodes) - len(wanted), refused)
+
+    async def _put(self, episodes: list[Episode]) -> dict[str, str]:
+        """Put episodes in one transaction; if it is refused, each half, down to single ones."""
+        if not episodes:
+            return {}
+        try:
+            await self._memory.put_many(episodes, strict=True)
+        except (InputError, MemoryScopeError) as error:
+            if len(episodes) == 1:
+                return {episodes[0].id: str(error)}
+        else:
+            return {}
+        middle = len(episodes) // 2
+        return await self._put(episodes[:middle]) | await self._put(episodes[middle:])

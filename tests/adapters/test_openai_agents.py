@@ -1,0 +1,266 @@
+"""A session over episodes behaves as the SQLite session of the same package."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import (
+    Agent,
+    Model,
+    ModelResponse,
+    RunConfig,
+    Runner,
+    Session,
+    SessionSettings,
+    SQLiteSession,
+    Usage,
+    function_tool,
+)
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputItem,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+
+from slumberd import Memory, SyncMemory
+from slumberd.adapters.openai_agents import SlumberdSession, text_of
+from tests.support.fakes import FakeClock
+from tests.support.sample_sizes import amount
+
+pytestmark = pytest.mark.integration
+
+NAMES = (f"s{number}" for number in itertools.count())
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=4,
+)
+ROLES = st.sampled_from(["user", "assistant", "system"])
+MESSAGES = st.fixed_dictionaries({"role": ROLES, "content": st.text()})
+ITEMS = MESSAGES | st.dictionaries(st.text(), JSON, max_size=3)
+STEPS = st.one_of(
+    st.tuples(st.just("add_items"), st.lists(ITEMS, max_size=3)),
+    st.tuples(st.just("get_items"), st.none() | st.integers(-1, 5)),
+    st.tuples(st.just("pop_item")),
+    st.tuples(st.just("clear_session")),
+)
+LIMITS = st.none() | st.integers(0, 3)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncMemory]:
+    with SyncMemory.open(tmp_path_factory.mktemp("sessions") / "m", user="host") as memory:
+        yield memory
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    async with Memory.open(tmp_path / "m", user="ann") as memory:
+        yield memory
+
+
+async def answers_of(session: Session, steps: list[tuple[str, Any]]) -> list[Any]:
+    """Return what a session answers to each call, and at last to two reads."""
+    reads: list[tuple[Any, ...]] = [("get_items",), ("get_items", 2)]
+    return [await getattr(session, name)(*given) for name, *given in [*steps, *reads]]
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(20, full=500), phases=[Phase.explicit, Phase.generate])
+@given(steps=st.lists(STEPS, max_size=8), limit=LIMITS)
+def test_any_history_has_the_answers_of_the_sqlite_session(
+    shared: SyncMemory, steps: list[tuple[str, Any]], limit: int | None
+) -> None:
+    name, ours = next(NAMES), shared._memory
+    most = SessionSettings(limit=limit)
+    reference = SQLiteSession(name, session_settings=most)
+
+    found, expected = (
+        shared._run(partial(answers_of, session, steps))
+        for session in (SlumberdSession(name, ours, session_settings=most), reference)
+    )
+
+    reference.close()
+    assert repr(found) == repr(expected)
+
+
+async def test_items_keep_their_order_when_the_clock_stands_or_goes_back(memory: Memory) -> None:
+    clock = FakeClock(NOON)
+    session = SlumberdSession("s", memory, clock=clock)
+    await session.add_items([{"role": "user", "content": f"{n}"} for n in range(3)])
+    clock.advance(-3_600)
+    await session.add_items([{"role": "user", "content": f"{n}"} for n in range(3, 5)])
+
+    items = await session.get_items()
+
+    assert [item["content"] for item in items] == ["0", "1", "2", "3", "4"]  # type: ignore[typeddict-item] # messages
+
+
+async def test_session_is_longer_than_a_page(memory: Memory) -> None:
+    session = SlumberdSession("s", memory)
+    await session.add_items([{"role": "user", "content": f"{n}"} for n in range(130)])
+    for _ in range(5):
+        await session.pop_item()
+
+    items = await session.get_items()
+
+    assert [item["content"] for item in items] == [f"{n}" for n in range(125)]  # type: ignore[typeddict-item] # messages
+    assert await session.get_items(101) == items[-101:]
+
+
+async def test_other_episodes_and_other_sessions_are_no_items(memory: Memory) -> None:
+    await memory.remember("no item", session="s")
+    await memory.remember("no item", session="s", metadata={"openai_agents": {"item": 1}})
+    other = SlumberdSession("other", memory)
+    await other.add_items([{"role": "user", "content": "elsewhere"}])
+    session = SlumberdSession("s", memory)
+    await session.add_items([{"role": "user", "content": "here"}])
+
+    await session.clear_session()
+
+    assert await session.get_items() == []
+    assert len(await other.get_items()) == 1
+    assert len(await memory.episodes(session="s")) == 3
+
+
+async def test_removed_item_is_recorded_and_its_facts_are_withdrawn(memory: Memory) -> None:
+    clock = FakeClock(NOON)
+    session = SlumberdSession("s", memory, clock=clock)
+    await session.add_items([{"role": "user", "content": "I live in Lisbon"}])
+    [episode] = await memory.episodes(session="s")
+    # A rule without a model reads triples; a host adds them to the episode of the item.
+    await memory.remember(
+        episode.content,
+        id=episode.id,
+        session="s",
+        when=episode.timestamp,
+        triples=[("ann", "lives_in", "Lisbon")],
+        metadata=episode.metadata,
+    )
+    await memory.wait_for(episode.id)
+    [fact] = (await memory.facts()).facts
+
+    item = await session.pop_item()
+    await memory.wait_for(episode.id)
+    [removed] = await memory.episodes(session="s")
+
+    assert fact.payload["object"] == "Lisbon"
+    assert item == {"role": "user", "content": "I live in Lisbon"}
+    assert (removed.id, removed.content) == (episode.id, "")
+    assert removed.metadata["openai_agents"]["removed_at"] == NOON.isoformat()
+    assert (await memory.facts()).facts == []
+    assert await memory.recall("Lisbon") == []
+    assert (await memory.context("Lisbon")).text == ""
+
+
+async def test_item_that_is_not_json_leaves_nothing_behind(memory: Memory) -> None:
+    session = SlumberdSession("s", memory)
+
+    with pytest.raises(TypeError):
+        await session.add_items([{"role": "user", "content": "a"}, {"role": object()}])  # type: ignore[list-item] # what is refused
+
+    assert await session.get_items() == []
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        pytest.param({"role": "user", "content": "hi"}, "hi", id="message"),
+        pytest.param(
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [
+                    {"type": "output_text", "text": "a"},
+                    {"type": "refusal", "refusal": "no"},
+                    {"type": "input_image", "image_url": "x"},
+                ],
+            },
+            "a\nno",
+            id="parts",
+        ),
+        pytest.param(
+            {"type": "function_call", "name": "add", "arguments": "{}"}, "add {}", id="call"
+        ),
+        pytest.param({"type": "function_call_output", "output": "7"}, "7", id="output"),
+        pytest.param(
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "so"}]},
+            "so",
+            id="reasoning",
+        ),
+        pytest.param({"type": "item_reference", "id": "x"}, "", id="no text"),
+        pytest.param({"role": "user", "content": "\ud800!"}, "?!", id="half a character"),
+        pytest.param([1], "", id="no object"),
+    ],
+)
+def test_text_of_an_item_is_what_it_says(item: Any, text: str) -> None:
+    assert text_of(item) == text
+
+
+def message(text: str) -> ResponseOutputMessage:
+    part = ResponseOutputText(text=text, type="output_text", annotations=[])
+    return ResponseOutputMessage(
+        id="m", content=[part], role="assistant", status="completed", type="message"
+    )
+
+
+class ScriptedModel(Model):
+    """A model that gives prepared answers, and keeps what it was asked."""
+
+    def __init__(self, *answers: ResponseOutputItem) -> None:
+        self.answers = [*answers]
+        self.inputs: list[Any] = []
+
+    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> Any:
+        self.inputs.append(input)
+        return ModelResponse(output=[self.answers.pop(0)], usage=Usage(), response_id=None)
+
+    def stream_response(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+
+async def test_runner_goes_on_with_a_conversation_in_another_program(tmp_path: Path) -> None:
+    @function_tool
+    def weather(city: str) -> str:
+        """Return the weather of a city."""
+        return f"rain in {city}"
+
+    call = ResponseFunctionToolCall(
+        arguments='{"city": "Oslo"}', call_id="c1", name="weather", type="function_call"
+    )
+    model = ScriptedModel(call, message("It rains."), message("I said: it rains."))
+    agent = Agent(name="clerk", model=model, tools=[weather])
+    quiet = RunConfig(tracing_disabled=True)
+
+    async with Memory.open(tmp_path / "m", user="ann") as memory:
+        await Runner.run(
+            agent, "Weather in Oslo?", session=SlumberdSession("talk", memory), run_config=quiet
+        )
+    async with Memory.open(tmp_path / "m", user="ann") as memory:
+        session = SlumberdSession("talk", memory)
+        result = await Runner.run(agent, "Again?", session=session, run_config=quiet)
+        hits = await memory.recall("rain Oslo")
+        items = await session.get_items()
+
+    assert result.final_output == "I said: it rains."
+    asked = model.inputs[-1]
+    assert [item.get("type", item.get("role")) for item in asked] == [
+        "user", "function_call", "function_call_output", "message", "user",
+    ]  # fmt: skip
+    assert len(items) == 6
+    assert "rain in Oslo" in [hit.text for hit in hits]
+
+
+def test_session_is_a_session(shared: SyncMemory) -> None:
+    assert isinstance(SlumberdSession("s", shared._memory), Session)

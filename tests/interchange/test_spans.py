@@ -1,0 +1,131 @@
+"""The JSON form of OTLP is read as spans, and anything else is refused with a reason."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slumberd.interchange.spans import DEEPEST, MOST_SPANS, Span, SpanEvent, spans_of_document
+from tests.support.sample_sizes import amount
+from tests.support.traces import NOON, SECOND, document_of, span
+
+pytestmark = pytest.mark.unit
+
+
+def with_value(value: Any) -> dict[str, Any]:
+    pair = {"key": "user.id", "value": value}
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": [pair]}]}]}]}
+
+
+def test_spans_come_back_as_they_were_written() -> None:
+    spans = [
+        span(
+            attributes={"gen_ai.input.messages": [{"role": "user", "parts": [1, 2.5, True]}]},
+            resource={"user.id": "ada"},
+            events=(SpanEvent("gen_ai.choice", {"session.id": "s"}),),
+        ),
+        span(span_id="cc", parent_id="bb"),
+    ]
+
+    assert spans_of_document(document_of(spans)) == spans
+
+
+def test_attributes_that_nobody_reads_are_left_out() -> None:
+    [found] = spans_of_document(document_of([span(attributes={"db.query.text": "SELECT 1"})]))
+
+    assert found.attributes == {}
+
+
+def test_unknown_keys_and_missing_ones_are_no_mistake() -> None:
+    document = {"resourceSpans": [{"x": 1, "scopeSpans": [{"spans": [{"traceState": "a=b"}]}]}]}
+
+    assert spans_of_document(document) == [Span("", "")]
+    assert spans_of_document({}) == []
+
+
+def test_ids_are_read_in_lower_case_and_ids_of_zeros_are_none() -> None:
+    spans = [{"traceId": "AB", "spanId": "0000000000000000"}]
+
+    [found] = spans_of_document({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+
+    assert (found.trace_id, found.span_id) == ("ab", "")
+
+
+@pytest.mark.parametrize("start", [NOON, str(NOON)], ids=["number", "text"])
+def test_instants_are_numbers_or_texts(start: object) -> None:
+    spans = [{"startTimeUnixNano": start, "endTimeUnixNano": str(NOON + SECOND)}]
+
+    [found] = spans_of_document({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+
+    assert (found.start, found.end) == (NOON, NOON + SECOND)
+
+
+def test_kind_of_value_of_a_later_version_is_null() -> None:
+    [found] = spans_of_document(with_value({"newValue": 1}))
+
+    assert found.attributes == {"user.id": None}
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        pytest.param([], "the request holds no object", id="array"),
+        pytest.param({"resourceSpans": 1}, "'resourceSpans' holds no array", id="number"),
+        pytest.param({"resourceSpans": [1]}, "entry of key 'resourceSpans'", id="entry"),
+        pytest.param(with_value({"intValue": "seven"}), "holds no integer", id="integer"),
+        pytest.param(with_value({"intValue": True}), "holds no integer", id="boolean"),
+        pytest.param(with_value({"arrayValue": 1}), "holds no object", id="array value"),
+        pytest.param(with_value("x"), "holds no object", id="value"),
+        pytest.param(
+            {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]},
+            "no hexadecimal digits", id="trace id",
+        ),
+        pytest.param(
+            {"resourceSpans": [{"scopeSpans": [{"spans": [{"startTimeUnixNano": str(2**64)}]}]}]},
+            "holds no instant", id="instant",
+        ),
+    ],
+)  # fmt: skip
+def test_other_form_is_refused_with_a_reason(document: object, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        spans_of_document(document)
+
+
+def test_value_that_is_nested_too_deep_is_refused() -> None:
+    value: dict[str, Any] = {"stringValue": "x"}
+    for _ in range(DEEPEST + 1):
+        value = {"arrayValue": {"values": [value]}}
+
+    with pytest.raises(ValueError, match="deeper"):
+        spans_of_document(with_value(value))
+
+
+def test_request_with_too_many_spans_is_refused() -> None:
+    spans: list[dict[str, Any]] = [{} for _ in range(MOST_SPANS + 1)]
+
+    with pytest.raises(ValueError, match="more than 10,000 spans"):
+        spans_of_document({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+    assert len(spans_of_document({"resourceSpans": [{"scopeSpans": [{"spans": spans[1:]}]}]}))
+
+
+_KEYS = st.sampled_from([
+    "resourceSpans", "resource", "scopeSpans", "spans", "attributes", "events", "key", "value",
+    "traceId", "startTimeUnixNano", "stringValue", "arrayValue", "kvlistValue", "values",
+])  # fmt: skip
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["", "user.id", "0a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(200, full=5_000))
+@given(_JSON)
+def test_no_document_raises_anything_but_a_reason(document: Any) -> None:
+    with suppress(ValueError):
+        assert all(isinstance(each, Span) for each in spans_of_document(document))

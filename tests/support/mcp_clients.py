@@ -1,0 +1,174 @@
+"""Clients of the Model Context Protocol, by the official kit, on real daemons."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import orjson
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult, TextContent, TextResourceContents
+
+from slumberd import Memory
+from slumberd.api.access import hash_of
+from slumberd.api.mcp_server import open_mcp
+from slumberd.api.server import serve_http
+from slumberd.client.transports import ServedTransport
+from slumberd.operations.caller import Right
+from slumberd.service.interfaces import Served
+from slumberd.service.new_state_directory import make_state_directory
+
+SCOPED = ("read", "write", "erase")
+"""The rights of an agent's token."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How a client reaches a daemon, in which era of the protocol."""
+
+    transport: str
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.transport} {self.mode}"
+
+
+WAYS = [
+    Ways("http", "auto"),
+    Ways("http", "legacy"),
+    Ways("stdio", "auto"),
+    Ways("stdio", "legacy"),
+]
+
+Open = Callable[[str], AbstractAsyncContextManager[Client]]
+"""Opens a client of a user."""
+
+
+def served_by(memory: Memory) -> Served:
+    """Return the daemon of a memory in this event loop."""
+    transport = memory._transport
+    assert isinstance(transport, ServedTransport)
+    return transport._served
+
+
+def configure(directory: Path, tokens: Mapping[str, Sequence[str]], **serve: Any) -> None:
+    """Make a state directory that serves HTTP to some tokens.
+
+    Args:
+        directory: The state directory.
+        tokens: By token: its rights, or a user first and then its rights.
+        serve: Further settings.
+    """
+    make_state_directory(directory)
+    entries = [_entry(token, words) for token, words in tokens.items()]
+    file = directory / "tokens.yaml"
+    file.write_bytes(orjson.dumps({"tokens": entries}))
+    file.chmod(0o600)
+    config = directory / "slumberd.yaml"
+    settings = {"enabled": True, "tokens_file": str(file), **serve}
+    config.write_text(f"{config.read_text()}\nserve: {orjson.dumps(settings).decode()}\n")
+
+
+def _entry(token: str, words: Sequence[str]) -> dict[str, Any]:
+    rights = [word for word in words if word in {*Right}]
+    scope = {"user": user, "agent": "desk"} if (user := _user_in(words)) else {}
+    return {"name": token, "sha256": hash_of(token), "rights": rights, **scope}
+
+
+def _user_in(words: Sequence[str]) -> str | None:
+    return next((word for word in words if word not in {*Right}), None)
+
+
+@asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[Path]:
+    """Run the daemon of a configured directory in this loop; yield the socket of its HTTP."""
+    async with serving_memory(directory) as (_, socket):
+        yield socket
+
+
+@asynccontextmanager
+async def serving_memory(directory: Path) -> AsyncIterator[tuple[Memory, Path]]:
+    """Run a daemon as `serving` does; yield its memory, too."""
+    async with (
+        Memory.open(directory, user="host") as memory,
+        serve_http(served_by(memory), extensions=[open_mcp]),
+    ):
+        yield memory, directory / "http.sock"
+
+
+@asynccontextmanager
+async def http_client(
+    where: Path | str, token: str | None, query: str = "", mode: str = "auto"
+) -> AsyncIterator[Client]:
+    """Open a client over HTTP, by a unix socket or by an address."""
+    transport = httpx2.AsyncHTTPTransport(uds=str(where)) if isinstance(where, Path) else None
+    base = "http://localhost" if isinstance(where, Path) else where
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http,
+        Client(streamable_http_client(f"{base}/mcp{query}", http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+def stdio_client(state: Path, user: str, *options: str, mode: str = "auto") -> Client:
+    """Return a client that starts ``slumberd mcp`` as an agent's host does."""
+    words = ["-m", "slumberd", "mcp", "--user", user, "--agent", "desk", *options]
+    config = state / "slumberd.yaml"
+    parameters = StdioServerParameters(
+        command=sys.executable, args=[*words, "--config", str(config)]
+    )
+    return Client(parameters, mode=mode)
+
+
+@asynccontextmanager
+async def opened(directory: Path, way: Ways) -> AsyncIterator[Open]:
+    """Run a daemon in this loop, and yield what opens clients of it."""
+    if way.transport == "stdio":
+        async with Memory.open(directory, user="host"):
+            yield lambda user: stdio_client(directory, user, mode=way.mode)
+        return
+    configure(directory, {user: (user, *SCOPED) for user in ("ann", "bob")})
+    async with serving(directory) as socket:
+        yield lambda user: http_client(socket, user, mode=way.mode)
+
+
+def text_of(result: CallToolResult) -> str:
+    """Return the text of a result."""
+    [content] = result.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Return the structured result of a tool that succeeds."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, text_of(result)
+    document: dict[str, Any] = result.structured_content
+    return document
+
+
+async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+    """Return the message of a tool that fails."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, text_of(result)
+    return text_of(result)
+
+
+async def resource(client: Client, uri: str) -> str:
+    """Return the text of a resource."""
+    [content] = (await client.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    return content.text
+
+
+def names(tools: Sequence[Any]) -> list[str]:
+    """Return the names of tools."""
+    return [tool.name for tool in tools]
