@@ -21,10 +21,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import orjson
 import typer
 
 import slumberd
 from slumberd import errors
+from slumberd.api.routes import PROTOCOL_FIELDS, ROUTES
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import ENTRIES
 from slumberd.config.docstrings import describe_attributes
@@ -34,6 +36,9 @@ from slumberd.config.settings import PREFIX, Settings
 from slumberd.filters.checks import COLUMNS
 from slumberd.model.health import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.operation import Operation
+from slumberd.operations.table import OPERATIONS
 from slumberd.rule_testing.case_schema import CaseFile
 
 ROOT = Path(__file__).parents[1]
@@ -495,6 +500,36 @@ def package_summaries() -> str:
     return table(["name", "is a", "does"], rows)
 
 
+# Operations
+
+
+def operations() -> str:
+    """Return a section for each operation, with its paths, right, fields and errors."""
+    return "\n".join(map(_operation, OPERATIONS.values()))
+
+
+def _operation(operation: Operation[RequestForm]) -> str:
+    paths = [
+        f"`{route.method} {route.public_path}`"
+        for route in ROUTES
+        if route.operation.name == operation.name
+    ]
+    changes = "changes nothing" if operation.read_only else "writes"
+    again = "the same request again changes nothing more" if operation.idempotent else ""
+    errors = ", ".join(f"`{error.__name__}`" for error in operation.errors) or "none of its own"
+    fields = [name for name in operation.form.model_fields if name not in PROTOCOL_FIELDS]
+    rows = [
+        ("over HTTP", ", ".join(paths)),
+        ("right", f"`{operation.right}`"),
+        ("effect", "; ".join(filter(None, [changes, again]))),
+        ("fields", ", ".join(f"`{name}`" for name in fields) or "none"),
+        ("answer", ", ".join(f"`{name}`" for name in operation.result.model_fields)),
+        ("errors", errors),
+        ("example", f"`{orjson.dumps(dict(operation.example.request)).decode()}`"),
+    ]
+    return f"## {operation.name}\n\n{operation.summary}\n\n{table(['', ''], rows)}"
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "configuration": configuration,
@@ -502,6 +537,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "events": events,
     "filter-columns": filter_columns,
     "findings": findings,
+    "operations": operations,
     "packages": package_summaries,
     "pattern-keys": pattern_keys,
     "pattern-test-keys": pattern_test_keys,

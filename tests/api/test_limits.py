@@ -35,6 +35,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
         max_requests=4,
     ) as running:
         yield running
+        running.daemon.stop()
+        logged = {event["event"] for event in [*running.daemon.seen, *running.daemon.remaining()]}
+    assert "http.refused" in logged
+    assert not logged & {"http.failed", "http.server_failed", "library.logged"}
 
 
 @contextmanager
@@ -70,6 +74,29 @@ def test_client_that_sends_slowly_is_cut_off(daemon: HttpDaemon, sent: bytes) ->
 
     daemon.daemon.process.poll()
     assert daemon.daemon.process.returncode is None
+
+
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        pytest.param(b"POST /v1/facts", b"Content-Length: 9\r\n\r\n{", id="half a body"),
+        pytest.param(
+            b"POST /v1/facts", b"Transfer-Encoding: chunked\r\n\r\nno chunk\r\n", id="broken body"
+        ),
+        pytest.param(
+            b"GET /healthz", b"Transfer-Encoding: chunked\r\n\r\nno chunk\r\n", id="not read"
+        ),
+    ],
+)
+def test_client_that_breaks_off_is_no_error(daemon: HttpDaemon, line: bytes, body: bytes) -> None:
+    token = f"Authorization: Bearer {daemon.tokens['ana']}\r\n".encode()
+    with connection(daemon) as opened:
+        opened.sendall(line + b" HTTP/1.1\r\nHost: x\r\n" + token + body)
+        opened.shutdown(socket.SHUT_WR)
+
+        read_to_the_end(opened)
+
+    # The fixture looks into the log.
 
 
 def test_client_that_does_not_read_is_cut_off(daemon: HttpDaemon) -> None:

@@ -6,6 +6,7 @@ The target runs the real server and operations in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
+from slumberd.api.limits import SERVER_LOGGER
 from slumberd.api.routes import ROUTES
 from slumberd.api.server import serve_http
 from slumberd.config.serve_settings import ServeSettings
@@ -43,10 +45,22 @@ _LINES = (
     b"", b"\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nContent-Length: 8\r\n\r\n",
     b"POST /v1/search HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffff\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n",
     b"GET /v1/facts/%ff%fe HTTP/1.1\r\nHost: x\r\n\r\n",
     b"GET /v1/facts?limit=%00 HTTP/1.1\r\nHost: x\r\n\r\n" * 3,
     b"GET /" + b"a" * 8_000 + b" HTTP/1.1\r\n\r\n",
 )  # fmt: skip
+
+
+class _Errors(logging.Handler):
+    """Keeps what the server logs: a client must not be able to write into the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(f"{record.getMessage()} {record.exc_info}")
 
 
 class HttpTarget:
@@ -58,6 +72,8 @@ class HttpTarget:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
+        self._errors = _Errors()
+        SERVER_LOGGER.addHandler(self._errors)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         if not self._ready.wait(PATIENCE_SECONDS):
@@ -66,6 +82,7 @@ class HttpTarget:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+        SERVER_LOGGER.removeHandler(self._errors)
         self._folder.cleanup()
 
     def seeds(self) -> Iterator[bytes]:
@@ -86,6 +103,8 @@ class HttpTarget:
 
     def run_once(self, given: bytes) -> None:
         self.check(self.answer(given))
+        if self._errors.seen:
+            raise Finding(f"the server logs an error: {self._errors.seen[0]}")
         if not self.answer(PING).endswith(b'{"status":"ok"}'):
             raise Finding("the server no longer answers")
 

@@ -11,7 +11,8 @@ import pytest
 from slumberd import Memory
 from slumberd.client.transports import ServedTransport
 from slumberd.config.validation import problems
-from slumberd.errors import SlumberdError
+from slumberd.errors import MemoryScopeError, SlumberdError
+from slumberd.operations.memory_forms import ScopedForm
 from slumberd.operations.table import OPERATIONS
 
 pytestmark = pytest.mark.integration
@@ -40,6 +41,14 @@ def test_what_changes_nothing_is_idempotent_and_says_what_it_does(name: str) -> 
     assert operation.idempotent or not operation.read_only
     assert operation.summary.endswith(".")
     assert all(issubclass(error, SlumberdError) for error in operation.errors)
+
+
+@EVERY
+def test_operation_of_one_scope_may_refuse_the_scope(name: str) -> None:
+    operation = OPERATIONS[name]
+
+    if issubclass(operation.form, ScopedForm):
+        assert MemoryScopeError in operation.errors
 
 
 async def test_daemon_serves_exactly_the_table(tmp_path: Path) -> None:

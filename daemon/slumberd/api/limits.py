@@ -146,7 +146,14 @@ class LimitedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._limits.refusals.count("not HTTP")
-        super().send_400_response(msg)
+        answered: bool = getattr(self.cycle, "response_complete", True)  # None before a request
+        if answered:
+            super().send_400_response(msg)
+            return
+        # The body is broken, and its request is under way: end both.
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """Go on to the next request, whose first bytes may be here already."""

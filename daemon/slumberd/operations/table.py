@@ -130,6 +130,7 @@ PROFILE = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("profile"),
 )
 REPORT = Operation(
@@ -140,6 +141,7 @@ REPORT = Operation(
     right=Right.READ,
     read_only=True,
     idempotent=True,
+    errors=(MemoryScopeError,),
     example=example_of("report"),
 )
 FORGET = Operation(
