@@ -146,6 +146,7 @@ GROUPS = {
     "audit": [["ls"], ["verify"]],
     "hooks": [["install"], ["uninstall"]],
     "quarantine": [["ls"], ["retry"], ["drop"]],
+    "token": [["new"]],
 }
 
 

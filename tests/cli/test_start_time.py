@@ -76,8 +76,8 @@ def site(shared_site: Installation, tmp_path: Path) -> Installation:
 
 @contextmanager
 def run_refused(command: str, site: Installation) -> Iterator[None]:
-    """Lock the state directory for the command `run`, so that the daemon ends at once."""
-    with StateLock(site.state) if command == "run" else nullcontext():
+    """Lock the state directory for a command that runs a daemon, so that it ends at once."""
+    with StateLock(site.state) if command in {"run", "mcp"} else nullcontext():
         yield
 
 

@@ -100,7 +100,7 @@ def test_line_of_codex_that_nobody_said_is_no_turn(line: bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "put"),
     [
-        pytest.param(f"before {BEGIN}\nfact{END} after", "before  after", id="block"),
+        pytest.param(f"before {BEGIN}\nfact{END} after", "before   after", id="block"),
         pytest.param(f"before {BEGIN} no end", "before", id="block without an end"),
         pytest.param(f"{BEGIN}a{END}{BEGIN}b{END}", None, id="nothing else"),
         pytest.param(f"x{END}", f"x{END}", id="end alone"),

@@ -37,6 +37,7 @@ READING = {
     "schema": "rules",
     "status": "",
     "test": "{rules}",
+    "token new": "laptop --user alice",
     "version": "",
     "why": "e1",
     "why-not": "e1",
@@ -54,6 +55,7 @@ WRITING = {
     "hooks uninstall": "codex --project {project}",
     "import": "{episodes}",
     "init": "{begun}",
+    "mcp": "--user alice",
     "pause": "profile",
     "pin": "--user alice --agent a --subject alice --predicate is --object up --reason so",
     "quarantine drop": "--all",
@@ -78,7 +80,9 @@ tests:
     expect: {filtered: []}
 """
 
-WITHOUT_CONFIG = {"demo", "events", "hook", "hooks uninstall", "init", "schema", "version"}
+WITHOUT_CONFIG = {
+    "demo", "events", "hook", "hooks uninstall", "init", "schema", "token new", "version",
+}  # fmt: skip
 
 
 def every_command() -> Iterator[str]:
