@@ -106,18 +106,32 @@ async def test_administrative_tools_need_the_option(state: Path) -> None:
     assert [report["rule_id"] for report in fired["reports"]] == ["preferences"]
 
 
-def run(state: Path, sent: bytes) -> subprocess.CompletedProcess[bytes]:
-    """Run the command on some input."""
+def run(state: Path, sent: bytes, *, results: int = 0) -> subprocess.CompletedProcess[bytes]:
+    """Run the command on some input, which ends when so many results have come.
+
+    A request is cancelled when the input ends before its answer.
+    """
     words = ["-m", "slumberd", "mcp", "--user", "ann", "--config", str(state / "slumberd.yaml")]
-    return subprocess.run(
-        [sys.executable, *words], input=sent, capture_output=True, timeout=PATIENCE_SECONDS
-    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, *words], stdin=pipe, stdout=pipe, stderr=pipe
+    ) as command:
+        assert command.stdin is not None
+        assert command.stdout is not None
+        command.stdin.write(sent)
+        command.stdin.flush()
+        lines: list[bytes] = []
+        while sum(b'"result"' in line for line in lines) < results:
+            lines.append(command.stdout.readline())
+            assert lines[-1], "the command has ended early"
+        rest, log = command.communicate(timeout=PATIENCE_SECONDS)
+    return subprocess.CompletedProcess(words, command.returncode, b"".join([*lines, rest]), log)
 
 
 def test_standard_output_holds_messages_and_standard_error_the_log(state: Path) -> None:
     sent = b"".join(orjson.dumps(line) + b"\n" for line in LINES)
 
-    ended = run(state, sent + b"no json\n")
+    ended = run(state, b"no json\n" + sent, results=2)
 
     assert ended.returncode == 0, ended.stderr
     answers: list[dict[str, Any]] = [json.loads(line) for line in ended.stdout.splitlines()]
