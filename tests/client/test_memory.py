@@ -434,6 +434,16 @@ async def test_tasks_remember_and_recall_at_the_same_time(open_memory: Open) -> 
     assert all({hit.id for hit in found} == {*ids} for found in hits)
 
 
+async def test_configuration_without_a_state_directory_means_its_own(tmp_path: Path) -> None:
+    (tmp_path / "m" / "rules.d").mkdir(parents=True)
+    (tmp_path / "m" / "slumberd.yaml").write_text("search: {language: english}\n")
+
+    async with Memory.open(tmp_path / "m", user="ann") as memory:
+        await memory.remember("I moved to Lisbon")
+
+    assert (tmp_path / "m" / "memory.db").is_file()
+
+
 async def test_program_keeps_its_interpreter_settings(tmp_path: Path) -> None:
     before = sys.getswitchinterval(), gc.get_freeze_count()
 

@@ -205,8 +205,9 @@ def _load(directory: Path) -> tuple[Settings, RuleSet]:
     file = directory / _CONFIGURATION
     if not directory.exists() or not any(directory.iterdir()):
         make_state_directory(directory)
-    own = {} if file.exists() else {"state_dir": directory}
-    settings = load_settings(None, overrides=own, environ={}, system_file=file)
+    settings = load_settings(
+        None, overrides={}, environ={}, system_file=file, state_dir=directory.absolute()
+    )
     return settings, rules_of(settings)
 
 

@@ -321,6 +321,7 @@ def load_settings(
     environ: Mapping[str, str],
     system_file: Path = SYSTEM_FILE,
     by_root: bool | None = None,
+    state_dir: Path | None = None,
 ) -> Settings:
     """Load the settings from every source.
 
@@ -334,6 +335,7 @@ def load_settings(
         system_file: The configuration file of the machine.
         by_root: Whether root loads the file. For root, a file that everybody can write is a
             mistake. None asks the process.
+        state_dir: The state directory where no source names one; None for that of the user.
 
     Raises:
         ConfigurationError: A source has mistakes; the error lists all of them.
@@ -348,7 +350,8 @@ def load_settings(
     values = reduce(_merge, [layer.values for layer in layers])
     if mistakes := [mistake for layer in layers for mistake in layer.mistakes]:
         raise ConfigurationError(mistakes, rules_dir=_rules_dir(values, document))
-    settings = Settings.model_validate(_add_default_directories(values, document, environ))
+    place = values.get("state_dir") or state_dir or _default_state_dir(environ)
+    settings = Settings.model_validate(_add_directories(values, document, place))
     if mistakes := list(_check_distinct_databases(settings, document)):
         raise ConfigurationError(mistakes)
     if credentials := environ.get(CREDENTIALS_VARIABLE):
@@ -492,8 +495,7 @@ def _resolve_directories(values: Tree, directory: Path) -> Tree:
     return {**values, **places}
 
 
-def _add_default_directories(values: Tree, document: Document, environ: Mapping[str, str]) -> Tree:
-    state_dir = values.get("state_dir") or _default_state_dir(environ)
+def _add_directories(values: Tree, document: Document, state_dir: Path) -> Tree:
     beside = Path(document.file).absolute().parent if document.file else state_dir
     return {"rules_dir": beside / "rules.d", **values, "state_dir": state_dir}
 
