@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -86,17 +86,25 @@ class Workshop:
             shutil.rmtree(building.folder)
         return folder
 
-    def home(self, state: Path | None = None, *, logged: bool = True, **rule: Any) -> Home:
+    def home(
+        self,
+        state: Path | None = None,
+        *,
+        logged: bool = True,
+        settings: Mapping[str, Any] | None = None,
+        **rule: Any,
+    ) -> Home:
         """Return a new home with a copy of a state, and one rule ``all`` that promotes it."""
         self._homes += 1
-        home = self._home(f"home-{self._homes}", logged=logged)
+        home = self._home(f"home-{self._homes}", logged=logged, settings=settings)
         home.rule("all", **{"cadence": {"every": 1}, **rule})
         if state is not None:
             shutil.rmtree(home.state, ignore_errors=True)
             shutil.copytree(state, home.state)
         return home
 
-    def _home(self, name: str, *, logged: bool) -> Home:
+    def _home(self, name: str, *, logged: bool, settings: Mapping[str, Any] | None = None) -> Home:
         shutil.rmtree(self.folder / name, ignore_errors=True)
         logging = {"file": "deltas.log"} if logged else {"level": "error"}
-        return Home(self.folder / name, {"logging": {"format": "json", **logging}})
+        further = settings or {}
+        return Home(self.folder / name, {"logging": {"format": "json", **logging}, **further})

@@ -56,10 +56,10 @@ def measure(table: Table, shop: Workshop) -> None:
 
 
 def _measure_puts(table: Table, shop: Workshop, count: int) -> None:
-    for name, way in {"plain SQL": _by_sql, "the library": _by_library}.items():
+    for name, way in {"plain SQL": put_by_sql, "the library": _by_library}.items():
         home = shop.home(shop.consolidated(shop.small), start="now")
-        with _daemon(home), way(home) as put:
-            seconds = [_put_to_fact(home, put, f"{name}-{number}") for number in range(count)]
+        with open_daemon(home), way(home) as put:
+            seconds = [put_to_fact(home, put, f"{name}-{number}") for number in range(count)]
         _add_puts(table, f"put by {name}", seconds, (50, 120))
     home = shop.home(shop.consolidated(shop.small), start="now")
     seconds = _hosted(home, "puts", str(count))
@@ -74,7 +74,8 @@ def _add_puts(table: Table, name: str, seconds: list[float], bounds: tuple[float
     table.add(Line(SECTION, f"{name}, 99 in 100", "ms", rare, bound=at_most(rarest)))
 
 
-def _put_to_fact(home: Home, put: Put, id: str) -> float:
+def put_to_fact(home: Home, put: Put, id: str) -> float:
+    """Put an episode; return the seconds until its fact can be read."""
     time.sleep(random.uniform(0, POLL_SECONDS))
     began = time.monotonic()
     with closing(sqlite3.connect(home.state / "facts.db", isolation_level=None)) as facts:
@@ -85,7 +86,8 @@ def _put_to_fact(home: Home, put: Put, id: str) -> float:
 
 
 @contextmanager
-def _by_sql(home: Home) -> Iterator[Put]:
+def put_by_sql(home: Home) -> Iterator[Put]:
+    """Yield what puts an episode with plain SQL."""
     with closing(sqlite3.connect(home.state / "memory.db", isolation_level=None)) as memory:
 
         def put(id: str) -> None:
@@ -122,7 +124,7 @@ def _host(home: Home, sight: str, *words: str) -> list[str]:
 
 
 @contextmanager
-def _daemon(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+def open_daemon(home: Home) -> Iterator[subprocess.Popen[bytes]]:
     """Run a daemon that is ready; stop it at the end of the block, and check that it stops."""
     with subprocess.Popen(home.command("run")) as process:
         _wait_until(lambda: _answers(home))
@@ -183,7 +185,7 @@ def _measure_ends(table: Table, shop: Workshop, share: float) -> None:
 def _stopped(home: Home, about: float) -> tuple[float, float]:
     """Return how long a daemon took to end, and for how long of that it computed; seconds."""
     before = _processor_of_children()
-    with _daemon(home) as process:
+    with open_daemon(home) as process:
         time.sleep(random.uniform(about / 2, about))
         lived = _processor_nanoseconds(process.pid) / 1e9
         began = time.monotonic()
@@ -205,7 +207,7 @@ def _measure_idle(table: Table, shop: Workshop, share: float) -> None:
         cadence = {"every": shop.large} if number % 2 else of_cron
         condition = f"predicate = 'p{number}'"
         home.rule(f"rule-{number}", cadence=cadence, start="now", when_filter=condition)
-    with _daemon(home) as process:
+    with open_daemon(home) as process:
         time.sleep(STARTUP_SECONDS * share)
         shares = [_busy(process.pid, IDLE_SECONDS * share) for _ in range(shop.times)]
         resident = resident_mebibytes(process.pid)

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("section", ["audit", "consolidate", "fire", "forget", "read", "stages"])
+@pytest.mark.parametrize(
+    "section", ["audit", "consolidate", "fire", "forget", "http", "read", "stages"]
+)
 def test_a_section_of_the_bench_measures_and_writes_its_figures(
     tmp_path: Path, section: str
 ) -> None:
