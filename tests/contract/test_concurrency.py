@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_stack
 
 import pytest
 
+from slumberd import portal
 from slumberd.contract import EpisodeMemoryStore, MemoryRecord
 from slumberd.errors import SchemaError, StoreClosedError
 from tests.support.record_stores import ask, ids, record
@@ -218,12 +220,25 @@ def test_process_ends_without_closing_its_store(tmp_path: Path) -> None:
         assert process.returncode == 0
 
 
+def interrupt_the_waiting_call() -> None:
+    """Send SIGINT when the main thread waits for the portal: nothing else may be interrupted."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def is_waiting() -> bool:
+        calls = [frame.f_code for frame, _ in walk_stack(sys._current_frames()[main])]
+        return any(call.co_filename == portal.__file__ for call in calls)
+
+    wait_until(is_waiting)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_store_works_on_after_an_interrupted_call(tmp_path: Path) -> None:
     store = EpisodeMemoryStore(tmp_path / "memory.db")
     store.write([record("tea", "a")])
     lock = sqlite3.connect(store.path, isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
-    interrupting = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    interrupting = threading.Thread(target=interrupt_the_waiting_call)
 
     interrupting.start()
     with pytest.raises(KeyboardInterrupt):

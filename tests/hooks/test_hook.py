@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -288,11 +289,21 @@ def test_malformed_command_line_is_a_usage_error(words: list[str]) -> None:
 
 
 @contextmanager
+def short_path(directory: Path) -> Iterator[str]:
+    """Yield a path of a directory that fits into the address of a socket."""
+    descriptor = os.open(directory, os.O_PATH)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def answering(hook: Hook, answer: bytes | None) -> Iterator[None]:
     """Listen in place of a daemon: answer each request with a line, or never for None."""
     hook.state_dir.mkdir()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(hook.state_dir / daemon_client.SOCKET))
+    with socket.socket(socket.AF_UNIX) as listener, short_path(hook.state_dir) as folder:
+        listener.bind(f"{folder}/{daemon_client.SOCKET}")
         listener.listen()
         kept = []
 
