@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from contextlib import AsyncExitStack
@@ -16,6 +17,7 @@ import pytest
 from slumberd import Memory
 from slumberd.service.control_socket import SOCKET
 from slumberd.service.new_state_directory import make_state_directory
+from slumberd.service.state_lock import StateLock
 from tests.api.test_mcp import MOVE, SIX
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.cli_runner import called
@@ -168,6 +170,16 @@ def test_mistake_in_a_rule_is_told_before_anything_starts(state: Path) -> None:
 
     assert (ended.returncode, ended.stdout) == (78, b"")
     assert b"preferences.yaml" in ended.stderr
+
+
+def test_command_that_has_ended_leaves_the_handlers_of_signals(state: Path) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+    with StateLock(state):
+        ended = called("mcp", "--user", "ann", "--config", str(state / "slumberd.yaml"))
+
+    assert ended.returncode == 75
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 WITHOUT_EXTRA = """

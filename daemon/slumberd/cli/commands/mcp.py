@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 from typing import Annotated
@@ -58,17 +60,29 @@ def mcp(
     ScopeFilter.of(user, session, agent)
     connect = partial(server.Connection, user=user, agent=agent, session=session, admin=admin)
     settings = settings_of(config, state_dir)
-    for number in SIGNALS:
-        # No signal wakes the thread that waits for standard input. An abrupt end loses nothing.
-        signal.signal(number, signal.SIG_DFL)
+    with _end_at_once_on_signals():
+        try:
+            ask(settings.state_dir, "next")
+        except NotRunningError:
+            _run_daemon(server, connect, partial(load_settings_and_rules, config, state_dir))
+            return
+        with standard_error_logs(SystemClock()):
+            transport = SocketTransport(settings.state_dir)
+            asyncio.run(server.serve_stdio(connect(call=transport.call)))
+
+
+@contextmanager
+def _end_at_once_on_signals() -> Iterator[None]:
+    """Let a signal end the process at once while the block runs; an abrupt end loses nothing.
+
+    No signal wakes the thread that waits for standard input.
+    """
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
     try:
-        ask(settings.state_dir, "next")
-    except NotRunningError:
-        _run_daemon(server, connect, partial(load_settings_and_rules, config, state_dir))
-        return
-    with standard_error_logs(SystemClock()):
-        transport = SocketTransport(settings.state_dir)
-        asyncio.run(server.serve_stdio(connect(call=transport.call)))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _load_server() -> ModuleType:
