@@ -17,6 +17,7 @@ from typing import Self
 from slumberd.model.episode import Episode
 from tests.support.builders import at, triple
 from tests.support.daemons import Daemon, Home
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -116,6 +117,33 @@ def stopped(daemon: Daemon) -> Iterator[None]:
     wait_until_stopped(daemon)
     yield
     daemon.process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def stopped_at_rest(daemon: Daemon, path: Path) -> Iterator[None]:
+    """Stop a daemon by SIGSTOP while it reads nothing from a database, and go on after the block.
+
+    A daemon that is stopped while it reads keeps the log of the database from being moved into it.
+    """
+
+    def is_at_rest() -> bool:
+        daemon.process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(daemon)
+        if checkpoint(path):
+            return True
+        daemon.process.send_signal(signal.SIGCONT)
+        return False
+
+    wait_until(is_at_rest)
+    yield
+    daemon.process.send_signal(signal.SIGCONT)
+
+
+def checkpoint(path: Path) -> bool:
+    """Move the whole log of a database into its file; return whether no reader was in the way."""
+    with closing(sqlite3.connect(path, timeout=0.1)) as connection:
+        busy: int = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    return not busy
 
 
 def content_of(path: Path) -> list[str]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -154,9 +155,16 @@ class Daemon:
         self._events.put(None)
 
     def wait_for(self, event: str, is_it: Callable[[Event], bool] = lambda _: True) -> Event:
-        """Return the next such event, or fail with what was logged instead."""
+        """Return the next such event, or fail with what was logged instead.
+
+        The patience is for all events: a daemon that works on logs a heartbeat each minute.
+        """
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            got = self._events.get(timeout=PATIENCE_SECONDS)
+            try:
+                got = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no {event} came: {self.seen[-10:]}") from None
             assert got is not None, f"the daemon ended before {event}: {self.seen[-10:]}"
             self.seen.append(got)
             if got["event"] == event and is_it(got):

@@ -21,10 +21,12 @@ from tests.support.broken_disks import (
     Variant,
     backup,
     check_consolidated_once,
+    checkpoint,
     episodes,
     no_disks,
     put,
     stopped,
+    stopped_at_rest,
 )
 from tests.support.daemons import Daemon, Home
 from tests.support.scripted_histories import unlogged
@@ -335,8 +337,8 @@ def test_daemon_waits_for_a_missing_database(tmp_path: Path) -> None:
 
 def break_tree(path: Path, table: str) -> None:
     """Overwrite the root page of a table with invalid bytes."""
+    assert checkpoint(path), "a reader keeps pages in the log, which hides the damage"
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         sql = "SELECT rootpage FROM sqlite_master WHERE name = ?"
         page, size = connection.execute(sql, (table,)).fetchone()[0], 4096
         with path.open("r+b") as file:
@@ -366,7 +368,7 @@ def test_page_damaged_under_a_daemon_is_reported_and_a_backup_restores_it(
     with home.started() as daemon:
         daemon.wait_until_read(3)
         file = older(home, name)
-        with stopped(daemon):
+        with stopped_at_rest(daemon, home.state / name):
             put(home, episodes(3, 3))
             break_tree(home.state / name, table)
         event = "look.failed" if table == "slumberd_episode_log" else "firing.failed"
