@@ -439,6 +439,9 @@ async def write_row(world: StoreAndOracle, id_: str, what: str, at: int) -> None
     before, claim = current(world, id_), declaration_of(world, id_, what, at)
     firing = await next_firing_id(world, "@external")
     fact = fact_of(id_, what, at)
+    known = await world.store.query(FactPattern(id=id_))
+    if not claim.declared and [each.pinned_at for each in known] != [fact.pinned_at]:
+        claim = with_instant_of_row(world, claim, at)
     row = (
         id_, "alice", "rag", orjson.dumps(fact.payload), b'[ {"of": "another program"} ]', 1.0,
         "{}", fact.pinned_at.isoformat(),
@@ -449,6 +452,21 @@ async def write_row(world: StoreAndOracle, id_: str, what: str, at: int) -> None
         add_edit(world, firing, id_, claim)
     else:
         assert before is not None
+
+
+def with_instant_of_row(world: StoreAndOracle, claim: OracleClaim, at: int) -> OracleClaim:
+    """Return an edit with the instant of its row, or the newest that its id and key hold then.
+
+    An episode after that instant supersedes the edit. A row with the instant that was stored
+    already has none of its own.
+    """
+    claims = world.claims()
+    of_key = [other for other in claims if other.key == claim.key and not other.declared]
+    retracting = [other for other in claims if any(other.names_claim(each) for each in of_key)]
+    of_id = [other for other in claims if other.fact_id == claim.fact_id]
+    held = [other.precedence[0] for other in (*of_key, *retracting, *of_id)]
+    instant_of_edit = max([microseconds(START) + at, *held])
+    return replace(claim, precedence=(instant_of_edit, *claim.precedence[1:]))
 
 
 async def delete_row(world: StoreAndOracle, id_: str) -> None:
@@ -503,6 +521,54 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
 def test_current_facts_equal_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(play(steps, folder))
+
+
+def put_of_e1(at: int, what: str) -> tuple[Any, ...]:
+    metadata = {"subject": "s", "predicate": "is", "object": what}
+    instant_of_episode = microseconds(START) + at
+    return (
+        "put",
+        {
+            "id": "e1",
+            "user": "alice",
+            "agent": "rag",
+            "at": instant_of_episode,
+            "tag": 0,
+            "metadata": metadata,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            [
+                put_of_e1(0, "a"), ("fire", "all", 1), ("write_row", "e1", "b", 0),
+                put_of_e1(1, "c"), ("fire", "all", 1),
+            ],
+            id="a newer episode",
+        ),
+        pytest.param(
+            [
+                put_of_e1(1, "b"), ("fire", "all", 1), put_of_e1(0, "a"), ("fire", "all", 1),
+                ("write_row", "e1", "a", 0), ("undo", 2),
+            ],
+            id="an earlier version that an undo brings back",
+        ),
+        pytest.param(
+            [
+                put_of_e1(0, "a"), ("correct", "e2", "a"), ("fire", "all", 1), ("undo", 2),
+                ("write_row", "e1", "a", 0), ("undo", 2),
+            ],
+            id="an earlier edit that an undo brings back",
+        ),
+    ],
+)  # fmt: skip
+def test_row_of_another_program_gives_way_to_what_is_later_than_its_instant(
+    steps: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    asyncio.run(play(steps, str(tmp_path)))
 
 
 @pytest.mark.parametrize("first", ["p1", "e2"])
