@@ -155,13 +155,7 @@ async def _run_daemon(directory: Path) -> AsyncIterator[Served]:
         rules,
         lambda: _load(directory),
         clock=clock,
-        logs=DeltaLines(
-            log,
-            level=settings.logging.level,
-            now=clock.now,
-            render=json_line,
-            scope=settings.logging.scope,
-        ),
+        logs=_delta_lines(log, settings, clock),
         notifier=Notifier(None),
         interfaces=[lambda served: _announce(served, ready)],
     )
@@ -180,6 +174,17 @@ async def _run_daemon(directory: Path) -> AsyncIterator[Served]:
             await _finish(task)
         finally:
             log.close()
+
+
+def _delta_lines(log: LineStream, settings: Settings, clock: SystemClock) -> DeltaLines:
+    """Return what writes the line of each delta into the log."""
+    return DeltaLines(
+        log,
+        level=settings.logging.level,
+        now=clock.now,
+        render=json_line,
+        scope=settings.logging.scope,
+    )
 
 
 @asynccontextmanager

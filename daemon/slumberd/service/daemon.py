@@ -170,10 +170,7 @@ class Daemon:
         resurfaced: Sequence[Finding],
     ) -> None:
         """Answer requests and fire rules until the daemon stops."""
-        operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
-        await operations.share_erasures()
-        if not await _finish_erasures(operations):
-            _warn_of_resurfaced(resurfaced)
+        operations = await self._begin_operations(stores, runner, resurfaced)
         scheduler = self._scheduler_of(stores, runner, operations)
         async with Alarm(self._clock, scheduler.nudge) as alarm:
             pausing = Pausing(self._settings.state_dir, lambda: self._rules)
@@ -204,6 +201,16 @@ class Daemon:
                     self._commits,
                 )
             )
+
+    async def _begin_operations(
+        self, stores: Stores, runner: RuleRunner, resurfaced: Sequence[Finding]
+    ) -> Operations:
+        """Return what runs the operations; finish first what an earlier daemon began to erase."""
+        operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
+        await operations.share_erasures()
+        if not await _finish_erasures(operations):
+            _warn_of_resurfaced(resurfaced)
+        return operations
 
     def _reloading_of(
         self, runner: RuleRunner, operations: Operations, *follow: Follow
