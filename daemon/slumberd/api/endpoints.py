@@ -78,7 +78,7 @@ class Endpoints:
         except OSError as error:  # most likely a full disk; the daemon writes the log lines later
             return plain_problem(500, _CANNOT_WRITE.format(error.strerror))
         except Exception as error:  # noqa: BLE001 # a bug of one operation must not end the server
-            _log.error("http.failed", operation=route.operation.name, error=type(error).__name__)
+            _log.error("http.failed", operation=route.operation.name, error=repr(error)[:500])
             return plain_problem(500, "the daemon failed, which is a bug; see its log")
 
     async def _answer(self, route: HttpRoute, request: Request) -> Response:
