@@ -1,0 +1,1 @@
+"""Store episodes and facts in a PostgreSQL database, which many hosts share."""

@@ -1,0 +1,17 @@
+-- name: any_change
+-- No other program writes the table of facts; its rights forbid it.
+SELECT false
+
+-- name: drop_unreadable
+DELETE FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = :rule
+  AND channel = :channel
+  AND eid = :eid
+
+-- name: unreadable_ids
+SELECT eid
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = :rule
+  AND reason = :reason

@@ -1,0 +1,238 @@
+-- name: find_facts_of_user
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND "user" = :user
+
+-- name: find_facts_of_user_and_agent
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND "user" = :user
+  AND agent = :agent
+
+-- name: find_facts_of_subject
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND left(subject, 256) = left(:subject, 256)
+  AND subject = :subject
+
+-- name: find_facts_of_subject_and_predicate
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND left(subject, 256) = left(:subject, 256)
+  AND subject = :subject
+  AND left(predicate, 256) = left(:predicate, 256)
+  AND predicate = :predicate
+
+-- name: find_facts_of_object
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND left(object, 256) = left(:object, 256)
+  AND object = :object
+
+-- name: all_facts
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+ORDER BY fact_id
+
+-- name: put_fact
+-- many: each parameter is an array
+INSERT INTO slumberd.facts
+  (shard, fact_id, "user", agent, payload, lineage, confidence, metadata, pinned_at, subject,
+   predicate, object, object_number)
+SELECT :shard, given.*
+FROM unnest(
+  ?::text[], ?::text[], ?::text[], ?::bytea[], ?::bytea[], ?::double precision[], ?::bytea[],
+  ?::text[], ?::text[], ?::text[], ?::text[], ?::double precision[]
+) AS given
+ON CONFLICT (shard, fact_id) DO UPDATE SET
+  "user" = excluded."user",
+  agent = excluded.agent,
+  payload = excluded.payload,
+  lineage = excluded.lineage,
+  confidence = excluded.confidence,
+  metadata = excluded.metadata,
+  pinned_at = excluded.pinned_at,
+  subject = excluded.subject,
+  predicate = excluded.predicate,
+  object = excluded.object,
+  object_number = excluded.object_number
+
+-- name: drop_facts
+DELETE FROM slumberd.facts
+WHERE shard = :shard
+  AND fact_id = ANY (:ids::text[])
+
+-- name: cited_episodes
+SELECT DISTINCT source.value
+FROM slumberd.facts
+CROSS JOIN jsonb_path_query(
+  slumberd.as_jsonb(lineage), 'lax $[*].source_episode_ids[*]'
+) AS found(source)
+CROSS JOIN LATERAL (SELECT found.source #>> '{}') AS source(value)
+WHERE shard = :shard
+  AND source.value = ANY (:ids::text[])
+  AND fact_id NOT LIKE '@marks/%'
+  AND fact_id NOT LIKE '@weights/%'
+
+-- name: retracted_by_people
+SELECT DISTINCT referenced
+FROM slumberd.claim_references
+WHERE shard = :shard
+  AND left(referenced, 256) >= left(:first, 256)
+  AND left(referenced, 256) <= left(:end, 256)
+  AND referenced >= :first
+  AND referenced < :end
+  AND referrer LIKE '@/%'
+
+-- name: has_fact
+SELECT 1
+FROM slumberd.facts
+WHERE shard = :shard
+  AND fact_id = ?
+
+-- name: count_facts
+SELECT count(*)
+FROM slumberd.facts
+WHERE shard = :shard
+
+-- name: facts_from_id
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id
+
+-- name: facts_from_id_backwards
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id DESC
+
+-- name: facts_of_owner_from_id
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND "user" = :user
+  AND agent = :agent
+  AND fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id
+
+-- name: facts_of_owner_from_id_backwards
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND "user" = :user
+  AND agent = :agent
+  AND fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id DESC
+
+-- name: agents_of_user
+WITH RECURSIVE agents (agent) AS (
+  SELECT min(agent)
+  FROM slumberd.facts
+  WHERE shard = :shard
+    AND "user" = :user
+  UNION ALL
+  SELECT (
+    SELECT min(facts.agent)
+    FROM slumberd.facts
+    WHERE shard = :shard AND "user" = :user AND facts.agent > agents.agent
+  )
+  FROM agents
+  WHERE agents.agent IS NOT NULL
+)
+SELECT agent
+FROM agents
+WHERE agent IS NOT NULL
+LIMIT :limit
+
+-- name: find_facts_of_ids
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND fact_id = ANY (:values::text[])
+
+-- name: find_facts_of_users
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND "user" = ANY (:values::text[])
+
+-- name: find_facts_of_users_between
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND "user" >= :low
+  AND "user" < :high
+
+-- name: find_facts_of_subjects
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND left(subject, 256) IN (SELECT left(unnest(:values::text[]), 256))
+
+-- name: find_facts_of_subjects_between
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND left(subject, 256) >= left(:low, 256)
+  AND left(subject, 256) <= left(:high, 256)
+  AND subject >= :low
+  AND subject < :high
+
+-- name: find_facts_of_subject_and_predicates
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND left(subject, 256) = left(:subject, 256)
+  AND subject = :subject
+  AND left(predicate, 256) IN (SELECT left(unnest(:values::text[]), 256))
+
+-- name: find_facts_of_subject_and_predicates_between
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND left(subject, 256) = left(:subject, 256)
+  AND subject = :subject
+  AND left(predicate, 256) >= left(:low, 256)
+  AND left(predicate, 256) <= left(:high, 256)
+  AND predicate >= :low
+  AND predicate < :high
+
+-- name: find_facts_of_objects
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND (
+    left(object, 256) = ANY (SELECT left(unnest(:values::text[]), 256))
+    OR object_number = ANY (:numbers::double precision[])
+  )
+
+-- name: find_facts_of_objects_between
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND (
+    (left(object, 256) >= left(:low, 256) AND left(object, 256) <= left(:high, 256)
+      AND object >= :low AND object < :high)
+    OR (object_number >= :low_number::double precision
+      AND object_number < :high_number::double precision)
+  )
+
+-- name: find_facts_without_object
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND object IS NULL
+  AND object_number IS NULL

@@ -1,0 +1,707 @@
+-- name: last_row
+SELECT seq, chain
+FROM slumberd.ledger
+WHERE shard = :shard
+ORDER BY seq DESC
+LIMIT 1
+
+-- name: end
+SELECT
+  last.seq,
+  last.chain,
+  (
+    SELECT at
+    FROM slumberd.firings
+    WHERE shard = :shard
+    ORDER BY n DESC
+    LIMIT 1
+  ),
+  (
+    SELECT value
+    FROM slumberd.numbers
+    WHERE shard = :shard
+      AND name = 'key'
+  ),
+  (
+    SELECT multi_valued
+    FROM slumberd.channels
+    WHERE shard = :shard
+    ORDER BY seq DESC
+    LIMIT 1
+  ),
+  EXISTS (
+    SELECT 1
+    FROM slumberd.quarantine
+    WHERE shard = :shard
+  ),
+  EXISTS (
+    SELECT 1
+    FROM slumberd.erasure_key
+  ),
+  (
+    SELECT coalesce(
+      json_agg(json_build_array(generation, after) ORDER BY generation DESC), '[]'
+    )::text
+    FROM slumberd.generations
+    WHERE shard = :shard
+  )
+FROM (
+  SELECT 1
+) AS always
+LEFT JOIN (
+  SELECT seq, chain
+  FROM slumberd.ledger
+  WHERE shard = :shard
+  ORDER BY seq DESC
+  LIMIT 1
+) AS last ON true
+
+-- name: chain_at
+SELECT chain
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND seq = ?
+
+-- name: number
+SELECT value
+FROM slumberd.numbers
+WHERE shard = :shard
+  AND name = ?
+
+-- name: add_number
+INSERT INTO slumberd.numbers (shard, name, value)
+VALUES (:shard, :name, :value)
+ON CONFLICT DO NOTHING
+
+-- name: set_number
+UPDATE slumberd.numbers
+SET value = :value
+WHERE shard = :shard
+  AND name = :name
+
+-- name: raise_number
+UPDATE slumberd.numbers
+SET value = greatest(value, :value)
+WHERE shard = :shard
+  AND name = :name
+
+-- name: generations
+SELECT after, generation
+FROM slumberd.generations
+WHERE shard = :shard
+ORDER BY generation DESC
+
+-- name: add_generation
+INSERT INTO slumberd.generations (shard, generation, after)
+VALUES (:shard, ?, ?)
+
+-- name: held_batches
+SELECT rule, n, upto_seq, upto_eid, problem, approved
+FROM slumberd.held_batches
+WHERE shard = :shard
+
+-- name: add_held_batch
+INSERT INTO slumberd.held_batches (shard, rule, n, upto_seq, upto_eid, problem, approved)
+VALUES (:shard, ?, ?, ?, ?, ?, 0)
+
+-- name: approve_held_batch
+UPDATE slumberd.held_batches
+SET approved = 1
+WHERE shard = :shard
+  AND rule = ?
+
+-- name: drop_held_batch
+DELETE FROM slumberd.held_batches
+WHERE shard = :shard
+  AND rule = :rule
+  AND upto_seq <= :seq
+
+-- name: add_firing
+INSERT INTO slumberd.firings
+  (shard, n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
+VALUES (:shard, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_row
+-- copy: int2 int8 int8 int8 int4 int4 text int8 int8 int8 text text bytea bytea bytea bytea
+COPY slumberd.ledger
+  (shard, seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
+   salt, commitment, chain)
+FROM STDIN (FORMAT BINARY)
+
+-- name: add_reference
+-- many: each parameter is an array
+INSERT INTO slumberd.claim_references (shard, referenced, referrer)
+SELECT :shard, referenced, referrer
+FROM unnest(?::text[], ?::text[]) AS given(referenced, referrer)
+ON CONFLICT DO NOTHING
+
+-- name: evaluations
+SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
+  ledger.payload, firings.at, ledger.firing
+FROM unnest(:values::text[]) AS wanted(value)
+INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
+INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+WHERE ledger.what IN (1, 2, 3, 6)
+ORDER BY ledger.seq
+
+-- name: all_evaluations
+SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
+  ledger.payload, firings.at, ledger.firing
+FROM slumberd.ledger AS ledger
+INNER JOIN slumberd.firings AS firings
+  ON ledger.shard = :shard
+  AND firings.shard = :shard
+  AND firings.n = ledger.firing
+WHERE ledger.what IN (1, 2, 3, 6)
+  AND ledger.fact_id IS NOT NULL
+  AND ledger.seq <= :upto
+ORDER BY ledger.seq
+
+-- name: evaluated_in_firing
+SELECT DISTINCT ledger.fact_id
+FROM slumberd.firings AS firings
+INNER JOIN slumberd.ledger AS ledger 
+  ON firings.shard = :shard
+  AND ledger.shard = :shard
+  AND ledger.seq > firings.n
+  AND ledger.seq <= firings.last_seq
+WHERE firings.n = :firing
+  AND firings.rule = :rule
+  AND ledger.what IN (1, 2, 3, 6)
+  AND ledger.fact_id IS NOT NULL
+
+-- name: last_of_rule
+SELECT ledger.fact_id, ledger.what, ledger.version
+FROM unnest(:ids::text[]) AS wanted(value)
+INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
+INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+WHERE firings.rule = :rule
+  AND ledger.what IN (1, 2, 3, 4, 8)
+ORDER BY ledger.seq
+
+-- name: firing
+SELECT rule, at
+FROM slumberd.firings
+WHERE shard = :shard
+  AND n = ?
+
+-- name: firings_of_run
+SELECT firings.n, firings.rule
+FROM slumberd.firings AS firings
+INNER JOIN slumberd.ledger AS own
+  ON firings.shard = :shard
+  AND own.shard = :shard
+  AND own.seq = firings.n
+WHERE firings.last_seq > firings.n
+  AND position(convert_to(:run::text, 'UTF8') IN own.payload) > 0
+  AND substring(convert_from(own.payload, 'UTF8') FROM '"run":"([^"\\]*)"') = :run::text
+ORDER BY firings.n
+
+-- name: firings_since
+SELECT firings.n, firings.rule
+FROM unnest(:rules::text[]) AS wanted(value)
+INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.rule = wanted.value
+WHERE firings.last_seq > firings.n
+  AND firings.at >= :since
+ORDER BY firings.n
+
+-- name: any_firing_of
+SELECT EXISTS (
+  SELECT 1
+  FROM unnest(:rules::text[]) AS wanted(value)
+  INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.rule = wanted.value
+)
+
+-- name: undone_by
+SELECT firings.n,
+  substring(convert_from(own.payload, 'UTF8') FROM '"undoes":"([^"\\]*)"')
+FROM slumberd.firings AS firings
+INNER JOIN slumberd.ledger AS own
+  ON firings.shard = :shard
+  AND own.shard = :shard
+  AND own.seq = firings.n
+WHERE firings.rule = :undo
+ORDER BY firings.n DESC
+
+-- name: rules_of_firings
+SELECT firings.n, firings.rule
+FROM unnest(:numbers::bigint[]) AS wanted(value)
+INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = wanted.value
+
+-- name: drop_quarantine_of_firing
+DELETE FROM slumberd.quarantine
+WHERE shard = :shard
+  AND seq > (SELECT n FROM slumberd.firings WHERE shard = :shard AND n = :firing)
+  AND seq <= (SELECT last_seq FROM slumberd.firings WHERE shard = :shard AND n = :firing)
+
+-- name: referrers
+SELECT refs.referenced, refs.referrer
+FROM unnest(:values::text[]) AS wanted(value)
+INNER JOIN slumberd.claim_references AS refs
+  ON refs.shard = :shard
+  AND refs.digest = slumberd.digest(wanted.value)
+
+-- name: parts
+SELECT DISTINCT wanted.value, ledger.fact_id
+FROM unnest(:values::text[]) AS wanted(value)
+INNER JOIN slumberd.ledger AS ledger
+  ON ledger.shard = :shard AND ledger.fact_id > wanted.value || '#'
+  AND ledger.fact_id < wanted.value || '$'
+
+-- name: states_of_keys
+SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
+  keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
+FROM unnest(:keys::text[]) AS wanted(value)
+INNER JOIN slumberd.keys AS keys
+  ON keys.shard = :shard
+  AND keys.digest = slumberd.digest(wanted.value)
+
+-- name: whole_states
+SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
+  keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
+FROM unnest(:values::text[]) AS wanted(value)
+INNER JOIN slumberd.keys AS keys
+  ON keys.shard = :shard
+  AND keys.digest = slumberd.digest(wanted.value)
+  AND keys.slot = ''
+
+-- name: declared_states
+SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
+  keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
+FROM unnest(:values::text[]) AS wanted(value)
+INNER JOIN slumberd.keys AS keys
+  ON keys.shard = :shard
+  AND keys.digest = slumberd.digest(wanted.value)
+  AND keys.slot > '@'
+  AND keys.slot < 'A'
+
+-- name: states_of_slots
+SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
+  keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
+FROM unnest(:values_1::text[], :values_2::text[]) AS wanted(key, slot)
+INNER JOIN slumberd.keys AS keys
+  ON keys.shard = :shard
+  AND keys.digest = slumberd.digest(wanted.key)
+  AND keys.slot = wanted.slot
+
+-- name: put_state
+-- many: each parameter is an array
+INSERT INTO slumberd.keys
+  (shard, key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+   winner_object, retractions, replaced)
+SELECT :shard, given.*
+FROM unnest(
+  ?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[],
+  ?::text[], ?::bytea[], ?::bytea[]
+) AS given
+ON CONFLICT (shard, digest, slot) DO UPDATE SET
+  winner_at = excluded.winner_at,
+  winner_rank = excluded.winner_rank,
+  winner_id = excluded.winner_id,
+  winner_part = excluded.winner_part,
+  winner_fact = excluded.winner_fact,
+  winner_object = excluded.winner_object,
+  retractions = excluded.retractions,
+  replaced = excluded.replaced
+
+-- name: drop_states
+-- many: each parameter is an array
+DELETE FROM slumberd.keys
+USING unnest(?::text[]) AS given(key)
+WHERE keys.shard = :shard
+  AND keys.digest = slumberd.digest(given.key)
+  AND keys.slot != ''
+
+-- name: facts_of_keys
+SELECT DISTINCT keys.key, ledger.fact_id
+FROM unnest(:values::text[]) AS wanted(value)
+INNER JOIN slumberd.keys AS keys
+  ON keys.shard = :shard
+  AND keys.digest = slumberd.digest(wanted.value)
+  AND keys.slot = ''
+INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.key_id = keys.key_id
+WHERE ledger.fact_id IS NOT NULL
+
+-- name: keys
+SELECT key
+FROM slumberd.keys
+WHERE shard = :shard
+  AND slot = ''
+
+-- name: evaluations_between
+SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
+  ledger.payload, firings.at, ledger.firing,
+  EXISTS (
+    SELECT 1
+    FROM slumberd.ledger AS other
+    WHERE other.shard = :shard
+      AND other.fact_id = ledger.fact_id
+      AND other.seq != ledger.seq
+  )
+FROM slumberd.keys AS keys
+INNER JOIN slumberd.ledger AS ledger
+  ON keys.shard = :shard
+  AND ledger.shard = :shard
+  AND ledger.key_id = keys.key_id
+INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+WHERE left(keys.key, 256) >= left(:low, 256)
+  AND left(keys.key, 256) <= left(:high, 256)
+  AND keys.key >= :low
+  AND keys.key < :high
+  AND keys.slot = ''
+  AND ledger.what = 1
+  AND ledger.fact_id IS NOT NULL
+  AND ledger.seq <= :upto
+
+-- name: watermark
+SELECT seq, eid
+FROM slumberd.watermark
+WHERE shard = :shard
+  AND rule = ?
+
+-- name: set_watermark
+INSERT INTO slumberd.watermark (shard, rule, seq, eid, served)
+VALUES (:shard, :rule, :seq, :eid, :served)
+ON CONFLICT (shard, rule) DO UPDATE SET
+  seq = excluded.seq,
+  eid = excluded.eid
+
+-- name: first_watermark
+INSERT INTO slumberd.watermark (shard, rule, seq, eid, served)
+VALUES (:shard, :rule, :seq, :eid, :served)
+ON CONFLICT (shard, rule) DO NOTHING
+
+-- name: watermarks
+SELECT rule, seq, eid, served
+FROM slumberd.watermark
+WHERE shard = :shard
+
+-- name: batch_ends
+SELECT upto_seq, upto_eid
+FROM slumberd.firings
+WHERE shard = :shard
+  AND rule = ?
+ORDER BY n DESC
+
+-- name: last_generation
+SELECT generation
+FROM slumberd.firings
+WHERE shard = :shard
+  AND rule = ?
+ORDER BY n DESC
+LIMIT 1
+
+-- name: served
+SELECT served
+FROM slumberd.watermark
+WHERE shard = :shard
+  AND rule = ?
+
+-- name: set_served
+UPDATE slumberd.watermark
+SET served = :served
+WHERE shard = :shard
+  AND rule = :rule
+  AND served < :served
+
+-- name: set_success
+INSERT INTO slumberd.successes (shard, rule, at)
+VALUES (:shard, :rule, :at)
+ON CONFLICT (shard, rule) DO UPDATE SET
+  at = excluded.at
+
+-- name: successes
+SELECT rule, at
+FROM slumberd.successes
+WHERE shard = :shard
+
+-- name: counts_after
+SELECT n, rule, counts
+FROM slumberd.firings
+WHERE shard = :shard
+  AND n > :after
+ORDER BY n
+LIMIT :limit
+
+-- name: last_seq_by
+SELECT last_seq
+FROM slumberd.firings
+WHERE shard = :shard
+  AND at <= ?
+ORDER BY n DESC
+LIMIT 1
+
+-- name: channels
+SELECT multi_valued
+FROM slumberd.channels
+WHERE shard = :shard
+  AND seq <= ?
+ORDER BY seq DESC
+LIMIT 1
+
+-- name: add_channels
+INSERT INTO slumberd.channels (shard, seq, multi_valued)
+VALUES (:shard, ?, ?)
+
+-- name: put_quarantine
+-- many: each parameter is an array
+INSERT INTO slumberd.quarantine
+  (shard, rule, channel, eid, version, owner, reason, detail, seq)
+SELECT :shard, given.*
+FROM unnest(
+  ?::text[], ?::text[], ?::text[], ?::bigint[], ?::text[], ?::text[], ?::text[], ?::bigint[]
+) AS given
+ON CONFLICT (shard, rule, channel, eid) DO UPDATE SET
+  version = excluded.version,
+  owner = excluded.owner,
+  reason = excluded.reason,
+  detail = excluded.detail,
+  seq = excluded.seq
+
+-- name: drop_quarantine
+-- many: each parameter is an array
+DELETE FROM slumberd.quarantine AS held
+USING unnest(?::text[], ?::text[], ?::text[]) AS given(rule, channel, eid)
+WHERE held.shard = :shard
+  AND held.rule = given.rule
+  AND held.channel = given.channel
+  AND held.eid = given.eid
+
+-- name: quarantined
+SELECT DISTINCT eid
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = ?
+ORDER BY eid
+
+-- name: quarantine_by_rule
+SELECT rule, count(DISTINCT eid)
+FROM slumberd.quarantine
+WHERE shard = :shard
+GROUP BY rule
+
+-- name: list_quarantine
+SELECT rule, channel, eid, reason, detail, seq
+FROM slumberd.quarantine
+WHERE shard = :shard
+ORDER BY rule, channel, eid
+
+-- name: last_firings
+WITH RECURSIVE rules(rule) AS (
+  SELECT min(rule)
+  FROM slumberd.firings
+  WHERE shard = :shard
+  UNION ALL
+  SELECT (
+    SELECT min(firings.rule)
+    FROM slumberd.firings
+    WHERE shard = :shard AND firings.rule > rules.rule
+  )
+  FROM rules
+  WHERE rule IS NOT NULL
+)
+SELECT firings.rule, firings.n, firings.at
+FROM rules
+INNER JOIN slumberd.firings AS firings
+  ON firings.shard = :shard
+  AND firings.n = (
+    SELECT max(n)
+    FROM slumberd.firings
+    WHERE shard = :shard AND firings.rule = rules.rule
+  )
+
+-- part: record_columns
+  ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.rule_hash, firings.cause, firings.at,
+  CASE WHEN ledger.what IN (4, 5, 6) THEN (
+    SELECT sibling.payload
+    FROM slumberd.ledger AS sibling
+    WHERE sibling.shard = :shard
+      AND sibling.fact_id = ledger.fact_id
+      AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
+      AND sibling.payload IS NOT NULL
+    LIMIT 1
+  ) END,
+  substring(convert_from(own.payload, 'UTF8') FROM '"run":"([^"\\]*)"')
+
+-- part: rows_with_firings
+FROM slumberd.ledger AS ledger
+INNER JOIN slumberd.firings AS firings
+  ON ledger.shard = :shard
+  AND firings.shard = :shard
+  AND firings.n = ledger.firing
+LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
+
+-- name: records
+SELECT
+  -- include: record_columns
+-- include: rows_with_firings
+WHERE ledger.seq > :after
+ORDER BY ledger.seq
+LIMIT :limit
+
+-- name: records_of_fact
+SELECT
+  -- include: record_columns
+-- include: rows_with_firings
+WHERE ledger.fact_id = :fact_id
+ORDER BY ledger.seq
+
+-- part: rows_of_facts
+FROM unnest(:ids::text[]) AS wanted(value)
+INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
+INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+INNER JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
+
+-- name: detailed_records
+SELECT own.payload,
+  -- include: record_columns
+-- include: rows_of_facts
+ORDER BY ledger.seq
+
+-- name: removals
+SELECT own.payload,
+  -- include: record_columns
+-- include: rows_of_facts
+WHERE ledger.replaces IS NOT NULL
+  AND slumberd.as_jsonb(convert_to(ledger.replaces, 'UTF8')) @> to_jsonb(:fact_id::text)
+ORDER BY ledger.seq
+
+-- name: quarantined_records
+SELECT held.channel, own.payload,
+  -- include: record_columns
+FROM unnest(:pairs_1::text[], :pairs_2::text[]) AS wanted(rule, channel)
+INNER JOIN slumberd.quarantine AS held
+  ON held.shard = :shard
+  AND held.rule = wanted.rule
+  AND held.channel = wanted.channel
+  AND held.eid = :eid
+INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.seq = held.seq
+INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+INNER JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
+
+-- name: fact_ids_of_keys
+SELECT DISTINCT ledger.fact_id
+FROM unnest(:key_ids::bigint[]) AS wanted(value)
+INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.key_id = wanted.value
+WHERE ledger.fact_id IS NOT NULL
+
+-- name: facts_by_id
+SELECT facts.fact_id, facts."user", facts.agent, facts.payload, facts.lineage, facts.confidence,
+  facts.pinned_at, facts.metadata
+FROM unnest(:ids::text[]) AS wanted(value)
+INNER JOIN slumberd.facts ON facts.shard = :shard AND facts.fact_id = wanted.value
+
+-- name: last_counts
+SELECT counts
+FROM slumberd.firings
+WHERE shard = :shard
+  AND rule = ?
+  AND counts != '{}'::bytea
+ORDER BY n DESC
+LIMIT 1
+
+-- name: counts_by_content
+SELECT DISTINCT ON (rule_hash) counts
+FROM slumberd.firings
+WHERE shard = :shard
+  AND rule = ?
+  AND counts != '{}'::bytea
+ORDER BY rule_hash
+
+-- name: promoted_by
+SELECT DISTINCT ledger.fact_id
+FROM unnest(:ids::text[]) AS wanted(value)
+INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
+INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+WHERE ledger.what = 1
+  AND firings.rule = :rule
+
+-- name: rows_to_export
+-- texts: bytes
+SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload,
+  salt, commitment, chain
+FROM slumberd.ledger
+WHERE shard = :shard
+ORDER BY seq
+
+-- name: hash_links
+-- texts: bytes
+SELECT seq, delta, firing, version, what, kind, reason, commitment, chain
+FROM slumberd.ledger
+WHERE shard = :shard
+ORDER BY seq
+
+-- name: all_firings
+-- texts: bytes
+SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, counts
+FROM slumberd.firings
+WHERE shard = :shard
+ORDER BY n
+
+-- name: all_channels
+-- texts: bytes
+SELECT seq, multi_valued
+FROM slumberd.channels
+WHERE shard = :shard
+
+-- name: chain
+SELECT chain
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND seq = ?
+
+-- name: last_mentioned
+SELECT max(seq)
+FROM (
+  SELECT value AS seq
+  FROM slumberd.numbers
+  WHERE shard = :shard
+    AND (name = 'logged' OR name LIKE 'asserted:%')
+  UNION ALL
+  SELECT max(seq)
+  FROM slumberd.quarantine
+  WHERE shard = :shard
+  UNION ALL
+  SELECT max(key_id)
+  FROM slumberd.keys
+  WHERE shard = :shard
+) AS mentioned
+
+-- name: claims_with_references
+SELECT fact_id, payload
+FROM slumberd.ledger
+WHERE shard = :shard
+  AND what = 1
+  AND position('"names":'::bytea IN payload) > 0
+
+-- name: all_references
+SELECT referenced, referrer
+FROM slumberd.claim_references
+WHERE shard = :shard
+
+-- name: whole_rows
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  ledger.salt, ledger.commitment, ledger.chain,
+  firings.rule, firings.rule_hash, firings.cause, firings.at
+FROM slumberd.ledger AS ledger
+LEFT JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+WHERE ledger.shard = :shard
+  AND ledger.seq > :after
+ORDER BY ledger.seq
+LIMIT :limit
+
+-- name: object_counts
+SELECT keys.key, count(DISTINCT slumberd.as_jsonb(ledger.payload) #>> '{payload,object}')
+FROM slumberd.ledger AS ledger
+INNER JOIN slumberd.keys AS keys
+  ON ledger.shard = :shard
+  AND keys.shard = :shard
+  AND keys.key_id = ledger.key_id
+WHERE ledger.what = 1
+  AND ledger.payload IS NOT NULL
+  AND keys.slot = ''
+  AND (slumberd.as_jsonb(ledger.payload) ->> 'asserts')::boolean
+GROUP BY keys.key

@@ -1,0 +1,85 @@
+-- Rows come from `put` alone: each has a scope key that names its owner, and a timestamp in UTC.
+-- The scope of the key /user/anon/session/default/agent/default/ is read by its content, as in files.
+
+-- part: columns
+SELECT id, scope_key, content, timestamp, metadata
+
+-- name: key_utc
+-- include: columns
+FROM slumberd.episodes
+WHERE shard = :shard
+  AND scope_key = :key
+ORDER BY timestamp DESC
+
+-- name: key_upto
+-- include: columns
+FROM slumberd.episodes
+WHERE shard = :shard
+  AND scope_key = :key
+  AND timestamp <= :upto
+ORDER BY timestamp DESC
+LIMIT :limit
+
+-- name: next_key_utc
+SELECT id, scope_key, content, timestamp, metadata, scope_key
+FROM slumberd.episodes
+WHERE shard = :shard
+  AND scope_key > :last
+  AND scope_key < :end
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+ORDER BY scope_key, timestamp DESC
+LIMIT 1
+
+-- name: agent_utc
+-- include: columns
+FROM slumberd.episodes
+WHERE shard = :shard
+  AND of_user = :user
+  AND of_agent = :agent
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+ORDER BY timestamp DESC
+
+-- name: next_agent_utc
+SELECT id, scope_key, content, timestamp, metadata, of_agent
+FROM slumberd.episodes
+WHERE shard = :shard
+  AND of_user = :user
+  AND of_agent > :last
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+ORDER BY of_agent, timestamp DESC
+LIMIT 1
+
+-- name: any_other
+SELECT false
+
+-- name: owned_user
+-- include: columns
+FROM slumberd.episodes
+WHERE shard = :shard
+  AND scope_key = '/user/anon/session/default/agent/default/'
+  AND :user::text = ',"user":"anon"'
+  AND :agent::text IN ('', ',"agent":"default",')
+  AND :utc::boolean
+  AND timestamp >= :floor
+  AND timestamp <= :upto
+ORDER BY timestamp DESC
+
+-- name: owned_session
+-- include: columns
+FROM slumberd.episodes
+WHERE shard = :shard
+  AND scope_key = '/user/anon/session/default/agent/default/'
+  AND :session::text = ',"user":"anon","session":"default"}'
+  AND :agent::text IN ('', ',"agent":"default",')
+  AND :utc::boolean
+  AND timestamp >= :floor
+  AND timestamp <= :upto
+ORDER BY timestamp DESC
+
+-- name: any_owned
+SELECT :user::text = ',"user":"anon"' AND EXISTS (
+  SELECT 1
+  FROM slumberd.episodes
+  WHERE shard = :shard
+    AND scope_key = '/user/anon/session/default/agent/default/'
+)
