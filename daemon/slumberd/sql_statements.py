@@ -11,6 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+SQLITE = "slumberd.storage.sqlite"
+"""The package of the engine that keeps its stores in files."""
+
 _HEADING = re.compile(r"^-- (name|part): (\w+)\n", re.MULTILINE)
 _DECODING = re.compile(r"\A-- texts: (\w+)\n")
 _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
@@ -24,8 +27,8 @@ class _File(NamedTuple):
 
 
 @cache
-def _read(file: str) -> _File:
-    text = files("slumberd.storage.sqlite").joinpath(f"sql/{file}.sql").read_text(encoding="utf-8")
+def _read(file: str, package: str) -> _File:
+    text = files(package).joinpath(f"sql/{file}.sql").read_text(encoding="utf-8")
     _, *fields = _HEADING.split(text)
     sections = [*zip(fields[::3], fields[1::3], fields[2::3], strict=True)]
     parts = {name: sql.rstrip() for heading, name, sql in sections if heading == "part"}
@@ -39,16 +42,16 @@ def _read(file: str) -> _File:
     )
 
 
-def statements(file: str) -> dict[str, str]:
-    """Return the statements of ``sql/{file}.sql`` by name."""
-    return _read(file).sql
+def statements(file: str, package: str = SQLITE) -> dict[str, str]:
+    """Return the statements of ``sql/{file}.sql`` of a package by name."""
+    return _read(file, package).sql
 
 
-def statement(file: str, name: str) -> str:
-    """Return one statement of ``sql/{file}.sql``."""
-    return _read(file).sql[name]
+def statement(file: str, name: str, package: str = SQLITE) -> str:
+    """Return one statement of ``sql/{file}.sql`` of a package."""
+    return _read(file, package).sql[name]
 
 
-def decoding(file: str, name: str) -> str:
+def decoding(file: str, name: str, package: str = SQLITE) -> str:
     """Return how a statement decodes texts that are not UTF-8; empty when they are an error."""
-    return _read(file).decodings.get(name, "")
+    return _read(file, package).decodings.get(name, "")

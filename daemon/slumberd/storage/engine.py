@@ -97,6 +97,13 @@ class Session(Protocol):
         """
         ...
 
+    def exclude_other_writers(self) -> None:
+        """Keep other transactions from writing episodes until this one ends.
+
+        Where one transaction at a time writes anyway, this does nothing.
+        """
+        ...
+
     def find_schema_change(self) -> str:
         """Return what another program changed in the tables of facts; empty when nothing."""
         ...

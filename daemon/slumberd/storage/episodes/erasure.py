@@ -162,6 +162,7 @@ def erase_episodes(
     Returns:
         The number of erased rows, by table.
     """
+    session.exclude_other_writers()
     candidates = _rows_since(session, before)
     found = find_scope(session, erasure.scope, mismatch, rowids=candidates)
     names = sorted({*found.eids, *erasure.eids})

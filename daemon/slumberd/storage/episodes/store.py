@@ -54,7 +54,15 @@ from slumberd.storage.episodes.reporters import (
 )
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
 from slumberd.storage.episodes.windows import Matching, Reader
-from slumberd.storage.episodes.writes import Encode, GroupCommit, PutCounts, encode_readable, write
+from slumberd.storage.episodes.writes import (
+    Encode,
+    GroupCommit,
+    PutCounts,
+    WriteRows,
+    encode_readable,
+    write,
+    write_each_row,
+)
 
 
 class EngineMemoryStore:
@@ -75,6 +83,7 @@ class EngineMemoryStore:
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
+        write_rows: Writes the rows of puts.
 
     Attributes:
         answers: The recorded answers of language models.
@@ -95,14 +104,16 @@ class EngineMemoryStore:
         misspelled: Callable[[Misspelling], None] = log_misspelling,
         access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
         embedding: Embedding = no_embedder,
+        write_rows: WriteRows = write_each_row,
     ) -> None:
         self._engine = engine
+        self._write_rows = write_rows
         self._mismatch = scope_mismatch
         self._naive = naive_timestamps
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
         self._future = FutureReporter(self._clock, future_tolerance_seconds)
-        self._puts = GroupCommit(engine, naive=naive_timestamps)
+        self._puts = GroupCommit(engine, naive=naive_timestamps, write_rows=write_rows)
         self._reads = AccessRecorder(engine, access_limits)
         self._records_reads = records_reads
         self._spelling = SpellingReporter(misspelled)
@@ -231,7 +242,7 @@ class EngineMemoryStore:
             )
             for episode in episodes
         ]
-        return write(session, rows, self._naive), rows
+        return write(session, rows, self._naive, self._write_rows), rows
 
     async def recent(
         self, user: str, session: str | None = None, agent: str | None = None, *, limit: int

@@ -30,6 +30,9 @@ Encode = Callable[..., Row]
 
 Change = Literal["new", "changed", "unchanged"]
 
+WriteRows = Callable[[Session, Sequence[Row], NaiveTimestamps], Sequence[Change | MemoryScopeError]]
+"""Writes rows in a transaction; returns for each what changed, or the error that refuses it."""
+
 
 class PutCounts(NamedTuple):
     """The outcome of writing many episodes.
@@ -65,22 +68,39 @@ def encode_readable(
     return row
 
 
-def write(session: Session, rows: Sequence[Row], naive: NaiveTimestamps = "local") -> PutCounts:
-    """Write rows within the caller's transaction.
+def write(
+    session: Session,
+    rows: Sequence[Row],
+    naive: NaiveTimestamps = "local",
+    write_rows: WriteRows | None = None,
+) -> PutCounts:
+    """Write rows within the caller's transaction, all or none.
 
     Args:
         session: The session.
         rows: What to write.
         naive: The zone of a stored timestamp without an offset.
+        write_rows: Writes them; None means `write_each_row`.
 
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
+    changes = Counter[Change]()
+    for change in (write_rows or write_each_row)(session, rows, naive):
+        if isinstance(change, MemoryScopeError):
+            raise change
+        changes[change] += 1
+    return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
+
+
+def write_each_row(
+    session: Session, rows: Sequence[Row], naive: NaiveTimestamps
+) -> list[Change | MemoryScopeError]:
+    """Write rows by statements that read, insert and update one row each."""
     past = erased_scope_lookup(session)
     if _write_new(session, rows, past):
-        return PutCounts(new=len(rows))
-    changes = Counter(_write_row(session, row, past, naive) for row in rows)
-    return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
+        return ["new"] * len(rows)
+    return [_write_or_refuse(session, row, past, naive) for row in rows]
 
 
 def _write_new(session: Session, rows: Sequence[Row], past: ErasedScopes | None) -> bool:
@@ -114,13 +134,12 @@ def _write_row(
 
 def _write_or_refuse(
     session: Session, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
-) -> MemoryScopeError | None:
+) -> Change | MemoryScopeError:
     """Write a row, or return why it is refused."""
     try:
-        _write_row(session, row, past, naive)
+        return _write_row(session, row, past, naive)
     except MemoryScopeError as error:
         return error
-    return None
 
 
 def _check_not_erased(row: Row, past: ErasedScopes) -> None:
@@ -139,10 +158,14 @@ def _check_owner(row: Row, before: Row) -> None:
         return
     theirs = owner_of(key, before.content, "quarantine") or scope_of(key)
     if ours != theirs:
-        # The message does not name the other scope, which may be another tenant's.
-        raise MemoryScopeError(
-            tuple(ours or ()), "put", f"episode {row.id!r} belongs to another scope"
-        )
+        raise taken_id_error(row)
+
+
+def taken_id_error(row: Row) -> MemoryScopeError:
+    """Return the error for a row whose id another scope has."""
+    # The message does not name the other scope, which may be another tenant's.
+    scope = tuple(scope_of(row.scope_key) or ())
+    return MemoryScopeError(scope, "put", f"episode {row.id!r} belongs to another scope")
 
 
 class Waiting:
@@ -179,11 +202,19 @@ class GroupCommit:
     Args:
         engine: Opens the transactions.
         naive: The zone of a timestamp without an offset.
+        write_rows: Writes the rows.
     """
 
-    def __init__(self, engine: EpisodeEngine, *, naive: NaiveTimestamps = "local") -> None:
+    def __init__(
+        self,
+        engine: EpisodeEngine,
+        *,
+        naive: NaiveTimestamps = "local",
+        write_rows: WriteRows = write_each_row,
+    ) -> None:
         self._engine = engine
-        self._naive = naive
+        self._naive: NaiveTimestamps = naive
+        self._write_rows = write_rows
         self._queue: deque[Waiting] = deque()
         self._flush_requested = Lock()
 
@@ -236,10 +267,8 @@ class GroupCommit:
             return [outcome for put in puts for outcome in self._commit(transact, [put])]
 
     def _write(self, session: Session, puts: Sequence[Waiting]) -> list[Exception | None]:
-        past = erased_scope_lookup(session)
-        if _write_new(session, [put.row for put in puts], past):
-            return [None] * len(puts)
-        return [_write_or_refuse(session, put.row, past, self._naive) for put in puts]
+        done = self._write_rows(session, [put.row for put in puts], self._naive)
+        return [one if isinstance(one, MemoryScopeError) else None for one in done]
 
     def _withdraw(self, waiting: Waiting) -> None:
         # A running flush may have taken the put already.

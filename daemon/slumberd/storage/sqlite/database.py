@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from slumberd.errors import SchemaError, StoreError, StoreReplacedError
+from slumberd.storage.connection_thread import ConnectionThread
 from slumberd.storage.sqlite.connection import (
     Access,
     Pragmas,
@@ -20,7 +21,6 @@ from slumberd.storage.sqlite.connection import (
     data_version,
     translate_errors,
 )
-from slumberd.storage.sqlite.connection_thread import ConnectionThread
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Database:
         self._prepare_reader = prepare_reader
         self.pragmas = pragmas
         self.key = key
-        self._open: dict[Access, ConnectionThread] = {}
+        self._open: dict[Access, ConnectionThread[sqlite3.Connection]] = {}
         self._opened_file: Place | None = None
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -115,7 +115,7 @@ class Database:
                 _check_same_file(self.path, self._opened_file)
             return await (await self._connection(access)).run(work)
 
-    async def _connection(self, access: Access) -> ConnectionThread:
+    async def _connection(self, access: Access) -> ConnectionThread[sqlite3.Connection]:
         if access not in self._open:
             opened = await ConnectionThread(partial(self._connect, access)).open()
             # Two callers may open at once; the first one's connection is kept.
@@ -135,8 +135,9 @@ class Database:
 
     def interrupt(self) -> None:
         """Interrupt the writing statement, or the checkpoint after it; from any thread."""
-        if "write" in self._open:
-            self._open["write"].interrupt()
+        opened = self._open.get("write")
+        if opened is not None and opened.connection is not None:
+            opened.connection.interrupt()
 
     @contextmanager
     def interrupting(

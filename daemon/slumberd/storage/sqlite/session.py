@@ -165,6 +165,9 @@ class SQLiteSession:
         self.close()  # SQLite drops no trigger while a stream is open
         return own_writes(self._connection, rows=rows)
 
+    def exclude_other_writers(self) -> None:
+        """Do nothing: a transaction that writes excludes all others from its beginning."""
+
     def find_schema_change(self) -> str:
         """Return what another program changed in the tables of facts; empty when nothing."""
         kind = self.one("inspection.kind_of_facts")

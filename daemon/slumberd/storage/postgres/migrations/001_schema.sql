@@ -635,3 +635,42 @@ BEGIN
   END LOOP;
 END
 $$;
+
+-- Readers
+
+-- The users that a login may read. A login without a row reads the user that it names by
+-- SET slumberd.user, which any program of that login can change.
+CREATE TABLE slumberd.reader_users (
+  login name NOT NULL,
+  "user" text COLLATE "C" NOT NULL,
+  PRIMARY KEY (login, "user")
+);
+
+CREATE FUNCTION slumberd.may_read(wanted text) RETURNS boolean
+LANGUAGE sql STABLE STRICT SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT CASE
+    WHEN EXISTS (SELECT 1 FROM slumberd.reader_users WHERE login = session_user)
+    THEN EXISTS (
+      SELECT 1 FROM slumberd.reader_users WHERE login = session_user AND "user" = wanted
+    )
+    ELSE wanted = current_setting('slumberd.user', true)
+  END
+$$;
+
+ALTER TABLE slumberd.facts ENABLE ROW LEVEL SECURITY;
+ALTER TABLE slumberd.facts FORCE ROW LEVEL SECURITY;
+CREATE POLICY writers ON slumberd.facts TO slumberd_owner, slumberd_daemon
+  USING (true) WITH CHECK (true);
+CREATE POLICY readers ON slumberd.facts FOR SELECT TO slumberd_reader
+  USING (slumberd.may_read("user"));
+
+ALTER TABLE slumberd.episodes ENABLE ROW LEVEL SECURITY;
+ALTER TABLE slumberd.episodes FORCE ROW LEVEL SECURITY;
+CREATE POLICY writers ON slumberd.episodes TO slumberd_owner, slumberd_daemon
+  USING (true) WITH CHECK (true);
+CREATE POLICY readers ON slumberd.episodes FOR SELECT TO slumberd_reader
+  USING (slumberd.may_read(
+    replace(replace(split_part(scope_key, '/', 3), '%2F', '/'), '%25', '%')
+  ));

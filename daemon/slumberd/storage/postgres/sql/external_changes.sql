@@ -15,3 +15,7 @@ FROM slumberd.quarantine
 WHERE shard = :shard
   AND rule = :rule
   AND reason = :reason
+
+-- name: all_changed_ids
+SELECT NULL::text
+WHERE false

@@ -1,38 +1,48 @@
-"""A SQLite connection with a thread of its own that runs whole functions, one after another."""
+"""A connection with a thread of its own that runs whole functions, one after another."""
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+
+class Closable(Protocol):
+    """A connection to a database."""
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Closable)
 
 _Task = Callable[[], object]
 
 
-class ConnectionThread:
+class ConnectionThread(Generic[C]):
     """Opens one connection, and runs functions with it in one thread, in the order of the calls.
 
     The thread ends with the process: a host that ends without closing its stores does not hang.
 
     Args:
         connect: Opens the connection. Other threads must be allowed to close and interrupt it.
+        name: The name of the thread.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, connect: Callable[[], C], name: str = "slumberd-sqlite") -> None:
         self._connect = connect
-        self._connection: sqlite3.Connection | None = None
+        self._connection: C | None = None
         self._is_closing = False
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread = threading.Thread(
-            target=_run_tasks, args=(self._tasks,), name="slumberd-sqlite", daemon=True
+            target=_run_tasks, args=(self._tasks,), name=name, daemon=True
         )
 
     async def open(self) -> Self:
@@ -45,7 +55,7 @@ class ConnectionThread:
             raise
         return self
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, work: Callable[[C], T]) -> T:
         """Return the result of `work`, which runs in the thread; raises what `work` raises.
 
         Raises:
@@ -54,7 +64,7 @@ class ConnectionThread:
         self._check_open()
         return await self._submit(work, self._connection)
 
-    def post(self, work: Callable[[sqlite3.Connection], None]) -> None:
+    def post(self, work: Callable[[C], None]) -> None:
         """Queue `work` for the thread, without waiting for it.
 
         Args:
@@ -66,10 +76,10 @@ class ConnectionThread:
         self._check_open()
         self._tasks.put(partial(work, self._connection))  # type: ignore[arg-type] # it is open
 
-    def interrupt(self) -> None:
-        """End the running statement, or the checkpoint after a commit; from any thread."""
-        if self._connection is not None:
-            self._connection.interrupt()
+    @property
+    def connection(self) -> C | None:
+        """The connection, for a call that other threads may make, such as an interrupt."""
+        return self._connection
 
     async def close(self) -> None:
         """Close the connection once all queued functions have run, and end the thread."""

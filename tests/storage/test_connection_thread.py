@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from slumberd.storage.sqlite.connection_thread import ConnectionThread
+from slumberd.storage.connection_thread import ConnectionThread
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
@@ -19,7 +19,7 @@ connect = partial(sqlite3.connect, ":memory:", check_same_thread=False)
 
 
 @pytest.fixture
-async def connection() -> AsyncIterator[ConnectionThread]:
+async def connection() -> AsyncIterator[ConnectionThread[sqlite3.Connection]]:
     thread = await ConnectionThread(connect).open()
     yield thread
     await thread.close()
@@ -30,7 +30,7 @@ def the_thread(_: sqlite3.Connection) -> threading.Thread:
 
 
 async def test_a_connection_runs_functions_in_one_thread_in_the_order_of_the_calls(
-    connection: ConnectionThread,
+    connection: ConnectionThread[sqlite3.Connection],
 ) -> None:
     ran: list[int] = []
 
@@ -44,7 +44,7 @@ async def test_a_connection_runs_functions_in_one_thread_in_the_order_of_the_cal
     assert {*threads} == {await connection.run(the_thread)} != {threading.current_thread()}
 
 
-async def test_a_caller_gets_the_error_of_its_function(connection: ConnectionThread) -> None:
+async def test_a_caller_gets_the_error_of_its_function(connection: ConnectionThread[sqlite3.Connection]) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await connection.run(lambda sqlite: sqlite.execute("SELECT * FROM missing"))
 
@@ -52,7 +52,7 @@ async def test_a_caller_gets_the_error_of_its_function(connection: ConnectionThr
 
 
 async def test_a_caller_of_a_function_that_raises_stop_iteration_does_not_wait_for_ever(
-    connection: ConnectionThread,
+    connection: ConnectionThread[sqlite3.Connection],
 ) -> None:
     with pytest.raises(RuntimeError, match="raised StopIteration"):
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -60,7 +60,7 @@ async def test_a_caller_of_a_function_that_raises_stop_iteration_does_not_wait_f
 
 
 async def test_an_error_of_a_posted_function_is_reported_and_the_next_call_is_answered(
-    connection: ConnectionThread, monkeypatch: pytest.MonkeyPatch
+    connection: ConnectionThread[sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[object] = []
     monkeypatch.setattr(

@@ -1,0 +1,168 @@
+"""Open connections to a PostgreSQL database, and turn its errors into slumberd's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.types.numeric import Int8Dumper
+
+from slumberd.errors import (
+    InputError,
+    PermissionDeniedError,
+    RowRefusedError,
+    SchemaError,
+    SlumberdError,
+    StoppedError,
+    StoreBusyError,
+    StoreError,
+    UsageError,
+)
+from slumberd.storage.postgres.address import where
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+LOCK_SECONDS = 5.0
+"""How long a statement waits for a lock."""
+
+_OPTIONS = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO",
+    "TimeZone": "UTC",
+    "search_path": "pg_catalog",
+    "lock_timeout": f"{round(1000 * LOCK_SECONDS)}",
+}
+_NETWORK: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "slumberd",
+}
+"""What notices a server that is gone; seconds, and milliseconds for the last timeout."""
+
+IDLE_SECONDS = 60
+"""How long a transaction that writes may wait for this process; then the server ends it."""
+
+
+def connect(address: str, *, autocommit: bool = False, read_only: bool = False) -> Connection:
+    """Open a connection.
+
+    Args:
+        address: The address of the database.
+        autocommit: Whether each statement is a transaction of its own.
+        read_only: Whether transactions only read, each of them one snapshot.
+
+    Raises:
+        StoreError: The server does not answer, or refuses.
+        PermissionDeniedError: The password or the role is wrong.
+        UsageError: The address is malformed.
+    """
+    options = dict(_OPTIONS)
+    if not read_only:
+        options["idle_in_transaction_session_timeout"] = f"{1000 * IDLE_SECONDS}"
+    given = " ".join(f"-c {name}={value}" for name, value in options.items())
+    with translate_errors(where(address)):
+        connection = psycopg.connect(address, autocommit=autocommit, options=given, **_NETWORK)
+    # Every integer has 8 bytes, so that a statement is prepared once.
+    connection.adapters.register_dumper(int, Int8Dumper)
+    if read_only:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+    return connection
+
+
+@contextmanager
+def translate_errors(place: str) -> Iterator[None]:
+    """Turn errors of the driver and of the server into slumberd's errors.
+
+    Args:
+        place: The database in words.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        raise error_of(error, place) from error
+    except UnicodeEncodeError as error:  # half of a surrogate pair; no database can store it
+        raise UsageError(f"{error.object!r} is no valid Unicode") from error
+
+
+_BUSY = (errors.LockNotAvailable, errors.SerializationFailure, errors.DeadlockDetected)
+_GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
+_NO_SCHEMA = (errors.InvalidSchemaName, errors.UndefinedTable, errors.UndefinedFunction)
+_REFUSED = (errors.IntegrityError, errors.ProgramLimitExceeded)
+_DENIED = (
+    errors.InsufficientPrivilege,
+    errors.InvalidPassword,
+    errors.InvalidAuthorizationSpecification,
+    errors.ReadOnlySqlTransaction,
+)
+
+
+def error_of(error: psycopg.Error, place: str) -> SlumberdError:
+    """Return slumberd's error for an error of the driver or of the server."""
+    text = _text_of(error)
+    for kinds, make in _ERRORS:
+        if isinstance(error, kinds):
+            return make(place, text)
+    if is_lost(error):
+        return StoreError(f"{place!r}: the server does not answer, or ended the connection: {text}")
+    return StoreError(f"{place!r}: {text}")
+
+
+def _busy(place: str, _: str) -> SlumberdError:
+    return StoreBusyError(place, LOCK_SECONDS)
+
+
+def _cancelled(place: str, _: str) -> SlumberdError:
+    return StoppedError(f"{place!r}: the work was cancelled before it was committed")
+
+
+def _denied(place: str, text: str) -> SlumberdError:
+    return PermissionDeniedError(place, f"use ({text})")
+
+
+def _without_schema(place: str, text: str) -> SlumberdError:
+    remedy = "`slumberd postgres init` creates it, `slumberd postgres migrate` upgrades it"
+    return SchemaError(place, f"has not the schema of this slumberd: {text}", remedy)
+
+
+def _refused(place: str, text: str) -> SlumberdError:
+    return RowRefusedError(f"{place!r}: {text}")
+
+
+def _full(place: str, _: str) -> SlumberdError:
+    return StoreError(f"{place!r}: the disk of the server is full; nothing was written")
+
+
+def _unfit(place: str, text: str) -> SlumberdError:
+    return InputError(f"{place!r} cannot store a value: {text}")
+
+
+_ERRORS: tuple[tuple[Any, Callable[[str, str], SlumberdError]], ...] = (
+    (_BUSY, _busy),
+    (errors.QueryCanceled, _cancelled),
+    (_DENIED, _denied),
+    (_NO_SCHEMA, _without_schema),
+    (_REFUSED, _refused),
+    (errors.DiskFull, _full),
+    (psycopg.DataError, _unfit),
+)
+"""Kinds of errors, and what makes slumberd's from the database in words and the message."""
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Return whether an error means that the connection is gone."""
+    return isinstance(error, _GONE) or (
+        isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        and error.sqlstate is None
+    )
+
+
+def _text_of(error: psycopg.Error) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,556 @@
+"""Open the transactions of one shard of a PostgreSQL database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Event, Lock, Thread
+from typing import Literal, TypeVar
+
+import psycopg
+
+from slumberd.errors import (
+    MigrationNotSupportedError,
+    StaleWriterError,
+    StoppedError,
+    StoreError,
+    StoreReplacedError,
+)
+from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.storage.connection_thread import ConnectionThread
+from slumberd.storage.engine import Row, Scrubbed, Session, Transact, Work
+from slumberd.storage.ledger.rows import require_key
+from slumberd.storage.postgres import health, installation
+from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.connection import Connection, connect, is_lost, translate_errors
+from slumberd.storage.postgres.filter_rows import FilterRows
+from slumberd.storage.postgres.scrubbing import scrub
+from slumberd.storage.postgres.session import PostgresSession, number_inbox
+from slumberd.storage.postgres.watch import CHANNEL, wake_watches
+
+T = TypeVar("T")
+Use = Literal["read", "write"]
+
+_CANCEL_CHECK_SECONDS = 0.02
+"""Seconds between two checks whether to cancel the work of a transaction."""
+
+_CANCEL_SECONDS = 2.0
+"""How long the request to cancel a statement may take."""
+
+_MOST_TRIES = 4
+"""How often a transaction of episodes runs that other transactions have made impossible."""
+
+NOTIFY_SECONDS = 0.05
+"""The least time between two notifications of one process: each one makes commits wait."""
+
+
+class _UnnumberedError(Exception):
+    """Committed episodes have no number in the log yet; only used in this module."""
+
+
+class PostgresEngine:
+    """The transactions of one shard; the base of both engines.
+
+    Attributes:
+        address: The address of the database, with its password.
+        where: The database in words, without its password.
+        shard: The shard.
+        halted: Set by `halt`.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+        table: The specified table of the store.
+        store: The store's name, for errors.
+        key: The key of the ledger; None without one.
+        naive: The zone of a timestamp without an offset, in filters.
+    """
+
+    def __init__(  # one for each setting
+        self,
+        address: str,
+        shard: int,
+        *,
+        table: Literal["episodes", "facts"],
+        store: str,
+        key: bytes | None = None,
+        naive: NaiveTimestamps = "local",
+    ) -> None:
+        self.address = address
+        self.where = where(address)
+        self.shard = shard
+        self.halted = Event()
+        self._table: Literal["episodes", "facts"] = table
+        self._store = store
+        self._key = key
+        self._filter_rows = FilterRows(naive)
+        self._open: dict[Use, ConnectionThread[Connection]] = {}
+        self._written = 0
+
+    def halt(self) -> None:
+        """Set `halted`, which the callers of long reads pass as `cancelled`; from any thread."""
+        self.halted.set()
+
+    async def bootstrap(self) -> None:
+        """Check that the schema is there; `slumberd postgres init` creates it.
+
+        Raises:
+            SchemaError: The database has no schema of slumberd, or that of another version.
+            LedgerKeyError: The key is not the one that the ledger was begun with.
+        """
+        await self._run("read", partial(installation.check, place=self.where))
+
+    async def health(self) -> StoreHealth:
+        """Report the health; never raises for the state of the database."""
+        return await health.health(self.address, self.shard, self._table)
+
+    async def migrate(self, plan: MigrationPlan, *, at: str) -> None:
+        """Refuse to add columns: other programs do not use these tables.
+
+        Raises:
+            MigrationNotSupportedError: Always, unless the plan has no steps.
+        """
+        del at
+        if plan.operations:
+            operation = str(plan.operations[0].get("op", "target_version"))
+            raise MigrationNotSupportedError(self._store, operation, "columns-of-slumberd-only")
+
+    async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
+        """Run `work` on one snapshot, and return its result."""
+
+        def run(connection: Connection) -> T:
+            try:
+                return self._run_session(connection, work, cancelled)
+            finally:
+                if not connection.closed:
+                    connection.rollback()
+
+        try:
+            return await self._run("read", run)
+        except _LostError:
+            # The server was restarted, or ended the connection; nothing was written.
+            return await self._run("read", run)
+
+    async def write(
+        self,
+        work: Work[T],
+        *,
+        keep: bool = True,
+        cancelled: Callable[[], bool] | None = None,
+        bulk: bool = False,
+        wait_seconds: float | None = None,
+    ) -> T:
+        """Run `work` in one transaction, and return its result; on an error nothing is written.
+
+        Raises:
+            StoreError: The connection was lost. When that happened during the commit, the message
+                says so: then the transaction may be committed.
+        """
+        del bulk
+        run = partial(
+            self._transact, work=work, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
+        )
+        return await self._run("write", run)
+
+    def _transact(
+        self,
+        connection: Connection,
+        work: Work[T],
+        *,
+        keep: bool = True,
+        cancelled: Callable[[], bool] | None = None,
+        wait_seconds: float | None = None,
+    ) -> T:
+        try:
+            if wait_seconds is not None:
+                milliseconds = max(1, round(1000 * wait_seconds))
+                connection.execute(f"SET LOCAL lock_timeout = {milliseconds:d}".encode())
+            result = self._run_session(connection, work, cancelled)
+            if keep:
+                self._commit(connection)
+        finally:
+            if not connection.closed:
+                connection.rollback()
+        self._written += keep
+        return result
+
+    def _commit(self, connection: Connection) -> None:
+        try:
+            connection.commit()
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise
+            raise StoreError(
+                f"{self.where!r}: the connection was lost during a commit, so the transaction may "
+                "be committed; what is done again is recognised, and not done twice"
+            ) from error
+
+    def _run_session(
+        self, connection: Connection, work: Work[T], cancelled: Callable[[], bool] | None
+    ) -> T:
+        check = None if cancelled is None else partial(_check, cancelled)
+        session = PostgresSession(
+            connection,
+            self.where,
+            self.shard,
+            key=self._key,
+            filter_rows=self._filter_rows,
+            check=check,
+        )
+        with _cancelling(connection, cancelled):
+            try:
+                return self._work_in(session, work)
+            finally:
+                _close(session)
+
+    def _work_in(self, session: PostgresSession, work: Work[T]) -> T:
+        return work(session)
+
+    async def scrub(self) -> Scrubbed:
+        """Rewrite the tables that held erased rows; return what was done."""
+        return await self._run("write", partial(scrub, shard=self.shard, table=self._table))
+
+    async def pulse(self) -> int:
+        """Check that the database answers; return how many transactions were written."""
+        for use in tuple(self._open):
+            await self._run(use, _pulse)
+        return self._written
+
+    async def close(self, *, at_once: bool = False) -> None:
+        """Close the connections; the next use opens them again."""
+        del at_once
+        for use in tuple(self._open):
+            await self._open.pop(use).close()
+        self._filter_rows.close()
+
+    async def _run(self, use: Use, work: Callable[[Connection], T]) -> T:
+        opened = await self._connection(use)
+        try:
+            with translate_errors(self.where):
+                return await opened.run(work)
+        except StoreError as error:
+            if _is_broken(opened):
+                self._forget(use, opened)
+                if type(error) is StoreError and use == "read":
+                    raise _LostError(str(error)) from error
+            raise
+
+    async def _connection(self, use: Use) -> ConnectionThread[Connection]:
+        opened = self._open.get(use)
+        if opened is not None and _is_broken(opened):
+            self._forget(use, opened)
+            opened = None
+        if opened is None:
+            connecting = partial(connect, self.address, read_only=use == "read")
+            opened = await ConnectionThread(connecting, "slumberd-postgres").open()
+            # Two callers may open at once; the first one's connection is kept.
+            if use in self._open:
+                await opened.close()
+            else:
+                self._open[use] = opened
+        return self._open[use]
+
+    def _forget(self, use: Use, opened: ConnectionThread[Connection]) -> None:
+        if self._open.get(use) is opened:
+            del self._open[use]
+        opened.release()
+
+    def __del__(self) -> None:
+        for opened in self._open.values():
+            opened.release()
+
+
+class _LostError(StoreError):
+    """A connection was lost before anything was written; only raised to run a read again."""
+
+
+class PostgresFactEngine(PostgresEngine):
+    """The transactions of a shard's facts and ledger, fenced against superseded writers.
+
+    Each transaction first locks the row ``epoch`` of the shard. So writers follow each other,
+    whichever host they are on.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+        key: The key of the ledger; None for a ledger without a key.
+    """
+
+    def __init__(self, address: str, shard: int = 0, *, key: bytes | None = None) -> None:
+        super().__init__(address, shard, table="facts", store="postgres_fact", key=key)
+        self._epoch: int | None = None
+        self._head: Row | None = None
+
+    async def bootstrap(self) -> None:
+        """Check the schema, and the key of the ledger."""
+        await super().bootstrap()
+        if not await self.read(lambda session: session.one("ledger.last_row")):
+            await self.write(require_key)
+        else:
+            await self.read(require_key)
+
+    async def take(self) -> int:
+        """Become the only writer: earlier writers can commit no more. Return the new epoch."""
+
+        def work(connection: Connection) -> tuple[int, Row | None]:
+            def begin(session: Session) -> tuple[int, Row | None]:
+                epoch: int = session.value("fence.lock") + 1
+                session.do("ledger.set_number", {"name": "epoch", "value": epoch})
+                return epoch, session.one("ledger.last_row")
+
+            # Not fenced: it shuts out the writer that the fence would protect.
+            return super(PostgresFactEngine, self)._transact(connection, partial(_unfenced, begin))
+
+        self._epoch = None
+        self._head = None
+        epoch, self._head = await self._run("write", work)
+        self._epoch = epoch
+        return epoch
+
+    async def check_writer(self) -> None:
+        """Check that this store may still write.
+
+        Raises:
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+        await self.read(lambda session: self._check_epoch(session, "fence.epoch"))
+
+    async def finish_backlog(self) -> None:
+        """Do nothing: the server decides when it writes checkpoints."""
+
+    def _transact(
+        self,
+        connection: Connection,
+        work: Work[T],
+        *,
+        keep: bool = True,
+        cancelled: Callable[[], bool] | None = None,
+        wait_seconds: float | None = None,
+    ) -> T:
+        heads: list[Row | None] = []
+
+        def fenced(session: Session) -> T:
+            # A statement of its own: the next one sees what was committed before the lock.
+            self._check_epoch(session, "fence.lock")
+            result = work(session)
+            heads.append(session.one("ledger.last_row"))
+            return result
+
+        result = super()._transact(
+            connection, fenced, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
+        )
+        if keep:
+            self._head = heads.pop()
+        return result
+
+    def _check_epoch(self, session: Session, statement: str) -> None:
+        current: int = session.value(statement)
+        if self._epoch is None:
+            return
+        if current != self._epoch:
+            raise StaleWriterError(self.where, self._epoch, current)
+        if self._head is None:
+            return
+        # A database that was restored lacks the last row that was written here.
+        number, chain = self._head
+        row = session.one("ledger.chain_at", (number,))
+        if row is None or row[0] != chain:
+            problem = f"has not ledger row {number} as it was written"
+            raise StoreReplacedError(self.where, problem)
+
+
+def _unfenced(work: Work[T], session: Session) -> T:
+    return work(session)
+
+
+class PostgresEpisodeEngine(PostgresEngine):
+    """The transactions of a shard's episodes, into which every host puts.
+
+    A read first moves into the log what was committed before; the numbers of the log are dense,
+    and follow the order of commits.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+        naive: The zone of a timestamp without an offset, in filters.
+        numbers: Whether reads give numbers to what was put; a role that only reads may not.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        shard: int = 0,
+        *,
+        naive: NaiveTimestamps = "local",
+        numbers: bool = True,
+    ) -> None:
+        super().__init__(address, shard, table="episodes", store="postgres_memory", naive=naive)
+        self._numbers = numbers
+        self._notifying = Lock()
+        self._notified_at = float("-inf")
+
+    async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
+        """Run `work` on one snapshot, and return its result."""
+        if not self._numbers:
+            return await super().read(work, cancelled=cancelled)
+
+        def read(session: Session) -> T:
+            if session.value("inbox.any"):
+                raise _UnnumberedError
+            return work(session)
+
+        try:
+            return await super().read(read, cancelled=cancelled)
+        except _UnnumberedError:
+            await self._number()
+            return await super().read(work, cancelled=cancelled)
+
+    async def _number(self) -> None:
+        """Give numbers to what was put."""
+
+        def work(connection: Connection) -> None:
+            try:
+                with psycopg.RawCursor(connection) as cursor:
+                    number_inbox(cursor, self.shard)
+                connection.commit()
+            finally:
+                if not connection.closed:
+                    connection.rollback()
+
+        await self._run("write", work)
+
+    def _transact(
+        self,
+        connection: Connection,
+        work: Work[T],
+        *,
+        keep: bool = True,
+        cancelled: Callable[[], bool] | None = None,
+        wait_seconds: float | None = None,
+    ) -> T:
+        for _ in range(_MOST_TRIES - 1):
+            try:
+                return super()._transact(
+                    connection, work, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
+                )
+            except _TRY_AGAIN:
+                continue
+        return super()._transact(
+            connection, work, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
+        )
+
+    async def post(self, flush: Callable[[Transact], None]) -> None:
+        """Queue `flush` for the thread that writes, and do not wait for it.
+
+        Args:
+            flush: Begins transactions by its argument; must not raise, since no caller waits.
+
+        Raises:
+            StoreError: The server does not answer; nothing is queued.
+        """
+
+        def run(connection: Connection) -> None:
+            def transact(work: Work[T]) -> T:
+                with translate_errors(self.where):
+                    return self._transact(connection, work)
+
+            flush(transact)
+
+        (await self._connection("write")).post(run)
+
+    def notify(self) -> None:
+        """Wake those who wait for new episodes, on every host; from any thread."""
+        wake_watches(self.where)
+        with self._notifying:
+            now = time.monotonic()
+            if now - self._notified_at < NOTIFY_SECONDS:
+                return  # whoever waits also looks by itself
+            self._notified_at = now
+        opened = self._open.get("write")
+        if opened is not None and not _is_broken(opened):
+            opened.post(_notify)
+
+    async def fsync(self) -> None:
+        """Do nothing: each commit is on the disk of the server."""
+
+    async def version(self) -> int:
+        """Return a number that changes when any connection commits."""
+        number: int = await self.read(lambda session: session.value("inbox.end"))
+        return number
+
+
+_TRY_AGAIN = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.UniqueViolation,
+)
+"""Errors of transactions that others have made impossible; `work` runs again from its start."""
+
+
+def _notify(connection: Connection) -> None:
+    try:
+        connection.execute(f"NOTIFY {CHANNEL}".encode())
+        connection.commit()
+    except psycopg.Error:
+        # Whoever waits also looks by itself; the next use opens a new connection.
+        if not connection.closed:
+            connection.rollback()
+
+
+def _pulse(connection: Connection) -> None:
+    connection.execute(b"SELECT 1")
+    connection.rollback()
+
+
+def _is_broken(opened: ConnectionThread[Connection]) -> bool:
+    connection = opened.connection
+    return connection is None or connection.closed or connection.broken
+
+
+def _close(session: PostgresSession) -> None:
+    """End the streams of a session; after an error its connection may refuse, and ends them."""
+    try:
+        session.close()
+    except psycopg.Error:
+        return
+
+
+def _check(cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise StoppedError("the work was cancelled before it was committed")
+
+
+@contextmanager
+def _cancelling(connection: Connection, cancelled: Callable[[], bool] | None) -> Iterator[None]:
+    """Cancel the block's statements once `cancelled` returns True; None never cancels.
+
+    Raises:
+        StoppedError: A statement was cancelled.
+    """
+    if cancelled is None:
+        yield
+        return
+    is_over = Event()
+    watching = Thread(
+        target=_cancel_when, args=(connection, cancelled, is_over), name="slumberd-cancel"
+    )
+    watching.start()
+    try:
+        yield
+    except psycopg.errors.QueryCanceled as error:
+        raise StoppedError("the work was cancelled before it was committed") from error
+    finally:
+        is_over.set()
+        watching.join()
+
+
+def _cancel_when(connection: Connection, cancelled: Callable[[], bool], is_over: Event) -> None:
+    while not is_over.wait(_CANCEL_CHECK_SECONDS):
+        if cancelled():
+            try:
+                connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            except psycopg.Error:
+                return  # the connection is lost, so its statement has ended

@@ -1,0 +1,69 @@
+"""Run filters on rows that were read from another engine.
+
+SQLite is the language of filters on every engine: the same filter selects the same episodes. A
+database in memory holds the rows of one batch at a time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from slumberd.filters import sandbox
+from slumberd.filters.sandbox import Filter, FilterResult
+from slumberd.model.episode import NaiveTimestamps
+from slumberd.sql_statements import statement
+from slumberd.storage.engine import Row
+
+_INSERT = (
+    "INSERT INTO episodes (rowid, id, scope_key, content, timestamp, metadata)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
+)
+
+
+class FilterRows:
+    """A database in memory with the rows of one batch; used in one thread at a time.
+
+    Args:
+        naive: The zone of a timestamp without an offset.
+    """
+
+    def __init__(self, naive: NaiveTimestamps) -> None:
+        self._naive: NaiveTimestamps = naive
+        self._connection: sqlite3.Connection | None = None
+
+    def apply(
+        self, rule_filter: Filter, numbers: Sequence[int], rows: Sequence[Row]
+    ) -> FilterResult:
+        """Return which rows a filter selects, by their numbers.
+
+        Args:
+            rule_filter: The filter.
+            numbers: The numbers of the rows to check.
+            rows: Each row's number, then its columns.
+
+        Raises:
+            FilterError: The filter does not compile, or runs over its time limit.
+            StoppedError: Its stop event was set.
+        """
+        connection = self._open()
+        connection.execute("PRAGMA query_only = OFF")
+        connection.execute("DELETE FROM episodes")
+        connection.executemany(_INSERT, rows)
+        connection.execute("PRAGMA query_only = ON")
+        return rule_filter.select(connection, numbers)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = sqlite3.connect(
+                ":memory:", isolation_level=None, check_same_thread=False
+            )
+            self._connection.execute(statement("episodes", "create_table"))
+            sandbox.prepare(self._connection, naive=self._naive)
+        return self._connection
+
+    def close(self) -> None:
+        """Free the rows."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,172 @@
+"""Create the schema of slumberd in a database, upgrade it, and check it."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import NamedTuple
+
+import psycopg
+
+from slumberd.errors import SchemaError, UsageError
+from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+
+LEAST_SERVER = 140_000
+"""The oldest version of the server, as ``server_version_num`` says it."""
+
+MOST_SHARDS = 1_024
+_INIT = "`slumberd postgres init` creates it"
+_MIGRATE = "`slumberd postgres migrate` upgrades it"
+_LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('slumberd.migrations', 0))"
+_AS_OWNER = b"SET LOCAL ROLE slumberd_owner"
+_APPLIED = b"SELECT number FROM slumberd.migrations ORDER BY number"
+
+
+class Migration(NamedTuple):
+    """One step of the schema.
+
+    Attributes:
+        number: Its number; the steps run in this order.
+        name: What it does, in a few words.
+        sql: Its statements.
+    """
+
+    number: int
+    name: str
+    sql: str
+
+
+def migrations() -> list[Migration]:
+    """Return all steps of the schema, in order."""
+    folder = files("slumberd.storage.postgres").joinpath("migrations")
+    found = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
+    return [
+        Migration(
+            int(name[:3]), name[4:-4].replace("_", " "), folder.joinpath(name).read_text("utf-8")
+        )
+        for name in found
+        if name[:3].isdigit()
+    ]
+
+
+def roles() -> str:
+    """Return the statements that create the roles where they are missing."""
+    return _read("roles.sql")
+
+
+def grants() -> str:
+    """Return the statements that grant the roles what they need."""
+    return _read("grants.sql")
+
+
+def _read(name: str) -> str:
+    folder = files("slumberd.storage.postgres").joinpath("migrations")
+    return folder.joinpath(name).read_text("utf-8")
+
+
+def install(address: str, *, shards: int = 1) -> None:
+    """Create schema, roles and shards, in one transaction.
+
+    Args:
+        address: The address of the database; its role may create schemas and roles.
+        shards: How many shards the database has for ever, from 1 to `MOST_SHARDS`.
+
+    Raises:
+        UsageError: `shards` is out of range.
+        SchemaError: The database has the schema already, or the server cannot hold it.
+        PermissionDeniedError: The role may not create them.
+    """
+    if not 1 <= shards <= MOST_SHARDS:
+        raise UsageError(f"shards is {shards}; it must be from 1 to {MOST_SHARDS}")
+    place = where(address)
+    with connect(address) as connection, translate_errors(place):
+        _check_server(connection, place)
+        connection.execute(_LOCK)
+        if _exists(connection):
+            raise SchemaError(place, "has the schema of slumberd already", _MIGRATE)
+        connection.execute(roles().encode())
+        connection.execute(b"CREATE SCHEMA slumberd AUTHORIZATION slumberd_owner")
+        connection.execute(_AS_OWNER)
+        _apply(connection, migrations())
+        connection.execute(f"SELECT slumberd.create_shards({shards:d})".encode())
+        connection.execute(grants().encode())
+
+
+def upgrade(address: str) -> list[Migration]:
+    """Run the steps that the schema lacks, in one transaction; return them.
+
+    Raises:
+        SchemaError: The database has no schema of slumberd, or that of a newer slumberd.
+    """
+    place = where(address)
+    with connect(address) as connection, translate_errors(place):
+        _check_server(connection, place)
+        connection.execute(_LOCK)
+        missing = _find_missing(connection, place)
+        if missing:
+            connection.execute(_AS_OWNER)
+            _apply(connection, missing)
+            connection.execute(grants().encode())
+    return missing
+
+
+def _apply(connection: Connection, steps: list[Migration]) -> None:
+    for step in steps:
+        connection.execute(step.sql.encode())
+        with psycopg.RawCursor(connection) as cursor:
+            cursor.execute(
+                b"INSERT INTO slumberd.migrations (number, name) VALUES ($1::integer, $2)",
+                (step.number, step.name),
+            )
+
+
+def check(connection: Connection, *, place: str) -> None:
+    """Check that a database has the schema of this slumberd.
+
+    Args:
+        connection: To the database.
+        place: The database in words.
+
+    Raises:
+        SchemaError: It has none, or that of another version; or the server cannot hold it.
+    """
+    try:
+        _check_server(connection, place)
+        missing = _find_missing(connection, place)
+    finally:
+        if not connection.closed:
+            connection.rollback()
+    if missing:
+        problem = f"has an older schema; step {missing[0].number} ({missing[0].name}) is missing"
+        raise SchemaError(place, problem, _MIGRATE)
+
+
+def _check_server(connection: Connection, place: str) -> None:
+    version = connection.info.server_version
+    if version < LEAST_SERVER:
+        problem = f"is a server of version {version // 10_000}"
+        raise SchemaError(place, problem, f"slumberd needs {LEAST_SERVER // 10_000} or newer")
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        problem = f"has the encoding {encoding}"
+        raise SchemaError(place, problem, "create the database with ENCODING 'UTF8'")
+
+
+def _exists(connection: Connection) -> bool:
+    row = connection.execute(b"SELECT to_regclass('slumberd.migrations') IS NOT NULL").fetchone()
+    return bool(row and row[0])
+
+
+def _find_missing(connection: Connection, place: str) -> list[Migration]:
+    if not _exists(connection):
+        raise SchemaError(place, "has no schema of slumberd", _INIT)
+    applied = {number for (number,) in connection.execute(_APPLIED).fetchall()}
+    known = migrations()
+    newer = applied - {step.number for step in known}
+    if newer:
+        raise SchemaError(
+            place,
+            f"has the schema of a newer slumberd: step {max(newer)} is unknown here",
+            "install that version of slumberd",
+        )
+    return [step for step in known if step.number not in applied]

@@ -1,0 +1,79 @@
+"""The store of episodes in one shard of a PostgreSQL database."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from slumberd.clock import Clock
+from slumberd.consolidation.salience_gate import Embedding, no_embedder
+from slumberd.filters import sandbox
+from slumberd.model.episode import Misspelling, NaiveTimestamps
+from slumberd.storage.episodes.access_tracking import AccessLimits
+from slumberd.storage.episodes.reporters import TOLERANCE_SECONDS, log_misspelling
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.postgres.engine import PostgresEpisodeEngine
+from slumberd.storage.postgres.puts import put_rows
+from slumberd.storage.postgres.watch import PostgresWatch
+
+
+class PostgresMemoryStore(EngineMemoryStore):
+    """Episodes in one shard of a database; implements ``MemoryStore`` and ``EpisodeLog``.
+
+    Attributes:
+        engine: Opens the transactions of the shard.
+
+    Args:
+        address: The address of the database, as ``postgresql://host/database``.
+        shard: The shard that is read. A put goes into the shard of its user and agent.
+        naive_timestamps: The zone of a timestamp without an offset, of episodes that are put:
+            ``local``, as Python reads it, or ``utc``. With ``refuse``, `put` raises.
+        future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
+            in the future, when it is put and when a rule reads it.
+        filter_seconds: How long a rule's filter may take for one batch.
+        clock: The time of `consolidate`'s promotions and of reads.
+        read_only: Whether the store writes nothing, not even that episodes were read.
+        misspelled: Called once for each key of metadata that is probably misspelled.
+        access_limits: How many reads are recorded before they are written, and for how long.
+        embedding: Makes the embedder, when a salience gate or a stage first needs it.
+    """
+
+    def __init__(  # noqa: PLR0913 # one for each setting
+        self,
+        address: str,
+        *,
+        shard: int = 0,
+        naive_timestamps: NaiveTimestamps = "local",
+        future_tolerance_seconds: float = TOLERANCE_SECONDS,
+        filter_seconds: float = sandbox.SECONDS,
+        clock: Clock | None = None,
+        read_only: bool = False,
+        misspelled: Callable[[Misspelling], None] = log_misspelling,
+        access_limits: AccessLimits = AccessLimits(),  # noqa: B008 # immutable
+        embedding: Embedding = no_embedder,
+    ) -> None:
+        self.engine = PostgresEpisodeEngine(
+            address, shard, naive=naive_timestamps, numbers=not read_only
+        )
+        super().__init__(
+            self.engine,
+            naive_timestamps=naive_timestamps,
+            future_tolerance_seconds=math.inf if read_only else future_tolerance_seconds,
+            filter_seconds=filter_seconds,
+            clock=clock,
+            records_reads=not read_only,
+            misspelled=misspelled,
+            access_limits=access_limits,
+            embedding=embedding,
+            write_rows=put_rows,
+        )
+
+    def watch(self, notify: Callable[[], object], *, poll_seconds: float) -> PostgresWatch:
+        """Return a watch that, once entered, calls back soon after any host commits.
+
+        Args:
+            notify: The callback; called from a thread of the watch.
+            poll_seconds: How long a commit may go unnoticed.
+        """
+        engine = self.engine
+        return PostgresWatch(engine.address, engine.shard, notify, poll_seconds=poll_seconds)

@@ -1,0 +1,48 @@
+"""Put episodes by the function of the database, which a host may run that may do nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from slumberd.errors import ForgottenError, MemoryScopeError
+from slumberd.model.episode import NaiveTimestamps
+from slumberd.model.scope import scope_of
+from slumberd.storage.engine import Session
+from slumberd.storage.episodes.rows import Row
+from slumberd.storage.episodes.writes import Change, taken_id_error
+
+_CHANGES: tuple[Change, ...] = get_args(Change)
+
+
+def put_rows(
+    session: Session, rows: Sequence[Row], _: NaiveTimestamps = "local"
+) -> list[Change | MemoryScopeError]:
+    """Put rows; return for each what changed, or the error that refuses it.
+
+    Raises:
+        InputError: An id or a scope key is too long for an index of the database.
+    """
+    if not rows:
+        return []
+    ids, keys, contents, timestamps, metadatas = (
+        list(column) for column in zip(*rows, strict=True)
+    )
+    parameters = {
+        "ids": ids,
+        "scope_keys": keys,
+        "contents": contents,
+        "timestamps": timestamps,
+        "metadatas": metadatas,
+    }
+    outcomes: list[str] = session.value("episodes.put", parameters)
+    return [_change_of(row, outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+
+
+def _change_of(row: Row, outcome: str) -> Change | MemoryScopeError:
+    for change in _CHANGES:
+        if change == outcome:
+            return change
+    if outcome == "erased":
+        return ForgottenError(tuple(scope_of(row.scope_key) or ()), row.id)
+    return taken_id_error(row)

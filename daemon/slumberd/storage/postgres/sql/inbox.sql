@@ -1,0 +1,11 @@
+-- name: any
+SELECT EXISTS (
+  SELECT 1
+  FROM slumberd.inbox
+  WHERE shard = :shard
+)
+
+-- name: end
+SELECT seq
+FROM slumberd.log_ends
+WHERE shard = :shard
