@@ -248,6 +248,10 @@ class FactEngine(Engine, Protocol):
 class EpisodeEngine(Engine, Protocol):
     """Opens the transactions of a store of episodes, which other programs write, too."""
 
+    async def put(self, work: Work[T]) -> T:
+        """Run `work`, which only puts episodes, in one transaction; return its result."""
+        ...
+
     async def post(self, flush: Callable[[Transact], None]) -> None:
         """Queue `flush` for the thread that writes, and do not wait for it.
 

@@ -223,7 +223,7 @@ class EngineMemoryStore:
                 is written.
         """
         encoding = encode_readable if strict else encode
-        counts, rows = await self._engine.write(partial(self._write_many, episodes, encoding))
+        counts, rows = await self._engine.put(partial(self._write_many, episodes, encoding))
         self._engine.notify()
         self._future.report_rows(rows)
         for episode in episodes:

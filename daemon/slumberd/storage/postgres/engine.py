@@ -12,7 +12,6 @@ from typing import Literal, TypeVar
 import psycopg
 
 from slumberd.errors import (
-    MigrationNotSupportedError,
     StaleWriterError,
     StoppedError,
     StoreError,
@@ -25,6 +24,7 @@ from slumberd.storage.engine import Row, Scrubbed, Session, Transact, Work
 from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.postgres import health, installation
 from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.column_migrations import add_columns
 from slumberd.storage.postgres.connection import Connection, connect, is_lost, translate_errors
 from slumberd.storage.postgres.filter_rows import FilterRows
 from slumberd.storage.postgres.scrubbing import scrub
@@ -108,15 +108,14 @@ class PostgresEngine:
         return await health.health(self.address, self.shard, self._table)
 
     async def migrate(self, plan: MigrationPlan, *, at: str) -> None:
-        """Refuse to add columns: other programs do not use these tables.
+        """Add nullable columns to the specified table; existing columns stay as they are.
 
         Raises:
-            MigrationNotSupportedError: Always, unless the plan has no steps.
+            MigrationNotSupportedError: The plan has another kind of step; nothing is changed.
+            PermissionDeniedError: The role may not become the owner of the schema.
         """
-        del at
-        if plan.operations:
-            operation = str(plan.operations[0].get("op", "target_version"))
-            raise MigrationNotSupportedError(self._store, operation, "columns-of-slumberd-only")
+        add = partial(add_columns, plan=plan, store=self._store, table=self._table, at=at)
+        await self._run("write", add)
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
         """Run `work` on one snapshot, and return its result."""
@@ -174,7 +173,6 @@ class PostgresEngine:
         finally:
             if not connection.closed:
                 connection.rollback()
-        self._written += keep
         return result
 
     def _commit(self, connection: Connection) -> None:
@@ -202,19 +200,17 @@ class PostgresEngine:
         )
         with _cancelling(connection, cancelled):
             try:
-                return self._work_in(session, work)
+                return work(session)
             finally:
+                self._written += session.written
                 _close(session)
-
-    def _work_in(self, session: PostgresSession, work: Work[T]) -> T:
-        return work(session)
 
     async def scrub(self) -> Scrubbed:
         """Rewrite the tables that held erased rows; return what was done."""
         return await self._run("write", partial(scrub, shard=self.shard, table=self._table))
 
     async def pulse(self) -> int:
-        """Check that the database answers; return how many transactions were written."""
+        """Check that the database answers; return how many rows were written."""
         for use in tuple(self._open):
             await self._run(use, _pulse)
         return self._written
@@ -441,6 +437,29 @@ class PostgresEpisodeEngine(PostgresEngine):
         return super()._transact(
             connection, work, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
         )
+
+    async def write(
+        self,
+        work: Work[T],
+        *,
+        keep: bool = True,
+        cancelled: Callable[[], bool] | None = None,
+        bulk: bool = False,
+        wait_seconds: float | None = None,
+    ) -> T:
+        """Run `work` in one transaction, after those of others that do more than put."""
+
+        def follow(session: Session) -> T:
+            session.value("inbox.lock")
+            return work(session)
+
+        return await super().write(
+            follow, keep=keep, cancelled=cancelled, bulk=bulk, wait_seconds=wait_seconds
+        )
+
+    async def put(self, work: Work[T]) -> T:
+        """Run `work`, which only puts, in one transaction beside those of other hosts."""
+        return await self._run("write", partial(self._transact, work=work))
 
     async def post(self, flush: Callable[[Transact], None]) -> None:
         """Queue `flush` for the thread that writes, and do not wait for it.

@@ -24,6 +24,7 @@ def _examine(address: str, shard: int, table: Literal["episodes", "facts"]) -> S
             installation.check(connection, place=where(address))
             session = PostgresSession(connection, where(address), shard)
             count: int = session.value(f"health.count_{table}")
+            version: int | None = session.value("health.migrated_to", (table,))
             is_held: bool = session.value("health.is_held")
     except SlumberdError as error:
         return StoreHealth(
@@ -31,7 +32,7 @@ def _examine(address: str, shard: int, table: Literal["episodes", "facts"]) -> S
         )
     return StoreHealth(
         ok=True,
-        version=1,
+        version=version or 1,
         fragment_count=count,
         fs_type="postgresql",
         lock_state="held" if is_held else "free",

@@ -84,6 +84,7 @@ class PostgresSession:
         where: The database in words, without a password.
         key: The key of the ledger; None without one.
         shard: The shard.
+        written: How many rows were written.
 
     Args:
         connection: In a transaction, or about to begin one.
@@ -94,7 +95,9 @@ class PostgresSession:
         check: Called before each statement; raises to end the work.
     """
 
-    __slots__ = ("_check", "_connection", "_filter_rows", "_streams", "key", "shard", "where")
+    __slots__ = (
+        "_check", "_connection", "_filter_rows", "_streams", "key", "shard", "where", "written",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -113,6 +116,7 @@ class PostgresSession:
         self.where = where
         self.shard = shard
         self.key = key
+        self.written = 0
 
     def _execute(self, name: str, values: Values) -> tuple[psycopg.RawCursor[Row], _Statement]:
         if self._check is not None:
@@ -156,7 +160,10 @@ class PostgresSession:
 
     def _fetch(self, cursor: psycopg.RawServerCursor[Row]) -> Iterator[Row]:
         while page := cursor.fetchmany(_PAGE_ROWS):
-            yield from page
+            for row in page:
+                if cursor.closed:
+                    return
+                yield row
             if len(page) < _PAGE_ROWS:
                 return
 
@@ -189,6 +196,7 @@ class PostgresSession:
             return 1
         cursor, _ = self._execute(name, values)
         with cursor:
+            self.written += cursor.rowcount
             return cursor.rowcount
 
     def do_each(self, name: str, rows: Iterable[Values]) -> None:
@@ -209,6 +217,7 @@ class PostgresSession:
         if not rows:
             return
         found = _find_statement(name)
+        self.written += len(rows)
         if found.types:
             self._copy(found, rows)
         elif found.is_many:

@@ -370,6 +370,10 @@ class SQLiteEpisodeEngine(SQLiteEngine):
         self._installation.complete(connection)
         return super()._run_writing(connection, work)
 
+    async def put(self, work: Work[T]) -> T:
+        """Run `work`, which only puts episodes, in one transaction; return its result."""
+        return await self.write(work)
+
     async def post(self, flush: Callable[[Transact], None]) -> None:
         """Queue `flush` for the thread that writes, and do not wait for it.
 

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
 
 from slumberd.errors import MigrationNotSupportedError, SchemaError
 from slumberd.model.health import MigrationPlan
 from slumberd.sql_statements import statements
+from slumberd.storage.added_columns import AddedColumn, added_columns, folded, quoted
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.health import has_table
 
 _SQL = statements("migrations")
-_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*( ?\(\d+(, ?\d+)?\))?")
-
-
-_FIELDS = frozenset(("op", "table", "column", "type", "nullable"))
-_ROW_IDS = frozenset(("rowid", "oid", "_rowid_"))
-"""Names of the row number that every table has; a column of such a name would hide it."""
-
-LONGEST_NAME = 128
-_MOST = 2**63 - 1
-
-
-class _Column(NamedTuple):
-    table: str
-    name: str
-    type: str
 
 
 def add_columns(
@@ -51,7 +35,7 @@ def add_columns(
     Raises:
         MigrationNotSupportedError: An operation is not supported; nothing is done.
     """
-    columns = [_column(operation, store, tables) for operation in plan.operations]
+    columns = added_columns(plan, store=store, tables=tables)
     with transaction(connection):
         for column in columns:
             if problem := _add(connection, column):
@@ -60,59 +44,11 @@ def add_columns(
             raise MigrationNotSupportedError(store, "target_version", problem)
 
 
-def _column(operation: Mapping[str, Any], store: str, tables: Sequence[str]) -> _Column:
-    op = operation.get("op")
-    column = _Column(
-        operation.get("table", ""), operation.get("column", ""), operation.get("type", "TEXT")
-    )
-    reasons = (_refused(op, operation, column), _unusable(column, tables))
-    if reason := reasons[0] or reasons[1]:
-        raise MigrationNotSupportedError(store, str(op), reason)
-    return column
-
-
-def _refused(op: object, operation: Mapping[str, Any], column: _Column) -> str:
-    """Return why an operation is not supported; an empty text when it is."""
-    if op != "add_column":
-        return "v1-add-column-only"
-    if not operation.get("nullable"):
-        return "non-nullable-add"
-    if unknown := sorted(map(str, operation.keys() - _FIELDS)):
-        return f"unsupported field {unknown[0]!r}"
-    return "" if all(map(_is_name, column)) else "missing-fields"
-
-
-def _is_name(part: object) -> bool:
-    return isinstance(part, str) and part != "" and "\0" not in part
-
-
-def _unusable(column: _Column, tables: Sequence[str]) -> str:
-    if not all(map(_is_name, column)):
-        return ""  # `_refused` has reported it
-    if column.table not in tables:
-        return f"unknown table {column.table!r}"
-    if not _TYPE.fullmatch(column.type):
-        return f"unusable type {column.type!r}"
-    if len(column.name) > LONGEST_NAME or _folded(column.name) is None:
-        return f"unusable column {column.name[:LONGEST_NAME]!r}"
-    if _folded(column.name) in _ROW_IDS:
-        return f"column {column.name!r} would hide SQLite's own"
-    return ""
-
-
-def _folded(name: str) -> str | None:
-    """Return a name as SQLite compares names: a to z without case, all else unchanged."""
-    try:
-        return name.encode().lower().decode()
-    except UnicodeEncodeError:
-        return None
-
-
-def _add(connection: sqlite3.Connection, column: _Column) -> str:
+def _add(connection: sqlite3.Connection, column: AddedColumn) -> str:
     """Add a column unless it is there; return why it cannot be, nothing when it is there now."""
     problem = ""
     if _type_of(connection, column) is None:
-        table, name = _quoted(column.table), _quoted(column.name)
+        table, name = quoted(column.table), quoted(column.name)
         problem = _attempt(connection, f"ALTER TABLE {table} ADD COLUMN {name} {column.type}")
     # SQLite may read a keyword such as NULL as part of another clause.
     found = _type_of(connection, column)
@@ -121,11 +57,11 @@ def _add(connection: sqlite3.Connection, column: _Column) -> str:
     return f"column {column.name!r} has type {found!r} and not {column.type!r}"
 
 
-def _type_of(connection: sqlite3.Connection, column: _Column) -> str | None:
+def _type_of(connection: sqlite3.Connection, column: AddedColumn) -> str | None:
     """Return the type of a column; None when the table has no such column."""
     found = connection.execute(_SQL["types_of_columns"], [column.table]).fetchall()
-    types = {_folded(name): kind for name, kind in found}
-    return types.get(_folded(column.name))
+    types = {folded(name): kind for name, kind in found}
+    return types.get(folded(column.name))
 
 
 def _attempt(connection: sqlite3.Connection, sql: str, **values: object) -> str:
@@ -141,17 +77,11 @@ def _attempt(connection: sqlite3.Connection, sql: str, **values: object) -> str:
 
 def _record(connection: sqlite3.Connection, version: int, at: str) -> str:
     """Record a version, once; return why that fails, an empty text when it does not."""
-    if not 1 <= version <= _MOST:
-        return f"version {version} is invalid; write 1 or more"
     connection.execute(_SQL["create_migrations"])
     problem = _attempt(connection, _SQL["record_migration"], version=version, at=at)
     if problem or not connection.execute(_SQL["has_migration"], {"version": version}).fetchone():
         return f"table '_migrations' belongs to another program; {problem}".rstrip("; ")
     return ""
-
-
-def _quoted(identifier: str) -> str:
-    return '"{}"'.format(identifier.replace('"', '""'))
 
 
 def is_newest(

@@ -13,6 +13,17 @@ AS $$ SELECT sha256(decode(replace(value, E'\\', E'\\\\'), 'escape')) $$;
 COMMENT ON FUNCTION slumberd.digest IS
   'The SHA-256 of a text. An index holds it in place of texts that are too long for an index.';
 
+CREATE FUNCTION slumberd.short(value text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+  SELECT CASE
+    WHEN octet_length(value) <= 400 THEN value
+    ELSE left(value, 100) || '#' || encode(slumberd.digest(value), 'hex')
+  END
+$$;
+COMMENT ON FUNCTION slumberd.short IS
+  'A text in a form that an index can hold. Whoever looks it up compares the whole text, too.';
+
 -- Who may write a shard, by the clock of the database. The epoch in "numbers" makes it safe.
 CREATE TABLE slumberd.shards (
   shard smallint PRIMARY KEY,
@@ -52,13 +63,18 @@ CREATE TABLE slumberd.episodes (
   timestamp text COLLATE "C" NOT NULL,
   metadata bytea NOT NULL,
   of_user text COLLATE "C" NOT NULL
-    GENERATED ALWAYS AS ('/user/' || split_part(scope_key, '/', 3) || '/') STORED,
+    GENERATED ALWAYS AS (slumberd.short('/user/' || split_part(scope_key, '/', 3) || '/')) STORED,
+  of_session text COLLATE "C" NOT NULL GENERATED ALWAYS AS (slumberd.short(
+    '/user/' || split_part(scope_key, '/', 3) || '/session/' || split_part(scope_key, '/', 5)
+    || '/agent/'
+  )) STORED,
   of_agent text COLLATE "C" NOT NULL
-    GENERATED ALWAYS AS (split_part(scope_key, '/', 7) || '/') STORED,
+    GENERATED ALWAYS AS (slumberd.short(split_part(scope_key, '/', 7) || '/')) STORED,
   PRIMARY KEY (shard, id)
 ) PARTITION BY LIST (shard);
 CREATE UNIQUE INDEX episodes_rid ON slumberd.episodes (shard, rid);
-CREATE INDEX episodes_scope ON slumberd.episodes (shard, scope_key, timestamp DESC);
+CREATE INDEX episodes_session
+  ON slumberd.episodes (shard, of_session, of_agent, timestamp DESC);
 CREATE INDEX episodes_agent ON slumberd.episodes (shard, of_user, of_agent, timestamp DESC);
 
 -- The shard of each episode id: an id belongs to one episode in the whole database.
@@ -170,7 +186,8 @@ CREATE TABLE slumberd.facts (
   object_number double precision,
   PRIMARY KEY (shard, fact_id)
 ) PARTITION BY LIST (shard);
-CREATE INDEX facts_owner ON slumberd.facts (shard, "user", agent, fact_id);
+CREATE INDEX facts_owner
+  ON slumberd.facts (shard, slumberd.short("user"), slumberd.short(agent), fact_id);
 CREATE INDEX facts_subject_predicate
   ON slumberd.facts (shard, left(subject, 256), left(predicate, 256));
 CREATE INDEX facts_object ON slumberd.facts (shard, left(object, 256));
@@ -322,6 +339,14 @@ CREATE TABLE slumberd.hosts (
   state jsonb NOT NULL
 ) WITH (fillfactor = 50);
 
+-- The versions of the columns that programs have added by Store.migrate.
+CREATE TABLE slumberd.store_migrations (
+  store text NOT NULL,
+  version bigint NOT NULL,
+  applied_at text NOT NULL,
+  PRIMARY KEY (store, version)
+);
+
 CREATE TABLE slumberd.paused_rules (
   rule text COLLATE "C" PRIMARY KEY,
   state jsonb NOT NULL
@@ -374,9 +399,9 @@ BEGIN
     FROM deleted
     CROSS JOIN slumberd.log_ends AS ends
     WHERE deleted.shard = one AND ends.shard = one;
-    DELETE FROM slumberd.episode_deletions AS old
-    WHERE old.shard = one
-      AND old.number <= (SELECT deletion FROM slumberd.log_ends WHERE shard = one) - 10000;
+    DELETE FROM slumberd.episode_deletions AS earlier
+    WHERE earlier.shard = one
+      AND earlier.number <= (SELECT deletion FROM slumberd.log_ends WHERE shard = one) - 10000;
   END LOOP;
   DELETE FROM slumberd.episode_ids WHERE id IN (SELECT id FROM deleted);
   RETURN NULL;
@@ -564,10 +589,10 @@ DECLARE
   claimed bigint;
 BEGIN
   IF EXISTS (
-    SELECT 1 FROM unnest(ids, scope_keys) AS given(id, scope_key)
-    WHERE octet_length(id) > 1000 OR octet_length(scope_key) > 1500
+    SELECT 1 FROM unnest(ids) AS given(id)
+    WHERE octet_length(id) > 1000
   ) THEN
-    RAISE EXCEPTION 'an id may have 1000 bytes, and a scope key 1500' USING ERRCODE = 'SL002';
+    RAISE EXCEPTION 'the id of an episode may have 1000 bytes' USING ERRCODE = 'SL002';
   END IF;
   IF EXISTS (
     SELECT 1 FROM unnest(scope_keys) AS given(scope_key)

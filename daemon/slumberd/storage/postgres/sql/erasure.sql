@@ -60,6 +60,7 @@ ORDER BY seq
 -- name: drop_facts_of_scope
 DELETE FROM slumberd.facts
 WHERE shard = :shard
+  AND slumberd.short("user") = slumberd.short(:user)
   AND "user" = :user
   AND (:agent::text IS NULL OR agent = :agent::text)
   AND (:whole::boolean OR fact_id = ANY (:ids::text[]))

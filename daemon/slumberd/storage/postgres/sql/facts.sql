@@ -2,12 +2,15 @@
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM slumberd.facts
 WHERE shard = :shard
+  AND slumberd.short("user") = slumberd.short(:user)
   AND "user" = :user
 
 -- name: find_facts_of_user_and_agent
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM slumberd.facts
 WHERE shard = :shard
+  AND slumberd.short("user") = slumberd.short(:user)
+  AND slumberd.short(agent) = slumberd.short(:agent)
   AND "user" = :user
   AND agent = :agent
 
@@ -121,6 +124,8 @@ ORDER BY fact_id DESC
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM slumberd.facts
 WHERE shard = :shard
+  AND slumberd.short("user") = slumberd.short(:user)
+  AND slumberd.short(agent) = slumberd.short(:agent)
   AND "user" = :user
   AND agent = :agent
   AND fact_id >= :low
@@ -131,6 +136,8 @@ ORDER BY fact_id
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM slumberd.facts
 WHERE shard = :shard
+  AND slumberd.short("user") = slumberd.short(:user)
+  AND slumberd.short(agent) = slumberd.short(:agent)
   AND "user" = :user
   AND agent = :agent
   AND fact_id >= :low
@@ -138,23 +145,30 @@ WHERE shard = :shard
 ORDER BY fact_id DESC
 
 -- name: agents_of_user
-WITH RECURSIVE agents (agent) AS (
-  SELECT min(agent)
-  FROM slumberd.facts
-  WHERE shard = :shard
-    AND "user" = :user
-  UNION ALL
-  SELECT (
-    SELECT min(facts.agent)
+WITH RECURSIVE agents (short, agent) AS (
+  (
+    SELECT slumberd.short(agent), agent
     FROM slumberd.facts
-    WHERE shard = :shard AND "user" = :user AND facts.agent > agents.agent
+    WHERE shard = :shard
+      AND slumberd.short("user") = slumberd.short(:user)
+    ORDER BY slumberd.short(agent)
+    LIMIT 1
   )
+  UNION ALL
+  SELECT following.short, following.agent
   FROM agents
-  WHERE agents.agent IS NOT NULL
+  CROSS JOIN LATERAL (
+    SELECT slumberd.short(facts.agent), facts.agent
+    FROM slumberd.facts
+    WHERE facts.shard = :shard
+      AND slumberd.short(facts."user") = slumberd.short(:user)
+      AND slumberd.short(facts.agent) > agents.short
+    ORDER BY slumberd.short(facts.agent)
+    LIMIT 1
+  ) AS following(short, agent)
 )
 SELECT agent
 FROM agents
-WHERE agent IS NOT NULL
 LIMIT :limit
 
 -- name: find_facts_of_ids
@@ -167,7 +181,7 @@ WHERE shard = :shard
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM slumberd.facts
 WHERE shard = :shard
-  AND "user" = ANY (:values::text[])
+  AND slumberd.short("user") = ANY (SELECT slumberd.short(unnest(:values::text[])))
 
 -- name: find_facts_of_users_between
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata

@@ -12,3 +12,8 @@ WHERE shard = :shard
 SELECT held_until > clock_timestamp()
 FROM slumberd.shards
 WHERE shard = :shard
+
+-- name: migrated_to
+SELECT max(version)
+FROM slumberd.store_migrations
+WHERE store = ?

@@ -9,3 +9,9 @@ SELECT EXISTS (
 SELECT seq
 FROM slumberd.log_ends
 WHERE shard = :shard
+
+-- name: lock
+SELECT seq
+FROM slumberd.log_ends
+WHERE shard = :shard
+FOR UPDATE

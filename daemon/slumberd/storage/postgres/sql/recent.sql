@@ -8,6 +8,10 @@ SELECT id, scope_key, content, timestamp, metadata
 -- include: columns
 FROM slumberd.episodes
 WHERE shard = :shard
+  AND of_session = slumberd.short(
+    '/user/' || split_part(:key, '/', 3) || '/session/' || split_part(:key, '/', 5) || '/agent/'
+  )
+  AND of_agent = slumberd.short(split_part(:key, '/', 7) || '/')
   AND scope_key = :key
 ORDER BY timestamp DESC
 
@@ -15,6 +19,10 @@ ORDER BY timestamp DESC
 -- include: columns
 FROM slumberd.episodes
 WHERE shard = :shard
+  AND of_session = slumberd.short(
+    '/user/' || split_part(:key, '/', 3) || '/session/' || split_part(:key, '/', 5) || '/agent/'
+  )
+  AND of_agent = slumberd.short(split_part(:key, '/', 7) || '/')
   AND scope_key = :key
   AND timestamp <= :upto
 ORDER BY timestamp DESC
@@ -24,18 +32,21 @@ LIMIT :limit
 SELECT id, scope_key, content, timestamp, metadata, scope_key
 FROM slumberd.episodes
 WHERE shard = :shard
-  AND scope_key > :last
-  AND scope_key < :end
+  AND of_session = slumberd.short(left(:end, -1) || '/')
+  AND of_agent > CASE
+    WHEN split_part(:last, '/', 7) = '' THEN ''
+    ELSE slumberd.short(split_part(:last, '/', 7) || '/')
+  END
   AND scope_key <> '/user/anon/session/default/agent/default/'
-ORDER BY scope_key, timestamp DESC
+ORDER BY of_agent, timestamp DESC
 LIMIT 1
 
 -- name: agent_utc
 -- include: columns
 FROM slumberd.episodes
 WHERE shard = :shard
-  AND of_user = :user
-  AND of_agent = :agent
+  AND of_user = slumberd.short(:user)
+  AND of_agent = slumberd.short(:agent)
   AND scope_key <> '/user/anon/session/default/agent/default/'
 ORDER BY timestamp DESC
 
@@ -43,8 +54,8 @@ ORDER BY timestamp DESC
 SELECT id, scope_key, content, timestamp, metadata, of_agent
 FROM slumberd.episodes
 WHERE shard = :shard
-  AND of_user = :user
-  AND of_agent > :last
+  AND of_user = slumberd.short(:user)
+  AND of_agent > slumberd.short(:last)
   AND scope_key <> '/user/anon/session/default/agent/default/'
 ORDER BY of_agent, timestamp DESC
 LIMIT 1
@@ -56,7 +67,8 @@ SELECT false
 -- include: columns
 FROM slumberd.episodes
 WHERE shard = :shard
-  AND scope_key = '/user/anon/session/default/agent/default/'
+  AND of_session = '/user/anon/session/default/agent/'
+  AND of_agent = 'default/'
   AND :user::text = ',"user":"anon"'
   AND :agent::text IN ('', ',"agent":"default",')
   AND :utc::boolean
@@ -68,7 +80,8 @@ ORDER BY timestamp DESC
 -- include: columns
 FROM slumberd.episodes
 WHERE shard = :shard
-  AND scope_key = '/user/anon/session/default/agent/default/'
+  AND of_session = '/user/anon/session/default/agent/'
+  AND of_agent = 'default/'
   AND :session::text = ',"user":"anon","session":"default"}'
   AND :agent::text IN ('', ',"agent":"default",')
   AND :utc::boolean
@@ -81,5 +94,6 @@ SELECT :user::text = ',"user":"anon"' AND EXISTS (
   SELECT 1
   FROM slumberd.episodes
   WHERE shard = :shard
-    AND scope_key = '/user/anon/session/default/agent/default/'
+    AND of_session = '/user/anon/session/default/agent/'
+  AND of_agent = 'default/'
 )
