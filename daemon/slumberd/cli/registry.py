@@ -307,6 +307,11 @@ ENTRIES = (
         ),
     ),
     Entry("audit", "audit:app", "List, verify, replay or export the ledger."),
+    Entry(
+        "postgres",
+        "postgres:app",
+        "Create, upgrade or check the schema in a PostgreSQL database.",
+    ),
     Entry("token", "token:app", "Make tokens for the HTTP interface."),
     Entry("version", "info:version", "Show the version.", ("slumberd version",)),
 )

@@ -28,7 +28,7 @@ from slumberd.storage.postgres.column_migrations import add_columns
 from slumberd.storage.postgres.connection import Connection, connect, is_lost, translate_errors
 from slumberd.storage.postgres.filter_rows import FilterRows
 from slumberd.storage.postgres.scrubbing import scrub
-from slumberd.storage.postgres.session import PostgresSession, number_inbox
+from slumberd.storage.postgres.session import MOST_NUMBERED, PostgresSession, number_inbox
 from slumberd.storage.postgres.watch import CHANNEL, wake_watches
 
 T = TypeVar("T")
@@ -451,6 +451,8 @@ class PostgresEpisodeEngine(PostgresEngine):
 
         def follow(session: Session) -> T:
             session.value("inbox.lock")
+            if session.value("inbox.any"):
+                session.value("inbox.number", {"most": MOST_NUMBERED})
             return work(session)
 
         return await super().write(

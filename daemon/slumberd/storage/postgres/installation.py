@@ -64,6 +64,88 @@ def _read(name: str) -> str:
     return folder.joinpath(name).read_text("utf-8")
 
 
+def installation_script(shards: int) -> str:
+    """Return all statements of `install`, for a person who runs them."""
+    steps = [f"{step.sql}\n{_record(step)}" for step in migrations()]
+    create = f"SELECT slumberd.create_shards({shards:d});"
+    schema = "CREATE SCHEMA slumberd AUTHORIZATION slumberd_owner;"
+    become = f"{_AS_OWNER.decode()};"
+    return "\n".join(["BEGIN;", roles(), schema, become, *steps, create, grants(), "COMMIT;"])
+
+
+def upgrade_script(address: str) -> str:
+    """Return the statements that `upgrade` would run now; write nothing.
+
+    Raises:
+        SchemaError: The database has no schema of slumberd, or that of a newer slumberd.
+    """
+    place = where(address)
+    with connect(address, read_only=True) as connection, translate_errors(place):
+        missing = _find_missing(connection, place)
+    if not missing:
+        return "-- The schema is the newest."
+    steps = [f"{step.sql}\n{_record(step)}" for step in missing]
+    return "\n".join(["BEGIN;", f"{_AS_OWNER.decode()};", *steps, grants(), "COMMIT;"])
+
+
+def _record(step: Migration) -> str:
+    return (
+        "INSERT INTO slumberd.migrations (number, name) "  # noqa: S608 # names of our own files
+        f"VALUES ({step.number:d}, '{step.name}');"
+    )
+
+
+class Examination(NamedTuple):
+    """What a role finds in a database.
+
+    Attributes:
+        server: The version of the server.
+        step: The number of the last step of the schema.
+        shards: How many shards there are.
+        role: The name of the role.
+        rights: What it may do: ``consolidate``, ``put`` and ``read``.
+    """
+
+    server: str
+    step: int
+    shards: int
+    role: str
+    rights: list[str]
+
+
+_EXAMINE = b"""
+SELECT current_setting('server_version'), current_user,
+  (SELECT count(*) FROM pg_class AS tables
+   INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
+   WHERE schemas.nspname = 'slumberd' AND tables.relname ~ '^ledger_[0-9]+$'),
+  has_table_privilege('slumberd.ledger', 'INSERT'),
+  has_function_privilege(
+    'slumberd.put(text[], text[], bytea[], text[], bytea[])', 'EXECUTE'),
+  has_table_privilege('slumberd.facts', 'SELECT')
+"""
+_RIGHTS = ("consolidate", "put", "read")
+
+
+def examine(address: str) -> Examination:
+    """Check the server and the schema, and return what the role may do; write nothing.
+
+    Raises:
+        SchemaError: The schema is missing or of another version; or the server cannot hold it.
+        PermissionDeniedError: The role may not use the schema at all.
+    """
+    place = where(address)
+    with connect(address, read_only=True) as connection, translate_errors(place):
+        _check_server(connection, place)
+        row = connection.execute(_EXAMINE).fetchone()
+        server, role, shards, *allowed = row or ("", "", 0)
+        missing = _find_missing(connection, place) if allowed and allowed[0] else []
+    if missing:
+        problem = f"has an older schema; step {missing[0].number} ({missing[0].name}) is missing"
+        raise SchemaError(place, problem, _MIGRATE)
+    rights = [right for right, has in zip(_RIGHTS, allowed, strict=True) if has]
+    return Examination(server, max(step.number for step in migrations()), shards, role, rights)
+
+
 def install(address: str, *, shards: int = 1) -> None:
     """Create schema, roles and shards, in one transaction.
 

@@ -15,3 +15,6 @@ SELECT seq
 FROM slumberd.log_ends
 WHERE shard = :shard
 FOR UPDATE
+
+-- name: number
+SELECT slumberd.number_inbox(:shard::smallint, :most::integer)

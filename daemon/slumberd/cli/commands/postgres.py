@@ -1,0 +1,109 @@
+"""`slumberd postgres`: create the schema of slumberd in a database, upgrade it, and check it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from slumberd.cli.exit_codes import say
+from slumberd.cli.options import Json
+from slumberd.cli.output import plural, print_json
+from slumberd.cli.registry import examples
+from slumberd.errors import ExtraMissingError
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Create, upgrade and check the schema of slumberd in a PostgreSQL database.",
+)
+
+Address = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS",
+        help="The database, as postgresql://user@host/database; its password may come from "
+        "$PGPASSWORD or ~/.pgpass.",
+        show_default=False,
+    ),
+]
+Print = Annotated[bool, typer.Option("--print", help="Print the statements, and run none of them.")]
+
+
+def _installation() -> ModuleType:
+    """Return the module that changes schemas; it needs the driver.
+
+    Raises:
+        ExtraMissingError: The driver is not installed.
+    """
+    if find_spec("psycopg") is None:
+        raise ExtraMissingError("postgres", "no PostgreSQL database can be opened")
+    from slumberd.storage.postgres import installation  # an extra brings the driver
+
+    return installation
+
+
+@app.command(
+    "init",
+    epilog=examples(
+        "slumberd postgres init postgresql://admin@db.example.com/memory",
+        "slumberd postgres init postgresql:///memory --print > init.sql",
+    ),
+)
+def init(
+    address: Address,
+    shards: Annotated[
+        int, typer.Option(min=1, max=1024, help="How many shards the database has, for ever.")
+    ] = 1,
+    only_print: Print = False,
+) -> None:
+    """Create the schema, the roles and the shards of slumberd in a database.
+
+    The role of the address must be able to create schemas and roles. Grant slumberd_daemon to the
+    login of the daemon, and slumberd_host to the logins of programs that put episodes.
+    """
+    installation = _installation()
+    if only_print:
+        print(installation.installation_script(shards))
+        return
+    installation.install(address, shards=shards)
+    say(f"created the schema slumberd with {plural(shards, 'shard')}")
+
+
+@app.command(
+    "migrate",
+    epilog=examples(
+        "slumberd postgres migrate postgresql://admin@db.example.com/memory",
+        "slumberd postgres migrate postgresql:///memory --print > migrate.sql",
+    ),
+)
+def migrate(address: Address, only_print: Print = False) -> None:
+    """Run the steps that the schema lacks, all in one transaction.
+
+    With --print, print these steps, for a person who runs them.
+    """
+    installation = _installation()
+    if only_print:
+        print(installation.upgrade_script(address))
+        return
+    steps = installation.upgrade(address)
+    for step in steps:
+        say(f"step {step.number}: {step.name}")
+    if not steps:
+        say("the schema is the newest")
+
+
+@app.command(
+    "check", epilog=examples("slumberd postgres check postgresql://daemon@db.example.com/memory")
+)
+def check(address: Address, json: Json = False) -> None:
+    """Check the server, the schema and the rights of the role; write nothing."""
+    report = _installation().examine(address)
+    if json:
+        print_json(report._asdict())
+        return
+    print(f"server    {report.server}")
+    print(f"schema    step {report.step}, {plural(report.shards, 'shard')}")
+    print(f"role      {report.role}: {', '.join(report.rights) or 'may do nothing here'}")
