@@ -12,6 +12,7 @@ from tests.support.sample_sizes import use_full_samples
 
 pytest_plugins = [
     "tests.support.ledger_fixtures",
+    "tests.support.postgres_server",
     "tests.support.providers",
     "tests.support.engine_subjects",
 ]

@@ -24,7 +24,7 @@ from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.watermarks import WatermarkTable
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
-from tests.support.providers import ENGINES
+from tests.support.providers import ENGINES, new_stores
 
 pytestmark = pytest.mark.integration
 
@@ -74,7 +74,7 @@ async def approval(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     if request.param == "fake":
         yield FakeApproval()
         return
-    with ENGINES[request.param](tmp_path) as provider:
+    with new_stores(request.param, request, tmp_path) as provider:
         async with provider.facts() as store:
             await store.bootstrap()
             yield StoreApproval(store)

@@ -15,7 +15,7 @@ from slumberd.storage.facts.store import EngineFactStore
 from tests.support.builders import at
 from tests.support.example_ledgers import ALL, fire, said
 from tests.support.fakes import FakePromotions
-from tests.support.providers import ENGINES
+from tests.support.providers import ENGINES, new_stores
 
 pytestmark = pytest.mark.integration
 
@@ -68,7 +68,7 @@ async def promoted(
     if request.param == "fake":
         yield FakeLedger()
         return
-    with ENGINES[request.param](tmp_path) as provider:
+    with new_stores(request.param, request, tmp_path) as provider:
         async with provider.facts() as store:
             await store.bootstrap()
             yield StoredLedger(store)

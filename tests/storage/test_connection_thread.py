@@ -44,7 +44,9 @@ async def test_a_connection_runs_functions_in_one_thread_in_the_order_of_the_cal
     assert {*threads} == {await connection.run(the_thread)} != {threading.current_thread()}
 
 
-async def test_a_caller_gets_the_error_of_its_function(connection: ConnectionThread[sqlite3.Connection]) -> None:
+async def test_a_caller_gets_the_error_of_its_function(
+    connection: ConnectionThread[sqlite3.Connection],
+) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await connection.run(lambda sqlite: sqlite.execute("SELECT * FROM missing"))
 

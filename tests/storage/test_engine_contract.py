@@ -228,8 +228,8 @@ async def test_health_is_good_once_the_tables_exist(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("kind", ["episode_engine", "fact_engine"])
-async def test_health_of_a_missing_store_creates_none(provider: Provider, kind: str) -> None:
-    engine: Engine = getattr(provider, kind)()
+async def test_health_of_a_missing_store_creates_none(missing: Provider, kind: str) -> None:
+    engine: Engine = getattr(missing, kind)()
 
     reports = [await engine.health() for _ in range(2)]
     await engine.close()

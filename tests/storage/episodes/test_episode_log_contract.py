@@ -17,7 +17,7 @@ from slumberd.model.firing import Position
 from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeEpisodeLog
-from tests.support.providers import ENGINES
+from tests.support.providers import ENGINES, new_stores
 
 pytestmark = pytest.mark.integration
 
@@ -74,7 +74,7 @@ async def host(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     if request.param == "fake":
         yield FakeHost()
         return
-    with ENGINES[request.param](tmp_path) as provider:
+    with new_stores(request.param, request, tmp_path) as provider:
         async with provider.memory() as store:
             await store.bootstrap()
             yield StoreHost(store)

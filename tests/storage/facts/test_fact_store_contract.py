@@ -689,15 +689,15 @@ async def test_any_other_plan_is_refused(store: EngineFactStore) -> None:
     assert (await store.health()).version == 1
 
 
-async def test_health_counts_facts_and_never_raises(provider: Provider) -> None:
-    store = provider.facts()
-    missing = await store.health()
+async def test_health_counts_facts_and_never_raises(provider: Provider, missing: Provider) -> None:
+    store, absent = provider.facts(), missing.facts()
+    unusable = await absent.health()
     await store.bootstrap()
     await store.pin(fact())
     sound = await store.health()
     await store.close()
 
-    assert not missing.ok
+    assert not unusable.ok
     assert (sound.ok, sound.fragment_count, sound.lock_state) == (True, 1, "free")
 
 

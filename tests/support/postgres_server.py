@@ -1,0 +1,282 @@
+"""A real PostgreSQL server for the tests, on a socket in a temporary directory.
+
+The server is that of ``SLUMBERD_TEST_POSTGRES`` (an address that may create databases and roles),
+else a new one from the programs on PATH or in Debian's directories. Each process of the tests has a
+server of its own, and each test a database of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from slumberd.storage.postgres.installation import install
+from tests.support.waiting import wait_until
+
+ADDRESS_VARIABLE = "SLUMBERD_TEST_POSTGRES"
+"""The variable with the address of a server to use."""
+
+REQUIRED_VARIABLE = "SLUMBERD_REQUIRE_POSTGRES"
+"""The variable that turns a missing server into a failure."""
+
+MISSING = f"no PostgreSQL: apt install postgresql, or set {ADDRESS_VARIABLE}"
+SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "max_connections": "200",
+    "max_prepared_transactions": "2",
+    "shared_buffers": "64MB",
+    "log_min_messages": "fatal",
+}
+_USER = "postgres"
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+@cache
+def programs() -> Path | None:
+    """Return the directory of the server's programs; None when it is not installed."""
+    found = shutil.which("postgres")
+    candidates = [Path(found).resolve().parent] if found else []
+    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    for folder in candidates:
+        if all((folder / name).exists() for name in ("initdb", "postgres")):
+            return folder
+    return None
+
+
+def _server_user() -> dict[str, Any]:
+    """Return as whom the server runs: it refuses root."""
+    if os.geteuid() != 0:
+        return {}
+    user = pwd.getpwnam(_USER)
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _open_directory() -> Path:
+    """Return a directory for temporary files that the server's user can enter."""
+    for base in (tempfile.gettempdir(), "/dev/shm", "/tmp", "/var/tmp"):  # noqa: S108 # see above
+        folder = Path(base).resolve()
+        if all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents)):
+            return folder
+    raise AssertionError("no directory for temporary files can be entered by other users")
+
+
+class PostgresServer:
+    """One server, and the databases of tests in it.
+
+    Args:
+        address: The address of a database of it, with the right to create databases and roles.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._numbers = itertools.count(1)
+        self._templates: dict[int, str] = {}
+        self._prefix = f"slumberd_test_{os.getpid()}"
+
+    def address_of(self, database: str, *, login: str | None = None) -> str:
+        """Return the address of a database, for a login without a password."""
+        parts = urlsplit(self.address)
+        netloc = parts.netloc
+        if login is not None:
+            netloc = f"{login}@{netloc.rpartition('@')[2]}"
+        return urlunsplit(parts._replace(netloc=netloc, path=f"/{database}"))
+
+    def run(self, *statements: str, database: str | None = None) -> None:
+        """Run statements as the superuser, each in a transaction of its own."""
+        address = self.address if database is None else self.address_of(database)
+        with psycopg.connect(address, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def rows(self, statement: str, database: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement, read as the superuser."""
+        with psycopg.connect(self.address_of(database)) as connection:
+            return connection.execute(statement.encode()).fetchall()
+
+    @contextmanager
+    def empty_database(self) -> Iterator[str]:
+        """Yield the name of a new database without any schema; it ends with the block."""
+        name = f"{self._prefix}_{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} ENCODING 'UTF8' LOCALE 'C.UTF-8' TEMPLATE template0")
+        try:
+            yield name
+        finally:
+            self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @contextmanager
+    def database(self, *, shards: int = 1) -> Iterator[str]:
+        """Yield the name of a new database with slumberd's schema; it ends with the block."""
+        if shards not in self._templates:
+            template = f"{self._prefix}_template_{shards}"
+            self.run(
+                f"CREATE DATABASE {template} ENCODING 'UTF8' LOCALE 'C.UTF-8' TEMPLATE template0"
+            )
+            install(self.address_of(template), shards=shards)
+            self._templates[shards] = template
+        name = f"{self._prefix}_{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {self._templates[shards]}")
+        try:
+            yield name
+        finally:
+            self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def login(self, name: str, *roles: str) -> None:
+        """Create a login that is a member of roles, where it is missing."""
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (name,))
+            if known.fetchone() is None:
+                connection.execute(f"CREATE ROLE {name} LOGIN".encode())
+            for role in roles:
+                connection.execute(f"GRANT {role} TO {name}".encode())
+
+    def end_connections(self, database: str) -> None:
+        """End every other connection to a database, as a network that breaks does."""
+        self.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            f" WHERE datname = '{database}' AND pid != pg_backend_pid()"
+        )
+
+
+class OwnServer(PostgresServer):
+    """A server that this process has started.
+
+    Args:
+        folder: A directory that the server's user can enter, with a short path.
+        settings: Settings of the server.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+        super().__init__(f"postgresql://{_USER}@{quote(str(folder), safe='')}/postgres")
+        self._folder = folder
+        self._settings = settings
+        self._data = folder / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as_user = _server_user()
+        found = programs()
+        assert found is not None
+        self._programs = found
+
+    def create(self) -> None:
+        """Create the cluster."""
+        if self._as_user:
+            os.chown(self._folder, self._as_user["user"], self._as_user["group"])
+        command = [
+            str(self._programs / "initdb"), "--pgdata", str(self._data), "--username", _USER,
+            "--auth", "trust", "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync",
+        ]  # fmt: skip
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, cwd=self._folder, **self._as_user
+        )
+
+    def start(self) -> None:
+        """Start the server, and return when it answers."""
+        settings = {**self._settings, "unix_socket_directories": str(self._folder)}
+        given = [f"--{name}={value}" for name, value in settings.items()]
+        self._process = subprocess.Popen(
+            [str(self._programs / "postgres"), "-D", str(self._data), *given],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            preexec_fn=_end_with_parent,
+            **self._as_user,
+        )
+        wait_until(self._answers)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, "postgres did not start"
+        try:
+            psycopg.connect(self.address).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    @property
+    def pid(self) -> int:
+        """The process of the server."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Stop the server.
+
+        Args:
+            at_once: Whether to stop it as a crash does; else connections end first.
+        """
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT if at_once else signal.SIGINT)
+            self._process.wait()
+            self._process = None
+
+
+def _end_with_parent() -> None:
+    # A test run that is killed must leave no server behind.
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGQUIT)
+
+
+@contextmanager
+def running_server(**settings: str) -> Iterator[OwnServer]:
+    """Yield a new server of this process; it ends with the block.
+
+    Args:
+        settings: Settings beside `SETTINGS`.
+    """
+    with tempfile.TemporaryDirectory(prefix="pg", dir=_open_directory()) as folder:
+        server = OwnServer(Path(folder), SETTINGS | settings)
+        server.create()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop(at_once=True)
+
+
+def skip_without_server() -> None:
+    """Skip the test, or fail it where a server is required."""
+    if os.environ.get(REQUIRED_VARIABLE):
+        pytest.fail(MISSING)
+    pytest.skip(MISSING)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """Provide a server for all tests of this process."""
+    if address := os.environ.get(ADDRESS_VARIABLE):
+        yield PostgresServer(address)
+        return
+    if programs() is None:
+        skip_without_server()
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_address(postgres: PostgresServer) -> Iterator[str]:
+    """Provide the address of a new database with slumberd's schema."""
+    with postgres.database() as name:
+        yield postgres.address_of(name)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[OwnServer]:
+    """Provide a server that the test may stop and start."""
+    if programs() is None:
+        skip_without_server()
+    with running_server() as server:
+        yield server
