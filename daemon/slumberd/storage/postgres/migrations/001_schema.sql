@@ -101,10 +101,11 @@ CREATE TABLE slumberd.episode_log (
 ) PARTITION BY LIST (shard);
 CREATE INDEX episode_log_rid ON slumberd.episode_log (shard, rid, seq);
 
+-- The number of a deleted episode is null when it is not known which one was deleted.
 CREATE TABLE slumberd.episode_deletions (
   shard smallint NOT NULL,
   number bigint NOT NULL,
-  rid bigint NOT NULL,
+  rid bigint,
   PRIMARY KEY (shard, number)
 );
 
