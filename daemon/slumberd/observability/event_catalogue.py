@@ -490,13 +490,13 @@ _ALL = (
         message=TEXT,
     ),
     _kind("info", "provenance.resumed", "The provenance sink accepts assertions again."),
-    _kind("info", "rule.added", "A reload added a rule.", rule_id=TEXT, rule_hash=TEXT, file=TEXT),
     _kind(
         "warning",
         "requests.failed",
         "The daemon cannot read the requests of other hosts. It tries again.",
         message=TEXT,
     ),
+    _kind("info", "rule.added", "A reload added a rule.", rule_id=TEXT, rule_hash=TEXT, file=TEXT),
     _kind(
         "info",
         "rule.begun",

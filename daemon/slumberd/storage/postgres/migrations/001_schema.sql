@@ -665,7 +665,7 @@ $$;
 -- Readers
 
 -- The users that a login may read. A login without a row reads the user that it names by
--- SET slumberd.user, which any program of that login can change.
+-- SET slumberd.tenant, which any program of that login can change.
 CREATE TABLE slumberd.reader_users (
   login name NOT NULL,
   "user" text COLLATE "C" NOT NULL,
@@ -681,7 +681,7 @@ AS $$
     THEN EXISTS (
       SELECT 1 FROM slumberd.reader_users WHERE login = session_user AND "user" = wanted
     )
-    ELSE wanted = current_setting('slumberd.user', true)
+    ELSE wanted = current_setting('slumberd.tenant', true)
   END
 $$;
 
