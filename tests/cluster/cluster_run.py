@@ -68,13 +68,12 @@ class Putter:
                 self._try(wanted, keep=False)
                 self.rolled_back += 1
                 continue
-            while (outcomes := self._try(wanted, keep=True)) is None:
+            while self._try(wanted, keep=True) is None:
                 time.sleep(0.05)
-            for episode, outcome in zip(wanted, outcomes, strict=True):
+            for episode in wanted:
                 self.episodes[episode["id"]] = episode
-                # After a lost answer the episode is there already, and counts as one version.
-                known = self.versions[episode["id"]] > 0
-                self.versions[episode["id"]] += outcome != "unchanged" or not known
+                # Each content is new. After a lost answer, the second attempt changes nothing.
+                self.versions[episode["id"]] += 1
             stop.wait(self.chance.random() * 0.05)
 
     def _transaction(self) -> list[dict[str, Any]]:
