@@ -146,6 +146,11 @@ class Host:
         self.log = home.folder / "daemon.log"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """The process of the daemon; 0 before the first."""
+        return self._process.pid if self._process is not None else 0
+
     def keep_running(self, stop: threading.Event) -> None:
         """Start the daemon again whenever it ends, until `stop` is set."""
         with self.log.open("ab") as log:
@@ -235,7 +240,7 @@ class Cluster:
 
     def _have_accidents(self, deadline: float) -> None:
         while time.monotonic() < deadline:
-            host = self._chance.choice(self.hosts)
+            host = self._next_host()
             match self._chance.choice(("kill", "kill", "suspend", "cut", "restart")):
                 case "kill":
                     host.signal(signal.SIGKILL)
@@ -256,6 +261,15 @@ class Cluster:
                 case _:
                     pass
             time.sleep(self._chance.random() * 2)
+
+    def _next_host(self) -> Host:
+        """Return the active host more often than another."""
+        with suppress(psycopg.Error):
+            [(holder,)] = self._rows("SELECT holder FROM slumberd.shards")
+            active = [host for host in self.hosts if holder and holder.endswith(f"/{host.pid}")]
+            if active and self._chance.random() < 0.6:
+                return active[0]
+        return self._chance.choice(self.hosts)
 
     def _edit(self, stop: threading.Event) -> None:
         """State facts as a person, about subjects of its own, and erase a user, again and again."""
