@@ -42,7 +42,14 @@ SETTINGS = {
     "max_prepared_transactions": "2",
     "shared_buffers": "64MB",
     "log_min_messages": "fatal",
+    "max_wal_size": "128MB",
 }
+MEMORY = Path("/dev/shm")  # noqa: S108 # the server's own directory lies in it
+"""A file system in memory."""
+
+_ROOM_BYTES = 2 << 30
+"""What the servers of all processes may need; the default of a container is less."""
+
 _USER = "postgres"
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -68,12 +75,21 @@ def _server_user() -> dict[str, Any]:
 
 
 def _open_directory() -> Path:
-    """Return a directory for temporary files that the server's user can enter."""
-    for base in (tempfile.gettempdir(), "/dev/shm", "/tmp", "/var/tmp"):  # noqa: S108 # see above
+    """Return a directory for temporary files that the server's user can enter.
+
+    In memory, a new database takes 16 ms of processor time; on a disk it took 70 to 250 ms.
+    """
+    if _has_room(MEMORY):
+        return MEMORY
+    for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 # see above
         folder = Path(base).resolve()
         if all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents)):
             return folder
     raise AssertionError("no directory for temporary files can be entered by other users")
+
+
+def _has_room(folder: Path) -> bool:
+    return folder.is_dir() and shutil.disk_usage(folder).free >= _ROOM_BYTES
 
 
 class PostgresServer:
