@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from slumberd.cli.environment import RESERVED
 from slumberd.model.episode import Episode
 from tests.support.catalogue_check import problems_of_lines
 from tests.support.cli_runner import called
@@ -97,7 +98,8 @@ class Installation:
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     ours = {k: v for k, v in os.environ.items() if not k.startswith("SLUMBERD_")}
-    return {**ours, "SLUMBERD_TEST_DATA": "is none of the settings", **extra}
+    reserved = dict.fromkeys(RESERVED - {"SLUMBERD_DEBUG"}, "is none of the settings")
+    return {**ours, **reserved, **extra}
 
 
 def jsonl(*episodes: Episode) -> bytes:

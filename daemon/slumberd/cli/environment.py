@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-RESERVED = frozenset({"SLUMBERD_DEBUG", "SLUMBERD_TEST_DATA"})
+RESERVED = frozenset(
+    {
+        "SLUMBERD_DEBUG",
+        "SLUMBERD_REQUIRE_POSTGRES",
+        "SLUMBERD_TEST_DATA",
+        "SLUMBERD_TEST_POSTGRES",
+        "SLUMBERD_TEST_TENANTS",
+    }
+)
 """Variables that begin as settings do, and are not settings: for debugging, and for tests."""
 
 
