@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ _ROOM_BYTES = 2 << 30
 """What the servers of all processes may need; the default of a container is less."""
 
 _USER = "postgres"
+_PASSWORD = "of-a-test"  # noqa: S105 # of logins that only the tests use
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
@@ -106,11 +107,11 @@ class PostgresServer:
         self._prefix = f"slumberd_test_{os.getpid()}"
 
     def address_of(self, database: str, *, login: str | None = None) -> str:
-        """Return the address of a database, for a login without a password."""
+        """Return the address of a database, for one of the logins of `login`."""
         parts = urlsplit(self.address)
         netloc = parts.netloc
         if login is not None:
-            netloc = f"{login}@{netloc.rpartition('@')[2]}"
+            netloc = f"{login}:{_PASSWORD}@{netloc.rpartition('@')[2]}"
         return urlunsplit(parts._replace(netloc=netloc, path=f"/{database}"))
 
     def run(self, *statements: str, database: str | None = None) -> None:
@@ -155,11 +156,17 @@ class PostgresServer:
     def login(self, name: str, *roles: str) -> None:
         """Create a login that is a member of roles, where it is missing."""
         with psycopg.connect(self.address, autocommit=True) as connection:
-            known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (name,))
-            if known.fetchone() is None:
-                connection.execute(f"CREATE ROLE {name} LOGIN".encode())
+            # Another process of the tests may create it at the same time.
+            with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
+                connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{_PASSWORD}'".encode())
             for role in roles:
                 connection.execute(f"GRANT {role} TO {name}".encode())
+
+    def drop_templates(self) -> None:
+        """Drop the databases that new ones were copied from."""
+        for template in self._templates.values():
+            self.run(f"DROP DATABASE {template} WITH (FORCE)")
+        self._templates.clear()
 
     def end_connections(self, database: str) -> None:
         """End every other connection to a database, as a network that breaks does."""
@@ -257,8 +264,8 @@ def running_server(**settings: str) -> Iterator[OwnServer]:
     with tempfile.TemporaryDirectory(prefix="pg", dir=_open_directory()) as folder:
         server = OwnServer(Path(folder), SETTINGS | settings)
         server.create()
-        server.start()
         try:
+            server.start()
             yield server
         finally:
             server.stop(at_once=True)
@@ -275,7 +282,9 @@ def skip_without_server() -> None:
 def postgres() -> Iterator[PostgresServer]:
     """Provide a server for all tests of this process."""
     if address := os.environ.get(ADDRESS_VARIABLE):
-        yield PostgresServer(address)
+        server = PostgresServer(address)
+        yield server
+        server.drop_templates()
         return
     if programs() is None:
         skip_without_server()
