@@ -60,18 +60,27 @@ def programs() -> Path | None:
     """Return the directory of the server's programs; None when it is not installed."""
     found = shutil.which("postgres")
     candidates = [Path(found).resolve().parent] if found else []
-    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+    if config := shutil.which("pg_config"):
+        asked = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=True)
+        candidates.append(Path(asked.stdout.strip()))
     for folder in candidates:
         if all((folder / name).exists() for name in ("initdb", "postgres")):
             return folder
     return None
 
 
+def _version(programs: Path) -> float:
+    number = programs.parent.name
+    return float(number) if number.replace(".", "", 1).isdecimal() else 0.0
+
+
 def _server_user() -> dict[str, Any]:
     """Return as whom the server runs: it refuses root."""
     if os.geteuid() != 0:
         return {}
-    user = pwd.getpwnam(_USER)
+    names = {user.pw_name for user in pwd.getpwall()}
+    user = pwd.getpwnam(_USER if _USER in names else "nobody")
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
@@ -161,6 +170,8 @@ class PostgresServer:
                 connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{_PASSWORD}'".encode())
             for role in roles:
                 connection.execute(f"GRANT {role} TO {name}".encode())
+            # Who is no superuser may then end the connections of the login.
+            connection.execute(f"GRANT {name} TO CURRENT_USER".encode())
 
     def drop_templates(self) -> None:
         """Drop the databases that new ones were copied from."""
@@ -179,6 +190,9 @@ class PostgresServer:
 class OwnServer(PostgresServer):
     """A server that this process has started.
 
+    Attributes:
+        folder: Its directory, with the cluster and the socket.
+
     Args:
         folder: A directory that the server's user can enter, with a short path.
         settings: Settings of the server.
@@ -187,7 +201,7 @@ class OwnServer(PostgresServer):
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         port = f":{settings['port']}" if "port" in settings else ""
         super().__init__(f"postgresql://{_USER}@{quote(str(folder), safe='')}{port}/postgres")
-        self._folder = folder
+        self.folder = folder
         self._settings = settings
         self._data = folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
@@ -199,24 +213,24 @@ class OwnServer(PostgresServer):
     def create(self) -> None:
         """Create the cluster."""
         if self._as_user:
-            os.chown(self._folder, self._as_user["user"], self._as_user["group"])
+            os.chown(self.folder, self._as_user["user"], self._as_user["group"])
         command = [
             str(self._programs / "initdb"), "--pgdata", str(self._data), "--username", _USER,
             "--auth", "trust", "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync",
         ]  # fmt: skip
         subprocess.run(
-            command, check=True, stdout=subprocess.DEVNULL, cwd=self._folder, **self._as_user
+            command, check=True, stdout=subprocess.DEVNULL, cwd=self.folder, **self._as_user
         )
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
-        settings = {**self._settings, "unix_socket_directories": str(self._folder)}
+        settings = {**self._settings, "unix_socket_directories": str(self.folder)}
         given = [f"--{name}={value}" for name, value in settings.items()]
         self._process = subprocess.Popen(
             [str(self._programs / "postgres"), "-D", str(self._data), *given],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd=self._folder,
+            cwd=self.folder,
             preexec_fn=_end_with_parent,
             **self._as_user,
         )
