@@ -18,6 +18,7 @@ from slumberd.model.record import Record
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import without_firings
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import path_of
 
 pytestmark = pytest.mark.integration
 
@@ -74,7 +75,7 @@ async def last_rows(home: OpenStores) -> list[Row]:
 
 
 def select(home: OpenStores, sql: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(home.facts.path)) as connection:
+    with closing(sqlite3.connect(path_of(home.facts))) as connection:
         return connection.execute(sql).fetchall()
 
 

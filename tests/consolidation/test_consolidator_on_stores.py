@@ -31,6 +31,7 @@ from slumberd.storage.sqlite.engine import CheckpointPolicy
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger, without_firings
 from tests.support.open_stores import OpenStores, open_stores, stream
+from tests.support.providers import SQLiteProvider
 from tests.support.sessions import session_of
 from tests.support.stop_events import StopAfter
 from tests.support.waiting import PATIENCE_SECONDS
@@ -208,7 +209,9 @@ async def test_a_stop_interrupts_a_checkpoint_after_a_commit(
     interrupted, stop = Event(), asyncio.Event()
     policy = CheckpointPolicy(check_seconds=0.001)
     monkeypatch.setattr(Database, "interrupt", lambda _: interrupted.set())
-    async with open_stores(tmp_path, batch=2, checkpoints=policy, backlog_rows=1) as home:
+    async with open_stores(
+        SQLiteProvider(tmp_path, checkpoints=policy), batch=2, backlog_rows=1
+    ) as home:
         await home.put(*stream(4))
 
         @contextmanager

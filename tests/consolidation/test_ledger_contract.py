@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -24,7 +23,7 @@ from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.watermarks import WatermarkTable
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeLedger
-from tests.support.providers import ENGINES, new_stores
+from tests.support.providers import ENGINES, maker_of
 
 pytestmark = pytest.mark.integration
 
@@ -70,11 +69,11 @@ class StoreApproval:
 
 
 @pytest.fixture(params=["fake", *ENGINES])
-async def approval(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Approval]:
+async def approval(request: pytest.FixtureRequest) -> AsyncIterator[Approval]:
     if request.param == "fake":
         yield FakeApproval()
         return
-    with new_stores(request.param, request, tmp_path) as provider:
+    with maker_of(request.param, request)() as provider:
         async with provider.facts() as store:
             await store.bootstrap()
             yield StoreApproval(store)

@@ -27,6 +27,7 @@ from tests.support.builders import START, at, rule, triple
 from tests.support.embedders import FakeEmbedder
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import path_of
 from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
@@ -434,7 +435,7 @@ async def test_rehearsal_reports_held_back_episodes_and_writes_nothing(home: Ope
 
 
 def dump(home: OpenStores) -> list[str]:
-    with closing(sqlite3.connect(home.facts.path.with_name("memory.db"))) as connection:
+    with closing(sqlite3.connect(path_of(home.memory))) as connection:
         return [*connection.iterdump()]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -15,7 +14,7 @@ from slumberd.storage.facts.store import EngineFactStore
 from tests.support.builders import at
 from tests.support.example_ledgers import ALL, fire, said
 from tests.support.fakes import FakePromotions
-from tests.support.providers import ENGINES, new_stores
+from tests.support.providers import ENGINES, maker_of
 
 pytestmark = pytest.mark.integration
 
@@ -62,13 +61,11 @@ class StoredLedger:
 
 
 @pytest.fixture(params=["fake", *ENGINES])
-async def promoted(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[PromotedEpisodes]:
+async def promoted(request: pytest.FixtureRequest) -> AsyncIterator[PromotedEpisodes]:
     if request.param == "fake":
         yield FakeLedger()
         return
-    with new_stores(request.param, request, tmp_path) as provider:
+    with maker_of(request.param, request)() as provider:
         async with provider.facts() as store:
             await store.bootstrap()
             yield StoredLedger(store)

@@ -22,6 +22,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
+from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine, SQLiteFactEngine
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
@@ -99,10 +100,10 @@ class Steps:
 
     async def of(self, work: Work) -> int:
         """Return how many steps the work takes."""
-        for database in (
-            self._home.memory.engine.database,
-            self._home.facts.engine.database,
-        ):
+        engines = self._home.memory.engine, self._home.facts.engine
+        assert isinstance(engines[0], SQLiteEpisodeEngine)
+        assert isinstance(engines[1], SQLiteFactEngine)
+        for database in (engines[0].database, engines[1].database):
             for access in (database.write, database.read):
                 await access(lambda connection: connection.set_progress_handler(self.step, 1))
         before = self.count

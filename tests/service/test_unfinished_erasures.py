@@ -18,6 +18,7 @@ from tests.support.builders import at, rule
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import SQLiteProvider
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +42,7 @@ async def begin(home: OpenStores, folder: Path) -> None:
 
 
 async def test_unfinished_erasure_is_finished(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, busy_seconds=0.1) as home:
+    async with open_stores(SQLiteProvider(tmp_path, busy_seconds=0.1)) as home:
         await begin(home, tmp_path)
         assert "memory.db" in " ".join(files_with_canary(tmp_path))
         assert [erasure.reach.user for erasure in await home.facts.erasures.find_unfinished()] == [
@@ -59,7 +60,7 @@ async def test_unfinished_erasure_is_finished(tmp_path: Path) -> None:
 
 
 async def test_repeated_forget_finishes_an_erasure(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, busy_seconds=0.1) as home:
+    async with open_stores(SQLiteProvider(tmp_path, busy_seconds=0.1)) as home:
         await begin(home, tmp_path)
 
         await operations(home).forget(ForgetForm(**SCOPE), ME)

@@ -15,7 +15,7 @@ SUITES = sorted(
     for suite in TESTS.rglob("test_*_contract.py")
     if "tests.support.providers" in suite.read_text()
 )
-OF_AN_ENGINE = re.compile(r"sqlite|\.db\b|\.path\b|PRAGMA", re.IGNORECASE)
+OF_AN_ENGINE = re.compile(r"sqlite|postgres|psycopg|\.db\b|\.path\b|PRAGMA", re.IGNORECASE)
 
 
 def name_of(suite: Path) -> str:

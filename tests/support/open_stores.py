@@ -1,4 +1,4 @@
-"""A memory store, a fact store and a consolidator, on real files."""
+"""A memory store, a fact store and a consolidator, on an engine."""
 
 from __future__ import annotations
 
@@ -22,20 +22,17 @@ from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
-from slumberd.storage.sqlite.connection import BUSY_SECONDS
-from slumberd.storage.sqlite.engine import CheckpointPolicy
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
-from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
+from tests.support.providers import AnyFactStore, AnyMemoryStore, Provider, SQLiteProvider
 
 
 @dataclass
 class OpenStores:
     """A memory store, a fact store and a consolidator."""
 
-    memory: SQLiteMemoryStore
-    facts: SQLiteFactStore
+    memory: AnyMemoryStore
+    facts: AnyFactStore
     log: FakeDeltaLog
     consolidator: Consolidator
 
@@ -58,28 +55,20 @@ class OpenStores:
 
 @asynccontextmanager
 async def open_stores(
-    folder: Path,
+    place: Path | Provider,
     *,
     batch: int = 5_000,
     limits: Limits = NO_LIMITS,
     clock: Clock | None = None,
     embedding: Embedding = no_embedder,
-    busy_seconds: float = BUSY_SECONDS,
-    checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
     backlog_rows: int = BACKLOG_ROWS,
     comparer: Callable[[], TextComparer] | None = None,
 ) -> AsyncIterator[OpenStores]:
+    """Open the stores of a provider, or those in the files of a folder."""
+    provider = SQLiteProvider(place) if isinstance(place, Path) else place
     async with (
-        SQLiteMemoryStore(
-            folder / "memory.db", clock=clock, busy_seconds=busy_seconds, embedding=embedding
-        ) as memory,
-        SQLiteFactStore(
-            folder / "facts.db",
-            synchronous="normal",
-            checkpoints=checkpoints,
-            backlog_rows=backlog_rows,
-            comparer=comparer,
-        ) as facts,
+        provider.memory(clock=clock, embedding=embedding) as memory,
+        provider.facts(backlog_rows=backlog_rows, comparer=comparer) as facts,
     ):
         await facts.bootstrap()
         log = FakeDeltaLog()

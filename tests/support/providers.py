@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import pytest
 
 from slumberd.clock import Clock
+from slumberd.consolidation.salience_gate import Embedding, no_embedder
+from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.engine import EpisodeEngine, FactEngine
-from slumberd.storage.episodes.store import EngineMemoryStore
-from slumberd.storage.facts.store import EngineFactStore
+from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
+from slumberd.storage.facts.transactions import LINEAGE_DEPTH
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine, PostgresFactEngine
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.sqlite.connection import Pragmas
-from slumberd.storage.sqlite.engine import SQLiteEpisodeEngine, SQLiteFactEngine
+from slumberd.storage.sqlite.connection import BUSY_SECONDS, Pragmas
+from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteEpisodeEngine, SQLiteFactEngine
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.postgres_server import PostgresServer
+
+AnyMemoryStore = SQLiteMemoryStore | PostgresMemoryStore
+"""A store of episodes of any engine."""
+
+AnyFactStore = SQLiteFactStore | PostgresFactStore
+"""A store of facts of any engine."""
+
+
+def path_of(store: AnyMemoryStore | AnyFactStore) -> Path:
+    """Return the file of a store that has one."""
+    assert isinstance(store, SQLiteMemoryStore | SQLiteFactStore)
+    return store.path
 
 
 class Provider(Protocol):
     """Opens one store of episodes and one store of facts; each call opens the same two again."""
 
-    def memory(self, *, clock: Clock | None = None) -> EngineMemoryStore:
+    def memory(
+        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+    ) -> AnyMemoryStore:
         """Return a store of the episodes."""
         ...
 
-    def facts(self, *, clock: Clock | None = None) -> EngineFactStore:
+    def facts(
+        self,
+        *,
+        clock: Clock | None = None,
+        lineage_depth: int = LINEAGE_DEPTH,
+        comparer: Callable[[], TextComparer] | None = None,
+        backlog_rows: int = BACKLOG_ROWS,
+    ) -> AnyFactStore:
         """Return a store of the facts."""
         ...
 
@@ -48,17 +73,46 @@ class SQLiteProvider:
 
     Args:
         folder: Where they are; they need not exist.
+        busy_seconds: How long a transaction of the episodes waits for another.
+        checkpoints: When the facts are written from their log into their file.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
+    ) -> None:
         self._episodes = folder / "memory.db"
         self._facts = folder / "facts.db"
+        self._busy_seconds = busy_seconds
+        self._checkpoints = checkpoints
 
-    def memory(self, *, clock: Clock | None = None) -> EngineMemoryStore:
-        return SQLiteMemoryStore(self._episodes, clock=clock)
+    def memory(
+        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+    ) -> SQLiteMemoryStore:
+        return SQLiteMemoryStore(
+            self._episodes, clock=clock, busy_seconds=self._busy_seconds, embedding=embedding
+        )
 
-    def facts(self, *, clock: Clock | None = None) -> EngineFactStore:
-        return SQLiteFactStore(self._facts, synchronous="normal", clock=clock)
+    def facts(
+        self,
+        *,
+        clock: Clock | None = None,
+        lineage_depth: int = LINEAGE_DEPTH,
+        comparer: Callable[[], TextComparer] | None = None,
+        backlog_rows: int = BACKLOG_ROWS,
+    ) -> SQLiteFactStore:
+        return SQLiteFactStore(
+            self._facts,
+            synchronous="normal",
+            clock=clock,
+            checkpoints=self._checkpoints,
+            lineage_depth=lineage_depth,
+            comparer=comparer,
+            backlog_rows=backlog_rows,
+        )
 
     def episode_engine(self) -> EpisodeEngine:
         return SQLiteEpisodeEngine(self._episodes, Pragmas("normal"))
@@ -72,49 +126,90 @@ class PostgresProvider:
 
     Args:
         address: The address of the database.
+        shard: The shard.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, shard: int = 0) -> None:
         self._address = address
+        self._shard = shard
 
-    def memory(self, *, clock: Clock | None = None) -> EngineMemoryStore:
-        return PostgresMemoryStore(self._address, clock=clock)
+    def memory(
+        self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
+    ) -> PostgresMemoryStore:
+        return PostgresMemoryStore(
+            self._address, shard=self._shard, clock=clock, embedding=embedding
+        )
 
-    def facts(self, *, clock: Clock | None = None) -> EngineFactStore:
-        return PostgresFactStore(self._address, clock=clock)
+    def facts(
+        self,
+        *,
+        clock: Clock | None = None,
+        lineage_depth: int = LINEAGE_DEPTH,
+        comparer: Callable[[], TextComparer] | None = None,
+        backlog_rows: int = BACKLOG_ROWS,
+    ) -> PostgresFactStore:
+        return PostgresFactStore(
+            self._address,
+            shard=self._shard,
+            clock=clock,
+            lineage_depth=lineage_depth,
+            comparer=comparer,
+            backlog_rows=backlog_rows,
+        )
 
     def episode_engine(self) -> EpisodeEngine:
-        return PostgresEpisodeEngine(self._address)
+        return PostgresEpisodeEngine(self._address, self._shard)
 
     def fact_engine(self, *, key: bytes | None = None) -> FactEngine:
-        return PostgresFactEngine(self._address, key=key)
+        return PostgresFactEngine(self._address, self._shard, key=key)
 
 
 ENGINES = ("sqlite", "postgres")
 """The names of the engines."""
 
 
-@contextmanager
-def new_stores(engine: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Provider]:
-    """Yield new and empty stores of an engine; they end with the block.
+NewStores = Callable[[], AbstractContextManager[Provider]]
+"""Makes new and empty stores of one engine; they end with the block."""
+
+
+def maker_of(engine: str, request: pytest.FixtureRequest) -> NewStores:
+    """Return what makes new and empty stores of an engine.
 
     Args:
         engine: One of `ENGINES`.
         request: Of the test.
-        folder: For the files of the stores.
     """
     if engine == "sqlite":
-        yield SQLiteProvider(folder)
-        return
+        return _new_files
     server: PostgresServer = request.getfixturevalue("postgres")
+    return partial(_new_database, server)
+
+
+@contextmanager
+def _new_files() -> Iterator[Provider]:
+    with TemporaryDirectory() as folder:
+        yield SQLiteProvider(Path(folder))
+
+
+@contextmanager
+def _new_database(server: PostgresServer) -> Iterator[Provider]:
     with server.database() as name:
         yield PostgresProvider(server.address_of(name))
 
 
 @pytest.fixture(params=ENGINES)
+def new_stores(request: pytest.FixtureRequest) -> NewStores:
+    """Provide what makes new and empty stores, of each engine in turn."""
+    return maker_of(request.param, request)
+
+
+@pytest.fixture(params=ENGINES)
 def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Provider]:
     """Provide new and empty stores of each engine in turn."""
-    with new_stores(request.param, request, tmp_path) as found:
+    if request.param == "sqlite":
+        yield SQLiteProvider(tmp_path)
+        return
+    with maker_of(request.param, request)() as found:
         yield found
 
 

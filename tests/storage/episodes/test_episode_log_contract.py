@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -17,7 +16,7 @@ from slumberd.model.firing import Position
 from slumberd.storage.episodes.store import EngineMemoryStore
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeEpisodeLog
-from tests.support.providers import ENGINES, new_stores
+from tests.support.providers import ENGINES, maker_of
 
 pytestmark = pytest.mark.integration
 
@@ -70,11 +69,11 @@ class StoreHost:
 
 
 @pytest.fixture(params=["fake", *ENGINES])
-async def host(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Host]:
+async def host(request: pytest.FixtureRequest) -> AsyncIterator[Host]:
     if request.param == "fake":
         yield FakeHost()
         return
-    with new_stores(request.param, request, tmp_path) as provider:
+    with maker_of(request.param, request)() as provider:
         async with provider.memory() as store:
             await store.bootstrap()
             yield StoreHost(store)

@@ -12,6 +12,7 @@ from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import AnyFactStore
 
 pytestmark = pytest.mark.integration
 
@@ -24,7 +25,7 @@ def write(path: Path, fact_id: str, payload: bytes) -> None:
         connection.execute(PUT, (fact_id, payload, START.isoformat()))
 
 
-async def quarantined(store: SQLiteFactStore) -> list[tuple[str, str]]:
+async def quarantined(store: AnyFactStore) -> list[tuple[str, str]]:
     return sorted(
         (entry["rule_id"], entry["episode_id"]) for entry in await store.reads.quarantine()
     )
@@ -46,10 +47,10 @@ async def test_repaired_row_leaves_the_quarantine_and_the_other_stays(tmp_path: 
 async def test_repaired_row_does_not_change_the_quarantine_of_episodes(tmp_path: Path) -> None:
     async with open_stores(tmp_path) as home:
         await put_malformed(home)
-        write(home.facts.path, "odd", b"?")
+        write(tmp_path / "facts.db", "odd", b"?")
         await home.facts.ledger.notice_external()
 
-        write(home.facts.path, "odd", b'{"object": 1}')
+        write(tmp_path / "facts.db", "odd", b'{"object": 1}')
         await home.facts.ledger.notice_external()
 
         assert await quarantined(home.facts) == [("all", "odd")]
@@ -64,10 +65,10 @@ async def test_changes_of_other_programs_are_reported_as_they_are_recorded(tmp_p
     async with open_stores(tmp_path) as home:
         await home.put(triple("e1", "alice", "drinks", "tea"))
         await home.fire()
-        with closing(sqlite3.connect(home.facts.path)) as connection, connection:
+        with closing(sqlite3.connect(tmp_path / "facts.db")) as connection, connection:
             connection.execute("DELETE FROM facts WHERE fact_id = 'e1'")
-        write(home.facts.path, "x", b'{"object": 1}')
-        write(home.facts.path, "y", b"?")
+        write(tmp_path / "facts.db", "x", b'{"object": 1}')
+        write(tmp_path / "facts.db", "y", b"?")
 
         reported = await home.facts.ledger.notice_external()
 
