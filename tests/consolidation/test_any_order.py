@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import FactPattern
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
-from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, rule
 from tests.support.corpora import lines, needs_corpora
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.oracle import OracleClaim, claim_of, current_claims, replaced_ids
+from tests.support.providers import Provider
 
 pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
 
@@ -54,14 +52,14 @@ def expected(stream: Sequence[Episode]) -> dict[str, tuple[Any, ...]]:
 
 
 async def consolidate(
-    folder: Path, episodes: Sequence[Episode], *, every: int, batch: int
+    provider: Provider, episodes: Sequence[Episode], *, every: int, batch: int
 ) -> dict[str, tuple[Any, ...]]:
     """Put episodes in order, firing whenever `every` are pending and once at the end."""
     clock = FakeClock()
     fired = rule("all")
     async with (
-        SQLiteMemoryStore(folder / "memory.db") as memory,
-        SQLiteFactStore(folder / "facts.db", synchronous="normal", lineage_depth=DEPTH) as facts,
+        provider.memory() as memory,
+        provider.facts(lineage_depth=DEPTH) as facts,
     ):
         await facts.bootstrap()
         consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=batch)
@@ -100,8 +98,8 @@ async def test_facts_equal_the_oracle(
     batch: int,
     stream: list[Episode],
     expected: dict[str, tuple[Any, ...]],
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    found = await consolidate(tmp_path, ORDERS[order](stream), every=every, batch=batch)
+    found = await consolidate(provider, ORDERS[order](stream), every=every, batch=batch)
 
     assert found == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,9 +13,9 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.oracle import claim_of, current_claims
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -102,10 +101,10 @@ def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, lis
 @pytest.mark.parametrize("predicate", ["is", "likes"])
 @pytest.mark.parametrize(("length", "every"), [(3, 1), pytest.param(4, 6, marks=pytest.mark.slow)])
 async def test_every_history_ends_with_the_facts_of_the_oracle(
-    tmp_path: Path, predicate: str, length: int, every: int
+    provider: Provider, predicate: str, length: int, every: int
 ) -> None:
     stories = list(permutations(STATEMENTS, length))[::every]
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
+    async with provider.facts() as store:
         await store.bootstrap()
         await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
         after = Position()

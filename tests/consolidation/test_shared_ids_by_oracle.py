@@ -21,10 +21,10 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.oracle import OracleClaim, claim_of, current_claims
+from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
 
 pytestmark = pytest.mark.integration
 
@@ -59,7 +59,7 @@ class Evaluated:
 class StoreAndOracle:
     """A store, and the naive model of the same steps."""
 
-    store: SQLiteFactStore
+    store: AnyFactStore
     clock: FakeClock
     log: list[dict[str, Any]] = field(default_factory=list)
     read: dict[str, int] = field(default_factory=dict)
@@ -325,9 +325,14 @@ async def check(world: StoreAndOracle) -> None:
     assert broken is None
 
 
-async def play(steps: Sequence[Step], folder: Path) -> None:
+def play(steps: Sequence[Step], new_stores: NewStores = new_files) -> None:
+    with new_stores() as provider, tempfile.TemporaryDirectory() as folder:
+        asyncio.run(take_steps(steps, provider, Path(folder)))
+
+
+async def take_steps(steps: Sequence[Step], provider: Provider, folder: Path) -> None:
     clock = FakeClock(START + timedelta(days=1))
-    async with SQLiteFactStore(folder / "facts.db", clock=clock, synchronous="normal") as store:
+    async with provider.facts(clock=clock) as store:
         await store.bootstrap()
         await store.ledger.set_channels(MULTI, at=START)
         world = StoreAndOracle(store, clock)
@@ -344,5 +349,13 @@ async def play(steps: Sequence[Step], folder: Path) -> None:
 @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_two_users_of_the_same_ids_equal_the_oracle(steps: list[Step]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(play(steps, Path(folder)))
+    play(steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS)
+def test_two_users_of_the_same_ids_in_a_database_equal_the_oracle(
+    new_databases: NewStores, steps: list[Step]
+) -> None:
+    play(steps, new_databases)

@@ -180,13 +180,14 @@ def maker_of(engine: str, request: pytest.FixtureRequest) -> NewStores:
         request: Of the test.
     """
     if engine == "sqlite":
-        return _new_files
+        return new_files
     server: PostgresServer = request.getfixturevalue("postgres")
     return partial(_new_database, server)
 
 
 @contextmanager
-def _new_files() -> Iterator[Provider]:
+def new_files() -> Iterator[Provider]:
+    """Yield new and empty stores in files; they end with the block."""
     with TemporaryDirectory() as folder:
         yield SQLiteProvider(Path(folder))
 
@@ -201,6 +202,12 @@ def _new_database(server: PostgresServer) -> Iterator[Provider]:
 def new_stores(request: pytest.FixtureRequest) -> NewStores:
     """Provide what makes new and empty stores, of each engine in turn."""
     return maker_of(request.param, request)
+
+
+@pytest.fixture
+def new_databases(postgres: PostgresServer) -> NewStores:
+    """Provide what makes new and empty stores in a database."""
+    return partial(_new_database, postgres)
 
 
 @pytest.fixture(params=ENGINES)

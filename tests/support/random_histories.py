@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -17,10 +15,10 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.oracle import OracleClaim, claims_in
+from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
 
 MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
 PAIRS = {(channel, predicate) for channel, some in MULTI.items() for predicate in some}
@@ -63,7 +61,7 @@ class RecordedUndo:
 class Story:
     """A store, and a record of the same steps for the oracle."""
 
-    store: SQLiteFactStore
+    store: AnyFactStore
     clock: FakeClock
     log: list[dict[str, Any]] = field(default_factory=list)
     read: dict[str, int] = field(default_factory=dict)
@@ -192,7 +190,7 @@ def claims_of(
             yield from claims_in(now[0].episode, channel, rules)
 
 
-async def facts_of(store: SQLiteFactStore, user: str | None = None, **then: Any) -> Shown:
+async def facts_of(store: AnyFactStore, user: str | None = None, **then: Any) -> Shown:
     found = await store.query(FactPattern(user=user), **then)
     return {fact.id: fact.model_dump() for fact in found}
 
@@ -240,19 +238,21 @@ EVERYTHING = st.lists(
 )
 
 
-def play(steps: Sequence[Step], check: Callable[[Story], Coroutine[None, None, None]]) -> None:
+def play(
+    steps: Sequence[Step],
+    check: Callable[[Story], Coroutine[None, None, None]],
+    new_stores: NewStores = new_files,
+) -> None:
     """Take all steps on a new store, fire every rule to the end, and check the result."""
 
-    async def main(folder: Path) -> None:
+    async def main(provider: Provider) -> None:
         clock = FakeClock(START + timedelta(days=1))
-        async with SQLiteFactStore(
-            folder / "facts.db", lineage_depth=DEPTH, clock=clock, synchronous="normal"
-        ) as store:
+        async with provider.facts(lineage_depth=DEPTH, clock=clock) as store:
             await store.bootstrap()
             story = Story(store, clock)
             for step in [("several", True), *steps, *(("fire", name, 99) for name in RULES)]:
                 await story.take_step(step)
             await check(story)
 
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(main(Path(folder)))
+    with new_stores() as provider:
+        asyncio.run(main(provider))

@@ -22,6 +22,7 @@ from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule
 from tests.support.example_ledgers import ALL, fire, said, write_ledger_of_every_kind
 from tests.support.fakes import FakeClock
+from tests.support.providers import AnyFactStore, NewStores, Provider
 from tests.support.random_histories import EVERYTHING, Shown, Step, Story, play
 from tests.support.sample_sizes import amount
 from tests.support.sessions import session_of
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.integration
 QUIET = settings(
     max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck)
 )
+FEW = settings(QUIET, max_examples=amount(4, full=60))
 
 SAID = {"subject": "s", "predicate": "is"}
 HANDS_OWN: list[Step] = [
@@ -42,7 +44,7 @@ HANDS_OWN: list[Step] = [
 
 
 async def promotions_of(
-    store: SQLiteFactStore, *, limit: int = 1_000, current_only: bool = False
+    store: AnyFactStore, *, limit: int = 1_000, current_only: bool = False
 ) -> list[Promotion]:
     """Return every promotion, read page by page."""
     found: list[Promotion] = []
@@ -96,6 +98,16 @@ def test_promotion_describes_the_fact_that_was_current_after_its_row(steps: list
     play(steps, check_against_what_stood)
 
 
+@pytest.mark.sampled
+@FEW
+@given(EVERYTHING)
+@example(HANDS_OWN)
+def test_promotion_in_a_database_describes_the_fact_that_was_current_after_its_row(
+    new_databases: NewStores, steps: list[Step]
+) -> None:
+    play(steps, check_against_what_stood, new_databases)
+
+
 async def check_current_facts(story: Story) -> None:
     _, shown = story.shots[-1] if story.shots else (None, {})
     last = {
@@ -115,6 +127,16 @@ def test_promotions_of_current_facts_end_with_the_state_of_every_fact(steps: lis
     play(steps, check_current_facts)
 
 
+@pytest.mark.sampled
+@FEW
+@given(EVERYTHING)
+@example(HANDS_OWN)
+def test_promotions_of_current_facts_in_a_database_end_with_the_state_of_every_fact(
+    new_databases: NewStores, steps: list[Step]
+) -> None:
+    play(steps, check_current_facts, new_databases)
+
+
 async def test_every_promotion_of_a_ledger_can_be_published(tmp_path: Path) -> None:
     await write_ledger_of_every_kind(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
@@ -132,9 +154,9 @@ async def test_every_promotion_of_a_ledger_can_be_published(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("rule_id", ["9.lives", "-.-", "a_b", "@manual", "née (1)", "X"])
 async def test_source_is_an_identifier_whatever_the_rule_is_called(
-    tmp_path: Path, rule_id: str
+    provider: Provider, rule_id: str
 ) -> None:
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
+    async with provider.facts() as store:
         await store.bootstrap()
         await fire(store, rule(rule_id), [said("e1", 1, subject="s", predicate="p", object=1)])
         [promotion] = await promotions_of(store)
@@ -143,9 +165,11 @@ async def test_source_is_an_identifier_whatever_the_rule_is_called(
     assert str(sent["_source"]).startswith("rule-")
 
 
-async def test_parts_of_a_triple_that_are_not_texts_are_published_as_json(tmp_path: Path) -> None:
+async def test_parts_of_a_triple_that_are_not_texts_are_published_as_json(
+    provider: Provider,
+) -> None:
     episodes = [said("e1", 1, subject=5, object={"b": [1.5], "a": None}), said("e2", 2)]
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
+    async with provider.facts() as store:
         await store.bootstrap()
         await fire(store, ALL, episodes)
         first, second = await promotions_of(store)
@@ -153,8 +177,8 @@ async def test_parts_of_a_triple_that_are_not_texts_are_published_as_json(tmp_pa
     assert (second.subject, second.object) == ("", "null")
 
 
-async def test_erased_rows_are_not_published(tmp_path: Path) -> None:
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
+async def test_erased_rows_are_not_published(provider: Provider) -> None:
+    async with provider.facts() as store:
         await store.bootstrap()
         await fire(store, ALL, [said("e1", 1, subject="s", predicate="p", object=1)])
         [promotion] = await promotions_of(store)
@@ -171,9 +195,9 @@ async def test_erased_rows_are_not_published(tmp_path: Path) -> None:
 
 
 async def test_lag_counts_the_rows_above_the_position_and_has_their_first_instant(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
+    async with provider.facts() as store:
         await store.bootstrap()
         assert await store.promotion_feed.lag("file") == Lag(0, None)
         assert await store.promotion_feed.published_position("file") == (0, 0)
@@ -184,7 +208,7 @@ async def test_lag_counts_the_rows_above_the_position_and_has_their_first_instan
         assert await store.promotion_feed.published_position("file") == (2, 1)
         await store.promotion_feed.save_published_position("file", 3, 1)
         assert await store.promotion_feed.lag("file") == Lag(0, None)
-    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+    async with provider.facts() as store:
         assert await store.promotion_feed.published_position("file") == (3, 1)
         assert await store.promotion_feed.published_position("another") == (0, 0)
         assert await store.promotion_feed.lag("another") == Lag(3, at(100))
@@ -196,10 +220,10 @@ def test_lag_is_never_negative_when_the_clock_was_set_back() -> None:
     assert Lag(0, None).seconds(START) == 0.0
 
 
-async def test_position_is_saved_only_by_the_newest_writer(tmp_path: Path) -> None:
+async def test_position_is_saved_only_by_the_newest_writer(provider: Provider) -> None:
     async with (
-        SQLiteFactStore(tmp_path / "facts.db") as old,
-        SQLiteFactStore(tmp_path / "facts.db") as new,
+        provider.facts() as old,
+        provider.facts() as new,
     ):
         await old.bootstrap()
         await old.transactions.take_over()
@@ -232,9 +256,9 @@ async def test_replayed_file_keeps_the_position_of_each_sink(tmp_path: Path) -> 
         assert await store.promotion_feed.published_position("file") == (4, 2)
 
 
-async def test_manual_edits_are_published_too(tmp_path: Path) -> None:
+async def test_manual_edits_are_published_too(provider: Provider) -> None:
     clock = FakeClock(at(5))
-    async with SQLiteFactStore(tmp_path / "facts.db", clock=clock) as store:
+    async with provider.facts(clock=clock) as store:
         await store.bootstrap()
         entry = {"rule_id": "me", "source_episode_ids": ["x"]}
         fact = Fact(

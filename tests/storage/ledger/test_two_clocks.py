@@ -17,9 +17,9 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, rule, triple, version
 from tests.support.oracle import OracleClaim, asserted_at, current_claims, replaced_ids
+from tests.support.providers import AnyFactStore, NewStores, Provider, SQLiteProvider
 from tests.support.random_histories import (
     ACTS,
     DEPTH,
@@ -40,6 +40,8 @@ pytestmark = pytest.mark.integration
 QUIET = settings(
     max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+FEW = settings(QUIET, max_examples=amount(4, full=60))
 
 
 async def check_snapshots(story: Story) -> None:
@@ -86,10 +88,28 @@ def test_believed_at_a_firing_returns_the_facts_that_were_current_after_it(
 
 
 @pytest.mark.sampled
+@FEW
+@given(EVERYTHING)
+def test_believed_at_a_firing_returns_the_facts_of_a_database_after_it(
+    new_databases: NewStores, steps: list[Step]
+) -> None:
+    play(steps, check_snapshots, new_databases)
+
+
+@pytest.mark.sampled
 @QUIET
 @given(ACTS)
 def test_both_clocks_together_equal_the_oracle_on_fewer_claims(steps: list[Step]) -> None:
     play(steps, check_oracle)
+
+
+@pytest.mark.sampled
+@FEW
+@given(ACTS)
+def test_both_clocks_of_a_database_equal_the_oracle_on_fewer_claims(
+    new_databases: NewStores, steps: list[Step]
+) -> None:
+    play(steps, check_oracle, new_databases)
 
 
 # Where alice lived: episodes that arrive in time, then late ones in a firing of their own.
@@ -109,7 +129,7 @@ DAY_5 = START + timedelta(days=5)
 FIRST, SECOND = START + timedelta(days=20), START + timedelta(days=21)
 
 
-async def fire(store: SQLiteFactStore, at: datetime, first: int, *episodes: Episode) -> None:
+async def fire(store: AnyFactStore, at: datetime, first: int, *episodes: Episode) -> None:
     told_ = [
         version(item.id, seq=seq, timestamp=item.timestamp, metadata=item.metadata)
         for seq, item in enumerate(episodes, start=first)
@@ -120,20 +140,20 @@ async def fire(store: SQLiteFactStore, at: datetime, first: int, *episodes: Epis
     )
 
 
-async def corrected(folder: Path, late: Episode) -> None:
+async def corrected(provider: Provider, late: Episode) -> None:
     porto = triple("e1", "alice", "lives_in", "Porto", timestamp=START)
     braga = triple("e2", "alice", "lives_in", "Braga", timestamp=START + timedelta(days=10))
-    async with SQLiteFactStore(folder / "facts.db") as store:
+    async with provider.facts() as store:
         await store.bootstrap()
         await fire(store, FIRST, 1, porto, braga)
         await fire(store, SECOND, 3, late)
 
 
 @pytest.mark.parametrize("name", LATE)
-async def test_late_correction_changes_what_was_true_then(tmp_path: Path, name: str) -> None:
-    await corrected(tmp_path, LATE[name])
+async def test_late_correction_changes_what_was_true_then(provider: Provider, name: str) -> None:
+    await corrected(provider, LATE[name])
 
-    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+    async with provider.facts() as store:
         found = await store.query(FactPattern(), valid_at=DAY_5)
 
     assert [fact.payload["object"] for fact in found] == ([] if name == "delete" else ["Faro"])
@@ -141,11 +161,11 @@ async def test_late_correction_changes_what_was_true_then(tmp_path: Path, name: 
 
 @pytest.mark.parametrize("name", LATE)
 async def test_late_correction_never_changes_what_was_believed_then(
-    tmp_path: Path, name: str
+    provider: Provider, name: str
 ) -> None:
-    await corrected(tmp_path, LATE[name])
+    await corrected(provider, LATE[name])
 
-    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+    async with provider.facts() as store:
         held = await store.query(FactPattern(), believed_at=FIRST)
         both = await store.query(FactPattern(), believed_at=FIRST, valid_at=DAY_5)
         before = await store.query(FactPattern(), believed_at=FIRST - timedelta(seconds=1))
@@ -155,20 +175,20 @@ async def test_late_correction_never_changes_what_was_believed_then(
     assert before == []
 
 
-async def test_undo_never_changes_what_was_believed_of_one_user(tmp_path: Path) -> None:
-    await corrected(tmp_path, LATE["late arrival"])
+async def test_undo_never_changes_what_was_believed_of_one_user(provider: Provider) -> None:
+    await corrected(provider, LATE["late arrival"])
 
-    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+    async with provider.facts() as store:
         await store.ledger.undo("all@1", at=SECOND + timedelta(days=1), by="me", dry_run=False)
         held = await store.query(FactPattern(user="alice"), believed_at=SECOND)
 
     assert [fact.payload["object"] for fact in held] == ["Braga"]
 
 
-async def test_predicate_that_holds_one_object_now_held_several_then(tmp_path: Path) -> None:
+async def test_predicate_that_holds_one_object_now_held_several_then(provider: Provider) -> None:
     tea = triple("tea", "alice", "likes", "tea", timestamp=START)
     cake = triple("cake", "alice", "likes", "cake", timestamp=START + timedelta(days=1))
-    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+    async with provider.facts() as store:
         await store.bootstrap()
         await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=START)
         await fire(store, FIRST, 1, tea, cake)
@@ -203,7 +223,7 @@ async def test_predicate_that_holds_one_object_now_held_several_then(tmp_path: P
 def test_command_line_takes_either_clock_and_both(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], clocks: list[str], objects: list[str]
 ) -> None:
-    asyncio.run(corrected(tmp_path, LATE["late arrival"]))
+    asyncio.run(corrected(SQLiteProvider(tmp_path), LATE["late arrival"]))
 
     code = call(["facts", "--state-dir", str(tmp_path), "--json", *clocks])
 
