@@ -14,6 +14,7 @@ from slumberd.consolidation.claim import Fault, claim_of
 from slumberd.consolidation.statements import statements_of
 from slumberd.errors import (
     ForgottenError,
+    InputError,
     MemoryScopeError,
     RowRefusedError,
     UnreadableEpisodeError,
@@ -260,10 +261,10 @@ class GroupCommit:
         """Commit the puts; return for each the error that refused it, else None."""
         try:
             return transact(lambda session: self._write(session, puts))
-        except RowRefusedError as error:
+        except (InputError, RowRefusedError) as error:
             if len(puts) == 1:
                 return [error]
-            # A constraint or trigger of another program refused one of them: find out which.
+            # The store, or a constraint or trigger of another program, refused one: find it.
             return [outcome for put in puts for outcome in self._commit(transact, [put])]
 
     def _write(self, session: Session, puts: Sequence[Waiting]) -> list[Exception | None]:

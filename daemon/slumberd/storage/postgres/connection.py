@@ -95,6 +95,9 @@ _BUSY = (errors.LockNotAvailable, errors.SerializationFailure, errors.DeadlockDe
 _GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
 _NO_SCHEMA = (errors.InvalidSchemaName, errors.UndefinedTable, errors.UndefinedFunction)
 _REFUSED = (errors.IntegrityError, errors.ProgramLimitExceeded)
+_REFUSED_BY_PUT = ("SL002", "SL003")
+"""What the function ``put`` raises for an id that is too long, and for a malformed scope key."""
+
 _DENIED = (
     errors.InsufficientPrivilege,
     errors.InvalidPassword,
@@ -106,6 +109,8 @@ _DENIED = (
 def error_of(error: psycopg.Error, place: str) -> SlumberdError:
     """Return slumberd's error for an error of the driver or of the server."""
     text = _text_of(error)
+    if error.sqlstate in _REFUSED_BY_PUT:
+        return InputError(f"{place!r}: {text}")
     for kinds, make in _ERRORS:
         if isinstance(error, kinds):
             return make(place, text)
