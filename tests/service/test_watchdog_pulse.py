@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.builders import triple
 from tests.support.open_stores import open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
 
-async def test_pulse_of_each_store_grows_with_each_write(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_pulse_of_each_store_grows_with_each_write(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         before = await home.memory.pulse(), await home.facts.pulse()
 
         await home.put(triple("e1", "alice", "drinks", "tea"))
