@@ -15,6 +15,7 @@ from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores, stream
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -35,9 +36,9 @@ async def backfill(
 
 
 async def test_a_backfill_promotes_the_episodes_that_the_rule_selects_now(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
 
@@ -47,8 +48,8 @@ async def test_a_backfill_promotes_the_episodes_that_the_rule_selects_now(
         assert report.channels["facts"].added == report.channels["facts"].deleted == 1
 
 
-async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(TEA, PORTO)
         await home.fire()
         before = await home.facts.reads.ledger_rows()
@@ -70,8 +71,8 @@ async def test_a_backfill_records_its_requester(tmp_path: Path) -> None:
         assert [b'"uid 7"' in payload for (payload,) in payloads] == [False, True]
 
 
-async def test_backfill_restores_undone_facts(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_backfill_restores_undone_facts(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(TEA, PORTO)
         fired = await home.fire()
         await home.facts.ledger.undo(fired.firing_ids[0], at=START, by="me", dry_run=False)
@@ -83,9 +84,9 @@ async def test_backfill_restores_undone_facts(tmp_path: Path) -> None:
 
 
 async def test_undo_of_the_first_evaluation_withdraws_the_evaluations_of_a_later_backfill(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(TEA, PORTO)
         fired = await home.fire()
         await backfill(home, only("lives_in"))
@@ -97,9 +98,9 @@ async def test_undo_of_the_first_evaluation_withdraws_the_evaluations_of_a_later
 
 
 async def test_undoing_a_backfill_restores_the_earlier_claim_of_each_episode(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
         filled = await backfill(home, only("lives_in"))
@@ -110,9 +111,9 @@ async def test_undoing_a_backfill_restores_the_earlier_claim_of_each_episode(
 
 
 async def test_a_backfill_covers_only_its_range_below_the_watermark(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path, batch=2) as home:
+    async with open_stores(provider, batch=2) as home:
         await home.put(*stream(6))
         await home.fire(only("nothing"))
         await home.put(triple("new", "s9", "is", 9, timestamp=at(3)))
@@ -123,8 +124,8 @@ async def test_a_backfill_covers_only_its_range_below_the_watermark(
         assert set(await home.objects()) == {"e2", "e3"}
 
 
-async def test_a_dry_backfill_writes_nothing(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_a_dry_backfill_writes_nothing(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(TEA, PORTO)
         await home.fire(only("drinks"))
         before = await home.facts.reads.records()
@@ -135,8 +136,8 @@ async def test_a_dry_backfill_writes_nothing(tmp_path: Path) -> None:
         assert await home.facts.reads.records() == before
 
 
-async def test_versions_keep_their_numbers_after_a_rewind(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, batch=1) as home:
+async def test_versions_keep_their_numbers_after_a_rewind(provider: Provider) -> None:
+    async with open_stores(provider, batch=1) as home:
         await home.put(TEA, PORTO)
         await home.fire()
         mark = (await home.facts.watermarks.batch_ends("all"))[-1]
@@ -153,8 +154,8 @@ async def test_versions_keep_their_numbers_after_a_rewind(tmp_path: Path) -> Non
 POISONED = triple("poisoned", "alice", "drinks", "ink", metadata={"intent": "shout"})
 
 
-async def test_retry_leaves_unreadable_episodes_in_quarantine(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_retry_leaves_unreadable_episodes_in_quarantine(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(TEA, POISONED)
         await home.fire()
 
@@ -188,8 +189,8 @@ async def test_retry_resolves_readable_episodes_as_if_they_had_come_in_order(
         assert await home.objects() == {"tea": "tea"}
 
 
-async def test_row_that_leaves_quarantine_stays_in_the_ledger(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_row_that_leaves_quarantine_stays_in_the_ledger(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(POISONED)
         await home.fire()
 
@@ -226,8 +227,8 @@ async def hold_batch(home: OpenStores) -> Report:
 AT_MOST_TWO = Limits(max_deletes=2)
 
 
-async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, limits=AT_MOST_TWO) as home:
+async def test_batch_over_a_deletion_limit_is_held_as_a_whole(provider: Provider) -> None:
+    async with open_stores(provider, limits=AT_MOST_TWO) as home:
         report = await hold_batch(home)
 
         assert report.held is not None
@@ -239,8 +240,10 @@ async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) ->
         assert kinds == ["firing"]
 
 
-async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
+async def test_approved_batch_is_committed_and_its_rule_continues_after_it(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider, batch=3, limits=AT_MOST_TWO) as home:
         report = await hold_batch(home)
         assert report.held is not None
 
@@ -252,21 +255,21 @@ async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_p
 
 
 async def test_approved_batch_is_committed_whole_when_batches_are_smaller_now(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
+    async with open_stores(provider, batch=3, limits=AT_MOST_TWO) as home:
         report = await hold_batch(home)
         assert report.held is not None
         await home.facts.ledger.decide(report.held, approve=True, at=START, by="me")
 
-    async with open_stores(tmp_path, batch=1, limits=AT_MOST_TWO) as home:
+    async with open_stores(provider, batch=1, limits=AT_MOST_TWO) as home:
         await home.fire()
 
         assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
 
 
-async def test_a_rejected_batch_is_skipped(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, batch=3, limits=AT_MOST_TWO) as home:
+async def test_a_rejected_batch_is_skipped(provider: Provider) -> None:
+    async with open_stores(provider, batch=3, limits=AT_MOST_TWO) as home:
         report = await hold_batch(home)
         assert report.held is not None
 
@@ -278,9 +281,9 @@ async def test_a_rejected_batch_is_skipped(tmp_path: Path) -> None:
         assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
 
 
-async def test_the_limits_of_a_rule_override_the_general_limits(tmp_path: Path) -> None:
+async def test_the_limits_of_a_rule_override_the_general_limits(provider: Provider) -> None:
     generous = rule("all", limits={"max_deletes": 3})
-    async with open_stores(tmp_path, limits=AT_MOST_TWO) as home:
+    async with open_stores(provider, limits=AT_MOST_TWO) as home:
         await home.put(*stream(6))
         await home.fire(generous)
         await home.put(*deletes(3))
@@ -292,9 +295,9 @@ async def test_the_limits_of_a_rule_override_the_general_limits(tmp_path: Path) 
 
 
 async def test_a_fact_that_a_batch_asserts_again_and_then_deletes_counts_as_deleted(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
+    async with open_stores(provider, limits=Limits(max_deletes=0)) as home:
         await home.put(*stream(1))
         await home.fire(rule("earlier"))
         await home.put(*deletes(1))
@@ -307,9 +310,9 @@ async def test_a_fact_that_a_batch_asserts_again_and_then_deletes_counts_as_dele
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["replaced", "emptied"])
 async def test_a_fact_counts_as_deleted_only_when_no_other_fact_replaces_it(
-    tmp_path: Path, *, emptied: bool
+    provider: Provider, *, emptied: bool
 ) -> None:
-    async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
+    async with open_stores(provider, limits=Limits(max_deletes=0)) as home:
         await home.put(triple("e", "alice", "lives_in", "Porto"))
         await home.fire()
         moves = [triple(f"n{n}", "alice", "lives_in", n, timestamp=at(n + 1)) for n in range(3)]
@@ -328,9 +331,9 @@ async def test_a_fact_counts_as_deleted_only_when_no_other_fact_replaces_it(
 
 @pytest.mark.parametrize(("most", "is_held"), [(1, False), (0, True)])
 async def test_replaced_fact_does_not_count_beside_a_deleted_one(
-    tmp_path: Path, most: int, *, is_held: bool
+    provider: Provider, most: int, *, is_held: bool
 ) -> None:
-    async with open_stores(tmp_path, limits=Limits(max_deletes=most)) as home:
+    async with open_stores(provider, limits=Limits(max_deletes=most)) as home:
         await home.put(triple("old", "alice", "lives_in", "Porto"), *stream(1))
         await home.fire()
         await home.put(triple("new", "alice", "lives_in", "Lima", timestamp=at(9)), *deletes(1))
@@ -341,8 +344,8 @@ async def test_replaced_fact_does_not_count_beside_a_deleted_one(
         assert sorted(await home.objects()) == (["e0", "old"] if is_held else ["new"])
 
 
-async def test_first_backlog_is_not_held(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
+async def test_first_backlog_is_not_held(provider: Provider) -> None:
+    async with open_stores(provider, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
         await home.put(*stream(6), *deletes(6))
 
         report = await home.fire()
@@ -386,8 +389,8 @@ def test_added_facts_count_against_deleted_ones() -> None:
     assert Limits(None, 0.5).describe_excess(DeletionImpact(lost=300, fewer=10), 300) == ""
 
 
-async def test_batch_that_replaces_facts_by_others_is_not_held(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, limits=Limits(max_delete_fraction=0.5)) as home:
+async def test_batch_that_replaces_facts_by_others_is_not_held(provider: Provider) -> None:
+    async with open_stores(provider, limits=Limits(max_delete_fraction=0.5)) as home:
         await home.put(*stream(200))
         await home.fire()
         others = [triple(f"n{n}", f"new{n}", "is", n, timestamp=at(n + 500)) for n in range(150)]

@@ -19,6 +19,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import PLACEHOLDER_KEY
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import open_stores
+from tests.support.providers import Provider
 from tests.support.stargraph_rows import INSERT, row_of
 
 pytestmark = pytest.mark.integration
@@ -52,8 +53,10 @@ def turn(id: str, speaker: str, content: str, minute: int = 0, **overrides: Any)
     return episode(id, source_node=speaker, content=content, **fields)
 
 
-async def test_sentence_becomes_a_fact_and_a_greeting_does_not(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_sentence_becomes_a_fact_and_a_greeting_does_not(
+    provider: Provider, tmp_path: Path
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(turn("e1", "chat", "Hi"), turn("e2", "chat", "Hi! My sister is a nurse."))
 
         report = await home.fire(extracting())
@@ -80,9 +83,9 @@ async def test_sentence_becomes_a_fact_and_a_greeting_does_not(tmp_path: Path) -
     ],
 )
 async def test_episode_with_a_statement_of_its_host_is_not_extracted(
-    tmp_path: Path, stated: dict[str, Any]
+    provider: Provider, stated: dict[str, Any]
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(turn("e1", "chat", "Oslo is a city.", metadata=stated))
 
         await home.fire(extracting())
@@ -90,8 +93,8 @@ async def test_episode_with_a_statement_of_its_host_is_not_extracted(
         assert "e1#1" not in await home.objects()
 
 
-async def test_edit_of_the_text_withdraws_what_it_said(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_edit_of_the_text_withdraws_what_it_said(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(turn("e1", "chat", "Oslo is a city. Bob is a chef."))
         await home.fire(extracting())
         before = await home.objects()
@@ -103,8 +106,8 @@ async def test_edit_of_the_text_withdraws_what_it_said(tmp_path: Path) -> None:
         assert await home.objects() == {"e1#1": "a nurse"}
 
 
-async def test_rule_without_the_stage_still_promotes_the_text(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_rule_without_the_stage_still_promotes_the_text(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(turn("e1", "chat", "Oslo is a city."))
 
         await home.fire(rule("all"))
@@ -130,9 +133,9 @@ EXPECTED = {
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
 async def test_turn_before_is_the_last_of_another_speaker_however_batches_are_cut(
-    tmp_path: Path, batch: int
+    provider: Provider, batch: int
 ) -> None:
-    async with open_stores(tmp_path, batch=batch) as home:
+    async with open_stores(provider, batch=batch) as home:
         await home.put(*CONVERSATION)
 
         await home.fire(extracting(AFTER))
@@ -155,9 +158,9 @@ async def test_turn_before_is_found_by_its_instant_whatever_its_offset(tmp_path:
     ("own", "heard"), [(3, "Which area?"), (4, "Which area?"), (49, "Which area?"), (50, None)]
 )
 async def test_turn_before_is_searched_among_the_last_fifty(
-    tmp_path: Path, own: int, heard: str | None
+    provider: Provider, own: int, heard: str | None
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(turn("asked", "desk", "Which area?"))
         await home.put(*(turn(f"e{n:02}", "guest", "Hm", 1 + n) for n in range(own)))
 
@@ -190,8 +193,8 @@ async def _write_timestamp(folder: Path, id: str, text: str) -> None:
         )
 
 
-async def test_consolidate_without_a_window_extracts_too(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_consolidate_without_a_window_extracts_too(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(*CONVERSATION[:2])
 
         deltas = await home.memory.consolidate(extracting(AFTER))
@@ -203,9 +206,9 @@ async def test_consolidate_without_a_window_extracts_too(tmp_path: Path) -> None
 
 
 async def test_patterns_of_the_shipped_file_take_an_answer_from_its_question(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(
             turn("e1", "guest", "I want a cheap Italian place in the north, please."),
             turn("e2", "desk", "Which area do you prefer?", 1),

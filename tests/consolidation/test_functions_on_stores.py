@@ -19,6 +19,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Dedup, Summarise
 from tests.support.builders import at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -53,9 +54,9 @@ def by_function(call: Callable[..., Any] = find, **overrides: Any) -> Consolidat
 
 @pytest.mark.parametrize("batch", [1, 100])
 async def test_failure_for_one_episode_quarantines_it_and_promotes_the_others(
-    tmp_path: Path, batch: int
+    provider: Provider, tmp_path: Path, batch: int
 ) -> None:
-    async with open_stores(tmp_path, batch=batch) as home:
+    async with open_stores(provider, batch=batch) as home:
         await home.put(*EPISODES)
 
         report = await home.fire(by_function())
@@ -68,8 +69,8 @@ async def test_failure_for_one_episode_quarantines_it_and_promotes_the_others(
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_extracted_fact_names_the_function(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_extracted_fact_names_the_function(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(EPISODES[0])
 
         await home.fire(by_function())
@@ -78,8 +79,8 @@ async def test_extracted_fact_names_the_function(tmp_path: Path) -> None:
         assert fact.payload["extracted"] == {"by": NAME, "span": [0, 14]}
 
 
-async def test_retry_after_the_function_is_mended_promotes_the_episode(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_retry_after_the_function_is_mended_promotes_the_episode(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(*EPISODES)
         await home.fire(by_function())
 
@@ -91,9 +92,9 @@ async def test_retry_after_the_function_is_mended_promotes_the_episode(tmp_path:
 
 
 async def test_edit_that_the_function_cannot_read_ends_the_fact_as_any_unreadable_edit(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(EPISODES[0])
         await home.fire(by_function())
         await home.put(EPISODES[0].model_copy(update={"content": TEXTS["e2"]}))
@@ -104,8 +105,10 @@ async def test_edit_that_the_function_cannot_read_ends_the_fact_as_any_unreadabl
         assert await home.facts.ledger.quarantined_of("all") == ["e1"]
 
 
-async def test_stages_leave_an_episode_alone_that_the_function_cannot_read(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_stages_leave_an_episode_alone_that_the_function_cannot_read(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
         same = [EPISODES[1].model_copy(update={"id": id}) for id in ("e5", "e6")]
         await home.put(*same)
 
@@ -114,14 +117,16 @@ async def test_stages_leave_an_episode_alone_that_the_function_cannot_read(tmp_p
         assert report.channels["marks"].added == 0
 
 
-async def test_backfill_calls_the_function_and_a_replay_does_not(tmp_path: Path) -> None:
+async def test_backfill_calls_the_function_and_a_replay_does_not(
+    provider: Provider, tmp_path: Path
+) -> None:
     called: list[str] = []
 
     def counted(turn: Turn, before: Turn | None) -> list[Extracted]:
         called.append(turn.id)
         return find_all(turn, before)
 
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(*EPISODES)
         await home.fire(by_function())
         fired = by_function(counted)
@@ -136,9 +141,9 @@ async def test_backfill_calls_the_function_and_a_replay_does_not(tmp_path: Path)
 
 
 async def test_consolidate_without_a_window_names_what_the_function_cannot_read(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(*EPISODES)
 
         with structlog.testing.capture_logs() as logged:
@@ -179,8 +184,8 @@ async def _summaries(home: OpenStores) -> dict[str, str]:
     return {fact.id: fact.payload["content"] for fact in facts}
 
 
-async def test_function_writes_the_summaries(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_function_writes_the_summaries(provider: Provider, tmp_path: Path) -> None:
+    async with open_stores(provider) as home:
         await home.put(*SESSIONS)
 
         await home.fire(summarising(join_speakers))
@@ -192,8 +197,8 @@ async def test_function_writes_the_summaries(tmp_path: Path) -> None:
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_failing_summary_is_logged_once_and_the_firing_goes_on(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, batch=2) as home:
+async def test_failing_summary_is_logged_once_and_the_firing_goes_on(provider: Provider) -> None:
+    async with open_stores(provider, batch=2) as home:
         await home.put(*SESSIONS)
 
         with structlog.testing.capture_logs() as logged:
@@ -212,8 +217,8 @@ async def test_failing_summary_is_logged_once_and_the_firing_goes_on(tmp_path: P
         }
 
 
-async def test_next_firing_summarises_what_the_function_failed_for(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_next_firing_summarises_what_the_function_failed_for(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(*SESSIONS)
         await home.fire(summarising(refuse_a))
 
@@ -222,8 +227,8 @@ async def test_next_firing_summarises_what_the_function_failed_for(tmp_path: Pat
         assert sorted(await _summaries(home)) == ["@summaries/a0", "@summaries/b0"]
 
 
-async def test_preview_logs_no_failure_of_a_summary(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_preview_logs_no_failure_of_a_summary(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(*SESSIONS)
 
         with structlog.testing.capture_logs() as logged:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
-from pathlib import Path
 
 import pytest
 
@@ -12,10 +11,9 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
-from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
+from tests.support.providers import NewStores, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -26,14 +24,13 @@ def statement(id: str, what: str, seconds: float) -> Episode:
     return triple(id, "alice", "drinks", what, timestamp=at(seconds))
 
 
-async def consolidate(folder: Path, episodes: Sequence[Episode], *, together: bool) -> list[Fact]:
+async def consolidate(
+    provider: Provider, episodes: Sequence[Episode], *, together: bool
+) -> list[Fact]:
     """Return the facts of episodes that come in this order, at once or one by one."""
-    folder.mkdir(exist_ok=True)
     async with (
-        SQLiteMemoryStore(folder / "memory.db") as memory,
-        SQLiteFactStore(
-            folder / "facts.db", synchronous="normal", lineage_depth=DEPTH, clock=FakeClock()
-        ) as facts,
+        provider.memory() as memory,
+        provider.facts(lineage_depth=DEPTH, clock=FakeClock()) as facts,
     ):
         await facts.bootstrap()
         consolidator = Consolidator(memory, facts, FakeDeltaLog(), FakeClock(), batch=5_000)
@@ -60,25 +57,26 @@ STREAM = [statement(f"e{n}", f"drink {n}", n) for n in range(5)]
     ],
 )
 async def test_lineage_names_the_newest_replaced_facts_up_to_its_depth(
-    tmp_path: Path, order: Sequence[int], *, together: bool
+    provider: Provider, order: Sequence[int], *, together: bool
 ) -> None:
-    (fact,) = await consolidate(tmp_path, [STREAM[n] for n in order], together=together)
+    (fact,) = await consolidate(provider, [STREAM[n] for n in order], together=together)
 
     assert (fact.id, links(fact)) == ("e4", ["e3", "e2"])
     assert [entry["source_episode_ids"] for entry in fact.lineage] == [["e4"], ["e3"], ["e2"]]
 
 
-async def test_lineage_names_all_replaced_facts_below_its_depth(tmp_path: Path) -> None:
-    (fact,) = await consolidate(tmp_path, STREAM[:2], together=True)
+async def test_lineage_names_all_replaced_facts_below_its_depth(provider: Provider) -> None:
+    (fact,) = await consolidate(provider, STREAM[:2], together=True)
 
     assert (fact.id, links(fact)) == ("e1", ["e0"])
 
 
-async def test_lineage_does_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
+async def test_lineage_does_not_depend_on_the_order_of_arrival(new_stores: NewStores) -> None:
     same = [statement("a", "tea", 1), statement("b", "tea", 1), statement("c", "tea", 1)]
     found = []
-    for number, order in enumerate(permutations(same)):
-        (fact,) = await consolidate(tmp_path / str(number), order, together=False)
+    for order in permutations(same):
+        with new_stores() as provider:
+            (fact,) = await consolidate(provider, order, together=False)
         found.append((fact.id, links(fact)))
 
     assert found == [("c", ["b", "a"])] * 6

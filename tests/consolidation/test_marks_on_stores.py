@@ -20,6 +20,7 @@ from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeComparer
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -50,8 +51,10 @@ async def fire(home: OpenStores, fired: ConsolidationRule, day: float = 0.0) -> 
 TEA = "Ann likes green tea very much indeed"
 
 
-async def test_dedup_marks_the_older_of_two_equal_episodes(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_dedup_marks_the_older_of_two_equal_episodes(
+    provider: Provider, tmp_path: Path
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1), said("e3", "Bob likes tea", 2))
 
         report = await fire(home, staged(Dedup()))
@@ -63,10 +66,10 @@ async def test_dedup_marks_the_older_of_two_equal_episodes(tmp_path: Path) -> No
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_dedup_by_vectors_marks_paraphrases_of_one_user_and_agent(tmp_path: Path) -> None:
+async def test_dedup_by_vectors_marks_paraphrases_of_one_user_and_agent(provider: Provider) -> None:
     bought, purchased = "He bought a new car in Oslo", "He purchased a new car in Oslo"
     car = {"subject": "he", "predicate": "bought", "object": "car"}
-    async with open_stores(tmp_path, embedding=WordEmbedder) as home:
+    async with open_stores(provider, embedding=WordEmbedder) as home:
         await home.put(
             said("e1", bought),
             said("e2", purchased, 1),
@@ -87,16 +90,18 @@ async def test_dedup_by_vectors_marks_paraphrases_of_one_user_and_agent(tmp_path
         assert (await home.facts.verify())[2] is None
 
 
-async def test_dedup_by_vectors_without_its_extra_reports_what_to_install(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_dedup_by_vectors_without_its_extra_reports_what_to_install(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA))
 
         with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]"):
             await fire(home, staged(Dedup(method="vectors")))
 
 
-async def test_second_firing_changes_nothing(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_second_firing_changes_nothing(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1), said("e3", "old", -9))
         nightly = staged(Dedup(), Decay())
         first = await fire(home, nightly, 2)
@@ -107,8 +112,8 @@ async def test_second_firing_changes_nothing(tmp_path: Path) -> None:
         assert again.firing_ids == []
 
 
-async def test_edit_takes_the_mark_back(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_edit_takes_the_mark_back(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         nightly = staged(Dedup())
         await fire(home, nightly)
@@ -123,9 +128,9 @@ async def test_edit_takes_the_mark_back(tmp_path: Path) -> None:
 
 
 async def test_edit_of_the_kept_episode_takes_the_mark_of_its_duplicate_back(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         nightly = staged(Dedup())
         await fire(home, nightly)
@@ -136,8 +141,10 @@ async def test_edit_of_the_kept_episode_takes_the_mark_of_its_duplicate_back(
         assert await marks(home) == {}
 
 
-async def test_duplicate_keeps_its_mark_when_the_kept_episode_is_repeated(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_duplicate_keeps_its_mark_when_the_kept_episode_is_repeated(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         nightly = staged(Dedup())
         await fire(home, nightly)
@@ -148,8 +155,8 @@ async def test_duplicate_keeps_its_mark_when_the_kept_episode_is_repeated(tmp_pa
         assert await marks(home) == {"e1": ("duplicate_of", "e2"), "e2": ("duplicate_of", "e3")}
 
 
-async def test_different_triples_are_no_duplicates(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_different_triples_are_no_duplicates(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         tea = {"subject": "ann", "predicate": "likes", "object": "tea"}
         await home.put(
             said("e1", "noted", metadata=tea),
@@ -163,8 +170,8 @@ async def test_different_triples_are_no_duplicates(tmp_path: Path) -> None:
         assert await marks(home) == {"e1": ("duplicate_of", "e3")}
 
 
-async def test_other_users_and_agents_are_never_compared(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_other_users_and_agents_are_never_compared(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(
             said("e1", TEA), said("e2", TEA, 1, user="bob"), said("e3", TEA, 2, agent="web")
         )
@@ -174,8 +181,8 @@ async def test_other_users_and_agents_are_never_compared(tmp_path: Path) -> None
         assert await marks(home) == {}
 
 
-async def test_old_episodes_are_archived_when_they_become_old(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_old_episodes_are_archived_when_they_become_old(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(
             said("e1", "first"),
             said("e2", "second", 1),
@@ -192,8 +199,8 @@ async def test_old_episodes_are_archived_when_they_become_old(tmp_path: Path) ->
         assert await marks(home) == {"e1": ("archived", "decayed"), "e2": ("archived", "decayed")}
 
 
-async def test_archived_episode_stays_archived_until_a_backfill(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_archived_episode_stays_archived_until_a_backfill(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", "first"))
         await fire(home, staged(Decay(half_life=DAY)), 9)
         slower = staged(Decay(half_life=9 * DAY))
@@ -211,8 +218,8 @@ async def test_archived_episode_stays_archived_until_a_backfill(tmp_path: Path) 
         assert report.channels["marks"].deleted == 1
 
 
-async def test_unimportant_episodes_are_archived(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_unimportant_episodes_are_archived(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(
             said("e1", "first", metadata={"importance": 0.05}),
             said("e2", "second", metadata={"importance": 0.1}),
@@ -225,8 +232,8 @@ async def test_unimportant_episodes_are_archived(tmp_path: Path) -> None:
         assert await marks(home) == {"e1": ("archived", "unimportant")}
 
 
-async def test_kept_episode_has_the_importance_of_its_duplicates(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_kept_episode_has_the_importance_of_its_duplicates(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(
             said("e1", TEA, metadata={"importance": 0.9}),
             said("e2", TEA, 1, metadata={"importance": 0.01}),
@@ -241,8 +248,8 @@ SESSION = [said(f"e{n}", f"Ann met person{n} in town{n}.", n / 100) for n in ran
 SUMMARISED = {f"e{n}": ("summarised_into", "@summaries/e0") for n in range(4)}
 
 
-async def test_long_session_is_summarised(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_long_session_is_summarised(provider: Provider, tmp_path: Path) -> None:
+    async with open_stores(provider) as home:
         await home.put(*SESSION, said("f1", "Other session", session="s2"))
 
         report = await fire(home, staged(Summarise(when_more_than=5, max_tokens=8)))
@@ -260,9 +267,9 @@ async def test_long_session_is_summarised(tmp_path: Path) -> None:
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_similar_summaries_are_not_linked_as_similar_statements(tmp_path: Path) -> None:
+async def test_similar_summaries_are_not_linked_as_similar_statements(provider: Provider) -> None:
     other = [one.model_copy(update={"id": f"f{one.id}", "session": "s2"}) for one in SESSION]
-    async with open_stores(tmp_path, comparer=FakeComparer) as home:
+    async with open_stores(provider, comparer=FakeComparer) as home:
         await home.put(*SESSION, *other)
 
         await fire(home, staged(Summarise(when_more_than=5), similarity=Similarity(min=0.1)))
@@ -272,8 +279,8 @@ async def test_similar_summaries_are_not_linked_as_similar_statements(tmp_path: 
         assert all("possible_duplicate" not in summary.metadata for summary in summaries)
 
 
-async def test_summarised_episodes_are_not_archived_later(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_summarised_episodes_are_not_archived_later(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(*SESSION)
         nightly = staged(Summarise(when_more_than=5), Decay())
         await fire(home, nightly, 1)
@@ -284,8 +291,8 @@ async def test_summarised_episodes_are_not_archived_later(tmp_path: Path) -> Non
         assert await marks(home) == SUMMARISED | archived
 
 
-async def test_edit_of_a_summarised_episode_takes_the_summary_back(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_edit_of_a_summarised_episode_takes_the_summary_back(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(*SESSION)
         nightly = staged(Summarise(when_more_than=5))
         await fire(home, nightly)
@@ -300,8 +307,8 @@ async def test_edit_of_a_summarised_episode_takes_the_summary_back(tmp_path: Pat
         assert sorted(await marks(home)) == ["e0", "e2", "e3", "e4"]
 
 
-async def test_summary_ends_when_its_session_is_short_again(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_summary_ends_when_its_session_is_short_again(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(*SESSION)
         nightly = staged(Summarise(when_more_than=5), when_filter="content NOT LIKE '%gone%'")
         await fire(home, nightly)
@@ -313,8 +320,8 @@ async def test_summary_ends_when_its_session_is_short_again(tmp_path: Path) -> N
         assert await marks(home) == {}
 
 
-async def test_mark_of_another_rule_hides_an_episode(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_mark_of_another_rule_hides_an_episode(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA, metadata={"importance": 0}), said("e2", "second"))
         await fire(home, rule("first", stages=(Importance(),)))
 
@@ -326,8 +333,8 @@ async def test_mark_of_another_rule_hides_an_episode(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-async def test_filter_that_leaves_an_episode_takes_its_mark_back(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_filter_that_leaves_an_episode_takes_its_mark_back(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", "second"))
         await fire(home, staged(Decay()), 99)
 
@@ -336,8 +343,8 @@ async def test_filter_that_leaves_an_episode_takes_its_mark_back(tmp_path: Path)
         assert await marks(home) == {"e2": ("archived", "decayed")}
 
 
-async def test_rule_without_stages_takes_its_marks_back_by_backfill(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_rule_without_stages_takes_its_marks_back_by_backfill(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", "second"))
         await fire(home, staged(Decay()), 99)
         await home.put(said("e1", "edited"))
@@ -351,8 +358,8 @@ async def test_rule_without_stages_takes_its_marks_back_by_backfill(tmp_path: Pa
         assert sorted(await home.objects()) == ["e1", "e2"]
 
 
-async def test_firing_of_new_episodes_keeps_the_marks(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_firing_of_new_episodes_keeps_the_marks(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", "second"))
         await fire(home, staged(Decay()), 99)
         await home.put(said("e1", TEA, metadata={"seen": True}), said("e3", "third", 98.9))
@@ -364,8 +371,8 @@ async def test_firing_of_new_episodes_keeps_the_marks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 100])
-async def test_batches_of_any_size_make_the_same_marks(tmp_path: Path, batch: int) -> None:
-    async with open_stores(tmp_path, batch=batch) as home:
+async def test_batches_of_any_size_make_the_same_marks(provider: Provider, batch: int) -> None:
+    async with open_stores(provider, batch=batch) as home:
         await home.put(*SESSION, said("d1", TEA, 8), said("d2", TEA, 9))
 
         await fire(home, staged(Dedup(), Summarise(when_more_than=5)), 1)
@@ -379,8 +386,8 @@ async def test_batches_of_any_size_make_the_same_marks(tmp_path: Path, batch: in
         assert len(await home.facts.query(FactPattern(channel="summaries"))) == 1
 
 
-async def test_preview_shows_the_marks_and_writes_none(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_preview_shows_the_marks_and_writes_none(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         nightly = staged(Dedup())
         before = await home.facts.ledger.head()
@@ -393,8 +400,8 @@ async def test_preview_shows_the_marks_and_writes_none(tmp_path: Path) -> None:
         assert "@marks/e1" in [record.fact_id for record in preview.records]
 
 
-async def test_undo_takes_marks_back(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_undo_takes_marks_back(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         report = await fire(home, staged(Dedup()))
 
@@ -404,8 +411,8 @@ async def test_undo_takes_marks_back(tmp_path: Path) -> None:
         assert sorted(await home.objects()) == ["e1", "e2"]
 
 
-async def test_marks_of_the_past_can_be_asked_for(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_marks_of_the_past_can_be_asked_for(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA))
         await fire(home, staged(Decay()), 99)
 
@@ -416,8 +423,8 @@ async def test_marks_of_the_past_can_be_asked_for(tmp_path: Path) -> None:
         assert (before, [fact.id for fact in after]) == ([], ["@marks/e1"])
 
 
-async def test_person_ends_a_mark_for_good(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_person_ends_a_mark_for_good(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA))
         await fire(home, staged(Decay()), 99)
         await home.facts.retract("@marks/e1", by="me", reason="still of use")
@@ -428,8 +435,8 @@ async def test_person_ends_a_mark_for_good(tmp_path: Path) -> None:
         assert again.firing_ids == []
 
 
-async def test_summary_of_another_rule_stays(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_summary_of_another_rule_stays(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(*SESSION)
         await fire(home, rule("first", stages=(Summarise(when_more_than=5),)))
         await home.put(said("e1", "Ann met nobody at all.", 9))
@@ -446,10 +453,10 @@ async def test_summary_of_another_rule_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("limit", [None, 1, 2, 9])
 async def test_search_without_a_channel_finds_no_marks_and_no_weights(
-    tmp_path: Path, slots: dict[str, Any], order: Any, descending: bool, limit: int | None
+    provider: Provider, slots: dict[str, Any], order: Any, descending: bool, limit: int | None
 ) -> None:
     ids = [" first", "@marks", "e1", "~last"]
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(*(said(id, f"text {id}", n) for n, id in enumerate(ids)))
         weighing = staged(WEEKLY, then_emits=["facts", "ants", "notes", "zoo"])
         await fire(home, weighing, 98)
@@ -468,8 +475,8 @@ async def test_search_without_a_channel_finds_no_marks_and_no_weights(
         assert len(found) == len(kept)
 
 
-async def test_specified_search_and_search_as_of_find_no_marks(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_specified_search_and_search_as_of_find_no_marks(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA))
         await fire(home, staged(Decay()), 99)
         late = START + timedelta(days=100)
@@ -516,8 +523,10 @@ async def weights(home: OpenStores, **instants: Any) -> dict[str, float]:
     return {fact.payload["subject"]: fact.payload["object"] for fact in facts}
 
 
-async def test_nights_of_weeks_change_a_weight_at_most_five_times(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_nights_of_weeks_change_a_weight_at_most_five_times(
+    provider: Provider, tmp_path: Path
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(
             said("e1", "first"),
             said("e2", "second", 10),
@@ -542,8 +551,10 @@ async def test_nights_of_weeks_change_a_weight_at_most_five_times(tmp_path: Path
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_weighted_episode_is_found_by_searches_and_its_weight_is_not(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_weighted_episode_is_found_by_searches_and_its_weight_is_not(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA))
         await fire(home, staged(WEEKLY), 99)
 
@@ -554,8 +565,10 @@ async def test_weighted_episode_is_found_by_searches_and_its_weight_is_not(tmp_p
         assert weight.lineage[0]["source_episode_ids"] == ["e1"]
 
 
-async def test_mark_of_any_rule_ends_the_weight_of_its_episode(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_mark_of_any_rule_ends_the_weight_of_its_episode(
+    provider: Provider, tmp_path: Path
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         weighing, hourly = staged(WEEKLY), rule("hourly", stages=(Dedup(),))
         await fire(home, weighing, 20)
@@ -573,8 +586,8 @@ async def test_mark_of_any_rule_ends_the_weight_of_its_episode(tmp_path: Path) -
         assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_episode_has_the_weight_of_one_rule(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_episode_has_the_weight_of_one_rule(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", "second", 20))
         other = rule("other", stages=(Decay(action="reweight", half_life=DAY),))
         await fire(home, staged(WEEKLY), 21)
@@ -586,8 +599,8 @@ async def test_episode_has_the_weight_of_one_rule(tmp_path: Path) -> None:
         assert (await fire(home, other, 21)).firing_ids == []
 
 
-async def test_weight_ends_with_the_filter_and_with_the_stage(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_weight_ends_with_the_filter_and_with_the_stage(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", "second"))
         await fire(home, staged(WEEKLY), 8)
         both = await weights(home)
@@ -600,8 +613,8 @@ async def test_weight_ends_with_the_filter_and_with_the_stage(tmp_path: Path) ->
         assert await weights(home) == {}
 
 
-async def test_edited_episode_has_the_weight_of_its_new_instant(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_edited_episode_has_the_weight_of_its_new_instant(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", "second"))
         await fire(home, staged(WEEKLY), 15)
         await home.put(said("e1", "edited", 14), said("e2", "edited", 7.5))
@@ -611,8 +624,8 @@ async def test_edited_episode_has_the_weight_of_its_new_instant(tmp_path: Path) 
         assert await weights(home) == {"e2": 0.5}
 
 
-async def test_rule_without_stages_takes_its_weights_back_by_backfill(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_rule_without_stages_takes_its_weights_back_by_backfill(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA))
         await fire(home, staged(WEEKLY), 15)
 
@@ -622,8 +635,8 @@ async def test_rule_without_stages_takes_its_weights_back_by_backfill(tmp_path: 
         assert sorted(await home.objects()) == ["e1"]
 
 
-async def test_undo_of_a_night_restores_the_weight_before(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_undo_of_a_night_restores_the_weight_before(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA))
         await fire(home, staged(WEEKLY), 8)
         report = await fire(home, staged(WEEKLY), 15)
@@ -634,9 +647,9 @@ async def test_undo_of_a_night_restores_the_weight_before(tmp_path: Path) -> Non
 
 
 async def test_person_ends_a_weight_for_good_and_the_episode_can_still_be_marked(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         await fire(home, staged(WEEKLY), 15)
         await home.facts.retract("@weights/e1", by="me", reason="still of use")
@@ -652,8 +665,8 @@ async def test_person_ends_a_weight_for_good_and_the_episode_can_still_be_marked
         assert await marks(home) == {"e1": ("duplicate_of", "e2")}
 
 
-async def test_weight_of_an_episode_is_explained(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_weight_of_an_episode_is_explained(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA))
         await fire(home, staged(WEEKLY), 8)
 
@@ -681,9 +694,9 @@ async def end(home: OpenStores, *fact_ids: str) -> None:
     await home.facts.apply_deltas(ManualBatch([edit], "ann"))
 
 
-async def test_mark_that_a_person_ended_is_never_made_again(tmp_path: Path) -> None:
+async def test_mark_that_a_person_ended_is_never_made_again(provider: Provider) -> None:
     nightly = staged(Dedup())
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         await fire(home, nightly)
         await end(home, "@marks/e1")
@@ -697,9 +710,9 @@ async def test_mark_that_a_person_ended_is_never_made_again(tmp_path: Path) -> N
         assert await marks(home) == {}
 
 
-async def test_weight_that_a_person_ended_is_never_made_again(tmp_path: Path) -> None:
+async def test_weight_that_a_person_ended_is_never_made_again(provider: Provider) -> None:
     nightly = staged(Decay(action="reweight", half_life=DAY))
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", "Bob likes tea"))
         await fire(home, nightly, 1)
         await end(home, "@weights/e1")
@@ -710,9 +723,9 @@ async def test_weight_that_a_person_ended_is_never_made_again(tmp_path: Path) ->
         assert (fact.id, fact.payload["object"]) == ("@weights/e2", 0.25)
 
 
-async def test_undo_of_the_end_of_a_mark_brings_the_mark_back(tmp_path: Path) -> None:
+async def test_undo_of_the_end_of_a_mark_brings_the_mark_back(provider: Provider) -> None:
     nightly = staged(Dedup())
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(said("e1", TEA), said("e2", TEA, 1))
         await fire(home, nightly)
         await end(home, "@marks/e1")
@@ -727,10 +740,10 @@ async def test_undo_of_the_end_of_a_mark_brings_the_mark_back(tmp_path: Path) ->
 
 
 async def test_member_of_a_summary_whose_mark_a_person_ended_leaves_the_summary(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
     nightly = staged(Summarise(when_more_than=2))
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(*(said(f"e{n:02}", f"Ann met guest {n} in town.", n) for n in range(25)))
         await fire(home, nightly)
         before = await marks(home)
@@ -750,9 +763,9 @@ async def test_member_of_a_summary_whose_mark_a_person_ended_leaves_the_summary(
         assert "e01" not in members
 
 
-async def test_summary_that_a_person_ended_hides_nothing(tmp_path: Path) -> None:
+async def test_summary_that_a_person_ended_hides_nothing(provider: Provider) -> None:
     nightly = staged(Summarise(when_more_than=2))
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(*(said(f"e{n:02}", f"Ann met guest {n} in town.", n) for n in range(25)))
         await fire(home, nightly)
         before = await marks(home)

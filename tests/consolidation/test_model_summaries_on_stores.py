@@ -24,6 +24,7 @@ from tests.support.asked_models import Asked, asked_stores, said
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock
 from tests.support.model_server import Reply, completion
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -68,8 +69,8 @@ def is_asked(request: dict[str, Any]) -> list[str]:
     return [turn["text"] for turn in orjson.loads(user["content"])["turns"]]
 
 
-async def test_recorded_summary_is_written_at_the_next_firing(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_recorded_summary_is_written_at_the_next_firing(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
         await asked.home.put(*session())
 
@@ -91,8 +92,8 @@ async def test_recorded_summary_is_written_at_the_next_firing(tmp_path: Path) ->
         assert (await asked.home.facts.verify())[2] is None
 
 
-async def test_replay_and_backfill_ask_nobody(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_replay_and_backfill_ask_nobody(provider: Provider, tmp_path: Path) -> None:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
         await asked.home.put(*session())
         await fire(asked)
@@ -109,8 +110,8 @@ async def test_replay_and_backfill_ask_nobody(tmp_path: Path) -> None:
         assert (await summaries(asked), len(asked.server.requests)) == (told, calls)
 
 
-async def test_groups_of_two_users_are_asked_apart(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_groups_of_two_users_are_asked_apart(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda request: written(is_asked(request)[0])
         bob = [
             episode.model_copy(update={"content": f"Bob: {episode.content}"})
@@ -129,8 +130,8 @@ async def test_groups_of_two_users_are_asked_apart(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
-async def test_edit_of_a_group_is_asked_about_anew(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_edit_of_a_group_is_asked_about_anew(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
         await asked.home.put(*session())
         await fire(asked)
@@ -159,9 +160,9 @@ async def test_edit_of_a_group_is_asked_about_anew(tmp_path: Path) -> None:
     ],
 )
 async def test_answer_that_is_no_summary_hides_nothing(
-    tmp_path: Path, reply: Reply, problem: str, calls: int
+    provider: Provider, reply: Reply, problem: str, calls: int
 ) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: reply
         await asked.home.put(*session(6))
         await fire(asked)
@@ -178,8 +179,8 @@ async def test_answer_that_is_no_summary_hides_nothing(
         assert (await summaries(asked), await hidden(asked)) == ({}, [])
 
 
-async def test_repaired_summary_counts(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE, script=(written("x" * 999),)) as asked:
+async def test_repaired_summary_counts(provider: Provider) -> None:
+    async with asked_stores(provider, RULE, script=(written("x" * 999),)) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
         await asked.home.put(*session(6))
         await fire(asked)
@@ -191,9 +192,9 @@ async def test_repaired_summary_counts(tmp_path: Path) -> None:
         assert len(asked.server.requests[1]["messages"]) == 4
 
 
-async def test_summaries_wait_for_the_budget_and_for_the_server(tmp_path: Path) -> None:
+async def test_summaries_wait_for_the_budget_and_for_the_server(provider: Provider) -> None:
     script = (Reply(500, b"down"),)
-    async with asked_stores(tmp_path, RULE, script=script, budget=Budget(calls=1)) as asked:
+    async with asked_stores(provider, RULE, script=script, budget=Budget(calls=1)) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
         await asked.home.put(*session(6))
         await fire(asked)
@@ -209,11 +210,11 @@ async def test_summaries_wait_for_the_budget_and_for_the_server(tmp_path: Path) 
         assert {*(await summaries(asked)).values()} == {"Guests came."}
 
 
-async def test_next_firing_lists_the_summaries_again_after_a_restart(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_next_firing_lists_the_summaries_again_after_a_restart(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(*session(6))
         await fire(asked)
-    async with asked_stores(tmp_path, RULE) as asked:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
         await asked.worker.turn()
         nothing = len(asked.server.requests)
@@ -226,8 +227,8 @@ async def test_next_firing_lists_the_summaries_again_after_a_restart(tmp_path: P
         assert {*(await summaries(asked)).values()} == {"Guests came."}
 
 
-async def test_command_asks_for_the_summaries_that_wait(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_command_asks_for_the_summaries_that_wait(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
         await asked.home.put(*session(6))
         await fire(asked)
@@ -255,8 +256,8 @@ async def test_erasure_takes_the_recorded_summaries_with_it(tmp_path: Path) -> N
     assert files_with_canary(tmp_path) == []
 
 
-async def test_newer_episodes_change_no_question_that_waits(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_newer_episodes_change_no_question_that_waits(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: written("Guests came.")
         await asked.home.put(*session(14))
         await fire(asked)
@@ -274,10 +275,10 @@ async def test_newer_episodes_change_no_question_that_waits(tmp_path: Path) -> N
 
 
 async def test_backfill_keeps_the_old_summaries_until_all_new_ones_are_there(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
     other = summarising().model_copy(update={"summariser": model_summariser("large", "", {})})
-    async with asked_stores(tmp_path, RULE, other) as asked:
+    async with asked_stores(provider, RULE, other) as asked:
         asked.server.otherwise = lambda request: written(f"By {request['model']}.")
         await asked.home.put(*session(6))
         await fire(asked)
@@ -296,8 +297,8 @@ async def test_backfill_keeps_the_old_summaries_until_all_new_ones_are_there(
         assert await hidden(asked) == marks
 
 
-async def test_erasure_drops_the_texts_that_wait(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_erasure_drops_the_texts_that_wait(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(*session(14))
         await fire(asked)
         operations = asked.home.operations(RULE, clock=FakeClock())
@@ -309,9 +310,9 @@ async def test_erasure_drops_the_texts_that_wait(tmp_path: Path) -> None:
         assert asked.server.requests == []
 
 
-async def test_changed_rule_asks_no_old_question(tmp_path: Path) -> None:
+async def test_changed_rule_asks_no_old_question(provider: Provider) -> None:
     other = summarising().model_copy(update={"summariser": model_summariser("large", "", {})})
-    async with asked_stores(tmp_path, other) as asked:
+    async with asked_stores(provider, other) as asked:
         await asked.home.put(*session(6))
         await fire(asked)
 
@@ -320,8 +321,8 @@ async def test_changed_rule_asks_no_old_question(tmp_path: Path) -> None:
         assert asked.server.requests == []
 
 
-async def test_problem_of_a_summary_holds_no_word_of_the_answer(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_problem_of_a_summary_holds_no_word_of_the_answer(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: completion('{"summary": "x", "the PIN is 4711": 1}')
         await asked.home.put(*session(6))
         await fire(asked)

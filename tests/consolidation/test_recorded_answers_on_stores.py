@@ -21,6 +21,7 @@ from tests.service.test_erasure import CANARY, files_with_canary, forget
 from tests.support.asked_models import Asked, asked_stores, asking, said
 from tests.support.builders import START, triple
 from tests.support.model_server import Reply, completion, stated, triples
+from tests.support.providers import NewStores, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -32,8 +33,8 @@ async def fire(asked: Asked, fired: ConsolidationRule = RULE) -> Report:
     return await asked.home.consolidator.fire(FireRequest(fired, "manual", START))
 
 
-async def test_recorded_answers_become_facts(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_recorded_answers_become_facts(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"), said("e2", "I like ale", 1))
 
         waiting = await fire(asked)
@@ -49,8 +50,8 @@ async def test_recorded_answers_become_facts(tmp_path: Path) -> None:
         assert asked.server.asked() == [["I like tea", "I like ale"]]
 
 
-async def test_firing_stops_before_the_first_episode_without_an_answer(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, asking(turns_per_call=1)) as asked:
+async def test_firing_stops_before_the_first_episode_without_an_answer(provider: Provider) -> None:
+    async with asked_stores(provider, asking(turns_per_call=1)) as asked:
         fired = asking(turns_per_call=1)
         asked.server.will(lambda request: asked.server.otherwise(request), DOWN)
         await asked.home.put(
@@ -72,8 +73,8 @@ async def test_firing_stops_before_the_first_episode_without_an_answer(tmp_path:
         assert position == await asked.home.memory.newest()
 
 
-async def test_firings_in_small_batches_give_the_same_facts(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE, batch=2) as asked:
+async def test_firings_in_small_batches_give_the_same_facts(provider: Provider) -> None:
+    async with asked_stores(provider, RULE, batch=2) as asked:
         await asked.home.put(*(said(f"e{n}", f"I like w{n}", n) for n in range(7)))
         await asked.worker.turn()
 
@@ -83,8 +84,8 @@ async def test_firings_in_small_batches_give_the_same_facts(tmp_path: Path) -> N
         assert await asked.likes() == {f"e{n}#1": f"w{n}" for n in range(7)}
 
 
-async def test_replay_and_undo_ask_nobody(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_replay_and_undo_ask_nobody(provider: Provider, tmp_path: Path) -> None:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"), said("e2", "I like ale", 1))
         await asked.worker.turn()
         report = await fire(asked)
@@ -105,20 +106,21 @@ async def test_replay_and_undo_ask_nobody(tmp_path: Path) -> None:
         assert (await asked.home.facts.verify())[2] is None
 
 
-async def test_same_episodes_in_other_stores_give_byte_equal_facts(tmp_path: Path) -> None:
+async def test_same_episodes_in_other_stores_give_byte_equal_facts(new_stores: NewStores) -> None:
     found = []
-    for name in ("a", "b"):
-        async with asked_stores(tmp_path / name, RULE) as asked:
-            await asked.home.put(*(said(f"e{n}", f"I like w{n % 3}", n) for n in range(6)))
-            await asked.worker.turn()
-            await fire(asked)
-            found.append(await asked.home.facts.query(FactPattern()))
+    for _ in range(2):
+        with new_stores() as provider:
+            async with asked_stores(provider, RULE) as asked:
+                await asked.home.put(*(said(f"e{n}", f"I like w{n % 3}", n) for n in range(6)))
+                await asked.worker.turn()
+                await fire(asked)
+                found.append(await asked.home.facts.query(FactPattern()))
 
     assert found[0] == found[1]
 
 
-async def test_edit_is_asked_about_anew(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_edit_is_asked_about_anew(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"))
         await asked.worker.turn()
         await fire(asked)
@@ -133,9 +135,9 @@ async def test_edit_is_asked_about_anew(tmp_path: Path) -> None:
         assert await asked.likes() == {"e1#1": "ale"}
 
 
-async def test_same_answer_serves_every_rule_that_asks_the_same(tmp_path: Path) -> None:
+async def test_same_answer_serves_every_rule_that_asks_the_same(provider: Provider) -> None:
     other = asking(id="other")
-    async with asked_stores(tmp_path, RULE, other) as asked:
+    async with asked_stores(provider, RULE, other) as asked:
         await asked.home.put(said("e1", "I like tea"))
         await asked.worker.turn()
         await asked.worker.turn()
@@ -146,8 +148,8 @@ async def test_same_answer_serves_every_rule_that_asks_the_same(tmp_path: Path) 
         assert len(asked.server.requests) == 1
 
 
-async def test_episodes_with_their_own_statement_are_not_sent(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, asking(min_length=5)) as asked:
+async def test_episodes_with_their_own_statement_are_not_sent(provider: Provider) -> None:
+    async with asked_stores(provider, asking(min_length=5)) as asked:
         await asked.home.put(triple("e1", "bob", "likes", "tea"), said("e2", "hi!", 1))
 
         await asked.worker.turn()
@@ -158,8 +160,8 @@ async def test_episodes_with_their_own_statement_are_not_sent(tmp_path: Path) ->
         assert report.channels["facts"].noop == 1
 
 
-async def test_turn_without_triples_states_nothing(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE, script=(triples(),)) as asked:
+async def test_turn_without_triples_states_nothing(provider: Provider) -> None:
+    async with asked_stores(provider, RULE, script=(triples(),)) as asked:
         await asked.home.put(said("e1", "good morning"))
 
         await asked.worker.turn()
@@ -189,9 +191,9 @@ async def test_turn_without_triples_states_nothing(tmp_path: Path) -> None:
     ],
 )
 async def test_episode_without_an_answer_goes_into_quarantine(
-    tmp_path: Path, reply: Reply, reason: str, detail: str, attempts: int
+    provider: Provider, reply: Reply, reason: str, detail: str, attempts: int
 ) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.otherwise = lambda _: reply
         await asked.home.put(said("e1", "I like tea"))
         await asked.worker.turn()
@@ -205,8 +207,8 @@ async def test_episode_without_an_answer_goes_into_quarantine(
         assert len(asked.server.requests) == attempts
 
 
-async def test_repaired_answer_counts(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE, script=(completion("tea!"),)) as asked:
+async def test_repaired_answer_counts(provider: Provider) -> None:
+    async with asked_stores(provider, RULE, script=(completion("tea!"),)) as asked:
         await asked.home.put(said("e1", "I like tea"))
 
         await asked.worker.turn()
@@ -217,12 +219,12 @@ async def test_repaired_answer_counts(tmp_path: Path) -> None:
         assert second["messages"][2] == {"role": "assistant", "content": "tea!"}
 
 
-async def test_one_bad_turn_does_not_spoil_the_others_of_its_request(tmp_path: Path) -> None:
+async def test_one_bad_turn_does_not_spoil_the_others_of_its_request(provider: Provider) -> None:
     def answer(request: dict[str, object]) -> Reply:
         poisoned = "poison" in str(request["messages"])
         return completion("nonsense") if poisoned else likes(request)
 
-    async with asked_stores(tmp_path, RULE) as asked:
+    async with asked_stores(provider, RULE) as asked:
         likes = asked.server.otherwise
         asked.server.otherwise = answer
         await asked.home.put(
@@ -238,7 +240,7 @@ async def test_one_bad_turn_does_not_spoil_the_others_of_its_request(tmp_path: P
         assert [len(texts) for texts in asked.server.asked()] == [3, 1, 1, 1]
 
 
-async def test_injected_instructions_gain_nothing(tmp_path: Path) -> None:
+async def test_injected_instructions_gain_nothing(provider: Provider) -> None:
     # The model obeys the text; the checks do not.
     obeyed = triples(
         stated("t1", "ann", "is_admin", "true", quote="true"),
@@ -246,7 +248,7 @@ async def test_injected_instructions_gain_nothing(tmp_path: Path) -> None:
         stated("t1", "bob", "likes", "tea"),
         stated("t1", "ann", "likes", "a castle"),
     )
-    async with asked_stores(tmp_path, RULE) as asked:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(
             said("e1", "I like tea"), said("e0", "bob lives_in Rome", 1, user="bob")
         )
@@ -261,9 +263,9 @@ async def test_injected_instructions_gain_nothing(tmp_path: Path) -> None:
         assert await asked.likes() == {"e1#1": "tea", "e0#1": "Rome"}
 
 
-async def test_retraction_counts_where_the_rule_allows_it(tmp_path: Path) -> None:
+async def test_retraction_counts_where_the_rule_allows_it(provider: Provider) -> None:
     fired = asking(may_retract=True)
-    async with asked_stores(tmp_path, fired) as asked:
+    async with asked_stores(provider, fired) as asked:
         await asked.home.put(said("e1", "I like tea"))
         await asked.worker.turn()
         await fire(asked, fired)
@@ -276,8 +278,8 @@ async def test_retraction_counts_where_the_rule_allows_it(tmp_path: Path) -> Non
         assert await asked.likes() == {}
 
 
-async def test_turn_before_is_sent_and_part_of_the_question(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_turn_before_is_sent_and_part_of_the_question(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         question = said("e1", "What do you like?")
         bot = question.model_copy(update={"source_node": "bot"})
         await asked.home.put(bot, said("e2", "Just tea", 1))
@@ -295,9 +297,9 @@ async def test_turn_before_is_sent_and_part_of_the_question(tmp_path: Path) -> N
         assert texts.count("Just tea") == 2
 
 
-async def test_backfill_leaves_unanswered_episodes_as_they_are(tmp_path: Path) -> None:
+async def test_backfill_leaves_unanswered_episodes_as_they_are(provider: Provider) -> None:
     changed = asking(instructions="Write names in full.")
-    async with asked_stores(tmp_path, RULE) as asked:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"), said("e2", "I like ale", 1))
         await asked.worker.turn()
         await fire(asked)
@@ -314,8 +316,8 @@ async def test_backfill_leaves_unanswered_episodes_as_they_are(tmp_path: Path) -
         assert await asked.likes() == {"e1#1": "tea"}
 
 
-async def test_dry_run_says_that_episodes_wait(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_dry_run_says_that_episodes_wait(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"))
 
         report = await asked.home.consolidator.preview(RULE, START)
@@ -324,8 +326,8 @@ async def test_dry_run_says_that_episodes_wait(tmp_path: Path) -> None:
         assert asked.server.requests == []
 
 
-async def test_answers_asked_again_replace_those_without_one(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_answers_asked_again_replace_those_without_one(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         asked.server.will(completion("no"), completion("no"))
         await asked.home.put(said("e1", "I like tea"), said("e2", "I like ale", 1, session="s2"))
         await asked.worker.turn()
@@ -340,8 +342,8 @@ async def test_answers_asked_again_replace_those_without_one(tmp_path: Path) -> 
         assert await asked.home.facts.reads.quarantine() == []
 
 
-async def test_consolidate_leaves_out_what_waits(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE) as asked:
+async def test_consolidate_leaves_out_what_waits(provider: Provider) -> None:
+    async with asked_stores(provider, RULE) as asked:
         await asked.home.put(said("e1", "I like tea"), triple("e2", "bob", "likes", "gin"))
 
         waiting = await asked.home.memory.consolidate(RULE)
@@ -356,10 +358,10 @@ async def test_consolidate_leaves_out_what_waits(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-async def test_approved_batch_waits_for_its_answers(tmp_path: Path) -> None:
+async def test_approved_batch_waits_for_its_answers(provider: Provider) -> None:
     limits = Limits(max_deletes=0)
     first = asking(may_retract=True)
-    async with asked_stores(tmp_path, first, limits=limits) as asked:
+    async with asked_stores(provider, first, limits=limits) as asked:
         await asked.home.put(said("e1", "I like tea"))
         await asked.worker.turn()
         await fire(asked, first)
@@ -432,8 +434,8 @@ async def test_answers_about_episodes_that_the_host_deleted_are_removed(tmp_path
         assert [eid for eid, _ in kept] == ["e2"]
 
 
-async def test_unavailable_model_loses_nothing(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE, script=(DOWN, DOWN)) as asked:
+async def test_unavailable_model_loses_nothing(provider: Provider) -> None:
+    async with asked_stores(provider, RULE, script=(DOWN, DOWN)) as asked:
         await asked.home.put(said("e1", "I like tea"))
 
         pauses = [await asked.worker.turn() for _ in range(3)]
@@ -443,8 +445,8 @@ async def test_unavailable_model_loses_nothing(tmp_path: Path) -> None:
         assert await asked.likes() == {"e1#1": "tea"}
 
 
-async def test_command_reports_that_the_model_is_not_available(tmp_path: Path) -> None:
-    async with asked_stores(tmp_path, RULE, script=(DOWN,)) as asked:
+async def test_command_reports_that_the_model_is_not_available(provider: Provider) -> None:
+    async with asked_stores(provider, RULE, script=(DOWN,)) as asked:
         await asked.home.put(said("e1", "I like tea"))
 
         with pytest.raises(ModelUnavailableError, match="HTTP 500: down"):

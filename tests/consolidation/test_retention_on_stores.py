@@ -22,6 +22,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Summarise
 from tests.support.builders import START, at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -48,8 +49,8 @@ async def ids(home: OpenStores) -> list[str]:
     return sorted(found.id for found in await home.memory.recent("alice", limit=99))
 
 
-async def test_archived_episode_is_deleted_after_its_time(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_archived_episode_is_deleted_after_its_time(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         keep_for(home, 30)
         await home.put(said("e1", "Hello there"), said("e2", "How are you?", 20))
         await fire(home, 9)
@@ -72,8 +73,8 @@ async def test_archived_episode_is_deleted_after_its_time(tmp_path: Path) -> Non
         assert (await home.facts.verify())[2] is None
 
 
-async def test_nothing_is_deleted_without_retention(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_nothing_is_deleted_without_retention(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", "Hello there"))
         await fire(home, 9)
 
@@ -83,8 +84,8 @@ async def test_nothing_is_deleted_without_retention(tmp_path: Path) -> None:
         assert await ids(home) == ["e1"]
 
 
-async def test_episode_that_a_fact_cites_stays(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_episode_that_a_fact_cites_stays(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         keep_for(home, 1)
         await home.put(
             said("e1", "Oslo is a city."),
@@ -102,8 +103,8 @@ async def test_episode_that_a_fact_cites_stays(tmp_path: Path) -> None:
         assert await ids(home) == ["e1", "e2", "e3"]
 
 
-async def test_summarised_episodes_stay(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_summarised_episodes_stay(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         keep_for(home, 1)
         await home.put(*(said(f"e{n}", f"Hello number{n}", n / 100) for n in range(4)))
         summarising = NIGHTLY.model_copy(update={"stages": (Summarise(when_more_than=1),)})
@@ -113,8 +114,8 @@ async def test_summarised_episodes_stay(tmp_path: Path) -> None:
         assert len(await ids(home)) == 4
 
 
-async def test_duplicate_is_deleted_and_the_kept_episode_stays(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_duplicate_is_deleted_and_the_kept_episode_stays(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         keep_for(home, 1)
         await home.put(
             said("e1", "Hello there"), said("e2", "Hello there", 1, metadata={"importance": 1})
@@ -127,9 +128,9 @@ async def test_duplicate_is_deleted_and_the_kept_episode_stays(tmp_path: Path) -
 
 
 async def test_weight_neither_deletes_an_episode_nor_keeps_one_that_is_archived(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         keep_for(home, 1, "weighing")
         stages = (Decay(action="reweight"),)
         weighing = NIGHTLY.model_copy(update={"id": "weighing", "stages": stages})
@@ -150,8 +151,10 @@ async def test_weight_neither_deletes_an_episode_nor_keeps_one_that_is_archived(
 
 
 @pytest.mark.parametrize("reads", [False, True])
-async def test_episode_that_another_rule_has_not_read_stays(tmp_path: Path, reads: bool) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_episode_that_another_rule_has_not_read_stays(
+    provider: Provider, reads: bool
+) -> None:
+    async with open_stores(provider) as home:
         keep_for(home, 1, "later")
         await home.put(said("e1", "Hello there"))
         await fire(home, 9)
@@ -163,8 +166,8 @@ async def test_episode_that_another_rule_has_not_read_stays(tmp_path: Path, read
         assert report.purged == (["e1"] if reads else [])
 
 
-async def test_episode_that_another_rule_archived_stays(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_episode_that_another_rule_archived_stays(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         keep_for(home, 1, "other")
         await home.put(said("e1", "Hello there"))
         other = NIGHTLY.model_copy(update={"id": "other"})
@@ -174,8 +177,8 @@ async def test_episode_that_another_rule_archived_stays(tmp_path: Path) -> None:
         assert (await fire(home, 99, other)).purged == ["e1"]
 
 
-async def test_episode_that_changed_meanwhile_stays(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_episode_that_changed_meanwhile_stays(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(said("e1", "Hello there"), said("e2", "Hello you"), said("e3", "Hello"))
         mark = (await home.memory.newest()).seq
         versions = await home.memory.reread(NIGHTLY, ["e1", "e2"], upto=mark)
@@ -187,8 +190,8 @@ async def test_episode_that_changed_meanwhile_stays(tmp_path: Path) -> None:
         assert await ids(home) == ["e1", "e3"]
 
 
-async def test_preview_and_backfill_delete_nothing_in_a_dry_run(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_preview_and_backfill_delete_nothing_in_a_dry_run(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         keep_for(home, 1)
         await home.put(said("e1", "Hello there"))
         await fire(home, 9)
@@ -216,8 +219,8 @@ async def test_another_users_episode_under_the_id_of_a_mark_stays(tmp_path: Path
         assert [found.id for found in await home.memory.recent("bob", limit=9)] == ["e1"]
 
 
-async def test_many_episodes_are_deleted_in_parts(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_many_episodes_are_deleted_in_parts(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         keep_for(home, 1)
         await home.put(*(said(f"e{n:04}", f"Hello number {n}") for n in range(1_001)))
         await fire(home, 9)
@@ -232,8 +235,8 @@ async def test_many_episodes_are_deleted_in_parts(tmp_path: Path) -> None:
         assert await ids(home) == []
 
 
-async def test_nothing_is_deleted_while_no_rule_is_in_force(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_nothing_is_deleted_while_no_rule_is_in_force(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         home.consolidator.retention = Retention(DAY, list)
         await home.put(said("e1", "Hello there"))
         await fire(home, 9)

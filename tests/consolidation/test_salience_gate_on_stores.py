@@ -27,7 +27,7 @@ from tests.support.builders import START, at, rule, triple
 from tests.support.embedders import FakeEmbedder
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.open_stores import OpenStores, open_stores
-from tests.support.providers import path_of
+from tests.support.providers import ON_FILES, Provider, path_of
 from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
@@ -48,8 +48,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def home(tmp_path: Path, clock: FakeClock) -> AsyncIterator[OpenStores]:
-    async with open_stores(tmp_path, clock=clock) as found:
+async def home(provider: Provider, clock: FakeClock) -> AsyncIterator[OpenStores]:
+    async with open_stores(provider, clock=clock) as found:
         yield found
 
 
@@ -261,6 +261,7 @@ async def test_a_read_withdraws_no_fact_of_a_rule_whose_filter_was_edited(home: 
     assert await home.objects() == {"e1": "tea"}
 
 
+@ON_FILES
 async def test_a_read_changes_no_byte_of_the_facts_of_another_rule(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -302,9 +303,9 @@ async def test_later_rule_evaluates_an_episode_that_was_read_as_new(home: OpenSt
 
 @pytest.mark.parametrize("batch", [1, 2])
 async def test_later_rule_evaluates_an_episode_once_at_any_batch_size(
-    tmp_path: Path, batch: int
+    provider: Provider, batch: int
 ) -> None:
-    async with open_stores(tmp_path, batch=batch, clock=FakeClock()) as home:
+    async with open_stores(provider, batch=batch, clock=FakeClock()) as home:
         await home.put(TEA, triple("e2", "ada", "owns", "a cup"))
         await home.fire(NOTES)
         await read(home)
@@ -423,6 +424,7 @@ async def test_undo_of_a_firing_ignores_its_held_back_episodes(home: OpenStores)
     assert await home.objects() == {"e1": "tea"}
 
 
+@ON_FILES
 async def test_rehearsal_reports_held_back_episodes_and_writes_nothing(home: OpenStores) -> None:
     await home.put(TEA)
     await home.memory.newest()
@@ -439,6 +441,7 @@ def dump(home: OpenStores) -> list[str]:
         return [*connection.iterdump()]
 
 
+@ON_FILES
 async def test_a_ledger_with_held_back_episodes_verifies_and_replays(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -613,6 +616,7 @@ async def test_a_scrubbed_memory_still_distinguishes_reads_from_versions(
     assert notes.channels["notes"] == Counts(read=1, added=1)
 
 
+@ON_FILES
 @pytest.mark.parametrize("held", [False, True])
 async def test_an_id_that_another_user_takes_later_has_none_of_the_earlier_reads(
     home: OpenStores, tmp_path: Path, held: bool
@@ -643,8 +647,8 @@ ABOUT_TEA = rule(
 )
 
 
-async def test_a_gate_measures_the_relevance_of_contents(tmp_path: Path) -> None:
-    async with open_stores(tmp_path, embedding=Compass) as home:
+async def test_a_gate_measures_the_relevance_of_contents(provider: Provider) -> None:
+    async with open_stores(provider, embedding=Compass) as home:
         await home.put(
             triple("e1", "ada", "likes", "tea", content="Ada drinks tea."),
             triple("e2", "ada", "likes", "figs", content="Ada eats figs."),
@@ -671,7 +675,7 @@ class SlowCompass(Compass):
 
 
 async def test_long_contents_of_one_user_delay_other_users_only_for_some_firings(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
     """One firing cannot measure all of them; the next firing continues where it ended."""
     clock, seen = FakeClock(), set[str]()
@@ -681,7 +685,7 @@ async def test_long_contents_of_one_user_delay_other_users_only_for_some_firings
         for n in range(12)
     ]
     timed = ABOUT_TEA.model_copy(update={"timeout": 3.0})
-    async with open_stores(tmp_path, embedding=embedding, clock=clock) as home:
+    async with open_stores(provider, embedding=embedding, clock=clock) as home:
         await home.put(*mallory)
         await home.put(triple("e1", "ada", "likes", "tea", content="Ada drinks tea."))
         failures = 0
@@ -697,13 +701,13 @@ async def test_long_contents_of_one_user_delay_other_users_only_for_some_firings
         assert kinds.count("noop") == 12
 
 
-async def test_a_slow_gate_makes_batches_smaller_and_loses_no_episode(tmp_path: Path) -> None:
+async def test_a_slow_gate_makes_batches_smaller_and_loses_no_episode(provider: Provider) -> None:
     clock, seen = FakeClock(), set[str]()
     episodes = [
         triple(f"e{n}", "ada", f"p{n}", n, content=f"{n} tea" + " tea" * 20_000) for n in range(23)
     ]
     async with open_stores(
-        tmp_path, embedding=partial(SlowCompass, clock, seen), clock=clock
+        provider, embedding=partial(SlowCompass, clock, seen), clock=clock
     ) as home:
         await home.put(*episodes)
 
@@ -714,14 +718,16 @@ async def test_a_slow_gate_makes_batches_smaller_and_loses_no_episode(tmp_path: 
         assert len(await home.objects()) == 23
 
 
-async def test_only_the_episode_that_makes_the_embedder_fail_is_quarantined(tmp_path: Path) -> None:
+async def test_only_the_episode_that_makes_the_embedder_fail_is_quarantined(
+    provider: Provider,
+) -> None:
     class FailingCompass(Compass):
         def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
             if any("poison" in text for text in texts):
                 raise OverflowError
             return super().embed(texts)
 
-    async with open_stores(tmp_path, embedding=FailingCompass) as home:
+    async with open_stores(provider, embedding=FailingCompass) as home:
         await home.put(
             triple("e1", "mallory", "is", "x", user="mallory", content="poison"),
             triple("e2", "ada", "likes", "tea", content="Ada drinks tea."),

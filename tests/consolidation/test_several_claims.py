@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, episode, rule, triple, version
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -39,8 +39,8 @@ async def quarantined(home: OpenStores) -> list[tuple[str, str, str]]:
     return [(entry["episode_id"], entry["reason"], entry["detail"]) for entry in found]
 
 
-async def test_each_triple_becomes_a_fact_of_its_own(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_each_triple_becomes_a_fact_of_its_own(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, TEA))
 
         report = await home.fire()
@@ -54,8 +54,10 @@ async def test_each_triple_becomes_a_fact_of_its_own(tmp_path: Path) -> None:
         assert explanation.fact.payload["content"] == "content of e1"
 
 
-async def test_triple_of_the_metadata_itself_keeps_the_id_of_the_episode(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_triple_of_the_metadata_itself_keeps_the_id_of_the_episode(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(saying(TEA, own=OSLO))
 
         await home.fire()
@@ -64,9 +66,9 @@ async def test_triple_of_the_metadata_itself_keeps_the_id_of_the_episode(tmp_pat
 
 
 async def test_edit_withdraws_what_is_no_longer_said_and_an_undo_restores_it(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, TEA))
         await home.fire()
         await home.put(saying(ROME))
@@ -89,14 +91,14 @@ async def test_edit_withdraws_what_is_no_longer_said_and_an_undo_restores_it(
 )
 @pytest.mark.parametrize("first", ["e1", "e2"])
 async def test_replaces_names_a_whole_episode_or_one_claim(
-    tmp_path: Path, named: str, left: dict[str, str], first: str
+    provider: Provider, named: str, left: dict[str, str], first: str
 ) -> None:
     update = {"intent": "update", "replaces": named}
     by_id = {
         "e1": saying(OSLO, TEA),
         "e2": triple("e2", "bob", "lives_in", "Bergen", timestamp=at(1), metadata=update),
     }
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         for id in sorted(by_id, reverse=first == "e2"):
             await home.put(by_id[id])
             await home.fire()
@@ -104,8 +106,8 @@ async def test_replaces_names_a_whole_episode_or_one_claim(
         assert await home.objects() == left
 
 
-async def test_later_triple_of_the_same_key_replaces_the_earlier(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_later_triple_of_the_same_key_replaces_the_earlier(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, TEA), saying(ROME, id="e2", minute=1))
 
         await home.fire()
@@ -115,8 +117,8 @@ async def test_later_triple_of_the_same_key_replaces_the_earlier(tmp_path: Path)
         assert rome.lineage[1] == {"replaces": "e1#1", "source_episode_ids": ["e1"]}
 
 
-async def test_last_triple_of_one_key_in_one_episode_is_current(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_last_triple_of_one_key_in_one_episode_is_current(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, ROME))
 
         await home.fire()
@@ -124,8 +126,8 @@ async def test_last_triple_of_one_key_in_one_episode_is_current(tmp_path: Path) 
         assert await home.objects() == {"e1#2": "Rome"}
 
 
-async def test_malformed_triple_is_quarantined_and_the_others_count(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_malformed_triple_is_quarantined_and_the_others_count(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, {"intent": "?"}, TEA))
 
         await home.fire()
@@ -158,9 +160,9 @@ async def test_malformed_triple_is_quarantined_and_the_others_count(tmp_path: Pa
     ],
 )
 async def test_malformed_list_is_quarantined_whole_and_withdraws_the_earlier_claims(
-    tmp_path: Path, triples: Any, problem: str
+    provider: Provider, triples: Any, problem: str
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, TEA))
         await home.fire()
         await home.put(episode("e1", metadata={"triples": triples}))
@@ -175,17 +177,17 @@ async def test_malformed_list_is_quarantined_whole_and_withdraws_the_earlier_cla
 
 @pytest.mark.parametrize("metadata", [{"triples": 7}, {"triples": [{"intent": "delete"}]}], ids=str)
 async def test_strict_put_refuses_a_malformed_triple(
-    tmp_path: Path, metadata: dict[str, Any]
+    provider: Provider, metadata: dict[str, Any]
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         with pytest.raises(UnreadableEpisodeError):
             await home.memory.put_many([episode("e1", metadata=metadata)], strict=True)
 
 
 async def test_episode_whose_id_looks_like_a_triple_of_another_is_quarantined(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO), triple("e1#1", "bob", "likes", "beer"))
 
         await home.fire()
@@ -195,8 +197,8 @@ async def test_episode_whose_id_looks_like_a_triple_of_another_is_quarantined(
         assert (eid, reason) == ("e1#1", "id_taken")
 
 
-async def test_edit_leaves_an_episode_whose_id_looks_like_its_triple(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_edit_leaves_an_episode_whose_id_looks_like_its_triple(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(triple("e1#2", "bob", "likes", "beer"), saying(OSLO))
         await home.fire()
         await home.put(saying(ROME))
@@ -206,9 +208,9 @@ async def test_edit_leaves_an_episode_whose_id_looks_like_its_triple(tmp_path: P
         assert await home.objects() == {"e1#1": "Rome", "e1#2": "beer"}
 
 
-async def test_episode_that_leaves_the_filter_loses_all_its_facts(tmp_path: Path) -> None:
+async def test_episode_that_leaves_the_filter_loses_all_its_facts(provider: Provider) -> None:
     fired = rule("all", when_filter="content <> 'no'", then_emits=["facts", "notes"])
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, TEA))
         await home.fire(fired)
         await home.put(saying(OSLO, TEA).model_copy(update={"content": "no"}))
@@ -219,9 +221,9 @@ async def test_episode_that_leaves_the_filter_loses_all_its_facts(tmp_path: Path
 
 
 async def test_rule_that_leaves_a_channel_withdraws_all_claims_of_an_edited_episode(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, TEA))
         await home.fire(rule("all", then_emits=["facts", "notes"]))
         await home.put(saying(OSLO, TEA, ROME))
@@ -232,9 +234,9 @@ async def test_rule_that_leaves_a_channel_withdraws_all_claims_of_an_edited_epis
 
 
 async def test_another_rule_that_reads_the_newer_version_withdraws_the_older_claims(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, TEA))
         await home.fire(rule("first"))
         await home.put(saying(OSLO))
@@ -244,9 +246,9 @@ async def test_another_rule_that_reads_the_newer_version_withdraws_the_older_cla
         assert await home.objects() == {"e1#1": "Oslo"}
 
 
-async def test_why_not_lists_each_claim_of_the_episode(tmp_path: Path) -> None:
+async def test_why_not_lists_each_claim_of_the_episode(provider: Provider) -> None:
     fired = rule("all")
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, {"intent": "?"}, TEA))
         await home.fire(fired)
 
@@ -257,8 +259,8 @@ async def test_why_not_lists_each_claim_of_the_episode(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-async def test_erasure_removes_all_claims_of_an_episode(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_erasure_removes_all_claims_of_an_episode(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(saying(OSLO, TEA), saying(TEA, id="b1").model_copy(update={"user": "bob"}))
         await home.fire()
 

@@ -22,6 +22,7 @@ from slumberd.operations.forms import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import ON_FILES, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -29,8 +30,8 @@ ME = Caller.of_user(1, 1)
 
 
 @pytest_asyncio.fixture
-async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
-    async with open_stores(tmp_path) as home:
+async def home(provider: Provider) -> AsyncIterator[OpenStores]:
+    async with open_stores(provider) as home:
         yield home
 
 
@@ -96,6 +97,7 @@ def rows_of(folder: Path, text: str) -> list[int]:
     return [seq for seq, payload in found if text.encode() in payload]
 
 
+@ON_FILES
 async def test_erasure_of_a_quarantined_owner_keeps_a_fact_pinned_under_the_id(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ async def test_erasure_of_a_quarantined_owner_keeps_a_fact_pinned_under_the_id(
     assert await is_sound(home)
 
 
+@ON_FILES
 async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_the_episode_of_another_user(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -131,6 +134,7 @@ async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_the_episode_of_ano
     assert await is_sound(home)
 
 
+@ON_FILES
 async def test_erasure_of_the_owner_of_an_undone_firing_keeps_a_fact_pinned_under_the_id(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -165,6 +169,7 @@ async def test_erasure_of_a_session_keeps_the_facts_of_another_user_with_the_sam
     assert await is_sound(home)
 
 
+@ON_FILES
 async def test_erasure_keeps_the_delete_by_another_user_of_the_same_id(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -181,6 +186,7 @@ async def test_erasure_keeps_the_delete_by_another_user_of_the_same_id(
     assert await is_sound(home)
 
 
+@ON_FILES
 async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -307,6 +313,7 @@ async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: OpenSto
     assert b"ann" not in orjson.dumps(explanation, default=str)
 
 
+@ON_FILES
 async def test_erasure_leaves_no_trace_of_a_filtered_episode_that_took_over_an_id(
     home: OpenStores, tmp_path: Path
 ) -> None:
@@ -360,9 +367,9 @@ async def test_undo_restores_the_fact_of_a_quarantined_episode(home: OpenStores)
 
 
 async def test_erasure_keeps_the_end_of_a_held_batch_at_the_episode_of_another_user(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path, limits=Limits(max_deletes=0)) as home:
+    async with open_stores(provider, limits=Limits(max_deletes=0)) as home:
         await home.put(of_ann("a"), of_bob("b"))
         await home.fire()
         gone = of_bob("c", timestamp=at(9), metadata={"intent": "delete", "replaces": "b"})
@@ -377,6 +384,7 @@ async def test_erasure_keeps_the_end_of_a_held_batch_at_the_episode_of_another_u
         assert (unchanged, (await home.facts.ledger.held())["all"].upto) == ((3, "c"), (3, ""))
 
 
+@ON_FILES
 async def test_erasure_of_one_user_keeps_a_row_of_another_user_that_a_program_changed(
     home: OpenStores, tmp_path: Path
 ) -> None:

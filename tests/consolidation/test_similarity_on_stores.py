@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.consolidation.delta_batch import DeltaBatch
@@ -24,9 +24,9 @@ from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.scope import ScopeFilter
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import at, rule, version
 from tests.support.fakes import FakeClock, FakeComparer
+from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
 from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
@@ -40,17 +40,14 @@ def statement(id: str, seq: int, content: str, **overrides: Any) -> EpisodeVersi
 
 
 @asynccontextmanager
-async def open_store(folder: Path) -> AsyncIterator[SQLiteFactStore]:
-    path, clock = folder / "facts.db", FakeClock(at(5000))
-    async with SQLiteFactStore(
-        path, synchronous="normal", clock=clock, comparer=FakeComparer
-    ) as store:
+async def open_store(provider: Provider) -> AsyncIterator[AnyFactStore]:
+    async with provider.facts(clock=FakeClock(at(5000)), comparer=FakeComparer) as store:
         await store.bootstrap()
         yield store
 
 
 async def fire(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
     fired: ConsolidationRule,
     *versions: EpisodeVersion,
     trigger: Trigger = "every",
@@ -69,13 +66,13 @@ async def fire(
     return await store.apply_deltas(DeltaBatch(firing, evaluate(versions, fired)))
 
 
-async def near_ids(store: SQLiteFactStore) -> dict[str, Any]:
+async def near_ids(store: AnyFactStore) -> dict[str, Any]:
     """Return the ids of the current facts, each with the ids of the facts linked to it."""
     facts = await store.query(FactPattern())
     return {fact.id: fact.metadata.get("possible_duplicate", []) for fact in facts}
 
 
-async def check_ledger(store: SQLiteFactStore, folder: Path) -> None:
+async def check_ledger(store: AnyFactStore, folder: Path) -> None:
     """Expect the ledger to verify, and to give the same facts again."""
     assert (await store.verify())[2] is None
     replay = await store.replay(folder / "again.db")
@@ -83,12 +80,12 @@ async def check_ledger(store: SQLiteFactStore, folder: Path) -> None:
 
 
 @pytest.fixture
-def run_story(tmp_path: Path) -> Any:
+def run_story(provider: Provider, tmp_path: Path) -> Any:
     """Run a story on a new store, and verify the ledger after it."""
 
     def run(story: Any) -> Any:
         async def run_on_store() -> Any:
-            async with open_store(tmp_path) as store:
+            async with open_store(provider) as store:
                 result = await story(store)
                 await check_ledger(store, tmp_path)
                 return result
@@ -103,7 +100,7 @@ MORNING, TURNED = "every morning ada drinks tea", "ada drinks tea every morning"
 
 @pytest.mark.parametrize("again", [MORNING, TURNED])
 def test_a_repeated_statement_is_linked_and_both_facts_stay(run_story: Any, again: str) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, MORNING))
         outcome = await fire(store, NEAR, statement("e2", 2, again))
         assert [(record.kind, record.replaces) for record in outcome.records[1:]] == [("add", ())]
@@ -115,7 +112,7 @@ def test_a_repeated_statement_is_linked_and_both_facts_stay(run_story: Any, agai
 
 
 def test_an_opposite_is_linked_and_both_facts_stay(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, "the shop is open on monday"))
         await fire(store, NEAR, statement("e2", 2, "the shop is closed on monday"))
         assert await near_ids(store) == {"e1": [], "e2": ["e1"]}
@@ -127,7 +124,7 @@ def test_an_opposite_is_linked_and_both_facts_stay(run_story: Any) -> None:
 
 
 def test_a_rule_without_similarity_links_nothing(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, PLAIN, statement("e1", 1, MORNING), statement("e2", 2, TURNED))
         assert await near_ids(store) == {"e1": [], "e2": []}
 
@@ -146,7 +143,7 @@ def test_a_rule_without_similarity_links_nothing(run_story: Any) -> None:
 def test_facts_of_others_and_about_others_are_never_compared(
     run_story: Any, other: Any, stay: dict[str, list[str]]
 ) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, MORNING), statement("e2", 2, MORNING, **other))
         await fire(store, NEAR, statement("e3", 3, MORNING, **other))
         assert await near_ids(store) == {"e1": [], **stay}
@@ -157,7 +154,7 @@ def test_facts_of_others_and_about_others_are_never_compared(
 def test_channels_are_never_compared(run_story: Any) -> None:
     notes = rule("notes", then_emits=["notes"], similarity=Similarity())
 
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, MORNING))
         await fire(store, notes, statement("e2", 2, MORNING))
         assert await near_ids(store) == {"e1": [], "@notes/e2": []}
@@ -170,7 +167,7 @@ def test_several_values_of_one_predicate_are_compared(run_story: Any) -> None:
         metadata = {"subject": "ada", "predicate": "likes", "object": what}
         return statement(id, seq, "ada likes it", metadata=metadata)
 
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(1))
         await fire(store, NEAR, likes("e1", 1, "tea"), likes("e2", 2, "tea."))
         await fire(store, NEAR, likes("e3", 3, "coffee"))
@@ -180,7 +177,7 @@ def test_several_values_of_one_predicate_are_compared(run_story: Any) -> None:
 
 
 def test_a_fact_that_its_own_batch_replaces_is_linked_with_no_other(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         home = {"subject": "ada", "predicate": "lives_in"}
         said = {"subject": "ada", "predicate": "says"}
         await fire(
@@ -196,7 +193,7 @@ def test_a_fact_that_its_own_batch_replaces_is_linked_with_no_other(run_story: A
 
 
 def test_a_late_statement_is_linked_with_a_newer_one(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e2", 2, TURNED)._replace(at=10**16))
         await fire(store, NEAR, statement("e1", 3, MORNING))
         assert await near_ids(store) == {"e2": [], "e1": ["e2"]}
@@ -205,7 +202,7 @@ def test_a_late_statement_is_linked_with_a_newer_one(run_story: Any) -> None:
 
 
 def test_a_rule_links_its_fact_with_a_pinned_fact(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         payload = {"content": MORNING}
         manually = [{"kind": "note", "source_id": "n1"}]
         await store.pin(
@@ -222,7 +219,7 @@ def test_a_rule_links_its_fact_with_a_pinned_fact(run_story: Any) -> None:
 
 
 def test_an_undo_and_an_edit_remove_the_link(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, MORNING))
         again = await fire(store, NEAR, statement("e2", 2, TURNED))
         undone = await store.ledger.undo(again.firing_id, at=at(200), by="", dry_run=False)
@@ -239,7 +236,7 @@ def test_an_edited_episode_is_compared_by_its_newest_version(run_story: Any) -> 
     edited, near = statement("e1", 2, "something else altogether"), statement("e2", 3, TURNED)
     also = statement("e3", 4, "altogether something else")
 
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, MORNING))
         await fire(store, NEAR, edited, near, also)
         assert await near_ids(store) == {"e1": [], "e2": [], "e3": ["e1"]}
@@ -249,7 +246,7 @@ def test_an_edited_episode_is_compared_by_its_newest_version(run_story: Any) -> 
 
 @pytest.mark.parametrize("order", [(NEAR, PLAIN), (PLAIN, NEAR)])
 def test_the_links_of_the_first_rule_hold_for_every_rule(run_story: Any, order: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         first, second = order
         for fired in order:
             await fire(store, fired, statement("e1", 1, MORNING))
@@ -266,7 +263,7 @@ def test_the_links_of_the_first_rule_hold_for_every_rule(run_story: Any, order: 
 
 
 def test_a_newer_version_that_the_other_rule_evaluated_first_decides(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, PLAIN, statement("e2", 1, "something else"))
         await fire(store, NEAR, statement("e1", 2, MORNING)._replace(at=0))
         await fire(store, NEAR, statement("e2", 3, TURNED))
@@ -278,7 +275,7 @@ def test_a_newer_version_that_the_other_rule_evaluated_first_decides(run_story: 
 
 
 def test_an_erased_session_leaves_the_facts_that_it_was_linked_with(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, MORNING))
         await fire(store, NEAR, statement("e2", 2, TURNED, session="s2"))
         scope = ScopeFilter.of("alice", "s2", None)
@@ -288,9 +285,9 @@ def test_an_erased_session_leaves_the_facts_that_it_was_linked_with(run_story: A
     run_story(story)
 
 
-def test_without_the_extra_a_firing_reports_what_to_install(tmp_path: Path) -> None:
+def test_without_the_extra_a_firing_reports_what_to_install(provider: Provider) -> None:
     async def story() -> None:
-        async with SQLiteFactStore(tmp_path / "facts.db") as store:
+        async with provider.facts() as store:
             await store.bootstrap()
             with pytest.raises(ExtraMissingError, match="near"):
                 await fire(store, NEAR, statement("e1", 1, MORNING))
@@ -300,7 +297,7 @@ def test_without_the_extra_a_firing_reports_what_to_install(tmp_path: Path) -> N
 
 
 def test_an_episode_below_the_salience_minimum_is_not_compared(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, MORNING))
         held_back = statement("e2", 2, TURNED)._replace(gated=SalienceShortfall(0.01, 0.1))
         await fire(store, NEAR, held_back, statement("e3", 3, "ada drinks tea"))
@@ -325,11 +322,10 @@ OPPOSITES = [
 
 @pytest.mark.parametrize(("text", "opposite"), OPPOSITES)
 def test_opposites_are_near_for_a_real_model_and_both_stay_current(
-    tmp_path: Path, text: str, opposite: str
+    provider: Provider, text: str, opposite: str
 ) -> None:
     async def story() -> None:
-        path = tmp_path / "facts.db"
-        async with SQLiteFactStore(path, comparer=WordEmbedder) as store:
+        async with provider.facts(comparer=WordEmbedder) as store:
             await store.bootstrap()
             fired = rule("near", similarity=Similarity(min=0.8))
             await fire(store, fired, statement("e1", 1, text), statement("e2", 2, opposite))
@@ -365,9 +361,11 @@ def versions_of(statements: Sequence[tuple[str, str, dict[str, str]]]) -> list[E
     ]
 
 
-async def outcome_of(fired: ConsolidationRule, batches: Sequence[Sequence[EpisodeVersion]]) -> Any:
-    with TemporaryDirectory() as name:
-        async with open_store(Path(name)) as store:
+async def outcome_of(
+    new_stores: NewStores, fired: ConsolidationRule, batches: Sequence[Sequence[EpisodeVersion]]
+) -> Any:
+    with new_stores() as provider, TemporaryDirectory() as name:
+        async with open_store(provider) as store:
             await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(1))
             for batch in batches:
                 await fire(store, fired, *batch)
@@ -381,18 +379,35 @@ async def outcome_of(fired: ConsolidationRule, batches: Sequence[Sequence[Episod
 def test_similarity_removes_no_fact_and_batch_sizes_change_no_link(
     statements: list[tuple[str, str, dict[str, str]]], data: st.DataObject
 ) -> None:
+    check_links(new_files, statements, data)
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(3, full=25), suppress_health_check=list(HealthCheck))
+@given(stories, st.data())
+def test_similarity_in_a_database_removes_no_fact_and_batch_sizes_change_no_link(
+    new_databases: NewStores,
+    statements: list[tuple[str, str, dict[str, str]]],
+    data: st.DataObject,
+) -> None:
+    check_links(new_databases, statements, data)
+
+
+def check_links(
+    new_stores: NewStores, statements: list[tuple[str, str, dict[str, str]]], data: st.DataObject
+) -> None:
     versions = versions_of(statements)
     cut = data.draw(st.integers(0, len(versions)))
     parts = [part for part in (versions[:cut], versions[cut:]) if part]
 
-    found = asyncio.run(outcome_of(NEAR, parts))
+    found = asyncio.run(outcome_of(new_stores, NEAR, parts))
 
-    assert found == asyncio.run(outcome_of(NEAR, [[each] for each in versions]))
-    assert found.keys() == asyncio.run(outcome_of(PLAIN, parts)).keys()
+    assert found == asyncio.run(outcome_of(new_stores, NEAR, [[each] for each in versions]))
+    assert found.keys() == asyncio.run(outcome_of(new_stores, PLAIN, parts)).keys()
 
 
 def test_manual_edits_are_not_compared(run_story: Any) -> None:
-    async def story(store: SQLiteFactStore) -> None:
+    async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, MORNING))
         [row] = await store.query(FactPattern())
         await store.pin(row.model_copy(update={"id": "p1"}))
@@ -403,11 +418,11 @@ def test_manual_edits_are_not_compared(run_story: Any) -> None:
 
 
 async def test_claim_that_takes_no_effect_is_linked_with_no_fact(
-    tmp_path: Path,
+    provider: Provider, tmp_path: Path
 ) -> None:
     held_back = statement("e1", 1, "tea tea")._replace(gated=SalienceShortfall(0.02, 0.03))
     passed = statement("e2", 2, "tea tea")._replace(reread=True)
-    async with open_store(tmp_path) as store:
+    async with open_store(provider) as store:
         await fire(store, NEAR, held_back, passed, statement("e3", 3, "tea tea"))
 
         assert await near_ids(store) == {"e3": []}

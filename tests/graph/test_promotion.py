@@ -26,11 +26,11 @@ from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for, triples_
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.provenance import ProvenanceBundle, encode_bundle
 from slumberd.model.scope import ScopeFilter
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
 from tests.support.graph_stores import BARE, QUERY, FakeGraphStore, graph_in_memory, row
 from tests.support.jumping_time import run_without_waiting
+from tests.support.providers import AnyFactStore, NewStores, Provider, new_files
 from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
@@ -62,13 +62,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFactStore]:
-    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal", clock=clock) as facts:
+async def store(provider: Provider, clock: FakeClock) -> AsyncIterator[AnyFactStore]:
+    async with provider.facts(clock=clock) as facts:
         await facts.bootstrap()
         yield facts
 
 
-async def promote(store: SQLiteFactStore, *rows: Mapping[str, Any], **named: Any) -> list[Fact]:
+async def promote(store: AnyFactStore, *rows: Mapping[str, Any], **named: Any) -> list[Fact]:
     given: dict[str, Any] = {
         "rule_id": "team",
         "agent_id": "rag",
@@ -81,20 +81,20 @@ async def promote(store: SQLiteFactStore, *rows: Mapping[str, Any], **named: Any
     )
 
 
-async def objects(store: SQLiteFactStore) -> set[object]:
+async def objects(store: AnyFactStore) -> set[object]:
     return {fact.payload["object"] for fact in await store.query(ANYTHING)}
 
 
-async def rows_in(store: SQLiteFactStore) -> int:
+async def rows_in(store: AnyFactStore) -> int:
     return await store.reads.ledger_rows()
 
 
-async def last_firing(store: SQLiteFactStore) -> str:
+async def last_firing(store: AnyFactStore) -> str:
     records = await store.reads.records(limit=10_000)
     return records[-1].firing_id
 
 
-async def verify_and_replay(store: SQLiteFactStore) -> None:
+async def verify_and_replay(store: AnyFactStore) -> None:
     """Check the ledger against the facts, and against its own replay."""
     _, _, broken = await store.verify()
     assert broken is None
@@ -104,7 +104,7 @@ async def verify_and_replay(store: SQLiteFactStore) -> None:
 
 
 async def fire_episode(
-    store: SQLiteFactStore, id: str, seconds: int, *, user: str = "alice", **metadata: str
+    store: AnyFactStore, id: str, seconds: int, *, user: str = "alice", **metadata: str
 ) -> None:
     """Consolidate one episode of the same agent."""
     read = version(
@@ -115,7 +115,7 @@ async def fire_episode(
 
 
 async def test_fact_of_a_row_names_its_triple_and_its_rule(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
 
@@ -134,7 +134,7 @@ async def test_fact_of_a_row_names_its_triple_and_its_rule(
     await verify_and_replay(store)
 
 
-async def test_every_triple_of_a_real_graph_is_promoted(store: SQLiteFactStore) -> None:
+async def test_every_triple_of_a_real_graph_is_promoted(store: AnyFactStore) -> None:
     graph = await graph_in_memory(("alice", "likes", "tea"), ("bob", "likes", "mate", "t2"))
     await graph.add_triple("bob", "is", "here", confidence=0.25)
 
@@ -150,7 +150,7 @@ async def test_every_triple_of_a_real_graph_is_promoted(store: SQLiteFactStore) 
     "path", ["/a/b.db", "relative", "(", "with space\n", "naïve", ":memory:", ""]
 )
 async def test_provenance_names_a_source_that_every_sink_accepts_for_any_path(
-    store: SQLiteFactStore, path: str
+    store: AnyFactStore, path: str
 ) -> None:
     sink = RecordingSink()
 
@@ -170,7 +170,7 @@ async def test_provenance_names_a_source_that_every_sink_accepts_for_any_path(
 
 
 async def test_graph_whose_source_is_no_identifier_gets_its_kind_as_source(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     graph = FakeGraphStore(TEA)
     graph.source = "ryugraph:/a/b\n"  # type: ignore[attr-defined]  # as other stores may
@@ -182,7 +182,7 @@ async def test_graph_whose_source_is_no_identifier_gets_its_kind_as_source(
 
 
 async def test_source_of_another_programs_graph_is_its_kind_and_its_path(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     class RyuGraphStore(FakeGraphStore):
         """Has its path in the attribute of Stargraph's store."""
@@ -212,7 +212,7 @@ class SyncSink:
 
 
 async def test_synchronous_adapter_gets_every_fact(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     sink = SyncSink()
 
@@ -229,7 +229,7 @@ async def test_synchronous_adapter_gets_every_fact(
 
 
 async def test_synchronous_adapter_that_fails_loses_no_fact(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     with capture_logs() as lines:
         facts = await promote(store, TEA, WORK, sink=SyncSink(RuntimeError("down")))
@@ -264,7 +264,7 @@ class PlainFactStore:
 
 
 async def test_store_without_promote_gets_one_fact_at_a_time(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     plain: Any = PlainFactStore()
 
@@ -338,7 +338,7 @@ async def test_incomplete_row_pins_nothing_in_a_store_without_promote() -> None:
 
 
 async def test_sink_that_fails_loses_no_fact_and_gets_all_at_the_next_call(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     sink = RecordingSink(RuntimeError("down"))
 
@@ -354,7 +354,7 @@ async def test_sink_that_fails_loses_no_fact_and_gets_all_at_the_next_call(
 
 
 async def test_fact_that_the_sink_refuses_does_not_stop_the_others(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     sink = RecordingSink(ProvenanceError("_source", "odd"))
 
@@ -363,7 +363,7 @@ async def test_fact_that_the_sink_refuses_does_not_stop_the_others(
     assert len(sink.assertions) == 1
 
 
-async def test_second_promotion_changes_neither_facts_nor_ledger(store: SQLiteFactStore) -> None:
+async def test_second_promotion_changes_neither_facts_nor_ledger(store: AnyFactStore) -> None:
     first = await promote(store, TEA, WORK)
     rows = await rows_in(store)
 
@@ -375,7 +375,7 @@ async def test_second_promotion_changes_neither_facts_nor_ledger(store: SQLiteFa
 
 @pytest.mark.parametrize("other", [{"rule_id": "two"}, {"agent_id": "two"}, {"user": "two"}])
 async def test_id_of_a_fact_depends_on_rule_agent_and_user(
-    store: SQLiteFactStore, other: dict[str, str]
+    store: AnyFactStore, other: dict[str, str]
 ) -> None:
     (first,) = await promote(store, TEA)
     (two,) = await promote(store, TEA, **other)
@@ -383,7 +383,7 @@ async def test_id_of_a_fact_depends_on_rule_agent_and_user(
     assert first.id != two.id
 
 
-async def test_different_triples_without_ids_get_different_ids(store: SQLiteFactStore) -> None:
+async def test_different_triples_without_ids_get_different_ids(store: AnyFactStore) -> None:
     facts = await promote(store, row("a|b", "c", "d"), row("a", "b|c", "d"))
 
     assert len({fact.id for fact in facts}) == 2
@@ -397,7 +397,7 @@ async def test_different_triples_without_ids_get_different_ids(store: SQLiteFact
     ],
 )  # fmt: skip
 async def test_confidence_of_a_row_becomes_the_confidence_of_its_fact(
-    store: SQLiteFactStore, given: object, confidence: float
+    store: AnyFactStore, given: object, confidence: float
 ) -> None:
     (fact,) = await promote(store, TEA | {"confidence": given})
 
@@ -408,7 +408,7 @@ async def test_confidence_of_a_row_becomes_the_confidence_of_its_fact(
     "given", [True, False, math.nan, math.inf, 7, -0.1, 1.0001, "NaN", "", "much", [0.5], {}, b"1"]
 )
 async def test_invalid_confidence_is_refused_with_its_row(
-    store: SQLiteFactStore, given: object
+    store: AnyFactStore, given: object
 ) -> None:
     with pytest.raises(
         PromotionError, match="row 2 of the graph's answer: 'confidence' is"
@@ -424,7 +424,7 @@ async def test_invalid_confidence_is_refused_with_its_row(
     "bad", [None, "", " ", "nul\0", "\ud800", {"name": "alice"}, ["alice"], math.nan, "missing"]
 )
 async def test_incomplete_row_is_refused_and_nothing_is_promoted(
-    store: SQLiteFactStore, part: str, bad: object
+    store: AnyFactStore, part: str, bad: object
 ) -> None:
     wrong = TEA | {part: bad}
     if bad == "missing":
@@ -437,14 +437,14 @@ async def test_incomplete_row_is_refused_and_nothing_is_promoted(
     assert await rows_in(store) == 0
 
 
-async def test_numbers_and_booleans_become_texts(store: SQLiteFactStore) -> None:
+async def test_numbers_and_booleans_become_texts(store: AnyFactStore) -> None:
     rows = [("is_aged", 42), ("weighs", Decimal("61.5")), ("sleeps", 7.5), ("is_here", True)]
     await promote(store, *(row("alice", predicate, value) for predicate, value in rows))
 
     assert await objects(store) == {"42", "61.5", "7.5", "True"}
 
 
-async def test_too_many_rows_are_refused(store: SQLiteFactStore) -> None:
+async def test_too_many_rows_are_refused(store: AnyFactStore) -> None:
     graph = FakeGraphStore(*[TEA] * (MOST_ROWS + 1))
 
     with pytest.raises(PromotionError, match="more than"):
@@ -468,14 +468,14 @@ def test_part_of_a_triple_has_at_most_65536_characters(part: str) -> None:
         triples_in([TEA | {part: f"{longest}x"}], "team")
 
 
-async def test_triple_id_of_two_different_triples_is_refused(store: SQLiteFactStore) -> None:
+async def test_triple_id_of_two_different_triples_is_refused(store: AnyFactStore) -> None:
     with pytest.raises(PromotionError, match=r"row 3 .*'t1' of row 1 and says something else"):
         await promote(store, TEA, WORK, TEA | {"object": "mate"})
 
     assert await rows_in(store) == 0
 
 
-async def test_several_objects_of_one_predicate_are_all_promoted(store: SQLiteFactStore) -> None:
+async def test_several_objects_of_one_predicate_are_all_promoted(store: AnyFactStore) -> None:
     rows = [row("alice", "knows", name) for name in ("bob", "carol", "dave")]
 
     await promote(store, *rows)
@@ -488,7 +488,7 @@ async def test_several_objects_of_one_predicate_are_all_promoted(store: SQLiteFa
 
 
 async def test_equal_triples_of_two_ids_are_two_facts(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     rows = [row("a", "b", "c", triple_id=id) for id in ("1", "2")]
 
@@ -498,7 +498,7 @@ async def test_equal_triples_of_two_ids_are_two_facts(
     assert await store.query(ANYTHING) == promoted
 
 
-async def test_triple_that_disappears_removes_no_fact(store: SQLiteFactStore) -> None:
+async def test_triple_that_disappears_removes_no_fact(store: AnyFactStore) -> None:
     await promote(store, TEA, WORK)
     await promote(store, TEA)
     await promote(store)
@@ -508,7 +508,7 @@ async def test_triple_that_disappears_removes_no_fact(store: SQLiteFactStore) ->
 
 @pytest.mark.parametrize("change", [{"object": "mate"}, {"confidence": 0.5}, {"subject": "bob"}])
 async def test_changed_triple_changes_its_one_fact(
-    store: SQLiteFactStore, change: dict[str, Any]
+    store: AnyFactStore, change: dict[str, Any]
 ) -> None:
     (before,) = await promote(store, TEA)
     (after,) = await promote(store, TEA | change)
@@ -522,14 +522,14 @@ async def test_changed_triple_changes_its_one_fact(
 
 
 async def test_triple_that_changes_again_changes_its_one_fact(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     for city in ("Berlin", "Paris", "Berlin"):
         await promote(store, row("alice", "lives_in", city, triple_id="home"))
         assert await objects(store) == {city}
 
 
-async def test_two_rules_that_disagree_are_both_promoted_once(store: SQLiteFactStore) -> None:
+async def test_two_rules_that_disagree_are_both_promoted_once(store: AnyFactStore) -> None:
     berlin, paris = row("alice", "lives_in", "Berlin"), row("alice", "lives_in", "Paris")
     await promote(store, berlin, rule_id="one")
     await promote(store, paris, rule_id="two")
@@ -543,7 +543,7 @@ async def test_two_rules_that_disagree_are_both_promoted_once(store: SQLiteFactS
 
 
 @pytest.mark.parametrize("seconds", [1, 500])
-async def test_episodes_and_triples_do_not_compete(store: SQLiteFactStore, seconds: int) -> None:
+async def test_episodes_and_triples_do_not_compete(store: AnyFactStore, seconds: int) -> None:
     await fire_episode(store, "e1", seconds, subject="alice", predicate="lives_in", object="Rome")
 
     await promote(store, row("alice", "lives_in", "Berlin"))
@@ -553,7 +553,7 @@ async def test_episodes_and_triples_do_not_compete(store: SQLiteFactStore, secon
 
 
 async def test_episode_that_deletes_a_key_deletes_its_older_triples(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     await promote(store, row("alice", "lives_in", "Berlin"))
 
@@ -565,7 +565,7 @@ async def test_episode_that_deletes_a_key_deletes_its_older_triples(
 
 
 async def test_triple_that_a_person_retracted_is_not_promoted_again(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
     await store.retract(fact.id, by="me", reason="it is wrong")
@@ -580,7 +580,7 @@ async def test_triple_that_a_person_retracted_is_not_promoted_again(
 
 
 async def test_retracted_triple_with_another_object_is_promoted(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
     await store.retract(fact.id, by="me", reason="it is wrong")
@@ -591,7 +591,7 @@ async def test_retracted_triple_with_another_object_is_promoted(
 
 
 async def test_triple_that_a_program_unpinned_is_not_promoted_again(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
     await store.unpin(fact.id)
@@ -601,7 +601,7 @@ async def test_triple_that_a_program_unpinned_is_not_promoted_again(
 
 @pytest.mark.parametrize("same_lineage", [True, False])
 async def test_correction_of_a_promoted_fact_stays_current(
-    store: SQLiteFactStore, same_lineage: bool
+    store: AnyFactStore, same_lineage: bool
 ) -> None:
     (fact,) = await promote(store, TEA)
     own = fact.lineage if same_lineage else [{"kind": "manual"}]
@@ -618,7 +618,7 @@ async def test_correction_of_a_promoted_fact_stays_current(
     assert await rows_in(store) == rows
 
 
-async def test_manual_fact_and_promoted_fact_are_both_current(store: SQLiteFactStore) -> None:
+async def test_manual_fact_and_promoted_fact_are_both_current(store: AnyFactStore) -> None:
     (fact,) = await promote(store, TEA)
     corrected = fact.model_copy(
         update={"id": "mine", "payload": fact.payload | {"object": "water"}}
@@ -630,7 +630,7 @@ async def test_manual_fact_and_promoted_fact_are_both_current(store: SQLiteFactS
 
 
 async def test_graph_promotes_a_triple_again_when_its_retraction_is_undone(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     (fact,) = await promote(store, TEA)
     await store.retract(fact.id, by="me", reason="it is wrong")
@@ -642,7 +642,7 @@ async def test_graph_promotes_a_triple_again_when_its_retraction_is_undone(
 
 
 async def test_undo_withdraws_a_whole_promotion_for_good(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     await promote(store, TEA, WORK)
     firing = await last_firing(store)
@@ -659,7 +659,7 @@ async def test_undo_withdraws_a_whole_promotion_for_good(
     await verify_and_replay(store)
 
 
-async def test_undone_change_restores_the_fact_before_it(store: SQLiteFactStore) -> None:
+async def test_undone_change_restores_the_fact_before_it(store: AnyFactStore) -> None:
     await promote(store, TEA)
     await promote(store, TEA | {"object": "mate"})
     await store.ledger.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
@@ -673,7 +673,7 @@ async def test_undone_change_restores_the_fact_before_it(store: SQLiteFactStore)
     assert await rows_in(store) == rows
 
 
-async def test_promotion_skips_an_id_that_another_users_fact_has(store: SQLiteFactStore) -> None:
+async def test_promotion_skips_an_id_that_another_users_fact_has(store: AnyFactStore) -> None:
     taken = fact_id_for(
         Triple("t1", "alice", "likes", "tea", 1.0), Owner("team", "alice", "rag", "x")
     )
@@ -687,7 +687,7 @@ async def test_promotion_skips_an_id_that_another_users_fact_has(store: SQLiteFa
     await verify_and_replay(store)
 
 
-async def test_erased_scope_gets_no_promoted_facts(store: SQLiteFactStore) -> None:
+async def test_erased_scope_gets_no_promoted_facts(store: AnyFactStore) -> None:
     await promote(store, TEA)
     scope = ScopeFilter.of("alice", None, None)
     await store.erasures.forget(scope, moment=10**15, at=at(20), by="me", dry_run=False)
@@ -700,7 +700,7 @@ async def test_erased_scope_gets_no_promoted_facts(store: SQLiteFactStore) -> No
     assert broken is None
 
 
-async def test_query_that_writes_is_not_run(store: SQLiteFactStore) -> None:
+async def test_query_that_writes_is_not_run(store: AnyFactStore) -> None:
     graph = FakeGraphStore(TEA)
 
     with pytest.raises(UnportableCypherError) as refused:
@@ -722,7 +722,7 @@ async def test_value_that_is_not_a_fact_store_is_refused_before_the_query() -> N
     assert graph.queries == []
 
 
-async def test_fact_without_a_user_has_an_empty_user(store: SQLiteFactStore) -> None:
+async def test_fact_without_a_user_has_an_empty_user(store: AnyFactStore) -> None:
     (fact,) = await PromoteTriplesToFacts(
         FakeGraphStore(TEA), store, None, filter_cypher=QUERY, rule_id="r", agent_id="a"
     )
@@ -732,13 +732,13 @@ async def test_fact_without_a_user_has_an_empty_user(store: SQLiteFactStore) -> 
 
 @pytest.mark.parametrize("named", [{"rule_id": ""}, {"rule_id": "a\0"}, {"user": "\ud800"}])
 async def test_id_that_the_ledger_cannot_store_is_refused(
-    store: SQLiteFactStore, named: dict[str, str]
+    store: AnyFactStore, named: dict[str, str]
 ) -> None:
     with pytest.raises(PromotionError, match="rule_id must be non-empty"):
         await promote(store, TEA, **named)
 
 
-async def test_dry_run_writes_nothing(store: SQLiteFactStore) -> None:
+async def test_dry_run_writes_nothing(store: AnyFactStore) -> None:
     fact = Fact(
         id="graph:1", user="u", agent="a",
         payload={"subject": "s", "predicate": "p", "object": "o"},
@@ -781,14 +781,22 @@ def _consistent_rows(triples: Sequence[tuple[str, str, str]]) -> list[dict[str, 
 def test_promoting_twice_equals_promoting_once_and_keeps_manual_edits(
     steps: list[tuple[str, Any]],
 ) -> None:
-    asyncio.run(_run_steps(steps))
+    asyncio.run(_run_steps(steps, new_files))
 
 
-async def _run_steps(steps: list[tuple[str, Any]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        clock = FakeClock()
-        path = Path(folder) / "facts.db"
-        async with SQLiteFactStore(path, synchronous="normal", clock=clock) as store:
+@pytest.mark.sampled
+@settings(max_examples=amount(4, full=60), deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS)
+def test_promoting_twice_into_a_database_equals_promoting_once_and_keeps_manual_edits(
+    new_databases: NewStores, steps: list[tuple[str, Any]]
+) -> None:
+    asyncio.run(_run_steps(steps, new_databases))
+
+
+async def _run_steps(steps: list[tuple[str, Any]], new_stores: NewStores) -> None:
+    clock = FakeClock()
+    with new_stores() as provider:
+        async with provider.facts(clock=clock) as store:
             await store.bootstrap()
             for number, (action, values) in enumerate(steps, 1):
                 clock.advance(10)
@@ -797,7 +805,7 @@ async def _run_steps(steps: list[tuple[str, Any]]) -> None:
 
 
 async def _run_step(
-    store: SQLiteFactStore, clock: FakeClock, number: int, action: str, values: Any
+    store: AnyFactStore, clock: FakeClock, number: int, action: str, values: Any
 ) -> None:
     facts = {fact.id: fact for fact in await store.query(ANYTHING)}
     match action:

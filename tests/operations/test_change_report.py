@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from slumberd.model.record import Kind, Record
 from slumberd.operations.change_report import ChangeCounter, read_changes
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -94,8 +94,8 @@ def test_document_lists_the_users_and_batches_with_the_most_changes() -> None:
     assert [batch["firing_id"] for batch in found["largest"]] == ["a@bob"]
 
 
-async def test_report_begins_at_its_instant(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_report_begins_at_its_instant(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         for minute in range(3):
             await home.put(triple(f"e{minute}", "s", "is", minute, timestamp=at(minute)))
             moment = START + timedelta(minutes=minute)
@@ -112,9 +112,9 @@ async def test_report_begins_at_its_instant(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-async def test_report_reads_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_report_reads_all_pages(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slumberd.operations.change_report.PAGE_ROWS", 2)
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(*(triple(f"e{n}", f"s{n}", "is", n) for n in range(5)))
         await home.fire()
 

@@ -24,6 +24,7 @@ from slumberd.retrieval.searcher import Searcher
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode
+from tests.support.providers import ON_FILES, AnyFactStore, AnyMemoryStore, Provider, path_of
 from tests.support.reachable_texts import reachable_texts
 
 pytestmark = pytest.mark.integration
@@ -32,8 +33,8 @@ pytestmark = pytest.mark.integration
 class Stores(NamedTuple):
     """Open stores, and their searcher."""
 
-    memory: SQLiteMemoryStore
-    facts: SQLiteFactStore
+    memory: AnyMemoryStore
+    facts: AnyFactStore
     searcher: Searcher
 
     async def put(self, *episodes: Episode) -> None:
@@ -44,11 +45,8 @@ class Stores(NamedTuple):
 
 
 @pytest_asyncio.fixture
-async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
-    async with (
-        SQLiteMemoryStore(tmp_path / "memory.db") as memory,
-        SQLiteFactStore(tmp_path / "facts.db") as facts,
-    ):
+async def stores(provider: Provider) -> AsyncIterator[Stores]:
+    async with provider.memory() as memory, provider.facts() as facts:
         await memory.bootstrap()
         await facts.bootstrap()
         yield Stores(memory, facts, Searcher(memory, facts, language="english"))
@@ -70,6 +68,7 @@ def fact(id: str, subject: str, predicate: str, object: Any, **more: Any) -> Fac
     return Fact.model_validate({"id": id, **fields, **more})
 
 
+@ON_FILES
 async def test_put_edit_and_deletion_show_in_the_next_search(stores: Stores) -> None:
     await stores.put(episode("e1", content="I adopted a dog"))
     assert await stores.ids("dog") == ["e1"]
@@ -81,34 +80,37 @@ async def test_put_edit_and_deletion_show_in_the_next_search(stores: Stores) -> 
     assert await stores.ids("cat") == ["e1", "e2"]
     assert await stores.ids("dog") == ["e2", "e1"], "e1 comes before e2"
 
-    execute(stores.memory.path, "DELETE FROM episodes WHERE id = 'e2'")
+    execute(path_of(stores.memory), "DELETE FROM episodes WHERE id = 'e2'")
     assert await stores.ids("dog") == []
 
 
+@ON_FILES
 async def test_changed_id_and_owner_show_in_the_next_search(stores: Stores) -> None:
     await stores.put(episode("e1", content="dog"))
     assert await stores.ids("dog") == ["e1"]
 
-    execute(stores.memory.path, "UPDATE episodes SET id = 'e9' WHERE id = 'e1'")
+    execute(path_of(stores.memory), "UPDATE episodes SET id = 'e9' WHERE id = 'e1'")
 
     assert await stores.ids("dog") == ["e9"]
 
 
+@ON_FILES
 async def test_reused_row_of_a_deleted_episode_is_the_new_one(stores: Stores) -> None:
     await stores.put(episode("e1", content="dog"))
     assert await stores.ids("dog") == ["e1"]
 
-    execute(stores.memory.path, "DELETE FROM episodes")
+    execute(path_of(stores.memory), "DELETE FROM episodes")
     await stores.put(episode("e2", content="dog", user="bob"), episode("e3", content="cat"))
 
     assert await stores.ids("dog") == []
     assert await stores.ids("cat") == ["e3"]
 
 
+@ON_FILES
 async def test_replaced_row_does_not_take_its_successor_along(stores: Stores) -> None:
     await stores.put(episode("e1", content="dog"))
     assert await stores.ids("dog") == ["e1"]
-    path = stores.memory.path
+    path = path_of(stores.memory)
 
     # SQLite fires no trigger for the row that goes; the episode gets another row.
     execute(path, "INSERT OR REPLACE INTO episodes SELECT * FROM episodes WHERE id = 'e1'")
@@ -133,12 +135,13 @@ async def test_cancelled_search_leaves_the_index_whole(stores: Stores) -> None:
     assert len(await stores.ids("dog", limit=400)) == 301
 
 
+@ON_FILES
 async def test_deletion_while_the_trigger_was_missing_is_noticed(stores: Stores) -> None:
     await stores.put(episode("e1", content="dog"), episode("e2", content="dog"))
     assert sorted(await stores.ids("dog")) == ["e1", "e2"]
 
     execute(
-        stores.memory.path,
+        path_of(stores.memory),
         "DROP TRIGGER slumberd_episode_deleted",
         "DELETE FROM episodes WHERE id = 'e1'",
     )
@@ -231,6 +234,7 @@ async def test_replaced_fact_is_no_source_of_its_successor(
     assert (hit.trust, hit.sources) == (trust, sources)
 
 
+@ON_FILES
 async def test_episodes_of_a_later_instant_have_no_effect_on_an_earlier_one(
     stores: Stores,
 ) -> None:
@@ -245,7 +249,7 @@ async def test_episodes_of_a_later_instant_have_no_effect_on_an_earlier_one(
 
 
 async def before_the_second(stores: Stores) -> list[Hit]:
-    execute(stores.memory.path, "DELETE FROM episodes WHERE id = 'e2'")
+    execute(path_of(stores.memory), "DELETE FROM episodes WHERE id = 'e2'")
     return await stores.searcher.search("dog", user="alice")
 
 
@@ -258,6 +262,7 @@ async def test_marked_episode_is_hidden(stores: Stores) -> None:
     assert await stores.ids("dog") == ["e1"]
 
 
+@ON_FILES
 async def test_marked_episode_counts_as_if_it_were_not_stored(stores: Stores) -> None:
     question = episode("e1", content="Where is the bicycle?", timestamp=at(1))
     reply = episode("e2", content="At home", timestamp=at(2))
@@ -272,7 +277,7 @@ async def test_marked_episode_counts_as_if_it_were_not_stored(stores: Stores) ->
 
     await stores.facts.unpin("@marks/e1")
     assert await stores.ids("bicycle") == ["e1", "e2"]
-    execute(stores.memory.path, "DELETE FROM episodes WHERE id = 'e1'")
+    execute(path_of(stores.memory), "DELETE FROM episodes WHERE id = 'e1'")
     assert await stores.searcher.search("home", user="alice") == marked
 
 

@@ -21,6 +21,7 @@ from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -150,8 +151,8 @@ async def test_erasure_removes_content_from_free_space_of_pages(tmp_path: Path) 
         assert files_with_canary(tmp_path) == []
 
 
-async def test_erasure_changes_nothing_of_other_users(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_erasure_changes_nothing_of_other_users(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await leave_traces(home)
         await home.put(triple("x", "bob", "lives_in", "Porto", user=f"{CANARY}-use"))
         await home.fire()
@@ -163,8 +164,8 @@ async def test_erasure_changes_nothing_of_other_users(tmp_path: Path) -> None:
         assert [episode.id for episode in await home.memory.recent("bob", limit=9)] == ["other"]
 
 
-async def test_store_refuses_an_erased_episode_and_accepts_a_newer_one(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_store_refuses_an_erased_episode_and_accepts_a_newer_one(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(canary("1"))
         await home.fire()
         await forget(home)
@@ -183,10 +184,10 @@ async def test_store_refuses_an_erased_episode_and_accepts_a_newer_one(tmp_path:
 
 
 async def test_store_refuses_every_erased_episode_that_no_rule_has_evaluated(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
     said = [canary("1", timestamp=at(70)), canary("2", timestamp=at(90))]
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(*said)
         await forget(home)
 
@@ -218,9 +219,9 @@ async def test_erased_row_that_another_program_restores_is_a_noop(tmp_path: Path
 
 
 async def test_erasure_of_a_session_restores_the_facts_that_it_had_replaced(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(
             triple("old", "alice", "drinks", "tea", session="s1"),
             triple("new", "alice", "drinks", "milk", session="s2", timestamp=at(1)),
@@ -254,8 +255,8 @@ async def test_erasure_of_a_session_removes_the_retraction_of_its_fact(tmp_path:
         assert (await home.facts.verify())[2] is None
 
 
-async def test_second_erasure_of_a_user_finds_nothing_of_the_first(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_second_erasure_of_a_user_finds_nothing_of_the_first(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await leave_traces(home)
         await forget(home)
 
@@ -299,8 +300,8 @@ async def test_replay_of_the_ledger_restores_no_erased_fact(tmp_path: Path) -> N
         assert files_with_canary(tmp_path) == []
 
 
-async def test_erasure_of_an_agent_keeps_other_agents_of_the_user(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_erasure_of_an_agent_keeps_other_agents_of_the_user(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(
             triple("a", "alice", "drinks", "tea", agent="rag"),
             triple("b", "alice", "drinks", "milk", agent="bot"),
@@ -313,8 +314,8 @@ async def test_erasure_of_an_agent_keeps_other_agents_of_the_user(tmp_path: Path
         assert [episode.id for episode in await home.memory.recent("alice", limit=9)] == ["b"]
 
 
-async def test_rule_reads_only_new_episodes_after_an_erasure(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_rule_reads_only_new_episodes_after_an_erasure(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(OTHER, canary("1"))
         await home.fire()
         await forget(home)
@@ -325,8 +326,8 @@ async def test_rule_reads_only_new_episodes_after_an_erasure(tmp_path: Path) -> 
         assert report.channels["facts"].read == 1
 
 
-async def test_dry_run_erases_nothing(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_dry_run_erases_nothing(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await leave_traces(home)
         before = await home.facts.reads.records()
 

@@ -11,6 +11,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.forms import BackfillForm
 from tests.support.builders import at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 from tests.support.state_directory import state_directory
 
 pytestmark = pytest.mark.integration
@@ -27,9 +28,10 @@ async def objects_after(home: OpenStores, fired: ConsolidationRule) -> dict[str,
 
 
 async def test_backfill_removes_facts_from_a_channel_that_the_rule_left(
+    provider: Provider,
     tmp_path: Path,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(TEA)
         await home.fire(BOTH)
 
@@ -42,9 +44,9 @@ async def test_backfill_removes_facts_from_a_channel_that_the_rule_left(
 
 
 async def test_edit_removes_its_fact_from_a_channel_that_the_rule_left(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(TEA, triple("e2", "bob", "drinks", "milk"))
         await home.fire(BOTH)
         await home.put(triple("e1", "alice", "drinks", "juice", timestamp=at(1)))
@@ -54,8 +56,8 @@ async def test_edit_removes_its_fact_from_a_channel_that_the_rule_left(
         }  # fmt: skip
 
 
-async def test_backfill_fills_a_channel_that_the_rule_emits_into_again(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_backfill_fills_a_channel_that_the_rule_emits_into_again(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(TEA)
         await home.fire(ONE)
         await home.consolidator.backfill(BOTH, at(50), by="me")
@@ -67,8 +69,10 @@ async def test_backfill_fills_a_channel_that_the_rule_emits_into_again(tmp_path:
         assert set(await home.objects()) == {"e1", "@notes/e1"}
 
 
-async def test_new_episode_adds_no_count_to_a_channel_that_the_rule_left(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_new_episode_adds_no_count_to_a_channel_that_the_rule_left(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(TEA)
         await home.fire(BOTH)
         await home.put(triple("e2", "bob", "drinks", "milk"))
@@ -78,9 +82,9 @@ async def test_new_episode_adds_no_count_to_a_channel_that_the_rule_left(tmp_pat
         assert set(report.channels) == {"facts"}
 
 
-async def test_backfill_keeps_the_facts_of_another_rule_in_the_channel(tmp_path: Path) -> None:
+async def test_backfill_keeps_the_facts_of_another_rule_in_the_channel(provider: Provider) -> None:
     other = rule("other", then_emits=["notes"])
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(TEA)
         await home.fire(BOTH)
         await home.fire(other)

@@ -19,6 +19,7 @@ from slumberd.service.pause import PausedFile, Pausing
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -30,8 +31,8 @@ PIN = {
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
-    async with open_stores(tmp_path) as home:
+async def home(provider: Provider) -> AsyncIterator[OpenStores]:
+    async with open_stores(provider) as home:
         await home.put(triple("e1", "alice", "drinks", "tea"))
         yield home
 

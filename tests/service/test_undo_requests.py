@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import orjson
 import pytest
@@ -13,6 +12,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -20,9 +20,9 @@ LATER = at(99)
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
+async def home(provider: Provider) -> AsyncIterator[OpenStores]:
     """Open stores in which the firing ``all@1`` has promoted one fact."""
-    async with open_stores(tmp_path) as stores:
+    async with open_stores(provider) as stores:
         await stores.put(triple("tea", "alice", "drinks", "tea"))
         await stores.fire()
         yield stores
@@ -135,10 +135,10 @@ async def test_undo_keeps_a_fact_that_another_rule_promotes(home: OpenStores) ->
 
 @pytest.mark.parametrize("subject", ["s", "t"], ids=["of its key", "of another key"])
 async def test_undone_undo_of_an_update_removes_the_fact_that_it_replaces(
-    tmp_path: Path, subject: str
+    provider: Provider, subject: str
 ) -> None:
     update = {"intent": "update", "replaces": ["e1"]}
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(triple("e1", "s", "is", "a"))
         await home.fire()
         await home.put(triple("e2", subject, "is", "b", timestamp=at(1), metadata=update))

@@ -22,6 +22,7 @@ from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeClock
 from tests.support.model_server import Answer, ModelServer, Reply, model_server
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 
 def asking(*, id: str = "chat", enabled: bool = True, **settings: Any) -> ConsolidationRule:
@@ -52,14 +53,14 @@ class Asked:
 
 @asynccontextmanager
 async def worker_at(
-    folder: Path,
+    place: Path | Provider,
     url: str,
     *rules: ConsolidationRule,
     budget: Budget = Budget(),  # noqa: B008 # immutable
 ) -> AsyncIterator[ModelWorker]:
-    """Open the stores in a folder, with a worker that asks the server at an address."""
+    """Open stores, with a worker that asks the server at an address."""
     clock = FakeClock()
-    async with open_stores(folder, clock=clock) as home, OpenAIClient(url) as client:
+    async with open_stores(place, clock=clock) as home, OpenAIClient(url) as client:
         answers = home.memory.answers
         recorder = AnswerRecorder(answers, client, Spending(answers, budget, clock), clock)
         stores = Stores(home.memory, home.facts)
@@ -70,18 +71,18 @@ async def worker_at(
 
 @asynccontextmanager
 async def asked_stores(
-    folder: Path,
+    place: Path | Provider,
     *rules: ConsolidationRule,
     script: tuple[Reply | Answer, ...] = (),
     budget: Budget = Budget(),  # noqa: B008 # immutable
     seconds: float = 5.0,
     **settings: Any,
 ) -> AsyncIterator[Asked]:
-    """Open stores in a folder, with a worker for some rules."""
+    """Open stores, with a worker for some rules."""
     clock = FakeClock()
     freed: list[str] = []
     async with (
-        open_stores(folder, clock=clock, **settings) as home,
+        open_stores(place, clock=clock, **settings) as home,
         model_server(script) as server,
         OpenAIClient(server.url, timeout_seconds=seconds) as client,
     ):

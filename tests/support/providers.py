@@ -167,6 +167,9 @@ class PostgresProvider:
 ENGINES = ("sqlite", "postgres")
 """The names of the engines."""
 
+ON_FILES = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
+"""Marks a test that reads or writes a file of its stores."""
+
 
 NewStores = Callable[[], AbstractContextManager[Provider]]
 """Makes new and empty stores of one engine; they end with the block."""

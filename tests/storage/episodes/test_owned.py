@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from slumberd import MemoryScopeError, SQLiteMemoryStore
+from slumberd import MemoryScopeError
 from slumberd.model.episode import microseconds
 from tests.support.builders import START, at, episode
+from tests.support.providers import AnyMemoryStore, Provider
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SQLiteMemoryStore]:
-    async with SQLiteMemoryStore(tmp_path / "memory.db") as found:
+async def store(provider: Provider) -> AsyncIterator[AnyMemoryStore]:
+    async with provider.memory() as found:
         await found.put_many([
             episode("e1", timestamp=at(1)),
             episode("e2", timestamp=at(2), session="s2"),
@@ -26,20 +26,20 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteMemoryStore]:
         yield found
 
 
-async def test_newest_episodes_are_of_all_sessions(store: SQLiteMemoryStore) -> None:
+async def test_newest_episodes_are_of_all_sessions(store: AnyMemoryStore) -> None:
     found = await store.owned.newest("alice", "rag", limit=9)
 
     assert [one.id for one in found] == ["e2", "e1"]
     assert await store.accesses(["e1", "e2"]) == {}
 
 
-async def test_users_are_those_of_the_agent(store: SQLiteMemoryStore) -> None:
+async def test_users_are_those_of_the_agent(store: AnyMemoryStore) -> None:
     assert await store.owned.users("rag") == ["alice", "bob"]
     assert await store.owned.users("bot") == ["alice"]
     assert await store.owned.users("nobody") == []
 
 
-async def test_moved_episode_is_in_its_new_session_only(store: SQLiteMemoryStore) -> None:
+async def test_moved_episode_is_in_its_new_session_only(store: AnyMemoryStore) -> None:
     await store.owned.move(episode("e1", session="s2", content="moved"))
 
     assert await store.recent("alice", "s1", "rag", limit=9) == []
@@ -48,14 +48,14 @@ async def test_moved_episode_is_in_its_new_session_only(store: SQLiteMemoryStore
 
 
 @pytest.mark.parametrize("id", ["other-agent", "other-user"])
-async def test_episode_of_another_owner_is_not_moved(store: SQLiteMemoryStore, id: str) -> None:
+async def test_episode_of_another_owner_is_not_moved(store: AnyMemoryStore, id: str) -> None:
     with pytest.raises(MemoryScopeError, match="belongs to another scope"):
         await store.owned.move(episode(id))
 
     assert len(await store.recent("bob", limit=9)) == 1
 
 
-async def test_only_episodes_of_the_owner_are_deleted(store: SQLiteMemoryStore) -> None:
+async def test_only_episodes_of_the_owner_are_deleted(store: AnyMemoryStore) -> None:
     ids = ["e1", "other-agent", "other-user", "unknown"]
 
     assert await store.owned.delete("alice", "rag", ids) == ["e1"]
@@ -65,7 +65,7 @@ async def test_only_episodes_of_the_owner_are_deleted(store: SQLiteMemoryStore) 
 
 
 async def test_all_episodes_of_the_owner_are_deleted_with_their_reads(
-    store: SQLiteMemoryStore,
+    store: AnyMemoryStore,
 ) -> None:
     store.owned.record_reads(["e1"], microseconds(START))
     await store.close()  # writes the reads

@@ -16,6 +16,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, triple
 from tests.support.open_stores import open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -65,8 +66,8 @@ async def test_manual_edit_refuses_an_id_that_contains_nul(tmp_path: Path, bad: 
         assert (await facts.why("e1")).assertions
 
 
-async def test_key_that_contains_nul_is_the_same_key_in_every_batch(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as there:
+async def test_key_that_contains_nul_is_the_same_key_in_every_batch(provider: Provider) -> None:
+    async with open_stores(provider) as there:
         for n, predicate in enumerate(["is\0here", "is", "is\0here"]):
             await there.put(triple(f"e{n}", "s", predicate, n, timestamp=at(n)))
             await there.fire()

@@ -19,6 +19,7 @@ from tests.support.builders import START, at, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -44,8 +45,8 @@ def ids(home: Home, *words: str) -> list[str]:
     return [fact["id"] for fact in home.facts(*words)]
 
 
-async def test_promoted_fact_has_the_instant_of_its_episode(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_promoted_fact_has_the_instant_of_its_episode(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(OLD, NEW)
         await home.fire()
 
@@ -59,8 +60,8 @@ async def test_promoted_fact_has_the_instant_of_its_episode(tmp_path: Path) -> N
     }
 
 
-async def test_edit_of_the_instant_alone_changes_said_at(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_edit_of_the_instant_alone_changes_said_at(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(OLD)
         await home.fire()
         await home.put(OLD.model_copy(update={"timestamp": at(-5)}))
@@ -72,10 +73,11 @@ async def test_edit_of_the_instant_alone_changes_said_at(tmp_path: Path) -> None
 
 
 async def test_deltas_of_consolidate_contain_said_at_and_apply_delta_stores_it(
+    provider: Provider,
     tmp_path: Path,
 ) -> None:
     late = START + timedelta(days=9)
-    async with open_stores(tmp_path, clock=FakeClock(late)) as home:
+    async with open_stores(provider, clock=FakeClock(late)) as home:
         await home.put(OLD, NEW, triple("e3", "ada", "likes", "milk", timestamp=at(8)))
         deltas = await home.memory.consolidate(rule())
         async with SQLiteFactStore(tmp_path / "hosts.db", clock=FakeClock(late)) as facts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import Prefix
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -21,9 +21,9 @@ EVERYTHING = FactPattern()
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
+async def home(provider: Provider) -> AsyncIterator[OpenStores]:
     """Return stores with facts of one rule, of two rules, of a person, and without a subject."""
-    async with open_stores(tmp_path) as opened:
+    async with open_stores(provider) as opened:
         await opened.put(
             triple("e1", "alice", "drinks", "tea", timestamp=at(1), metadata={"confidence": 0.5}),
             triple("e2", "alice", "drinks", "rum", timestamp=at(2)),

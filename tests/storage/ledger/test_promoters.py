@@ -15,6 +15,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import ON_FILES, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -41,11 +42,12 @@ def pinned_at(folder: Path) -> list[str]:
         return [pinned for (pinned,) in connection.execute("SELECT pinned_at FROM facts")]
 
 
+@ON_FILES
 @pytest.mark.parametrize("order", ["abc", "bca", "cab"])
 async def test_fact_of_several_rules_is_pinned_at_the_newest_promotion(
-    tmp_path: Path, order: str
+    provider: Provider, tmp_path: Path, order: str
 ) -> None:
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(TEA)
         for name, instant in zip(order, (FIRST, SECOND, THIRD), strict=True):
             await fire(home, name, instant)
@@ -63,8 +65,10 @@ async def test_fact_of_several_rules_is_pinned_at_the_newest_promotion(
         ]
 
 
-async def test_fact_keeps_the_instant_of_the_rule_that_still_promotes_it(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_fact_keeps_the_instant_of_the_rule_that_still_promotes_it(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
         await home.put(TEA)
         await fire(home, "b", FIRST)
         later = await fire(home, "a", SECOND)
@@ -76,10 +80,10 @@ async def test_fact_keeps_the_instant_of_the_rule_that_still_promotes_it(tmp_pat
 
 
 async def test_fact_stays_when_one_of_two_rules_no_longer_selects_its_episode(
-    tmp_path: Path,
+    provider: Provider,
 ) -> None:
     picky = rule("picky", when_filter="confidence > 0.5")
-    async with open_stores(tmp_path) as home:
+    async with open_stores(provider) as home:
         await home.put(TEA)
         await fire(home, picky, FIRST)
         await fire(home, "all", SECOND)
@@ -92,8 +96,8 @@ async def test_fact_stays_when_one_of_two_rules_no_longer_selects_its_episode(
         assert (fact.confidence, [entry["rule_id"] for entry in fact.lineage]) == (0.1, ["all"])
 
 
-async def test_newest_version_counts_whichever_rule_has_read_it(tmp_path: Path) -> None:
-    async with open_stores(tmp_path) as home:
+async def test_newest_version_counts_whichever_rule_has_read_it(provider: Provider) -> None:
+    async with open_stores(provider) as home:
         await home.put(TEA)
         await fire(home, "one", FIRST)
         await fire(home, "two", FIRST)

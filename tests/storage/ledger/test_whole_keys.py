@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import Counts
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import Provider
 
 pytestmark = pytest.mark.integration
 
@@ -29,8 +29,8 @@ def clears(id: str, subject: str, seconds: float, *, what: str | None = None) ->
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[OpenStores]:
-    async with open_stores(tmp_path) as opened:
+async def home(provider: Provider) -> AsyncIterator[OpenStores]:
+    async with open_stores(provider) as opened:
         yield opened
         assert (await opened.facts.verify())[2] is None
 
