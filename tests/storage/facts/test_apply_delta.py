@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.record import Record
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
+from tests.support.providers import AnyFactStore, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -29,9 +28,8 @@ def provenance(*sources: str, confidence: float = 0.5) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
-    path = tmp_path / "facts.db"
-    async with SQLiteFactStore(path, synchronous="normal", clock=FakeClock()) as opened:
+async def store(provider: Provider) -> AsyncIterator[AnyFactStore]:
+    async with provider.facts(clock=FakeClock()) as opened:
         await opened.bootstrap()
         await opened.apply_delta(
             AddDelta(kind="add", fact_payload=TEA, **provenance("e1", "e0", "e1"))
@@ -39,11 +37,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
         yield opened
 
 
-async def last(store: SQLiteFactStore) -> Record:
+async def last(store: AnyFactStore) -> Record:
     return (await store.reads.records())[-1]
 
 
-async def test_added_fact_is_recorded_with_each_source_once(store: SQLiteFactStore) -> None:
+async def test_added_fact_is_recorded_with_each_source_once(store: AnyFactStore) -> None:
     record = await last(store)
 
     assert (record.kind, record.fact_id) == ("add", "f1")
@@ -51,7 +49,7 @@ async def test_added_fact_is_recorded_with_each_source_once(store: SQLiteFactSto
     assert record.confidence == 0.5
 
 
-async def test_updated_fact_is_recorded_with_its_sources(store: SQLiteFactStore) -> None:
+async def test_updated_fact_is_recorded_with_its_sources(store: AnyFactStore) -> None:
     body = TEA | {"id": "f2", "object": 2}
 
     await store.apply_delta(
@@ -64,7 +62,7 @@ async def test_updated_fact_is_recorded_with_its_sources(store: SQLiteFactStore)
 
 
 async def test_deleted_fact_is_recorded_with_the_sources_of_the_delta(
-    store: SQLiteFactStore,
+    store: AnyFactStore,
 ) -> None:
     await store.apply_delta(DeleteDelta(kind="delete", replaces=["f1"], **provenance("e7", "e8")))
 
@@ -73,7 +71,7 @@ async def test_deleted_fact_is_recorded_with_the_sources_of_the_delta(
     assert record.source_episode_ids == ("e7", "e8")
 
 
-async def test_noop_is_recorded_with_its_sources_and_confidence(store: SQLiteFactStore) -> None:
+async def test_noop_is_recorded_with_its_sources_and_confidence(store: AnyFactStore) -> None:
     await store.apply_delta(NoopDelta(kind="noop", **provenance("e9", confidence=0.25)))
 
     record = await last(store)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -29,8 +28,8 @@ from slumberd.storage.facts.index_ranges import (
 )
 from slumberd.storage.facts.search import search
 from slumberd.storage.ledger.fact_rows import find, is_specified
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at
+from tests.support.providers import Provider
 from tests.support.sessions import session_of
 
 pytestmark = pytest.mark.integration
@@ -474,9 +473,9 @@ def test_a_cursor_of_another_order_is_refused() -> None:
     [Prefix("no \udce9"), Glob("no \udce9*"), Matches("no \udce9"), OneOf("a", "no \udce9")],
     ids=["prefix", "glob", "regex", "set"],
 )
-def test_form_of_invalid_unicode_is_a_usage_error(tmp_path: Path, form: Any) -> None:
+def test_form_of_invalid_unicode_is_a_usage_error(provider: Provider, form: Any) -> None:
     async def main() -> None:
-        async with SQLiteFactStore(tmp_path / "facts.db") as store:
+        async with provider.facts() as store:
             await store.bootstrap()
             await store.query(FactPattern(subject=form))
 
@@ -543,8 +542,8 @@ def test_pattern_survives_a_round_trip_through_json() -> None:
     assert FactPattern.model_validate_json(pattern.model_dump_json()) == pattern
 
 
-async def test_patterns_search_past_facts_too(tmp_path: Path) -> None:
-    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+async def test_patterns_search_past_facts_too(provider: Provider) -> None:
+    async with provider.facts() as store:
         await store.bootstrap()
         for name, what in (("e1", 1), ("e2", 1.0), ("e3", None), ("x4", True)):
             await store.pin(
