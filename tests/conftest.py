@@ -49,6 +49,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(tryfirst=True)  # `-m` and `-k` then count what is left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out slow and timing tests, unless ``--all`` asks for them."""
+    for item in items:
+        if item.get_closest_marker("files_first") and runs_on_a_database(item):
+            item.add_marker("slow")
     if config.getoption("--all"):
         return
     chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
@@ -56,6 +59,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen[any(map(item.get_closest_marker, LEFT_OUT))].append(item)
     config.hook.pytest_deselected(items=chosen[True])
     items[:] = chosen[False]
+
+
+def runs_on_a_database(item: pytest.Item) -> bool:
+    """Return whether a test takes its stores from PostgreSQL."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return "postgres" in parameters.values() or "postgres" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,10 @@ def test_timing(): pass
 
 def test_quick(): pass
 
+@pytest.mark.files_first
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_of(engine): pass
+
 @pytest.mark.parametrize("number", range(amount(1, full=3)))
 def test_sampled(number): pass
 """
@@ -44,13 +48,14 @@ def collect(folder: Path, *options: str) -> list[str]:
 
 
 def test_default_run_leaves_out_slow_and_timing_tests(tmp_path: Path) -> None:
-    assert collect(tmp_path) == ["test_quick", "test_sampled[0]"]
+    assert collect(tmp_path) == ["test_quick", "test_of[sqlite]", "test_sampled[0]"]
 
 
 def test_option_all_runs_every_test_with_full_samples(tmp_path: Path) -> None:
     sampled = [f"test_sampled[{n}]" for n in range(3)]
+    first = ["test_slow", "test_timing", "test_quick", "test_of[sqlite]", "test_of[postgres]"]
 
-    assert collect(tmp_path, "--all") == ["test_slow", "test_timing", "test_quick", *sampled]
+    assert collect(tmp_path, "--all") == [*first, *sampled]
 
 
 def test_this_run_has_no_slow_or_timing_test_without_the_option_all(

@@ -16,7 +16,7 @@ from tests.support.builders import START, rule
 from tests.support.corpora import lines, needs_corpora
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.oracle import OracleClaim, claim_of, current_claims, replaced_ids
-from tests.support.providers import Provider
+from tests.support.providers import NewStores, Provider, new_files
 
 pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
 
@@ -98,8 +98,28 @@ async def test_facts_equal_the_oracle(
     batch: int,
     stream: list[Episode],
     expected: dict[str, tuple[Any, ...]],
-    provider: Provider,
 ) -> None:
-    found = await consolidate(provider, ORDERS[order](stream), every=every, batch=batch)
+    with new_files() as provider:
+        found = await consolidate(provider, ORDERS[order](stream), every=every, batch=batch)
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("every", "batch"),
+    [
+        pytest.param(7, 5_000, id="every 7"),
+        pytest.param(EVERYTHING, 13, id="all at once in batches of 13"),
+    ],
+)
+async def test_facts_in_a_database_equal_the_oracle(
+    new_databases: NewStores,
+    every: int,
+    batch: int,
+    stream: list[Episode],
+    expected: dict[str, tuple[Any, ...]],
+) -> None:
+    with new_databases() as provider:
+        found = await consolidate(provider, ORDERS["shuffled"](stream), every=every, batch=batch)
 
     assert found == expected
