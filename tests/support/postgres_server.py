@@ -43,6 +43,7 @@ SETTINGS = {
     "shared_buffers": "64MB",
     "log_min_messages": "fatal",
     "max_wal_size": "128MB",
+    "dynamic_shared_memory_type": "mmap",  # in the directory of the server, which goes with it
 }
 MEMORY = Path("/dev/shm")  # noqa: S108 # the server's own directory lies in it
 """A file system in memory."""
