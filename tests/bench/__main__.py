@@ -26,6 +26,7 @@ from tests.bench import (
     firing,
     forgetting,
     http_clients,
+    postgres,
     profiling,
     putting,
     reading,
@@ -47,6 +48,7 @@ SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     serving.SECTION: serving.measure,
     http_clients.SECTION: http_clients.measure,
     staging.SECTION: staging.measure,
+    postgres.SECTION: postgres.measure,
     start.SECTION: start.measure,
     reference.SECTION: reference.measure,
 }

@@ -1,0 +1,278 @@
+"""Bench: PostgreSQL beside SQLite, in processor time of the client and of the server.
+
+Both engines put and consolidate the same episodes in turns, with the same consolidator in this
+process, so their figures differ by the engine alone. The server writes to the disk as it does in
+production (``fsync = on``). Its processor time is that of all its processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from slumberd.clock import SystemClock
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
+from slumberd.model.episode import Episode
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.facts.store import EngineFactStore
+from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
+from tests.bench.databases import Workshop, episodes
+from tests.bench.measuring import Line, Table, percentile
+from tests.bench.server_costs import Meter, SharedCost
+from tests.support.builders import rule, triple
+from tests.support.fakes import FakeDeltaLog
+from tests.support.postgres_server import MISSING, OwnServer, programs, running_server
+from tests.support.providers import PostgresProvider, Provider, SQLiteProvider
+
+SECTION = "postgres"
+BATCHES = (5_000, 8_000)
+"""Episodes that one transaction consolidates; the second is the default."""
+
+TOGETHER = 1_000
+"""Episodes that one call of `put_many` puts."""
+
+FIRINGS = 100
+"""Firings with one new episode each: as many as a daemon runs in a minute."""
+
+SETTINGS = {"fsync": "on", "shared_buffers": "512MB", "max_wal_size": "8GB"}
+"""Settings of the server. A checkpoint within a measurement would make it depend on chance."""
+
+_CLOCK = SystemClock()
+_RULE = rule("all", cadence={"every": 1})
+_MICRO = 1e6
+_MINUTE_SECONDS = 60.0
+_REST_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+
+
+class SQLiteFullProvider(SQLiteProvider):
+    """Two files whose commits outlast a power cut, as the daemon opens them."""
+
+    def facts(self, **settings: Any) -> EngineFactStore:
+        return SQLiteFactStore(self._facts, **settings)
+
+
+@dataclass
+class Side:
+    """An engine, and what its work has cost.
+
+    Attributes:
+        name: Its name in the table.
+        puts: The cost of all puts, one for each time.
+        firings: The cost of all firings, one for each time.
+    """
+
+    name: str
+    puts: list[SharedCost] = field(default_factory=list)
+    firings: list[SharedCost] = field(default_factory=list)
+
+
+def measure(table: Table, shop: Workshop) -> None:
+    """Compare both engines, then measure what only a server has."""
+    if programs() is None:
+        print(f"{SECTION}: {MISSING}", file=sys.stderr)
+        return
+    with running_server(**SETTINGS) as server:
+        for batch in BATCHES:
+            asyncio.run(_compare(table, shop, server, batch))
+        asyncio.run(_measure_short_firings(table, shop, server))
+        asyncio.run(_measure_rest(table, shop, server))
+        asyncio.run(_measure_delay(table, shop, server))
+
+
+async def _compare(table: Table, shop: Workshop, server: OwnServer, batch: int) -> None:
+    count = shop.middle
+    ours, theirs = Side("SQLite"), Side("PostgreSQL")
+    for _ in range(shop.times):
+        for side in (ours, theirs):
+            with _new_stores(side.name, shop, server) as (provider, meter):
+                await _put_and_fire(side, provider, meter, count=count, batch=batch)
+    for side in (ours, theirs):
+        if batch == BATCHES[0]:
+            _add_costs(table, f"put_many, {side.name}", side.puts, count)
+        _add_costs(table, f"fire, batches of {batch:,}, {side.name}", side.firings, count)
+    if batch == BATCHES[0]:
+        _add_ratio(table, "put_many", theirs.puts, ours.puts)
+    _add_ratio(table, f"fire, batches of {batch:,}", theirs.firings, ours.firings)
+
+
+async def _put_and_fire(
+    side: Side, provider: Provider, meter: Meter, *, count: int, batch: int
+) -> None:
+    async with provider.memory() as memory, provider.facts() as facts:
+        await memory.bootstrap()
+        await facts.bootstrap()
+        portions = [*_portions(count)]
+        with _without_collector():
+            side.puts.append(await meter.measure(partial(_put_all, memory, portions)))
+            side.firings.append(await meter.measure(partial(_fire, memory, facts, batch)))
+
+
+async def _put_all(memory: EngineMemoryStore, portions: Sequence[Sequence[Episode]]) -> None:
+    for some in portions:
+        await memory.put_many(some)
+
+
+def _add_costs(table: Table, name: str, costs: Sequence[SharedCost], count: int) -> None:
+    """Add the rate of some work, and its cost for each episode."""
+    add = partial(_add, table)
+    add(f"{name}: episodes", "/s", [count / cost.wall for cost in costs])
+    add(f"{name}: client", "us", [_MICRO * cost.client / count for cost in costs])
+    if any(cost.server for cost in costs):
+        add(f"{name}: server", "us", [_MICRO * cost.server / count for cost in costs])
+        add(f"{name}: WAL", "bytes", [cost.log_bytes / count for cost in costs])
+
+
+def _add_ratio(
+    table: Table, name: str, theirs: Sequence[SharedCost], ours: Sequence[SharedCost]
+) -> None:
+    clients = [cost.client for cost in theirs], [cost.client for cost in ours]
+    table.ratio(SECTION, f"{name}: client, to SQLite's", clients)
+    both = [cost.client + cost.server for cost in theirs], clients[1]
+    table.ratio(SECTION, f"{name}: client and server, to SQLite's", both)
+    walls = [cost.wall for cost in theirs], [cost.wall for cost in ours]
+    table.ratio(SECTION, f"{name}: wall, to SQLite's", walls)
+
+
+def _add(table: Table, name: str, unit: str, values: Sequence[float]) -> None:
+    table.add(Line(SECTION, name, unit, values))
+
+
+async def _measure_short_firings(table: Table, shop: Workshop, server: OwnServer) -> None:
+    """Measure a minute of a daemon with 100 firings, each of one new episode."""
+    ours, theirs = Side("SQLite"), Side("PostgreSQL")
+    for number in range(shop.times):
+        for side in (ours, theirs):
+            with _new_stores(side.name, shop, server) as (provider, meter):
+                async with provider.memory() as memory, provider.facts() as facts:
+                    await memory.bootstrap()
+                    await facts.bootstrap()
+                    for episode in _single_episodes(number, FIRINGS):
+                        await memory.put_many([episode])
+                        fire = partial(_fire, memory, facts, BATCHES[-1])
+                        side.firings.append(await meter.measure(fire))
+    for side in (ours, theirs):
+        name = f"{FIRINGS} firings a minute, {side.name}"
+        share = 100 * FIRINGS / _MINUTE_SECONDS / FIRINGS
+        clients = [share * sum(c.client for c in part) for part in _parts(side.firings, FIRINGS)]
+        _add(table, f"{name}: client", "%", clients)
+        servers = [share * sum(c.server for c in part) for part in _parts(side.firings, FIRINGS)]
+        if side is theirs:
+            _add(table, f"{name}: server", "%", servers)
+            written = [c.log_bytes / 1e3 for c in side.firings]
+            _add(table, "WAL of a firing of one episode", "kB", written)
+        walls = [1e3 * c.wall for c in side.firings]
+        _add(table, f"a firing of one episode, {side.name}", "ms", walls)
+
+
+async def _measure_rest(table: Table, shop: Workshop, server: OwnServer) -> None:
+    """Measure a daemon's watch while nothing is put."""
+    costs = []
+    with server.database() as name, closing(Meter(server)) as meter:
+        for _ in range(shop.times):
+            async with PostgresMemoryStore(server.address_of(name)) as memory:
+                await memory.bootstrap()
+                async with memory.watch(lambda: None, poll_seconds=_POLL_SECONDS):
+                    sleep = partial(asyncio.sleep, _REST_SECONDS)
+                    costs.append(await meter.measure(sleep))
+    for side in ("client", "server"):
+        shares = [100 * getattr(cost, side) / cost.wall for cost in costs]
+        _add(table, f"at rest, polls each {1e3 * _POLL_SECONDS:.0f} ms: {side}", "%", shares)
+
+
+async def _measure_delay(table: Table, shop: Workshop, server: OwnServer) -> None:
+    """Measure the time from a put of another process to its fact."""
+    count = max(20, shop.middle // 500)
+    with server.database() as name:
+        address = server.address_of(name)
+        async with _consolidating(PostgresProvider(address)):
+            words = (sys.executable, "-m", "tests.bench.postgres_puts", address, str(count))
+            process = await asyncio.create_subprocess_exec(
+                *words, stdout=asyncio.subprocess.PIPE
+            )
+            printed, _ = await process.communicate()
+    delays = [1e3 * seconds for seconds in orjson.loads(printed)]
+    _add(table, f"put to fact, {count} puts", "ms", delays)
+    _add(table, "put to fact, 99 in 100", "ms", [percentile(delays, 0.99)])
+
+
+@asynccontextmanager
+async def _consolidating(provider: Provider) -> AsyncIterator[None]:
+    """Fire a rule during the block whenever another process has put something."""
+    loop, is_put = asyncio.get_running_loop(), asyncio.Event()
+
+    def notify() -> None:
+        loop.call_soon_threadsafe(is_put.set)
+
+    async def consolidate(memory: EngineMemoryStore, facts: EngineFactStore) -> None:
+        while True:
+            await is_put.wait()
+            is_put.clear()
+            await _fire(memory, facts, BATCHES[-1])
+
+    async with provider.memory() as memory, provider.facts() as facts:
+        await memory.bootstrap()
+        await facts.bootstrap()
+        async with memory.watch(notify, poll_seconds=_POLL_SECONDS):
+            task = asyncio.create_task(consolidate(memory, facts))
+            try:
+                yield
+            finally:
+                task.cancel()
+                await asyncio.wait([task])
+
+
+async def _fire(memory: EngineMemoryStore, facts: EngineFactStore, batch: int) -> None:
+    consolidator = Consolidator(memory, facts, FakeDeltaLog(), _CLOCK, batch=batch)
+    await consolidator.fire(FireRequest(_RULE, "every", _CLOCK.now()))
+
+
+@contextmanager
+def _new_stores(
+    name: str, shop: Workshop, server: OwnServer
+) -> Iterator[tuple[Provider, Meter]]:
+    if name == "SQLite":
+        home = shop.home()
+        home.state.mkdir()
+        yield SQLiteFullProvider(home.state), Meter()
+        shutil.rmtree(home.folder)
+        return
+    with server.database() as database, closing(Meter(server)) as meter:
+        yield PostgresProvider(server.address_of(database)), meter
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the garbage collector, as a daemon does during a firing."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _portions(count: int) -> Iterator[list[Episode]]:
+    remaining = episodes(count)
+    while some := [Episode(**fields) for fields in islice(remaining, TOGETHER)]:
+        yield some
+
+
+def _single_episodes(seed: int, count: int) -> list[Episode]:
+    return [triple(f"{seed}-{n}", f"{seed}-{n}", "is", "new") for n in range(count)]
+
+
+def _parts(costs: Sequence[SharedCost], size: int) -> Iterator[Sequence[SharedCost]]:
+    for start in range(0, len(costs), size):
+        yield costs[start : start + size]
