@@ -39,6 +39,8 @@ of its file, or the address of its database without a password::
         ├── StoreBusyError                a database that is locked              (exit 75)
         ├── BackupBusyError               a backup that must wait                (exit 75)
         ├── StateDirectoryLockedError     a state directory in use               (exit 75)
+        ├── DatabaseHeldError             a database in use                      (exit 75)
+        ├── UnsupportedByStoreError       what this kind of store does not do    (exit 64)
         ├── SupersededError               a store that this daemon has lost      (exit 75)
         │   ├── StaleWriterError          another daemon writes the store
         │   └── StoreReplacedError        another store has its place
@@ -748,6 +750,42 @@ class StateDirectoryLockedError(StoreError):
             f"state directory {path!r} is in use by another slumberd ({holder}): "
             "stop it first, or give this one its own --state-dir"
         )
+
+
+class DatabaseHeldError(StoreError):
+    """Another slumberd holds this database.
+
+    Attributes:
+        where: The database.
+        holder: The host and the process that hold it.
+    """
+
+    exit_code = 75
+
+    def __init__(self, where: str, holder: str) -> None:
+        self.where = where
+        self.holder = holder
+        super().__init__(
+            f"{where!r} is held by another slumberd ({holder}): stop it, or wait until it ends"
+        )
+
+
+class UnsupportedByStoreError(StoreError):
+    """A command does not work on this kind of store.
+
+    Attributes:
+        where: The store.
+        problem: What does not work there.
+        remedy: What to use instead.
+    """
+
+    exit_code = 64
+
+    def __init__(self, where: str, problem: str, remedy: str) -> None:
+        self.where = where
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{where!r}: {problem}; {remedy}")
 
 
 class SupersededError(StoreError):

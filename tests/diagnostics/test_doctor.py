@@ -23,7 +23,7 @@ from slumberd.cli.client import ask_daemon
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.serve_settings import ServeSettings
-from slumberd.config.settings import load_settings
+from slumberd.config.settings import Settings, load_settings
 from slumberd.diagnostics.doctor import find_urgent, run_checks
 from slumberd.diagnostics.host_checks import (
     Account,
@@ -390,7 +390,8 @@ def silent_daemon(directory: Path) -> Iterator[None]:
 
 def test_status_does_not_wait_for_a_daemon_that_does_not_answer(site: Installation) -> None:
     with silent_daemon(site.state):
-        daemon, (finding,) = ask_daemon(site.state, seconds=0.05)
+        settings = Settings(state_dir=site.state, rules_dir=site.state)
+        daemon, (finding,) = ask_daemon(settings, seconds=0.05)
 
     assert daemon is None
     assert (finding.id, finding.problem) == ("daemon.silent", "does not answer within 0.05 s")

@@ -20,7 +20,7 @@ import orjson
 from slumberd.config.rule_loader import RuleSet
 from slumberd.operations.handlers import Handler
 from slumberd.service.control_socket import MOST_BYTES, SOCKET, VERSION, listen
-from slumberd.service.pause import Pausing
+from slumberd.service.pause import PausedFile, Pausing
 from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple
 from tests.support.state_directory import state_directory
@@ -140,7 +140,7 @@ class ControlTarget:
         home = await self._open.enter_async_context(state_directory(self._path, RULES))
         await home.stores.memory.put_many(EPISODES)
         await home.fire(RULES[0])
-        pausing = Pausing(self._path, lambda: RuleSet(tuple(RULES), {}, {}))
+        pausing = Pausing(PausedFile(self._path), lambda: RuleSet(tuple(RULES), {}, {}))
         self.operations |= {**home.operations.by_name(), **pausing.by_name(), "fuzz.ping": _pong}
         await self._open.enter_async_context(listen(self._path, self.operations))
 

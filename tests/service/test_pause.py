@@ -13,7 +13,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RulesForm
-from slumberd.service.pause import FILE, Pausing, paused_in
+from slumberd.service.pause import FILE, PausedFile, Pausing, paused_in
 from tests.support.builders import rule, triple
 from tests.support.daemons import Home
 from tests.support.installation import jsonl
@@ -25,7 +25,7 @@ RULES = RuleSet((rule("a"), rule("b")), {}, {"a": "rules.yaml", "b": "rules.yaml
 
 
 def pausing_of(folder: Path) -> Pausing:
-    return Pausing(folder, lambda: RULES)
+    return Pausing(PausedFile(folder), lambda: RULES)
 
 
 async def test_paused_rule_stays_paused_for_the_next_daemon(tmp_path: Path) -> None:

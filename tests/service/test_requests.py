@@ -15,7 +15,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import PinForm
 from slumberd.operations.requests import assertion_of, choose_rules
-from slumberd.service.pause import Pausing
+from slumberd.service.pause import PausedFile, Pausing
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
@@ -110,7 +110,7 @@ async def test_pin_with_a_channel_creates_a_fact_in_it(home: OpenStores) -> None
 
 @pytest.mark.parametrize("rules", ["a", [["a"]], None])
 async def test_pause_requires_a_list_of_rule_ids(tmp_path: Path, rules: object) -> None:
-    pausing = Pausing(tmp_path, lambda: RuleSet((rule("a"),), {}, {}))
+    pausing = Pausing(PausedFile(tmp_path), lambda: RuleSet((rule("a"),), {}, {}))
 
     with pytest.raises(UsageError, match="pause: rules"):
         await pausing.by_name()["pause"]({"rules": rules}, ME)

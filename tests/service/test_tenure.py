@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import StaleWriterError, StateDirectoryLockedError, StoreError
 from slumberd.model.fact import Fact
@@ -36,12 +37,12 @@ def fact(id: str) -> Fact:
 
 
 async def test_second_tenure_is_refused_until_the_first_ends(settings: Settings) -> None:
-    async with tenure_of(settings):
+    async with tenure_of(settings, SystemClock()):
         with pytest.raises(StateDirectoryLockedError) as refused:
-            await tenure_of(settings).__aenter__()
+            await tenure_of(settings, SystemClock()).__aenter__()
 
     assert refused.value.exit_code == 75
-    async with tenure_of(settings):
+    async with tenure_of(settings, SystemClock()):
         pass
 
 
@@ -52,7 +53,7 @@ async def test_tenure_finishes_a_restore_that_was_begun(settings: Settings) -> N
     staging_path(target).write_bytes(b"new")
     begin(settings.state_dir, "20260101T000000Z", {"facts": True})
 
-    async with tenure_of(settings):
+    async with tenure_of(settings, SystemClock()):
         assert target.read_bytes() == b"new"
         assert not (settings.state_dir / JOURNAL).exists()
 
@@ -63,10 +64,10 @@ async def test_tenure_that_cannot_finish_a_restore_holds_no_lock(settings: Setti
     journal.write_text("{}")
 
     with pytest.raises(StoreError, match="no journal of a restore"):
-        await tenure_of(settings).__aenter__()
+        await tenure_of(settings, SystemClock()).__aenter__()
 
     journal.unlink()
-    async with tenure_of(settings):
+    async with tenure_of(settings, SystemClock()):
         pass
 
 
@@ -78,8 +79,8 @@ async def test_fence_shuts_out_a_writer_that_the_lock_did_not_see(
     async with (
         SQLiteFactStore(path) as first,
         SQLiteFactStore(path) as second,
-        tenure_of(settings) as earlier,
-        tenure_of(elsewhere) as later,
+        tenure_of(settings, SystemClock()) as earlier,
+        tenure_of(elsewhere, SystemClock()) as later,
     ):
         await first.bootstrap()
         await earlier.fence(first.transactions)

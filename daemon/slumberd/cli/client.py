@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 from slumberd.cli.context import logs
@@ -21,7 +20,7 @@ from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import inspections_of, tune_interpreter
+from slumberd.service.composition import inspections_of, require_postgres, tune_interpreter
 from slumberd.service.control_socket import ask
 from slumberd.service.one_operation import run_operation
 
@@ -54,9 +53,24 @@ def perform_request(
         if shown is not None:
             shown.at(0, operation)
         try:
-            return ask(settings.state_dir, operation, **request)
+            return ask_holder(settings, operation, request)
         except NotRunningError:
             return _perform_here(settings, operation, request, shown, verbose=verbose)
+
+
+def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
+    """Return the answer of the daemon that holds the stores of a configuration, on any host.
+
+    Raises:
+        NotRunningError: No daemon holds them.
+        StoreError: The daemon ended before it answered.
+    """
+    if settings.store is None:
+        return ask(settings.state_dir, operation, **request)
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.ask(settings, operation, request)
 
 
 def _perform_here(
@@ -145,14 +159,14 @@ class _DeltaLogWithBar:
 
 
 def ask_daemon(
-    directory: Path, operation: str = "status", *, seconds: float = PATIENCE_SECONDS
+    settings: Settings, operation: str = "status", *, seconds: float = PATIENCE_SECONDS
 ) -> tuple[Any, list[Finding]]:
     """Return the daemon's answer, and findings about a daemon that does not answer.
 
     The answer is None when no daemon runs, or when it does not answer in time.
 
     Args:
-        directory: The state directory of the daemon.
+        settings: The configuration of the daemon.
         operation: The operation's name.
         seconds: How long the daemon may take to answer.
     """
@@ -162,7 +176,7 @@ def ask_daemon(
     def request() -> None:
         """Send the request; keep the answer or the problem."""
         try:
-            answers.append(ask(directory, operation))
+            answers.append(ask_holder(settings, operation, {}))
         except NotRunningError:
             problems.append("")
         except (SlumberdError, OSError, ValueError) as error:

@@ -17,6 +17,7 @@ EXTRAS = {
     "fuzzy": "rapidfuzz",
     "graph": "graphglot",
     "llm": "httpx2",
+    "postgres": "psycopg",
     "regex": "re2",
     "serve": "uvicorn",
     "vectors": "wordllama",

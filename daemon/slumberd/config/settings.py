@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from slumberd.config.language_model_settings import LanguageModelSettings
 from slumberd.config.serve_settings import ServeSettings
 from slumberd.config.validation import (
+    DatabaseAddress,
     FilePath,
     Form,
     Language,
@@ -93,6 +94,17 @@ class FactsSettings(Form):
     lineage_depth: int = Field(default=8, ge=0, le=100)
     batch: int = Field(default=8000, ge=1, le=50_000)
     key_file: FilePath | None = None
+
+
+class PostgresSettings(Form):
+    """How slumberd uses the database that ``store`` names.
+
+    Attributes:
+        lease: How long the daemon holds the database without a renewal; then a standby takes over.
+            Seconds, or a number with s, m, h or d; at least 3, at most 3600. Default: ``10s``.
+    """
+
+    lease: Annotated[Duration, Field(ge=3, le=3600)] = 10.0
 
 
 class GraphSettings(Form):
@@ -214,6 +226,10 @@ class Settings(Form):
         rules_dir: The directory of the rule files, which must exist. A relative path is relative to
             the directory of the configuration file. Default: ``rules.d`` in that directory, or in
             ``state_dir`` when there is no configuration file.
+        store: The address of a PostgreSQL database that holds episodes and facts in place of the
+            two files, such as ``postgresql://slumberd@db.example.com/memory``; it needs the extra
+            ``postgres``. null (default) means the files.
+        postgres: How slumberd uses that database.
         memory: Where slumberd reads episodes, and how it reads them.
         facts: Where slumberd writes facts, and how it writes them.
         graph: The graph that rules of kind ``graph`` promote.
@@ -236,6 +252,8 @@ class Settings(Form):
 
     state_dir: FilePath
     rules_dir: FilePath
+    store: DatabaseAddress | None = None
+    postgres: PostgresSettings = PostgresSettings()
     memory: MemorySettings = MemorySettings()
     facts: FactsSettings = FactsSettings()
     graph: GraphSettings = GraphSettings()
@@ -511,6 +529,13 @@ def _default_state_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _check_distinct_databases(settings: Settings, document: Document) -> Iterator[Mistake]:
+    if settings.store is not None:
+        for group in ("memory", "facts"):
+            if "path" in getattr(settings, group).model_fields_set:
+                problem = "names a file, and 'store' a database; remove one of them"
+                where = document.values.get((group, "path"), (0, 0))
+                yield Mistake(document.file or "settings", *where, f"{group}.path", problem)
+        return
     if settings.facts_path.resolve() == settings.memory_path.resolve():
         problem = f"'memory.path' is {str(settings.facts.path)!r} too; give each its own file"
         where = document.values.get(("facts", "path"), (0, 0))

@@ -395,5 +395,19 @@ Language = Annotated[
 ]
 """A language whose words can be stemmed."""
 
+
+def _check_database(address: str) -> str:
+    if not address.startswith(("postgresql://", "postgres://")):
+        raise ValueError("begins with 'postgresql://', as in postgresql://host/database")
+    return address
+
+
+DatabaseAddress = Annotated[
+    str,
+    AfterValidator(_check_database),
+    Field(json_schema_extra={"pattern": "^postgres(ql)?://"}),
+]
+"""The address of a PostgreSQL database."""
+
 TimeZone = Annotated[str, AfterValidator(_check_zone)]
 """An IANA name that this host knows."""

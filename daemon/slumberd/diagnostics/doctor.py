@@ -181,7 +181,7 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
     yield from find_resurfaced(context.stores, seconds)
     yield from _check_daemon(context)
-    yield from check_paused_rules(settings.state_dir)
+    yield from check_paused_rules(settings)
     yield from check_due_rules(context)
     yield from check_waiting_answers(context)
 

@@ -93,7 +93,7 @@ def check_waiting_answers(context: DoctorContext) -> Iterator[Finding]:
 
     Only the first pending rows of a rule are read; see `WINDOW_ROWS`.
     """
-    paused = paused_or_none(context.settings.state_dir)
+    paused = paused_or_none(context.settings)
     if context.rules is None or paused is None or started_recently(context):
         return
     seen = read_or_none(context.stores.facts.status)

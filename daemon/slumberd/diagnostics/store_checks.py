@@ -21,10 +21,9 @@ from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
 from slumberd.scheduling.due import LATE
-from slumberd.service.composition import inspections_of
+from slumberd.service.composition import inspections_of, paused_rules_of
 from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import FILE as PAUSED_FILE
-from slumberd.service.pause import paused_in
 from slumberd.storage.closed_stores import StoreInspections
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 
@@ -225,18 +224,18 @@ def check_degraded_rules(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding("rule.degraded", f"rule {rule['rule_id']}", problem, remedy)
 
 
-def check_paused_rules(directory: Path) -> Iterator[Finding]:
-    """Find that the list of paused rules in a state directory cannot be read."""
-    if paused_or_none(directory) is None:
+def check_paused_rules(settings: Settings) -> Iterator[Finding]:
+    """Find that the list of paused rules of a configuration cannot be read."""
+    if paused_or_none(settings) is None and settings.store is None:
         problem = "cannot be read: a daemon does not start with it"
         remedy = "restore it from a backup, or delete it to resume every rule"
-        yield Finding("state.unreadable", str(directory / PAUSED_FILE), problem, remedy)
+        yield Finding("state.unreadable", str(settings.state_dir / PAUSED_FILE), problem, remedy)
 
 
-def paused_or_none(directory: Path) -> Mapping[str, str] | None:
-    """Return the paused rules of a state directory; None when their list cannot be read."""
+def paused_or_none(settings: Settings) -> Mapping[str, str] | None:
+    """Return the paused rules of a configuration; None when their list cannot be read."""
     try:
-        return paused_in(directory)
+        return paused_rules_of(settings).read()
     except StoreError:
         return None
 
@@ -245,7 +244,7 @@ def check_due_rules(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for too long."""
     settings, rules = context.settings, context.rules
     seen = read_or_none(context.stores.facts.status)
-    paused = paused_or_none(settings.state_dir)
+    paused = paused_or_none(settings)
     if rules is None or seen is None or paused is None or started_recently(context):
         return
     episodes = context.stores.episodes

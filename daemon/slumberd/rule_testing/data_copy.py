@@ -56,9 +56,10 @@ async def copy_data(
         ConfigurationError: The key of the ledger cannot be read.
         LedgerKeyError: The key is not that of the ledger.
     """
-    if not inspections_of(settings).episodes.exists():
+    episodes = inspections_of(settings).episodes
+    if not episodes.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(str(settings.memory_path), remedy)
+        raise NoInputError(episodes.where, remedy)
     gc.freeze()
     with tempfile.TemporaryDirectory(prefix="slumberd-") as name:
         folder = Path(name)
@@ -83,7 +84,7 @@ def _copy_databases(settings: Settings, folder: Path, show_step: ProgressCallbac
     for name, target in targets.items():
         store = stores.of(name)
         if store.exists():
-            show_step(f"copying {Path(store.where).name}")
+            show_step(f"copying {target.name}")
             copies.copy(name, target)
     return copied
 
@@ -93,6 +94,7 @@ def _settings_of_copy(settings: Settings, folder: Path) -> Settings:
     return settings.model_copy(
         update={
             "state_dir": folder,
+            "store": None,
             # A copy must not log warnings about future timestamps again.
             "memory": settings.memory.model_copy(
                 update={"path": Path("memory.db"), "future_tolerance": math.inf}

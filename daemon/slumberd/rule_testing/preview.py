@@ -19,7 +19,7 @@ from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copy_data
-from slumberd.service.composition import rule_runner_of
+from slumberd.service.composition import inspections_of, rule_runner_of
 from slumberd.storage.episodes.windows import Matching
 
 _EVERYTHING = 2**62
@@ -139,7 +139,7 @@ async def preview_rules(
     async with copy_data(settings, clock, show_step) as copy:
         if not (await copy.stores.memory.health()).fragment_count:
             remedy = "there are no episodes yet; `slumberd import` puts some"
-            raise NoInputError(f"any episode in {settings.memory_path}", remedy)
+            raise NoInputError(f"any episode in {inspections_of(settings).episodes.where}", remedy)
         previewer = _Previewer(copy, rules, clock, show_step)
         await previewer.apply_channels(whole=whole)
         previews = [await previewer.preview(rule) for rule in rules.of_episodes().rules]

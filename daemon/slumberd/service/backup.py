@@ -26,6 +26,7 @@ from slumberd.errors import (
     NoInputError,
     OutputExistsError,
     StoreError,
+    UnsupportedByStoreError,
     UsageError,
 )
 from slumberd.file_modes import make_directory
@@ -189,7 +190,16 @@ def _copy_all(copies: StoreCopies, sources: Sequence[Source], staging: Path) -> 
             copy_file(source.path, staging / source.name)
 
 
+def _refuse_database(settings: Settings) -> None:
+    """Refuse to copy a database: PostgreSQL has backups of its own."""
+    if settings.store is not None:
+        problem = "slumberd makes and restores backups of files only"
+        remedy = "use the backups of PostgreSQL; `slumberd copy` writes files from a database"
+        raise UnsupportedByStoreError(inspections_of(settings).facts.where, problem, remedy)
+
+
 def _sources(settings: Settings, *, key: bool) -> list[Source]:
+    _refuse_database(settings)
     if not inspections_of(settings).episodes.exists():
         remedy = "there is nothing to back up yet; `slumberd import` puts some episodes"
         raise NoInputError(str(settings.memory_path), remedy)
@@ -363,10 +373,11 @@ async def restore(settings: Settings, folder: Path, clock: Clock, on_step: OnSte
         StoreBusyError: Another program has a database open.
         StoreError: There is too little space, or a database is a link.
     """
+    _refuse_database(settings)
     manifest = await check_backup(settings, folder, clock, on_step)
     directory, targets = settings.state_dir, backed_up_files(settings)
     _make_directories(targets)
-    async with tenure_of(settings):
+    async with tenure_of(settings, clock):
         _check_replaceable(targets, copies_of(settings))
         file_exchange.discard(targets.values())
         on_step("copying the backup")

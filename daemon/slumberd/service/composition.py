@@ -40,7 +40,7 @@ from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
-from slumberd.service.pause import FILE
+from slumberd.service.pause import FILE, PausedFile, PausedRules
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
@@ -144,6 +144,13 @@ def memory_of(
     misspelled: Callable[[Misspelling], None] = log_misspelling,
 ) -> Episodes:
     """Return the memory store of a configuration, not yet opened."""
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.service import postgres_stores
+
+        return postgres_stores.memory_of(
+            settings, clock, read_only=traceless, misspelled=misspelled
+        )
     return SQLiteMemoryStore(
         settings.memory_path,
         synchronous=settings.memory.synchronous,
@@ -174,6 +181,11 @@ def facts_of(
         key: The ledger key; reading rows and facts needs none.
         traceless: Whether reads leave no files beside a database that no program has open.
     """
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.service import postgres_stores
+
+        return postgres_stores.facts_of(settings, clock, key=key)
     depth = settings.facts.lineage_depth
     return SQLiteFactStore(
         path,
@@ -197,6 +209,11 @@ def searcher_of(settings: Settings, memory: Episodes, facts: Facts | None) -> Se
 
 def inspections_of(settings: Settings) -> StoreInspections:
     """Return what looks at the stores of a configuration while they are closed."""
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.service import postgres_stores
+
+        return postgres_stores.inspections_of(settings)
     return inspections_at(settings, settings.memory_path, settings.facts_path)
 
 
@@ -209,7 +226,12 @@ def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspec
 
 
 def copies_of(settings: Settings) -> StoreCopies:
-    """Return what copies the stores of a configuration."""
+    """Return what copies the stores of a configuration into files."""
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.service import postgres_stores
+
+        return postgres_stores.copies_of(settings)
     return SQLiteCopies({"memory": settings.memory_path, "facts": settings.facts_path})
 
 
@@ -242,23 +264,63 @@ def backed_up_files(settings: Settings) -> dict[str, Path]:
     }
 
 
-def tenure_of(settings: Settings) -> Tenure:
-    """Return the right to write the state of a configuration, not yet taken."""
+def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool = False) -> Tenure:
+    """Return the right to write the state of a configuration, not yet taken.
+
+    Args:
+        settings: The configuration.
+        clock: The time.
+        is_daemon: Whether a daemon takes it, which answers the requests of commands.
+    """
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.service import postgres_stores
+
+        return postgres_stores.tenure_of(settings, clock, is_daemon=is_daemon)
     return DirectoryTenure(settings.state_dir, backed_up_files(settings))
 
 
+def paused_rules_of(settings: Settings) -> PausedRules:
+    """Return where the paused rules of a configuration are kept."""
+    if settings.store is not None:
+        require_postgres()
+        from slumberd.service import postgres_stores
+
+        return postgres_stores.paused_rules_of(settings)
+    return PausedFile(settings.state_dir)
+
+
+def require_postgres() -> None:
+    """Check that the driver of PostgreSQL is installed, before a module that needs it is imported.
+
+    Raises:
+        ExtraMissingError: The extra ``postgres`` is not installed.
+    """
+    if not is_installed("postgres"):
+        raise ExtraMissingError("postgres", "'store' names a PostgreSQL database")
+
+
 @asynccontextmanager
-async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
-    """Lock the state directory, open the stores, and begin a new epoch.
+async def open_for_writing(
+    settings: Settings, clock: Clock, tenure: Tenure | None = None
+) -> AsyncIterator[Stores]:
+    """Take the right to write, open the stores, and begin a new epoch.
+
+    Args:
+        settings: The configuration.
+        clock: The time.
+        tenure: The right, on which a daemon may have waited; None takes that of the configuration.
 
     Raises:
         StateDirectoryLockedError: A daemon runs on the directory.
+        DatabaseHeldError: A daemon holds the database.
         StoreError: A database is on a network file system.
     """
-    for path in (settings.memory_path, settings.facts_path):
-        refuse_network(path.parent)
+    if settings.store is None:
+        for path in (settings.memory_path, settings.facts_path):
+            refuse_network(path.parent)
     async with (
-        tenure_of(settings) as tenure,
+        tenure or tenure_of(settings, clock) as tenure,
         open_stores(settings, clock, settings.facts_path) as stores,
     ):
         await tenure.fence(stores.facts.transactions)
@@ -289,8 +351,12 @@ async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[St
     episodes, facts = inspections_of(settings)
     if not episodes.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(str(settings.memory_path), remedy)
-    async with tenure_of(settings):
+        raise NoInputError(episodes.where, remedy)
+    if settings.store is not None:  # a transaction that is rolled back needs no lock of its own
+        async with open_stores(settings, clock, settings.facts_path) as stores:
+            yield stores
+        return
+    async with tenure_of(settings, clock):
         with TemporaryDirectory(prefix="slumberd-") as spare:
             path = settings.facts_path if facts.exists() else Path(spare, "facts.db")
             async with open_stores(settings, clock, path) as stores:
@@ -329,7 +395,7 @@ async def _open_existing_facts(
     path, found = settings.facts_path, inspections_of(settings).facts
     if not found.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
-        raise NoInputError(str(path), remedy)
+        raise NoInputError(found.where, remedy)
     found.check_version()
     async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
         yield facts
@@ -357,10 +423,10 @@ async def open_memory(settings: Settings) -> AsyncIterator[Episodes]:
     found = inspections_of(settings).episodes
     if not found.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
-        raise NoInputError(str(settings.memory_path), remedy)
+        raise NoInputError(found.where, remedy)
     if not found.has_log():
         problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
-        raise SchemaError(str(settings.memory_path), problem)
+        raise SchemaError(found.where, problem)
     memory = memory_of(settings, SystemClock(), traceless=True)
     try:
         yield memory

@@ -205,7 +205,7 @@ class _Responder:
         self._open[peer.uid] += 1
         try:
             line = await self._read_request(reader, writer)
-            writer.write(await self._answer(line, peer) + b"\n")
+            writer.write(await answer_line(self._operations, line, peer) + b"\n")
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
         finally:
@@ -233,27 +233,35 @@ class _Responder:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _answer(self, line: bytes, peer: Caller) -> bytes:
-        try:
-            request = read_object(line)
-        except orjson.JSONDecodeError:
-            return _refusal("the request is not a line of JSON of at most 1 MiB", 64)
-        except ValueError as error:  # a duplicate key, or a number that would be rounded
-            return _refusal(f"the request cannot be read: {error}", 64)
-        if request.get("version") != VERSION:
-            return _refusal(f"this daemon speaks version {VERSION} of the protocol", 64)
-        operation = self._operations.get(str(request.get("operation")))
-        if operation is None:
-            return _refusal(f"unknown operation {request.get('operation')!r}", 64)
-        try:
-            return orjson.dumps({"ok": True, **await operation(request, peer)})
-        except SlumberdError as error:
-            return _refusal(str(error), error.exit_code, type(error).__name__, error.context)
-        except OSError as error:  # most likely a full disk; the daemon writes the log lines later
-            return _refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
-        except Exception as error:  # noqa: BLE001 - a bug of one operation must not end the daemon
-            _log.error("control.failed", operation=request["operation"], error=repr(error)[:500])
-            return _refusal(f"the daemon failed, which is a bug; see its log: {error!r}", 70)
+
+async def answer_line(operations: Mapping[str, Handler], line: bytes, caller: Caller) -> bytes:
+    """Return the answer to a request, both as a line of JSON; an error is an answer, too.
+
+    Args:
+        operations: The operations, by name.
+        line: The request.
+        caller: Who sent it.
+    """
+    try:
+        request = read_object(line)
+    except orjson.JSONDecodeError:
+        return _refusal("the request is not a line of JSON of at most 1 MiB", 64)
+    except ValueError as error:  # a duplicate key, or a number that would be rounded
+        return _refusal(f"the request cannot be read: {error}", 64)
+    if request.get("version") != VERSION:
+        return _refusal(f"this daemon speaks version {VERSION} of the protocol", 64)
+    operation = operations.get(str(request.get("operation")))
+    if operation is None:
+        return _refusal(f"unknown operation {request.get('operation')!r}", 64)
+    try:
+        return orjson.dumps({"ok": True, **await operation(request, caller)})
+    except SlumberdError as error:
+        return _refusal(str(error), error.exit_code, type(error).__name__, error.context)
+    except OSError as error:  # most likely a full disk; the daemon writes the log lines later
+        return _refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
+    except Exception as error:  # noqa: BLE001 - a bug of one operation must not end the daemon
+        _log.error("control.failed", operation=request["operation"], error=repr(error)[:500])
+        return _refusal(f"the daemon failed, which is a bug; see its log: {error!r}", 70)
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
@@ -293,7 +301,7 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
         PermissionDeniedError: The user may not connect to the socket.
         StoreError: The daemon ended before it answered.
     """
-    request = _encode_request(operation, fields)
+    request = encode_request(operation, fields)
     with _connect(directory) as connection:
         # A daemon that refuses, or that ends, does not wait for the request.
         with suppress(BrokenPipeError):
@@ -301,12 +309,12 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
         answer = b""
         with suppress(ConnectionResetError):
             answer = connection.makefile("rb").readline()
-    return _decode_answer(answer)
+    return decode_answer(answer)
 
 
 async def ask_asynchronously(directory: Path, operation: str, fields: dict[str, Any]) -> Answer:
     """Send a request as `ask` does, without blocking the event loop."""
-    request = _encode_request(operation, fields)
+    request = encode_request(operation, fields)
     # When many programs connect at once, only a blocking socket waits until there is room.
     connection = await asyncio.to_thread(_connect, directory)
     connection.setblocking(False)
@@ -320,10 +328,15 @@ async def ask_asynchronously(directory: Path, operation: str, fields: dict[str, 
             answer = await reader.readline()
     finally:
         writer.close()
-    return _decode_answer(answer)
+    return decode_answer(answer)
 
 
-def _encode_request(operation: str, fields: dict[str, Any]) -> bytes:
+def encode_request(operation: str, fields: dict[str, Any]) -> bytes:
+    """Return a request as a line of JSON.
+
+    Raises:
+        UsageError: JSON cannot hold it.
+    """
     try:
         return orjson.dumps({"version": VERSION, "operation": operation, **fields}) + b"\n"
     except TypeError as error:
@@ -353,7 +366,13 @@ def _translate_errors(directory: Path) -> Iterator[None]:
         raise PermissionDeniedError(str(directory / SOCKET), "connect to") from error
 
 
-def _decode_answer(answer: bytes) -> Answer:
+def decode_answer(answer: bytes) -> Answer:
+    """Return the answer in a line of JSON.
+
+    Raises:
+        RefusedError: The daemon refused the request.
+        StoreError: The line is empty: the daemon ended before it answered.
+    """
     if not answer:
         raise StoreError("the daemon ended before it answered; see its log")
     document: Answer = orjson.loads(answer)

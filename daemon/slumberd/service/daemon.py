@@ -19,6 +19,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
 from slumberd.errors import StoppedError, StoreError
+from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
@@ -43,10 +44,12 @@ from slumberd.service.components import Components
 from slumberd.service.composition import (
     inspections_of,
     open_for_writing,
+    paused_rules_of,
     provenance_sink,
     publisher_of,
     retention_of,
     rule_runner_of,
+    tenure_of,
     tune_interpreter,
 )
 from slumberd.service.control_socket import listen
@@ -144,9 +147,13 @@ class Daemon:
         resurfaced = await asyncio.to_thread(
             lambda: [*find_resurfaced(inspections, HURRIED_SECONDS)]
         )
+        tenure = tenure_of(settings, clock, is_daemon=True)
+        if not await tenure.wait(stop, self._stand_by):
+            return
+        make_directory(settings.state_dir)  # for the control socket
         async with (
             provenance_sink(settings) as sink,
-            open_for_writing(settings, clock) as stores,
+            open_for_writing(settings, clock, tenure) as stores,
             answer_recorder(settings, stores, clock) as recorder,
         ):
             runner = rule_runner_of(settings, stores, self._logs, clock)
@@ -157,6 +164,12 @@ class Daemon:
             await self._serve(stores, runner, (publisher, recorder), resurfaced)
             await runner.consolidator.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
+
+    def _stand_by(self, holder: str) -> None:
+        """Report that this daemon waits until the holder of the database ends."""
+        _log.info("daemon.standby", holder=holder)
+        self._notifier.status(f"standby; {holder} is active")
+        self._notifier.ready()
 
     async def _recover(self, runner: RuleRunner) -> None:
         await _write_missing_lines(runner.consolidator)
@@ -173,7 +186,7 @@ class Daemon:
         operations = await self._begin_operations(stores, runner, resurfaced)
         scheduler = self._scheduler_of(stores, runner, operations)
         async with Alarm(self._clock, scheduler.nudge) as alarm:
-            pausing = Pausing(self._settings.state_dir, lambda: self._rules)
+            pausing = Pausing(paused_rules_of(self._settings), lambda: self._rules)
             reloading = self._reloading_of(
                 runner,
                 operations,
@@ -271,6 +284,11 @@ class Daemon:
             self._watch_episodes(components),
             AsyncExitStack() as interfaces,
         ):
+            if self._settings.store is not None:
+                from slumberd.service import postgres_stores
+
+                answering = postgres_stores.answer_requests_of(self._settings, answers)
+                await interfaces.enter_async_context(answering)
             for interface in self._interfaces:
                 await interfaces.enter_async_context(interface(served))
             self._report_ready()

@@ -13,6 +13,7 @@ from slumberd.operations.handlers import Answer
 from slumberd.service.composition import (
     open_for_dry_run,
     open_for_writing,
+    paused_rules_of,
     retention_of,
     rule_runner_of,
     rules_of,
@@ -61,7 +62,7 @@ async def run_operation(
         )
         if not dry_run:
             await operations.share_erasures()
-        pausing = Pausing(settings.state_dir, lambda: rules)
+        pausing = Pausing(paused_rules_of(settings), lambda: rules)
         known = {**operations.by_name(), **pausing.by_name()}
         answer = await known[operation](request, Caller.here())
         if not dry_run:

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import orjson
 import structlog
@@ -82,11 +83,50 @@ def write_paused(directory: Path, paused: dict[str, str]) -> None:
 _log = structlog.get_logger("slumberd")
 
 
+class PausedRules(Protocol):
+    """Keeps which rules are paused, for later daemons."""
+
+    def read(self) -> dict[str, str]:
+        """Return who paused each paused rule, by the rule's id.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
+        ...
+
+    def write(self, paused: dict[str, str]) -> None:
+        """Write which rules are paused, all or none.
+
+        Raises:
+            StoreError: They cannot be written.
+        """
+        ...
+
+
+class PausedFile:
+    """Keeps which rules are paused in a file beside the databases.
+
+    Args:
+        directory: The state directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self) -> dict[str, str]:
+        """Return who paused each paused rule, by the rule's id."""
+        return paused_in(self._directory)
+
+    def write(self, paused: dict[str, str]) -> None:
+        """Write which rules are paused."""
+        write_paused(self._directory, paused)
+
+
 class Pausing:
     """Pauses and resumes rules.
 
     Args:
-        directory: The state directory.
+        kept: Where the paused rules are kept.
         rules: Returns the rules in force.
 
     Attributes:
@@ -94,10 +134,10 @@ class Pausing:
         changed: Called after a change, because other rules may be due.
     """
 
-    def __init__(self, directory: Path, rules: Callable[[], RuleSet]) -> None:
-        self._directory = directory
+    def __init__(self, kept: PausedRules, rules: Callable[[], RuleSet]) -> None:
+        self._kept = kept
         self._rules = rules
-        self.paused = paused_in(directory)
+        self.paused = kept.read()
         self._alone = asyncio.Lock()
         self.changed: Callable[[], None] = _nothing
 
@@ -137,7 +177,7 @@ class Pausing:
 
     async def _keep(self, paused: dict[str, str]) -> None:
         # Before the change takes effect: a pause that cannot be written does not happen.
-        await asyncio.to_thread(write_paused, self._directory, paused)
+        await asyncio.to_thread(self._kept.write, paused)
         self.paused = paused
         self.changed()
 

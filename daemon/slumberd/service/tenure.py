@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -27,6 +28,11 @@ class DirectoryTenure:
         self._lock = StateLock(directory)
         self._files = files
         self._held = ExitStack()
+
+    async def wait(self, stop: asyncio.Event, begin_waiting: Callable[[str], None]) -> bool:
+        """Return True: a second daemon of a directory does not wait; entering refuses it."""
+        del stop, begin_waiting
+        return True
 
     async def __aenter__(self) -> Self:
         """Lock the directory, and finish a restore that was begun in it.

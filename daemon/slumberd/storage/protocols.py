@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Protocol, Self, runtime_checkable
 
 from slumberd.model.delta import AnyDelta
@@ -128,6 +130,18 @@ class Epoch(Protocol):
 
 class Tenure(Protocol):
     """The right to write a state: while it is entered, no other slumberd may enter it."""
+
+    async def wait(self, stop: asyncio.Event, begin_waiting: Callable[[str], None]) -> bool:
+        """Take the right as soon as it is free, where a process may wait for it.
+
+        Args:
+            stop: Ends the waiting.
+            begin_waiting: Called once with the name of the holder, if the right is not free.
+
+        Returns:
+            Whether the process may go on; False when `stop` was set first.
+        """
+        ...
 
     async def __aenter__(self) -> Self:
         """Take the right, and finish what its last holder left half done.

@@ -19,6 +19,7 @@ from slumberd.cli.environment import directory_named
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, StateDir
 from slumberd.cli.registry import examples
+from slumberd.config.settings import Settings as SlumberdSettings
 from slumberd.hooks.agents import AGENTS, CLAUDE_CODE, CODEX, CodingAgent
 from slumberd.hooks.command import run_hook
 from slumberd.hooks.installation import Settings, SettingsFile
@@ -86,7 +87,8 @@ def install(
     hooks.
     """
     chosen = AGENTS[coding_agent.value]
-    directory = settings_of(config, state_dir).state_dir.absolute()
+    settings = settings_of(config, state_dir)
+    directory = settings.state_dir.absolute()
     command = shlex.join(
         [
             *_program(), "hook", chosen.name,
@@ -104,7 +106,7 @@ def install(
     _write(file, before, after, dry_run=dry_run)
     if not dry_run:
         print(f"installed the hooks of {chosen.name} in {printable(str(file.path))}")
-        _say_what_is_left(chosen, directory)
+        _say_what_is_left(chosen, settings)
 
 
 @hooks.command(
@@ -189,9 +191,10 @@ def _write(file: SettingsFile, before: Settings, after: Settings, *, dry_run: bo
         print(printable(line))
 
 
-def _say_what_is_left(agent: CodingAgent, directory: Path) -> None:
+def _say_what_is_left(agent: CodingAgent, settings: SlumberdSettings) -> None:
     if agent.note:
         print(agent.note)
-    status, findings = ask_daemon(directory)
+    status, findings = ask_daemon(settings)
     if status is None and not findings:
-        say(f"no slumberd runs on {str(directory)!r} yet; start it with `slumberd run`")
+        directory = str(settings.state_dir.absolute())
+        say(f"no slumberd runs on {directory!r} yet; start it with `slumberd run`")

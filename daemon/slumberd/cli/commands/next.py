@@ -22,8 +22,7 @@ from slumberd.observability.line_format import printable
 from slumberd.operations.handlers import Answer
 from slumberd.operations.responses import list_cadences
 from slumberd.scheduling.cron_text import Note, Timetable, in_words, timetable
-from slumberd.service.composition import rules_of
-from slumberd.service.pause import paused_in
+from slumberd.service.composition import paused_rules_of, rules_of
 
 MOST_SHOWN = 100
 
@@ -151,11 +150,11 @@ def _load_rules(settings: Settings) -> Answer:
     Raises:
         StoreError: A daemon runs, but does not answer.
     """
-    answer, silent = ask_daemon(settings.state_dir, "next")
+    answer, silent = ask_daemon(settings, "next")
     if silent:
         raise StoreError(silent[0].problem)
     if answer is None:
-        paused = paused_in(settings.state_dir)
+        paused = paused_rules_of(settings).read()
         answer = list_cadences(rules_of(settings).rules, paused, settings.timezone)
     found: Answer = answer
     return found

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.client import perform_request
+from slumberd.cli.client import ask_holder, perform_request
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
@@ -16,9 +16,7 @@ from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, RuleState, read_status
 from slumberd.observability.line_format import printable
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import rules_of
-from slumberd.service.control_socket import ask
-from slumberd.service.pause import paused_in
+from slumberd.service.composition import paused_rules_of, rules_of
 
 COLUMNS = (
     "rule", "cadence", "channels", "enabled", "watermark", "pending", "last firing",
@@ -46,7 +44,7 @@ def rules(
     back, it continues from its watermark. `slumberd undo` undoes its firings.
     """
     settings = settings_of(config, state_dir)
-    paused = () if removed else paused_in(settings.state_dir)
+    paused = () if removed else paused_rules_of(settings).read()
     report = read_status(settings, rules_of(settings), SystemClock().now(), paused)
     if removed:
         _print_removed(report.removed, json=json)
@@ -133,7 +131,7 @@ def reload(json: Json = False, config: Config = None, state_dir: StateDir = None
     A changed rule applies from now on; `slumberd backfill` applies it to the episodes that it has
     passed. If no daemon runs, the exit code is 69.
     """
-    answer = ask(settings_of(config, state_dir).state_dir, "reload")
+    answer = ask_holder(settings_of(config, state_dir), "reload", {})
     if json:
         print_json(answer)
     else:

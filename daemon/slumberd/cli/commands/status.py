@@ -33,8 +33,7 @@ from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
 from slumberd.model.store_status import StoreSizes
 from slumberd.observability.line_format import printable
-from slumberd.service.composition import inspections_of, rules_of
-from slumberd.service.pause import paused_in
+from slumberd.service.composition import inspections_of, paused_rules_of, rules_of
 
 STATUS_COLUMNS = (
     "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
@@ -90,7 +89,7 @@ def examine(config: Path | None, state_dir: Path | None, *, seconds: float | Non
     context, findings = build_context(settings, config, seconds=seconds)
     if context.daemon is not None:
         # A daemon that cannot read its files now does not answer this: the findings name the files.
-        outdated, _ = ask_daemon(settings.state_dir, "outdated")
+        outdated, _ = ask_daemon(settings, "outdated")
         context = replace(context, outdated=outdated or {})
     found = run_checks(context)
     return replace(found, findings=[*findings, *found.findings])
@@ -101,7 +100,7 @@ def build_context(
 ) -> tuple[DoctorContext, list[Finding]]:
     """Return the context of the checks, and the findings made while building it."""
     rules, mistakes = _load_rules(settings)
-    daemon, silent = ask_daemon(settings.state_dir)
+    daemon, silent = ask_daemon(settings)
     context = DoctorContext(
         settings,
         rules,
@@ -194,10 +193,10 @@ def status(
         return
     settings = settings_of(config, state_dir)
     loaded = rules_of(settings)
-    daemon, silent = ask_daemon(settings.state_dir)
+    daemon, silent = ask_daemon(settings)
     if silent:
         raise StoreError(silent[0].problem)
-    paused = paused_in(settings.state_dir)
+    paused = paused_rules_of(settings).read()
     report = read_status(settings, loaded, SystemClock().now(), paused)
     stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
     if json:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from slumberd.clock import Clock
 from slumberd.retrieval.protocols import TextComparer
+from slumberd.storage.audit.results import Replay
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.facts.transactions import LINEAGE_DEPTH
 from slumberd.storage.postgres.engine import PostgresFactEngine
+from slumberd.storage.postgres.store_copies import PostgresCopies
+from slumberd.storage.sqlite.replay import rebuild
 
 
 class PostgresFactStore(EngineFactStore):
@@ -39,6 +45,7 @@ class PostgresFactStore(EngineFactStore):
         comparer: Callable[[], TextComparer] | None = None,
         backlog_rows: int = BACKLOG_ROWS,
     ) -> None:
+        self._key = key
         self.engine = PostgresFactEngine(address, shard, key=key)
         super().__init__(
             self.engine,
@@ -47,3 +54,22 @@ class PostgresFactStore(EngineFactStore):
             comparer=comparer,
             backlog_rows=backlog_rows,
         )
+
+    async def replay(self, path: Path) -> Replay:
+        """Rebuild the facts in a new SQLite file from the ledger alone, and compare.
+
+        Args:
+            path: The new file.
+
+        Raises:
+            OutputExistsError: The new file exists already.
+            LedgerKeyError: The store does not have the key of the ledger's first row.
+        """
+        return await asyncio.to_thread(self._rebuild, path)
+
+    def _rebuild(self, path: Path) -> Replay:
+        engine = self.engine
+        with TemporaryDirectory(prefix="slumberd-", dir=path.absolute().parent) as folder:
+            copied = Path(folder, "facts.db")
+            PostgresCopies(engine.address, engine.shard).copy("facts", copied)
+            return rebuild(copied, path, self.transactions.lineage_depth, self._key)

@@ -336,7 +336,7 @@ def _bound(text: str | bytes) -> str:
 def _adapted(name: str, row: Any) -> tuple[Any, ...]:  # noqa: ANN401 # a row of any table
     """Return a row with the columns that only this engine has."""
     if name == "facts.put_fact":
-        return (*row[:5], float(row[5]), *row[6:], *_slots(row[3]))
+        return (*row[:5], float(row[5]), *row[6:], *slots_of(row[3]))
     if name == "ledger.put_quarantine":
         return tuple(_without_nul(value) for value in row)
     return tuple(row)
@@ -346,7 +346,7 @@ def _without_nul(value: object) -> object:
     return value.replace("\0", "\\0") if isinstance(value, str) else value
 
 
-def _slots(payload: bytes) -> tuple[str | None, str | None, str | None, float | None]:
+def slots_of(payload: bytes) -> tuple[str | None, str | None, str | None, float | None]:
     """Return subject, predicate and object of a payload, as SQLite's JSON functions read them."""
     document = orjson.loads(payload)
     object_: Any = document.get("object")

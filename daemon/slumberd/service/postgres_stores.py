@@ -1,0 +1,116 @@
+"""Choose the implementations for a configuration whose ``store`` is a PostgreSQL database.
+
+Only `composition` imports this module, and only then: it needs the extra ``postgres``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from slumberd.clock import Clock
+from slumberd.config.settings import Settings
+from slumberd.model.episode import Misspelling
+from slumberd.operations.handlers import Answer, Handler
+from slumberd.operations.protocols import Episodes, Facts
+from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.service.database_requests import answer_requests, ask_database
+from slumberd.service.database_tenure import DatabaseTenure
+from slumberd.service.pause import PausedRules
+from slumberd.storage.closed_stores import StoreCopies, StoreInspections
+from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.fact_store import PostgresFactStore
+from slumberd.storage.postgres.inspection import (
+    PostgresEpisodeInspection,
+    PostgresFactInspection,
+)
+from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.paused_rules import PausedTable
+from slumberd.storage.postgres.store_copies import PostgresCopies
+
+SHARD = 0
+"""The shard of a daemon: a database has one, and one daemon is active at a time."""
+
+
+def database_of(settings: Settings) -> str:
+    """Return the address of the database of a configuration that names one."""
+    if settings.store is None:
+        raise LookupError("the configuration names no database")
+    return settings.store
+
+
+def memory_of(
+    settings: Settings,
+    clock: Clock,
+    *,
+    read_only: bool,
+    misspelled: Callable[[Misspelling], None],
+) -> Episodes:
+    """Return the memory store of a configuration, not yet opened."""
+    return PostgresMemoryStore(
+        database_of(settings),
+        shard=SHARD,
+        naive_timestamps=settings.memory.naive_timestamps,
+        future_tolerance_seconds=settings.memory.future_tolerance,
+        clock=clock,
+        read_only=read_only,
+        misspelled=misspelled,
+        embedding=WordEmbedder,
+    )
+
+
+def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
+    """Return the fact store of a configuration, not yet opened."""
+    return PostgresFactStore(
+        database_of(settings),
+        shard=SHARD,
+        lineage_depth=settings.facts.lineage_depth,
+        clock=clock,
+        key=key,
+        comparer=WordEmbedder,
+    )
+
+
+def inspections_of(settings: Settings) -> StoreInspections:
+    """Return what looks at the stores of a configuration while they are closed."""
+    address, memory = database_of(settings), settings.memory
+    return StoreInspections(
+        PostgresEpisodeInspection(address, SHARD, memory.naive_timestamps, memory.scope_mismatch),
+        PostgresFactInspection(address, SHARD),
+    )
+
+
+def copies_of(settings: Settings) -> StoreCopies:
+    """Return what copies the stores of a configuration into files."""
+    return PostgresCopies(database_of(settings), SHARD)
+
+
+def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseTenure:
+    """Return the right to write the database of a configuration, not yet taken."""
+    address = database_of(settings)
+    return DatabaseTenure(
+        address,
+        SHARD,
+        where(address),
+        clock,
+        seconds=settings.postgres.lease,
+        is_daemon=is_daemon,
+    )
+
+
+def ask(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
+    """Return the answer of the daemon that holds the database of a configuration."""
+    return ask_database(database_of(settings), SHARD, operation, request)
+
+
+def answer_requests_of(
+    settings: Settings, operations: Mapping[str, Handler]
+) -> AbstractAsyncContextManager[None]:
+    """Answer the requests in the database of a configuration while the block runs."""
+    return answer_requests(database_of(settings), operations)
+
+
+def paused_rules_of(settings: Settings) -> PausedRules:
+    """Return where the paused rules of a configuration are kept."""
+    return PausedTable(database_of(settings))

@@ -1,0 +1,366 @@
+"""Look at the stores of a database for reports; leaves no trace in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from functools import partial, reduce
+from pathlib import Path
+from threading import Event
+from typing import TypeVar
+
+import orjson
+import psycopg
+
+from slumberd.errors import SchemaError, StoreError
+from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
+from slumberd.model.extraction import ModelUsage, Turn
+from slumberd.model.firing import Counts
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
+from slumberd.model.store_status import (
+    Backlog,
+    EpisodeStoreStatus,
+    FactStoreStatus,
+    HeldFiring,
+    LogRange,
+    SinkProgress,
+    StoreLocation,
+    StoreSizes,
+)
+from slumberd.storage.engine import Session
+from slumberd.storage.episodes import erased_content, recorded_answers
+from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.rows import decode
+from slumberd.storage.episodes.windows import Reader
+from slumberd.storage.erased_scopes import load_erased_scopes
+from slumberd.storage.ledger import promotion_feed
+from slumberd.storage.ledger.rows import firing_id_of
+from slumberd.storage.postgres import installation
+from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.connection import connect, translate_errors
+from slumberd.storage.postgres.filter_rows import FilterRows
+from slumberd.storage.postgres.session import PostgresSession
+
+T = TypeVar("T")
+
+_LISTED = 100
+_FILTER_SECONDS = 1.0
+_PAGE_ROWS = 64
+
+
+class PostgresInspection:
+    """Looks at one store of a shard; implements what both kinds of `StoreInspection` share.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+    """
+
+    def __init__(self, address: str, shard: int) -> None:
+        self._address = address
+        self._shard = shard
+
+    @property
+    def where(self) -> str:
+        """The database in words, without its password."""
+        return where(self._address)
+
+    def exists(self) -> bool:
+        """Return whether the database has the schema of slumberd.
+
+        Raises:
+            StoreError: The server does not answer.
+        """
+        try:
+            self._look(lambda _: None)
+        except SchemaError:
+            return False
+        return True
+
+    def is_missing(self) -> bool:
+        """Return whether the database has no schema of slumberd."""
+        return not self.exists()
+
+    def files(self) -> list[Path]:
+        """Return none: the server keeps the files."""
+        return []
+
+    def location(self) -> StoreLocation:
+        """Return no values: the server keeps the files."""
+        return StoreLocation()
+
+    def writes_ahead(self) -> bool:
+        """Return True: readers and writers do not wait for each other."""
+        return True
+
+    def damage(self, seconds: float | None) -> str | None:
+        """Return why the database cannot be read; empty when it can.
+
+        The server checks its pages by checksums, and ``pg_amcheck`` the rest.
+        """
+        del seconds
+        try:
+            self._look(lambda session: session.value("health.is_held"))
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    def has_foreign_log(self) -> bool:
+        """Return False: the server keeps the log."""
+        return False
+
+    def erased_scopes(self) -> ErasedScopes | None:
+        """Return the erased scopes of the database; None when it never had an erasure."""
+        return self._look(load_erased_scopes)
+
+    def _look(self, work: Callable[[PostgresSession], T]) -> T:
+        """Run `work` on one snapshot, after a check of the schema."""
+        with (
+            connect(self._address, read_only=True) as connection,
+            translate_errors(self.where),
+        ):
+            installation.check(connection, place=self.where)
+            session = PostgresSession(
+                connection, self.where, self._shard, filter_rows=FilterRows("local")
+            )
+            try:
+                return work(session)
+            finally:
+                session.close()
+                connection.rollback()
+
+    def _look_within(self, work: Callable[[PostgresSession], T], seconds: float | None) -> T | None:
+        """Run `work` as `_look` does; return None when it takes longer than a time limit."""
+        if seconds == 0:
+            return None
+        limit = 0 if seconds is None else max(1, round(1000 * seconds))
+        with (
+            connect(self._address, read_only=True) as connection,
+            translate_errors(self.where),
+        ):
+            installation.check(connection, place=self.where)
+            connection.execute(f"SET statement_timeout = {limit:d}".encode())
+            session = PostgresSession(connection, self.where, self._shard)
+            try:
+                return work(session)
+            except psycopg.errors.QueryCanceled:
+                return None
+
+
+class PostgresEpisodeInspection(PostgresInspection):
+    """Looks at the episodes of a shard; implements `EpisodeInspection`.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+        naive: How to read a timestamp without an offset.
+        mismatch: Which of scope key and content names the owner, when they differ.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        shard: int,
+        naive: NaiveTimestamps,
+        mismatch: ScopeMismatch = "quarantine",
+    ) -> None:
+        super().__init__(address, shard)
+        self._naive: NaiveTimestamps = naive
+        self._mismatch: ScopeMismatch = mismatch
+
+    def sizes(self) -> StoreSizes:
+        """Return the bytes of the tables of all shards; the log is the server's."""
+        return StoreSizes(
+            self._look(lambda session: session.value("inspection.size_of_episodes")), 0
+        )
+
+    def users(self, limit: int) -> list[str]:
+        """Return the first users with episodes, in order."""
+        parameters = {"limit": limit}
+        rows = self._look(lambda session: session.rows("inspection.users_of_episodes", parameters))
+        return [unescape(user) for (user,) in rows]
+
+    def has_log(self) -> bool:
+        """Return whether the database has the schema of slumberd."""
+        return self.exists()
+
+    def last_log_row(self) -> int | None:
+        """Return the number of the last row of the episode log; None when there is none."""
+        return self._look(episode_log.newest).seq or None
+
+    def status(self, wanted: Collection[LogRange]) -> EpisodeStoreStatus | None:
+        """Return how many episodes there are, and what lies in some ranges of the log."""
+        return self._look(partial(_read_backlogs, wanted=wanted))
+
+    def count_erased_content(
+        self, pasts: Sequence[ErasedScopes], seconds: float | None
+    ) -> Counter[str] | None:
+        """Count the episodes of erased scopes, by user; None when the time was over."""
+        count = partial(erased_content.episodes_of_erased, pasts=pasts)
+        return self._look_within(count, seconds)
+
+    def future_episodes(
+        self, latest: datetime, seconds: float | None
+    ) -> list[EpisodeVersion] | None:
+        """Return episodes later than an instant in UTC, the latest first; None out of time."""
+
+        def find(session: Session) -> list[EpisodeVersion]:
+            rows = session.rows("inspection.future", {"latest": latest.isoformat()})
+            found = [decode(0, row, mismatch="trust_scope", naive=self._naive) for row in rows]
+            ahead = [version for version in found if version.at > microseconds(latest)]
+            return sorted(ahead, key=lambda version: (-version.at, version.id))
+
+        return self._look_within(find, seconds)
+
+    def model_usage(self, day: str) -> ModelUsage:
+        """Return what the calls of language models cost on a day, as ``2026-03-09``."""
+        return self._look(partial(recorded_answers.spent, day=day))
+
+    def first_unanswered(self, rule: ConsolidationRule, *, after: int, limit: int) -> Turn | None:
+        """Return the first turn in a window of the log that waits for an answer.
+
+        Args:
+            rule: The rule that asks a language model.
+            after: The number of the log row before the window.
+            limit: About this many log rows.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its time limit.
+        """
+        reader = Reader(
+            rule,
+            mismatch=self._mismatch,
+            naive=self._naive,
+            stop=Event(),
+            seconds=_FILTER_SECONDS,
+        )
+        return self._look(partial(_find_unanswered, reader=reader, after=after, last=after + limit))
+
+
+class PostgresFactInspection(PostgresInspection):
+    """Looks at the facts of a shard; implements `FactInspection`."""
+
+    def sizes(self) -> StoreSizes:
+        """Return the bytes of the tables of all shards; the log is the server's."""
+        return StoreSizes(self._look(lambda session: session.value("inspection.size_of_facts")), 0)
+
+    def users(self, limit: int) -> list[str]:
+        """Return the first users with facts, in order."""
+        parameters = {"limit": limit}
+        rows = self._look(lambda session: session.rows("inspection.users_of_facts", parameters))
+        return [user for (user,) in rows]
+
+    def has_ledger(self) -> bool:
+        """Return whether the database has the schema of slumberd."""
+        return self.exists()
+
+    def check_version(self) -> None:
+        """Check that this slumberd can read the ledger.
+
+        Raises:
+            SchemaError: Another version of slumberd wrote it.
+        """
+        self._look(lambda _: None)
+
+    def status(self) -> FactStoreStatus | None:
+        """Return the state of the store."""
+        return self._look(_read_fact_store)
+
+    def count_erased_content(
+        self, pasts: Sequence[ErasedScopes], seconds: float | None
+    ) -> Counter[str] | None:
+        """Count the facts of erased scopes, by user; None when the time was over."""
+        return self._look_within(partial(erased_content.facts_of_erased, pasts=pasts), seconds)
+
+    def unreached_retractions(self, seconds: float | None) -> list[str] | None:
+        """Return episodes whose retraction has covered nothing; None when the time was over."""
+
+        def find(session: Session) -> list[str]:
+            rows = session.rows("inspection.unresolved", {"limit": _LISTED})
+            return [fact_id for (fact_id,) in rows]
+
+        return self._look_within(find, seconds)
+
+    def disagreeing_facts(self, seconds: float | None) -> list[tuple[str, str]] | None:
+        """Return declared and promoted facts that disagree; None when the time was over."""
+
+        def find(session: Session) -> list[tuple[str, str]]:
+            rows = session.rows("inspection.disagreements", {"limit": _LISTED})
+            return [(declared, promoted) for declared, promoted in rows]
+
+        return self._look_within(find, seconds)
+
+    def count_erasures(self, after: int) -> int:
+        """Count the erasures after a row of the ledger."""
+        count: int = self._look(
+            lambda session: session.value("inspection.erasures", {"after": after})
+        )
+        return count
+
+    def has_facts_of(self, user: str) -> bool:
+        """Return whether a user has facts."""
+        parameters = {"user": user}
+        return bool(
+            self._look(lambda session: session.value("inspection.any_fact_of_user", parameters))
+        )
+
+
+def _read_backlogs(session: Session, wanted: Collection[LogRange]) -> EpisodeStoreStatus:
+    backlogs = {
+        each: Backlog(
+            episode_log.pending(session, each.after, each.at_most),
+            episode_log.oldest_timestamp(session, each.after),
+        )
+        for each in set(wanted)
+    }
+    return EpisodeStoreStatus(session.value("inspection.count_episodes"), backlogs)
+
+
+def _find_unanswered(session: Session, reader: Reader, after: int, last: int) -> Turn | None:
+    while after < last:
+        found = reader.questions(session, after, _PAGE_ROWS, again=False)
+        if found.questions:
+            return found.questions[0].turn
+        if found.upto == after:
+            return None
+        after = found.upto
+    return None
+
+
+def _read_fact_store(session: Session) -> FactStoreStatus:
+    watermarks = session.rows("ledger.watermarks")
+    last = session.one("ledger.last_row")
+    fired = session.rows("inspection.last_firings")
+    return FactStoreStatus(
+        facts=session.value("inspection.count_facts"),
+        rows=last[0] if last else 0,
+        unlogged=session.value("inspection.unlogged"),
+        triggered=True,
+        watermarks={rule: seq for rule, seq, _, _ in watermarks},
+        served={rule: served for rule, _, _, served in watermarks},
+        fired={rule: at for rule, _, at, _ in fired},
+        succeeded=dict(session.rows("ledger.successes")),
+        outcomes={rule: _sum_channels(counts) for rule, _, _, counts in fired},
+        quarantined={
+            (rule, reason): count for rule, reason, count in session.rows("inspection.quarantined")
+        },
+        held={
+            rule: HeldFiring(firing_id_of(rule, n), problem)
+            for rule, n, _, _, problem, approved in session.rows("ledger.held_batches")
+            if not approved
+        },
+        sinks={
+            name: SinkProgress(
+                promotion_feed.lag(session, name), promotion_feed.read_position(session, name)[1]
+            )
+            for name in promotion_feed.sink_names(session)
+        },
+        unfinished=session.value("unfinished_erasures.count"),
+    )
+
+
+def _sum_channels(counts: bytes) -> Counts:
+    channels = [Counts(**channel) for channel in orjson.loads(counts).values()]
+    return reduce(Counts.plus, channels, Counts())

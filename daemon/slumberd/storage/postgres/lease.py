@@ -1,0 +1,161 @@
+"""Hold a shard of a database for a time, by the clock of the database.
+
+The lease keeps two daemons from working on one shard at the same time, and says which one works. It
+does not make writing safe: the epoch does, which each transaction checks. The lease is in another
+row than the epoch, so that a long transaction does not delay its renewal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+import psycopg
+
+from slumberd.storage.connection_thread import ConnectionThread
+from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+
+T = TypeVar("T")
+
+_CLAIM = b"""
+UPDATE slumberd.shards
+SET holder = $2, held_until = clock_timestamp() + make_interval(secs => $3), host = $4::jsonb
+WHERE shard = $1::smallint
+  AND (held_until < clock_timestamp() OR holder = $2)
+"""
+_RENEW = b"""
+UPDATE slumberd.shards
+SET held_until = clock_timestamp() + make_interval(secs => $3)
+WHERE shard = $1::smallint
+  AND holder = $2
+"""
+_RELEASE = b"""
+UPDATE slumberd.shards
+SET holder = NULL, held_until = '-infinity', host = '{}'
+WHERE shard = $1::smallint
+  AND holder = $2
+"""
+_HOLDER = b"""
+SELECT holder, host
+FROM slumberd.shards
+WHERE shard = $1::smallint
+  AND held_until >= clock_timestamp()
+"""
+_HOST = b"""
+INSERT INTO slumberd.hosts (name, seen_at, state)
+VALUES ($1, clock_timestamp(), $2::jsonb)
+ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, state = excluded.state
+"""
+_FORGET_HOST = b"DELETE FROM slumberd.hosts WHERE name = $1"
+_FORGET_OLD_HOSTS = (
+    b"DELETE FROM slumberd.hosts WHERE seen_at < clock_timestamp() - interval '1 day'"
+)
+_NOW = b"SELECT extract(epoch FROM clock_timestamp())::float8"
+
+
+class Holder(NamedTuple):
+    """Who holds a shard now.
+
+    Attributes:
+        name: Its name: the host, and the process.
+        is_daemon: Whether it is a daemon, which answers requests; else a command.
+    """
+
+    name: str
+    is_daemon: bool
+
+
+class Lease:
+    """The lease of one shard, taken by one process. Its connection has a thread of its own.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+        name: The name of this process, which no other process has.
+        seconds: How long the lease lasts without a renewal.
+        is_daemon: Whether this process answers requests.
+    """
+
+    def __init__(
+        self, address: str, shard: int, name: str, *, seconds: float, is_daemon: bool
+    ) -> None:
+        self.name = name
+        self.seconds = seconds
+        self._address = address
+        self._where = where(address)
+        self._shard = shard
+        self._is_daemon = is_daemon
+        self._thread: ConnectionThread[Connection] | None = None
+
+    async def claim(self) -> Holder | None:
+        """Take the lease if it is free; return who holds it otherwise."""
+        host = orjson.dumps({"daemon": self._is_daemon}).decode()
+        if await self._run(_CLAIM, (self._shard, self.name, self.seconds, host)):
+            return None
+        return await self.holder()
+
+    async def holder(self) -> Holder | None:
+        """Return who holds the lease now; None when nobody does."""
+        row = await self._row(_HOLDER, (self._shard,))
+        return None if row is None else Holder(row[0], bool(row[1].get("daemon")))
+
+    async def renew(self) -> bool:
+        """Renew the lease; return whether this process still holds it."""
+        renewed = await self._run(_RENEW, (self._shard, self.name, self.seconds))
+        return renewed > 0
+
+    async def release(self) -> None:
+        """Give the lease back, if this process holds it."""
+        await self._run(_RELEASE, (self._shard, self.name))
+
+    async def tell_host(self, state: Mapping[str, Any]) -> None:
+        """Record that this process is alive, and its state."""
+        await self._run(_HOST, (self.name, orjson.dumps(state).decode()))
+        await self._run(_FORGET_OLD_HOSTS, ())
+
+    async def forget_host(self) -> None:
+        """Remove the record of this process."""
+        await self._run(_FORGET_HOST, (self.name,))
+
+    async def database_time(self) -> float:
+        """Return the clock of the database, in seconds since 1970 UTC."""
+        row = await self._row(_NOW, ())
+        return float(row[0]) if row else 0.0
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._thread is not None:
+            await self._thread.close()
+            self._thread = None
+
+    async def _run(self, sql: bytes, values: tuple[Any, ...]) -> int:
+        def work(connection: Connection) -> int:
+            with psycopg.RawCursor(connection) as cursor:
+                return cursor.execute(sql, values).rowcount
+
+        return await self._call(work)
+
+    async def _row(self, sql: bytes, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        def work(connection: Connection) -> tuple[Any, ...] | None:
+            with psycopg.RawCursor(connection) as cursor:
+                return cursor.execute(sql, values).fetchone()
+
+        return await self._call(work)
+
+    async def _call(self, work: Callable[[Connection], T]) -> T:
+        if self._thread is None or _is_broken(self._thread):
+            if self._thread is not None:
+                self._thread.release()
+                self._thread = None
+            connecting = ConnectionThread(
+                lambda: connect(self._address, autocommit=True), "slumberd-lease"
+            )
+            self._thread = await connecting.open()
+        with translate_errors(self._where):
+            return await self._thread.run(work)
+
+
+def _is_broken(thread: ConnectionThread[Connection]) -> bool:
+    return thread.connection is None or thread.connection.closed or thread.connection.broken

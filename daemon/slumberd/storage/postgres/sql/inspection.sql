@@ -1,0 +1,143 @@
+-- name: quarantined
+SELECT rule, reason, count(DISTINCT eid)
+FROM slumberd.quarantine
+WHERE shard = :shard
+GROUP BY rule, reason
+
+-- name: unlogged
+SELECT greatest(0, coalesce(max(seq), 0) - (
+  SELECT value
+  FROM slumberd.numbers
+  WHERE shard = :shard
+    AND name = 'logged'
+))
+FROM slumberd.ledger
+WHERE shard = :shard
+
+-- name: disagreements
+SELECT declared.winner_fact, other.winner_fact
+FROM slumberd.keys AS declared
+INNER JOIN slumberd.keys AS other
+  ON declared.shard = :shard
+  AND other.shard = :shard
+  AND other.digest = declared.digest
+  AND other.slot = ''
+WHERE declared.slot > '@'
+  AND declared.slot < 'A'
+  AND other.winner_object IS DISTINCT FROM declared.winner_object
+  AND EXISTS (
+    SELECT 1 FROM slumberd.facts WHERE shard = :shard AND fact_id = declared.winner_fact
+  )
+  AND EXISTS (SELECT 1 FROM slumberd.facts WHERE shard = :shard AND fact_id = other.winner_fact)
+ORDER BY declared.key, declared.slot
+LIMIT :limit
+
+-- name: unresolved
+SELECT claims.fact_id
+FROM slumberd.ledger AS claims
+WHERE claims.shard = :shard
+  AND claims.reason = 'unresolved'
+  AND claims.what = 1
+  AND claims.fact_id IS NOT NULL
+  AND NOT EXISTS (
+    SELECT 1
+    FROM slumberd.ledger AS later
+    WHERE later.shard = :shard
+      AND later.fact_id = claims.fact_id
+      AND later.seq > claims.seq
+  )
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jsonb_array_elements_text(slumberd.as_jsonb(claims.payload) -> 'names') AS named(value)
+    INNER JOIN slumberd.ledger AS later ON later.shard = :shard AND later.fact_id = named.value
+    WHERE later.seq > claims.seq
+      AND later.reason = 'retracted'
+  )
+ORDER BY claims.seq
+LIMIT :limit
+
+-- name: last_firings
+WITH RECURSIVE rules(rule) AS (
+  SELECT min(rule)
+  FROM slumberd.firings
+  WHERE shard = :shard
+  UNION ALL
+  SELECT (
+    SELECT min(firings.rule)
+    FROM slumberd.firings
+    WHERE shard = :shard AND firings.rule > rules.rule
+  )
+  FROM rules
+  WHERE rule IS NOT NULL
+)
+SELECT firings.rule, firings.n, firings.at, firings.counts
+FROM rules
+INNER JOIN slumberd.firings AS firings
+  ON firings.shard = :shard
+  AND firings.n = (
+    SELECT max(n)
+    FROM slumberd.firings
+    WHERE shard = :shard AND firings.rule = rules.rule
+  )
+
+-- name: future
+SELECT id, scope_key, content, timestamp, metadata
+FROM slumberd.episodes
+WHERE shard = :shard
+  AND timestamp > :latest
+
+-- name: count_episodes
+SELECT count(*)
+FROM slumberd.episodes
+WHERE shard = :shard
+
+-- name: count_facts
+SELECT count(*)
+FROM slumberd.facts
+WHERE shard = :shard
+
+-- name: erasures
+SELECT count(*)
+FROM slumberd.firings
+WHERE shard = :shard
+  AND rule = '@erasure'
+  AND last_seq > :after
+
+-- name: users_of_facts
+SELECT DISTINCT "user"
+FROM slumberd.facts
+WHERE shard = :shard
+ORDER BY "user"
+LIMIT :limit
+
+-- name: users_of_episodes
+SELECT DISTINCT split_part(scope_key, '/', 3)
+FROM slumberd.episodes
+WHERE shard = :shard
+ORDER BY 1
+LIMIT :limit
+
+-- name: any_fact_of_user
+SELECT EXISTS (
+  SELECT 1
+  FROM slumberd.facts
+  WHERE shard = :shard
+    AND slumberd.short("user") = slumberd.short(:user)
+    AND "user" = :user
+)
+
+-- name: size_of_episodes
+SELECT coalesce(sum(pg_total_relation_size(tables.oid)), 0)::bigint
+FROM pg_class AS tables
+INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
+WHERE schemas.nspname = 'slumberd'
+  AND tables.relkind = 'r'
+  AND tables.relname ~ '^(episode|inbox|accesses|extractions|model_)'
+
+-- name: size_of_facts
+SELECT coalesce(sum(pg_total_relation_size(tables.oid)), 0)::bigint
+FROM pg_class AS tables
+INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
+WHERE schemas.nspname = 'slumberd'
+  AND tables.relkind = 'r'
+  AND tables.relname ~ '^(facts|keys|ledger|firings|claim|quarantine)'
