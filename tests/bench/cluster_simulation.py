@@ -249,9 +249,7 @@ class Simulation:
         then = self._database.serve(at, episodes * self._cluster.database_seconds)
         self._plan(then, self._write, number, taken, episodes)
 
-    def _write(
-        self, at: float, number: int, taken: list[tuple[float, int]], episodes: int
-    ) -> None:
+    def _write(self, at: float, number: int, taken: list[tuple[float, int]], episodes: int) -> None:
         then = self._log.serve(at, episodes * self._cluster.log_bytes / self._cluster.log_rate)
         self._plan(then, self._commit, number, taken, episodes)
 

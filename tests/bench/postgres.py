@@ -199,9 +199,7 @@ async def _measure_delay(table: Table, shop: Workshop, server: OwnServer) -> Non
         address = server.address_of(name)
         async with _consolidating(PostgresProvider(address)):
             words = (sys.executable, "-m", "tests.bench.postgres_puts", address, str(count))
-            process = await asyncio.create_subprocess_exec(
-                *words, stdout=asyncio.subprocess.PIPE
-            )
+            process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
             printed, _ = await process.communicate()
     delays = [1e3 * seconds for seconds in orjson.loads(printed)]
     _add(table, f"put to fact, {count} puts", "ms", delays)
@@ -240,9 +238,7 @@ async def _fire(memory: EngineMemoryStore, facts: EngineFactStore, batch: int) -
 
 
 @contextmanager
-def _new_stores(
-    name: str, shop: Workshop, server: OwnServer
-) -> Iterator[tuple[Provider, Meter]]:
+def _new_stores(name: str, shop: Workshop, server: OwnServer) -> Iterator[tuple[Provider, Meter]]:
     if name == "SQLite":
         home = shop.home()
         home.state.mkdir()

@@ -148,9 +148,7 @@ def test_the_busiest_user_bounds_what_more_hosts_gain() -> None:
         hosts=4, shards=64, rate=20_000, burst=20, skew=2.0, database_processors=64, log_rate=1e12
     )
 
-    uses = [
-        max(Simulation(replace(cluster, hosts=hosts)).run().host_use) for hosts in (4, 16)
-    ]
+    uses = [max(Simulation(replace(cluster, hosts=hosts)).run().host_use) for hosts in (4, 16)]
 
     # With this skew one user has 61 % of all episodes, on one host.
     assert uses[1] > 0.8 * uses[0]

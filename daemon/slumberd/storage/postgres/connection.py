@@ -34,6 +34,11 @@ _OPTIONS = {
     "TimeZone": "UTC",
     "search_path": "pg_catalog",
     "lock_timeout": f"{round(1000 * LOCK_SECONDS)}",
+    # A plan that was made while a table was empty would read all of it for each value later.
+    "plan_cache_mode": "force_custom_plan",
+    # Statements are short, or stream their rows: compiling them and more processes only cost.
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
 }
 _NETWORK: dict[str, Any] = {
     "connect_timeout": 10,
