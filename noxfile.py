@@ -10,7 +10,7 @@ nox.options.sessions = ["lint", "tests", "docs", "wheel"]
 
 LOCKS = {
     "run": [],
-    "container": ["otlp", "regex", "serve"],
+    "container": ["otlp", "postgres", "regex", "serve"],
     "test": ["test", "lint"],
     "docs": ["docs"],
     "release": ["release"],

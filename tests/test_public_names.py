@@ -25,7 +25,8 @@ FORMS = {"Equals", "Glob", "Matches", "OneOf", "Prefix"}
 
 OURS = {
     "Context", "DeltaBatch", "EmbeddingScorer", "EstimatedTokens", "Extracted", "Hit", "Memory",
-    "Searcher", "SyncMemory", "TokenCounter", "Triple", "Turn", "Window",
+    "PostgresFactStore", "PostgresMemoryStore", "Searcher", "SyncMemory", "TokenCounter", "Triple",
+    "Turn", "Window",
 }  # fmt: skip
 """Names that the specification does not have."""
 

@@ -17,7 +17,7 @@ from tests.support.supply_chain import LOCKS, ROOT, missing, pinned, verdict, ve
 
 EXTRAS = {
     "run": (),
-    "container": ("otlp", "regex", "serve"),
+    "container": ("otlp", "postgres", "regex", "serve"),
     "test": ("test", "lint"),
     "docs": ("docs",),
     "release": ("release",),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         BudgetSpentError,
         ConfigurationError,
         ConsolidationRuleError,
+        DatabaseHeldError,
         ExtraMissingError,
         FactConflictError,
         FilterError,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         UnportableCypherError,
         UnreadableEpisodeError,
         UnreadableTracesError,
+        UnsupportedByStoreError,
         UsageError,
         VersionConflictError,
         WrongFormatError,
@@ -89,6 +91,8 @@ if TYPE_CHECKING:
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.retrieval.searcher import Searcher
     from slumberd.retrieval.token_counter import EstimatedTokens, TokenCounter
+    from slumberd.storage.postgres.fact_store import PostgresFactStore
+    from slumberd.storage.postgres.memory_store import PostgresMemoryStore
     from slumberd.storage.protocols import FactStore, MemoryStore
     from slumberd.storage.sqlite.fact_store import SQLiteFactStore
     from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -105,6 +109,7 @@ __all__ = [
     "ConsolidationRule",
     "ConsolidationRuleError",
     "Context",
+    "DatabaseHeldError",
     "DeleteDelta",
     "DeltaBatch",
     "EmbeddingScorer",
@@ -157,6 +162,8 @@ __all__ = [
     "OutputExistsError",
     "PatternError",
     "PermissionDeniedError",
+    "PostgresFactStore",
+    "PostgresMemoryStore",
     "Prefix",
     "PromoteTriplesToFacts",
     "PromotionError",
@@ -195,6 +202,7 @@ __all__ = [
     "UnportableCypherError",
     "UnreadableEpisodeError",
     "UnreadableTracesError",
+    "UnsupportedByStoreError",
     "UpdateDelta",
     "UsageError",
     "VersionConflictError",
@@ -231,6 +239,8 @@ _HOMES = {
     "retrieval.token_counter": ("EstimatedTokens", "TokenCounter"),
     "storage.protocols": ("FactStore", "MemoryStore"),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
+    "storage.postgres.fact_store": ("PostgresFactStore",),
+    "storage.postgres.memory_store": ("PostgresMemoryStore",),
     "storage.sqlite.fact_store": ("SQLiteFactStore",),
     "storage.sqlite.memory_store": ("SQLiteMemoryStore",),
 }

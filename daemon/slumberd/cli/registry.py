@@ -279,6 +279,16 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "copy",
+        "copying:copy",
+        "Move everything from files into a PostgreSQL database, or back.",
+        (
+            "slumberd copy --from /var/lib/slumberd --to postgresql://db.example.com/memory",
+            "slumberd copy --from postgresql://db.example.com/memory --to ./state",
+            "slumberd copy --from /var/lib/slumberd --to postgresql:///memory --verify",
+        ),
+    ),
+    Entry(
         "schema",
         "info:schema",
         "Print a JSON Schema, for editors.",

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from slumberd.config.rule_loader import rule_files
+from slumberd.diagnostics.database_checks import check_database
 from slumberd.diagnostics.host_checks import (
     Machine,
     check_clock,
@@ -42,8 +43,11 @@ from slumberd.storage.closed_stores import StoreInspection
 
 URGENT = frozenset(
     {
-        "answers.waiting", "config.invalid", "daemon.down", "daemon.silent", "disk.low",
-        "episodes.future", "episodes.mismatched", "episodes.quarantined",
+        "answers.waiting", "config.invalid", "daemon.down", "daemon.silent",
+        "database.inbox", "database.not_durable", "database.old_transaction", "database.replica",
+        "database.unheld", "database.wraparound", "disk.low",
+        "episodes.future", "episodes.mismatched", "episodes.quarantined", "host.clock",
+        "hosts.differ",
         "erasure.contradicted", "erasure.unfinished", "rule.degraded", "rule.held",
         "rule.late", "rules.stale", "restore.unfinished", "state.missing",
         "state.unreadable", "store.damaged", "store.unreadable",
@@ -167,7 +171,7 @@ def check_ignored_files(directory: Path) -> Iterator[Finding]:
 
 def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Finding]:
     settings = context.settings
-    if not settings.state_dir.is_dir():
+    if not settings.state_dir.is_dir() and settings.store is None:
         remedy = "`slumberd run` creates it"
         yield Finding("state.missing", str(settings.state_dir), "is not a directory", remedy)
         return
@@ -180,6 +184,7 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
         yield from _check_store(store, context, unfinished, partial(inspect, context, unfinished))
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
     yield from find_resurfaced(context.stores, seconds)
+    yield from check_database(settings)
     yield from _check_daemon(context)
     yield from check_paused_rules(settings)
     yield from check_due_rules(context)
@@ -195,6 +200,8 @@ def _check_store(
     """Find the problems of one store: of its files, then of its content."""
     if store.is_missing():
         problem, remedy = "does not exist", "`slumberd run` creates it; was it moved or deleted?"
+        if context.settings.store is not None:
+            remedy = "`slumberd postgres init` creates it"
         yield Finding("state.missing", store.where, problem, remedy)
         return
     try:

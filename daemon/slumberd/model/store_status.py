@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -134,3 +134,67 @@ class StoreSizes(NamedTuple):
     def total(self) -> int:
         """The bytes of both."""
         return self.content + self.log
+
+
+class ShardHolder(NamedTuple):
+    """Who may write a shard of a database.
+
+    Attributes:
+        shard: The shard.
+        holder: The host and the process that hold it; None when nobody does.
+        free_seconds: For how long nobody has held it; 0 while it is held.
+    """
+
+    shard: int
+    holder: str | None
+    free_seconds: float
+
+
+class HostStatus(NamedTuple):
+    """A daemon that uses a database, as it said last.
+
+    Attributes:
+        name: The host and the process.
+        seen_seconds: When it said so, in seconds before now.
+        role: ``active`` or ``standby``.
+        version: Its version of slumberd.
+        rules_hash: The hash of its rules; empty while it does not say.
+        clock_offset_seconds: How far its clock is ahead of the database's.
+    """
+
+    name: str
+    seen_seconds: float
+    role: str
+    version: str
+    rules_hash: str
+    clock_offset_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseStatus:
+    """The state of a PostgreSQL database that several hosts use.
+
+    Attributes:
+        where: The database in words.
+        shards: Who holds each shard.
+        hosts: The daemons that use it.
+        unnumbered: Versions of episodes without a number in the log; at most 100,000 are counted.
+        requests: Requests of commands that wait for an answer.
+        oldest_transaction_seconds: The age of the oldest transaction of the server that keeps old
+            versions of rows.
+        dead_rows: By table, its rows and its old versions of rows, where there are too many.
+        transaction_age: How many transactions ago the oldest database was frozen.
+        is_durable: Whether a commit is on the disk when it is reported.
+        is_replica: Whether the server is a replica, which takes no writes.
+    """
+
+    where: str
+    shards: Sequence[ShardHolder]
+    hosts: Sequence[HostStatus]
+    unnumbered: int
+    requests: int
+    oldest_transaction_seconds: float
+    dead_rows: Mapping[str, tuple[int, int]]
+    transaction_age: int
+    is_durable: bool
+    is_replica: bool

@@ -177,6 +177,12 @@ _ALL = (
     ),
     _kind(
         "info",
+        "daemon.standby",
+        "Another daemon holds the database. This one waits, and takes over when that one ends.",
+        holder=TEXT,
+    ),
+    _kind(
+        "info",
         "daemon.stopped",
         "The daemon has stopped, and no work is under way.",
         uptime_seconds=NUMBER,
@@ -360,6 +366,19 @@ _ALL = (
         **_FAILURE,
     ),
     _kind(
+        "warning",
+        "lease.lost",
+        "The lease of the database ended before it was renewed. Another daemon may take over.",
+        database=TEXT,
+    ),
+    _kind(
+        "warning",
+        "lease.not_renewed",
+        "The lease of the database could not be renewed. The daemon tries again.",
+        database=TEXT,
+        message=TEXT,
+    ),
+    _kind(
         "error",
         "ledger.broken",
         "`slumberd audit verify --log` found that the ledger does not verify.",
@@ -471,6 +490,12 @@ _ALL = (
         message=TEXT,
     ),
     _kind("info", "provenance.resumed", "The provenance sink accepts assertions again."),
+    _kind(
+        "warning",
+        "requests.failed",
+        "The daemon cannot read the requests of other hosts. It tries again.",
+        message=TEXT,
+    ),
     _kind("info", "rule.added", "A reload added a rule.", rule_id=TEXT, rule_hash=TEXT, file=TEXT),
     _kind(
         "info",

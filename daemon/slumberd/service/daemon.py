@@ -148,6 +148,7 @@ class Daemon:
             lambda: [*find_resurfaced(inspections, HURRIED_SECONDS)]
         )
         tenure = tenure_of(settings, clock, is_daemon=True)
+        tenure.describe(lambda: {"rules_hash": self._rules.content_hash})
         if not await tenure.wait(stop, self._stand_by):
             return
         make_directory(settings.state_dir)  # for the control socket

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Self
 
 import structlog
 
@@ -59,7 +59,11 @@ class DatabaseTenure:
         self._is_daemon = is_daemon
         self._is_held = False
         self._renewing: asyncio.Task[None] | None = None
-        self.details: Callable[[], dict[str, Any]] = dict
+        self._details: Callable[[], dict[str, str]] = dict
+
+    def describe(self, details: Callable[[], dict[str, str]]) -> None:
+        """Show details of this process in the table of hosts."""
+        self._details = details
 
     async def wait(self, stop: asyncio.Event, begin_waiting: Callable[[str], None]) -> bool:
         """Take the right as soon as it is free.
@@ -145,7 +149,7 @@ class DatabaseTenure:
                 "role": role,
                 "version": version("slumberd"),
                 "clock_offset_seconds": round(offset, 3),
-                **self.details(),
+                **self._details(),
             }
             await self._lease.tell_host(state)
 

@@ -12,6 +12,7 @@ from typing import Any
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.model.episode import Misspelling
+from slumberd.model.store_status import DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
@@ -20,6 +21,7 @@ from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.database_status import read_database_status
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.inspection import (
     PostgresEpisodeInspection,
@@ -97,6 +99,11 @@ def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseT
         seconds=settings.postgres.lease,
         is_daemon=is_daemon,
     )
+
+
+def status_of(settings: Settings) -> DatabaseStatus:
+    """Return the state of the database of a configuration."""
+    return read_database_status(database_of(settings))
 
 
 def ask(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:

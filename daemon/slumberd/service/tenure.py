@@ -29,6 +29,10 @@ class DirectoryTenure:
         self._files = files
         self._held = ExitStack()
 
+    def describe(self, details: Callable[[], dict[str, str]]) -> None:
+        """Do nothing: the lock shows its process only."""
+        del details
+
     async def wait(self, stop: asyncio.Event, begin_waiting: Callable[[str], None]) -> bool:
         """Return True: a second daemon of a directory does not wait; entering refuses it."""
         del stop, begin_waiting

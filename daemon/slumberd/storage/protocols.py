@@ -131,6 +131,10 @@ class Epoch(Protocol):
 class Tenure(Protocol):
     """The right to write a state: while it is entered, no other slumberd may enter it."""
 
+    def describe(self, details: Callable[[], dict[str, str]]) -> None:
+        """Show details of this process to those who ask who has the right, or waits for it."""
+        ...
+
     async def wait(self, stop: asyncio.Event, begin_waiting: Callable[[str], None]) -> bool:
         """Take the right as soon as it is free, where a process may wait for it.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -12,7 +10,6 @@ from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Json
 from slumberd.cli.output import plural, print_json
 from slumberd.cli.registry import examples
-from slumberd.errors import ExtraMissingError
 
 app = typer.Typer(
     add_completion=False,
@@ -30,19 +27,6 @@ Address = Annotated[
     ),
 ]
 Print = Annotated[bool, typer.Option("--print", help="Print the statements, and run none of them.")]
-
-
-def _installation() -> ModuleType:
-    """Return the module that changes schemas; it needs the driver.
-
-    Raises:
-        ExtraMissingError: The driver is not installed.
-    """
-    if find_spec("psycopg") is None:
-        raise ExtraMissingError("postgres", "no PostgreSQL database can be opened")
-    from slumberd.storage.postgres import installation  # an extra brings the driver
-
-    return installation
 
 
 @app.command(
@@ -64,7 +48,8 @@ def init(
     The role of the address must be able to create schemas and roles. Grant slumberd_daemon to the
     login of the daemon, and slumberd_host to the logins of programs that put episodes.
     """
-    installation = _installation()
+    from slumberd.storage.postgres import installation
+
     if only_print:
         print(installation.installation_script(shards))
         return
@@ -84,7 +69,8 @@ def migrate(address: Address, only_print: Print = False) -> None:
 
     With --print, print these steps, for a person who runs them.
     """
-    installation = _installation()
+    from slumberd.storage.postgres import installation
+
     if only_print:
         print(installation.upgrade_script(address))
         return
@@ -100,7 +86,9 @@ def migrate(address: Address, only_print: Print = False) -> None:
 )
 def check(address: Address, json: Json = False) -> None:
     """Check the server, the schema and the rights of the role; write nothing."""
-    report = _installation().examine(address)
+    from slumberd.storage.postgres import installation
+
+    report = installation.examine(address)
     if json:
         print_json(report._asdict())
         return

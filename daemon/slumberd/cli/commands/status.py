@@ -22,6 +22,7 @@ from slumberd.cli.output import cell, number, plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
+from slumberd.diagnostics.database_checks import database_status_of
 from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
 from slumberd.diagnostics.language_model import Spending, read_spending
@@ -31,7 +32,7 @@ from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.firing import Counts
 from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
-from slumberd.model.store_status import StoreSizes
+from slumberd.model.store_status import DatabaseStatus, StoreSizes
 from slumberd.observability.line_format import printable
 from slumberd.service.composition import inspections_of, paused_rules_of, rules_of
 
@@ -253,6 +254,7 @@ def _status_document(
             {"path": printable(where), "bytes": sizes.content, "log_bytes": sizes.log}
             for where, sizes in _store_sizes(settings)
         ],
+        "database": _database_document(database_status_of(settings)),
         "disk_free_bytes": _free_bytes(settings),
         "provenance": _provenance_lag(settings, report),
         "language_model": spending.document() if spending else None,
@@ -294,9 +296,12 @@ def _print_status(
     space = f", {megabytes(free)} free" if free is not None else ""
     print(f"daemon     {_describe_daemon(daemon) if daemon else 'does not run'}")
     print(f"state      {cell(str(settings.state_dir))}{space}")
-    for where, sizes in _store_sizes(settings):
-        size, log = megabytes(sizes.content), megabytes(sizes.log)
-        print(f"  {cell(Path(where).name)}: {size}, write-ahead log {log}")
+    if (database := database_status_of(settings)) is not None:
+        _print_database(database)
+    else:
+        for where, sizes in _store_sizes(settings):
+            size, log = megabytes(sizes.content), megabytes(sizes.log)
+            print(f"  {cell(Path(where).name)}: {size}, write-ahead log {log}")
     print(f"episodes   {_number(report.episodes)}")
     print(f"facts      {_number(report.facts)}")
     print(f"ledger     {plural(report.ledger_rows, 'row')}")
@@ -310,6 +315,31 @@ def _print_status(
         print(f"failing    {_describe_failure(failure)}")
     print()
     _print_rules(report.rules, empty=no_rules(settings))
+
+
+def _print_database(status: DatabaseStatus) -> None:
+    """Print who holds the shards of a database, and the daemons that use it."""
+    print(f"database   {cell(status.where)}")
+    for shard in status.shards:
+        print(f"  shard {shard.shard}: held by {cell(shard.holder or 'nobody')}")
+    for host in status.hosts:
+        seen = f"{host.seen_seconds:.0f} s ago"
+        offset = f"clock {host.clock_offset_seconds:+.3f} s"
+        print(f"  {cell(host.name)}: {host.role}, slumberd {host.version}, {offset}, seen {seen}")
+    if status.unnumbered or status.requests:
+        print(f"  waiting: {number(status.unnumbered)} puts, {number(status.requests)} requests")
+
+
+def _database_document(status: DatabaseStatus | None) -> dict[str, Any] | None:
+    if status is None:
+        return None
+    return {
+        "where": printable(status.where),
+        "shards": [shard._asdict() for shard in status.shards],
+        "hosts": [host._asdict() for host in status.hosts],
+        "unnumbered": status.unnumbered,
+        "requests": status.requests,
+    }
 
 
 def _describe_lag(lag: dict[str, Any]) -> str:

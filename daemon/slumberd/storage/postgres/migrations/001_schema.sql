@@ -101,10 +101,11 @@ CREATE TABLE slumberd.episode_log (
 ) PARTITION BY LIST (shard);
 CREATE INDEX episode_log_rid ON slumberd.episode_log (shard, rid, seq);
 
+-- The number of a deleted episode is null when it is not known which one was deleted.
 CREATE TABLE slumberd.episode_deletions (
   shard smallint NOT NULL,
   number bigint NOT NULL,
-  rid bigint NOT NULL,
+  rid bigint,
   PRIMARY KEY (shard, number)
 );
 
@@ -664,7 +665,7 @@ $$;
 -- Readers
 
 -- The users that a login may read. A login without a row reads the user that it names by
--- SET slumberd.user, which any program of that login can change.
+-- SET slumberd.tenant, which any program of that login can change.
 CREATE TABLE slumberd.reader_users (
   login name NOT NULL,
   "user" text COLLATE "C" NOT NULL,
@@ -680,7 +681,7 @@ AS $$
     THEN EXISTS (
       SELECT 1 FROM slumberd.reader_users WHERE login = session_user AND "user" = wanted
     )
-    ELSE wanted = current_setting('slumberd.user', true)
+    ELSE wanted = current_setting('slumberd.tenant', true)
   END
 $$;
 

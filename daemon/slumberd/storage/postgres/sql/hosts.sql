@@ -1,21 +1,24 @@
 -- name: shards
-SELECT shard, holder, held_until >= clock_timestamp(),
-  extract(epoch FROM clock_timestamp() - greatest(held_until, pg_postmaster_start_time()))::float8
+SELECT shard, CASE WHEN held_until >= clock_timestamp() THEN holder END,
+  CASE
+    WHEN held_until >= clock_timestamp() THEN 0
+    ELSE extract(epoch FROM clock_timestamp() - greatest(held_until, pg_postmaster_start_time()))
+  END::double precision
 FROM slumberd.shards
 ORDER BY shard
 
 -- name: hosts
-SELECT name, extract(epoch FROM clock_timestamp() - seen_at)::float8, state::text
+SELECT name, extract(epoch FROM clock_timestamp() - seen_at)::double precision, state::text
 FROM slumberd.hosts
 ORDER BY name
 
--- name: inbox
+-- name: unnumbered
 SELECT count(*)
 FROM (
   SELECT 1
   FROM slumberd.inbox
   LIMIT 100000
-) AS some
+) AS waiting
 
 -- name: open_requests
 SELECT count(*)
@@ -23,7 +26,7 @@ FROM slumberd.requests
 WHERE answered_at IS NULL
 
 -- name: oldest_transaction
-SELECT coalesce(max(extract(epoch FROM clock_timestamp() - began)), 0)::float8
+SELECT coalesce(max(extract(epoch FROM clock_timestamp() - began)), 0)::double precision
 FROM (
   SELECT xact_start AS began
   FROM pg_stat_activity
@@ -42,9 +45,7 @@ WHERE schemaname = 'slumberd'
   AND n_dead_tup > 2 * n_live_tup
 ORDER BY relname
 
--- name: wraparound
-SELECT max(age(datfrozenxid))::bigint
-FROM pg_database
-
--- name: settings
-SELECT current_setting('fsync'), current_setting('synchronous_commit'), pg_is_in_recovery()
+-- name: server
+SELECT (SELECT max(age(datfrozenxid))::bigint FROM pg_database),
+  current_setting('fsync') = 'on' AND current_setting('synchronous_commit') != 'off',
+  pg_is_in_recovery()
