@@ -22,6 +22,7 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.arrays import register_arrays
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -75,6 +76,7 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
         connection = psycopg.connect(address, autocommit=autocommit, options=given, **_NETWORK)
     # Every integer has 8 bytes, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8Dumper)
+    register_arrays(connection)
     if read_only:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
