@@ -65,6 +65,10 @@ WRITING = {
     "restore": "{backup}",
     "resume": "profile",
     "run": "",
+    "copy": "--from {absent} --to postgresql://127.0.0.1:1/nowhere",
+    "postgres check": "postgresql://127.0.0.1:1/nowhere",
+    "postgres init": "postgresql://127.0.0.1:1/nowhere",
+    "postgres migrate": "postgresql://127.0.0.1:1/nowhere",
     "undo": "profile@2",
     "unpin": "e1 --reason so",
 }
@@ -81,7 +85,8 @@ tests:
 """
 
 WITHOUT_CONFIG = {
-    "demo", "events", "hook", "hooks uninstall", "init", "schema", "token new", "version",
+    "demo", "events", "hook", "hooks uninstall", "init", "postgres check", "postgres init",
+    "postgres migrate", "schema", "token new", "version",
 }  # fmt: skip
 
 
@@ -102,6 +107,7 @@ def words_of(command: str, site: Installation) -> list[str]:
     places = {
         "backup": folder / "backup",
         "new": folder / "again.db",
+        "absent": folder / "absent",
         "begun": folder / "begun",
         "project": folder / "project",
         "rules": site.rules.parent,

@@ -38,7 +38,7 @@ MISSING = f"no PostgreSQL: apt install postgresql, or set {ADDRESS_VARIABLE}"
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
-    "max_connections": "200",
+    "max_connections": "400",
     "max_prepared_transactions": "2",
     "shared_buffers": "64MB",
     "log_min_messages": "fatal",

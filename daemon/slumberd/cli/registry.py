@@ -281,7 +281,7 @@ ENTRIES = (
     Entry(
         "copy",
         "copying:copy",
-        "Move everything from files into a PostgreSQL database, or back.",
+        "Copy everything from files into a database, or back.",
         (
             "slumberd copy --from /var/lib/slumberd --to postgresql://db.example.com/memory",
             "slumberd copy --from postgresql://db.example.com/memory --to ./state",
@@ -320,7 +320,7 @@ ENTRIES = (
     Entry(
         "postgres",
         "postgres:app",
-        "Create, upgrade or check the schema in a PostgreSQL database.",
+        "Create, upgrade or check the schema in PostgreSQL.",
     ),
     Entry("token", "token:app", "Make tokens for the HTTP interface."),
     Entry("version", "info:version", "Show the version.", ("slumberd version",)),

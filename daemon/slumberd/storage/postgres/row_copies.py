@@ -328,9 +328,10 @@ def _as_put(rows: Iterable[Row], naive: NaiveTimestamps, mismatch: ScopeMismatch
             yield (rid, *_put_row(version, str(stored[3])))
     if unreadable:
         named = ", ".join(unreadable[:_MOST_NAMED])
+        count = "1 episode" if len(unreadable) == 1 else f"{len(unreadable)} episodes"
         raise InputError(
-            f"{len(unreadable)} episodes cannot be read, so a database cannot hold them: {named}; "
-            "`slumberd quarantine ls` shows them; correct or delete their rows first"
+            f"{count} cannot be read, and a database holds only what `put` writes: {named}; "
+            "correct or delete these rows first"
         )
 
 

@@ -1,0 +1,122 @@
+"""The schema: created once, upgraded step by step, printed for a person, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from slumberd.errors import SchemaError, UsageError
+from slumberd.storage.postgres import installation
+from slumberd.storage.postgres.address import parts_of, where
+from slumberd.storage.postgres.fact_store import PostgresFactStore
+from tests.support.cli_runner import called
+from tests.support.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def empty(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.empty_database() as name:
+        yield postgres.address_of(name)
+
+
+OBJECTS = """
+SELECT relkind::text, relname::text, relowner::regrole::text, relacl::text
+FROM pg_class WHERE relnamespace = 'slumberd'::regnamespace ORDER BY 1, 2
+"""
+
+
+def test_printed_statements_make_the_same_schema(postgres: PostgresServer) -> None:
+    with postgres.empty_database() as printed, postgres.empty_database() as made:
+        script = called("postgres", "init", postgres.address_of(made), "--shards", "2", "--print")
+        postgres.run(script.stdout, database=printed)
+        installation.install(postgres.address_of(made), shards=2)
+
+        assert postgres.rows(OBJECTS, printed) == postgres.rows(OBJECTS, made)
+        assert installation.examine(postgres.address_of(printed)).shards == 2
+
+
+def test_schema_is_created_once_and_all_or_nothing(postgres: PostgresServer, empty: str) -> None:
+    with pytest.raises(SchemaError, match="has no schema of slumberd"):
+        installation.upgrade(empty)
+    with pytest.raises(UsageError, match="shards is 0"):
+        installation.install(empty, shards=0)
+    installation.install(empty)
+    with pytest.raises(SchemaError, match="has the schema of slumberd already"):
+        installation.install(empty)
+    assert installation.upgrade(empty) == []
+
+
+async def test_store_says_how_to_create_and_to_upgrade_the_schema(
+    postgres: PostgresServer, empty: str
+) -> None:
+    async with PostgresFactStore(empty) as facts:
+        with pytest.raises(SchemaError, match="slumberd postgres init"):
+            await facts.bootstrap()
+        installation.install(empty)
+        await facts.bootstrap()
+        database = empty.rpartition("/")[2]
+        postgres.run("DELETE FROM slumberd.migrations", database=database)
+        with pytest.raises(SchemaError, match=r"older schema; step 1 .*postgres migrate"):
+            await facts.bootstrap()
+        postgres.run(
+            "INSERT INTO slumberd.migrations (number, name) VALUES (1, ''), (99, '')",
+            database=database,
+        )
+        with pytest.raises(SchemaError, match="newer slumberd: step 99"):
+            await facts.bootstrap()
+        with pytest.raises(SchemaError, match="newer slumberd: step 99"):
+            installation.upgrade(empty)
+
+
+def test_missing_step_is_printed_and_run(
+    postgres: PostgresServer, empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation.install(empty)
+    known = installation.migrations()
+    step = installation.Migration(2, "add a note", "ALTER TABLE slumberd.hosts ADD note text;")
+    monkeypatch.setattr(installation, "migrations", lambda: [*known, step])
+
+    assert step.sql in installation.upgrade_script(empty)
+    assert [done.number for done in installation.upgrade(empty)] == [2]
+    assert installation.upgrade_script(empty) == "-- The schema is the newest."
+    assert postgres.rows("SELECT note FROM slumberd.hosts", empty.rpartition("/")[2]) == []
+
+
+def test_database_of_another_encoding_is_refused(postgres: PostgresServer) -> None:
+    postgres.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    try:
+        with pytest.raises(SchemaError, match="has the encoding LATIN1"):
+            installation.install(postgres.address_of("latin"))
+    finally:
+        postgres.run("DROP DATABASE latin")
+
+
+def test_commands_create_upgrade_and_check(postgres: PostgresServer, empty: str) -> None:
+    missing = called("postgres", "check", empty)
+    made = called("postgres", "init", empty)
+    again = called("postgres", "migrate", empty)
+    checked = called("postgres", "check", empty, "--json")
+    postgres.login("a_host", "slumberd_host")
+    as_host = called(
+        "postgres", "check", postgres.address_of(empty.rpartition("/")[2], login="a_host")
+    )
+
+    assert missing.returncode == 74
+    assert "slumberd postgres init" in missing.stderr
+    assert (made.returncode, again.returncode) == (0, 0)
+    assert "the schema is the newest" in again.stderr
+    assert '"shards":1,' in checked.stdout
+    assert as_host.stdout.splitlines()[-1].endswith("a_host: put")
+
+
+def test_address_is_shown_without_its_password() -> None:
+    address = "postgresql://me:secret@db.example.com:5433/memory?sslmode=require"
+
+    assert where(address) == "postgresql://db.example.com:5433/memory"
+    assert "secret" in parts_of(address).values()
+    with pytest.raises(UsageError) as refused:
+        where("postgresql://me:secret@db/memory?nonsense=1")
+    assert "secret" not in str(refused.value)
