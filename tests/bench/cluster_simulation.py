@@ -1,4 +1,4 @@
-"""Simulate a cluster of daemons on one PostgreSQL database: ``python -m tests.bench.cluster_simulation``.
+"""Simulate daemons on one database: ``python -m tests.bench.cluster_simulation``.
 
 A model of queues with measured service times, no daemon and no database. It answers how long an
 episode waits for its facts, how busy hosts and database are, and how long the shards of a lost host

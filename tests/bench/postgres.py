@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -26,12 +28,13 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.bench.databases import Workshop, episodes
 from tests.bench.measuring import Line, Table, percentile
-from tests.bench.server_costs import Meter, SharedCost
+from tests.bench.server_costs import Meter, SharedCost, seconds_of
+from tests.bench.serving import busy_share
 from tests.support.builders import rule, triple
+from tests.support.daemons import Daemon, Home, resident_mebibytes
 from tests.support.fakes import FakeDeltaLog
 from tests.support.postgres_server import MISSING, OwnServer, programs, running_server
 from tests.support.providers import PostgresProvider, Provider, SQLiteProvider
@@ -46,6 +49,12 @@ TOGETHER = 1_000
 FIRINGS = 100
 """Firings with one new episode each: as many as a daemon runs in a minute."""
 
+PUTS_EACH = 60
+"""Puts of another process, for each time that everything is measured."""
+
+REST_SECONDS, STARTUP_SECONDS = 8.0, 5.0
+"""How long a daemon at rest is measured, and its time to start up."""
+
 SETTINGS = {"fsync": "on", "shared_buffers": "512MB", "max_wal_size": "8GB"}
 """Settings of the server. A checkpoint within a measurement would make it depend on chance."""
 
@@ -53,8 +62,7 @@ _CLOCK = SystemClock()
 _RULE = rule("all", cadence={"every": 1})
 _MICRO = 1e6
 _MINUTE_SECONDS = 60.0
-_REST_SECONDS = 5.0
-_POLL_SECONDS = 0.05
+_FULL = 100_000
 
 
 class SQLiteFullProvider(SQLiteProvider):
@@ -88,8 +96,8 @@ def measure(table: Table, shop: Workshop) -> None:
         for batch in BATCHES:
             asyncio.run(_compare(table, shop, server, batch))
         asyncio.run(_measure_short_firings(table, shop, server))
-        asyncio.run(_measure_rest(table, shop, server))
-        asyncio.run(_measure_delay(table, shop, server))
+        asyncio.run(_measure_sizes(table, shop, server))
+        _measure_daemons(table, shop, server)
 
 
 async def _compare(table: Table, shop: Workshop, server: OwnServer, batch: int) -> None:
@@ -177,59 +185,77 @@ async def _measure_short_firings(table: Table, shop: Workshop, server: OwnServer
         _add(table, f"a firing of one episode, {side.name}", "ms", walls)
 
 
-async def _measure_rest(table: Table, shop: Workshop, server: OwnServer) -> None:
-    """Measure a daemon's watch while nothing is put."""
-    costs = []
-    with server.database() as name, closing(Meter(server)) as meter:
-        for _ in range(shop.times):
-            async with PostgresMemoryStore(server.address_of(name)) as memory:
-                await memory.bootstrap()
-                async with memory.watch(lambda: None, poll_seconds=_POLL_SECONDS):
-                    sleep = partial(asyncio.sleep, _REST_SECONDS)
-                    costs.append(await meter.measure(sleep))
-    for side in ("client", "server"):
-        shares = [100 * getattr(cost, side) / cost.wall for cost in costs]
-        _add(table, f"at rest, polls each {1e3 * _POLL_SECONDS:.0f} ms: {side}", "%", shares)
-
-
-async def _measure_delay(table: Table, shop: Workshop, server: OwnServer) -> None:
-    """Measure the time from a put of another process to its fact."""
-    count = max(20, shop.middle // 500)
+def _measure_daemons(table: Table, shop: Workshop, server: OwnServer) -> None:
+    """Measure an active daemon and a standby at rest, then puts of another process."""
+    share = min(1.0, shop.large / _FULL)  # to try it out takes seconds
+    count = max(2, int(PUTS_EACH * share)) * shop.times
     with server.database() as name:
         address = server.address_of(name)
-        async with _consolidating(PostgresProvider(address)):
-            words = (sys.executable, "-m", "tests.bench.postgres_puts", address, str(count))
-            process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
-            printed, _ = await process.communicate()
+        settings = {"store": address, "logging": {"format": "json"}}
+        active, standby = (shop.home(settings=settings) for _ in range(2))
+        with active.started() as first, _standby(standby) as second:
+            time.sleep(STARTUP_SECONDS * share)
+            pids = {"active daemon": first.process.pid, "standby": second.process.pid}
+            for name_, pid in pids.items():
+                rest = [busy_share(pid, REST_SECONDS * share) for _ in range(shop.times)]
+                _add(table, f"at rest, {name_}, of a core", "%", rest)
+            rest = [_server_share(server, REST_SECONDS * share) for _ in range(shop.times)]
+            _add(table, "at rest, server for both, of a core", "%", rest)
+            printed = subprocess.run(
+                [sys.executable, "-m", "tests.bench.postgres_puts", address, str(count)],
+                check=True,
+                stdout=subprocess.PIPE,
+            ).stdout
+            resident = [resident_mebibytes(first.process.pid)]
+            _add(table, "active daemon, peak memory", "MiB", resident)
     delays = [1e3 * seconds for seconds in orjson.loads(printed)]
-    _add(table, f"put to fact, {count} puts", "ms", delays)
-    _add(table, "put to fact, 99 in 100", "ms", [percentile(delays, 0.99)])
+    _add(table, "put of another process, to its fact", "ms", delays)
+    _add(table, "put of another process, 99 in 100", "ms", [percentile(delays, 0.99)])
 
 
-@asynccontextmanager
-async def _consolidating(provider: Provider) -> AsyncIterator[None]:
-    """Fire a rule during the block whenever another process has put something."""
-    loop, is_put = asyncio.get_running_loop(), asyncio.Event()
+@contextmanager
+def _standby(home: Home) -> Iterator[Daemon]:
+    """Run a daemon that waits for the lease of another one; end it with the block."""
+    daemon = Daemon(subprocess.Popen(home.command("run"), stderr=subprocess.PIPE))
+    try:
+        daemon.wait_for("daemon.standby")
+        yield daemon
+    finally:
+        daemon.kill()
+        daemon.close()
 
-    def notify() -> None:
-        loop.call_soon_threadsafe(is_put.set)
 
-    async def consolidate(memory: EngineMemoryStore, facts: EngineFactStore) -> None:
-        while True:
-            await is_put.wait()
-            is_put.clear()
-            await _fire(memory, facts, BATCHES[-1])
+def _server_share(server: OwnServer, seconds: float) -> float:
+    """Return the share of a core, in hundredths, that the server takes for a while."""
+    began, before = time.monotonic(), seconds_of(server.pid)
+    time.sleep(seconds)
+    return 100 * (seconds_of(server.pid) - before) / (time.monotonic() - began)
 
-    async with provider.memory() as memory, provider.facts() as facts:
-        await memory.bootstrap()
-        await facts.bootstrap()
-        async with memory.watch(notify, poll_seconds=_POLL_SECONDS):
-            task = asyncio.create_task(consolidate(memory, facts))
-            try:
-                yield
-            finally:
-                task.cancel()
-                await asyncio.wait([task])
+
+async def _measure_sizes(table: Table, shop: Workshop, server: OwnServer) -> None:
+    """Measure what episodes take on the disk, and the write-ahead log after a checkpoint.
+
+    The server writes a whole page into the log when a page changes for the first time after a
+    checkpoint. In a large database each episode changes pages that no other one has changed.
+    """
+    with _new_stores("PostgreSQL", shop, server) as (provider, meter):
+        async with provider.memory() as memory, provider.facts() as facts:
+            await memory.bootstrap()
+            await facts.bootstrap()
+            with _without_collector():
+                await _put_all(memory, [*_portions(shop.middle)])
+                await _fire(memory, facts, BATCHES[-1])
+                for name, size in meter.sizes().items():
+                    _add(table, f"disk: {name}", "bytes", [size / shop.middle])
+                meter.checkpoint()
+                others = [*_portions(shop.small, seed=2)]
+                for what, work in (
+                    ("put_many", partial(_put_all, memory, others)),
+                    ("fire", partial(_fire, memory, facts, BATCHES[-1])),
+                ):
+                    cost = await meter.measure(work)
+                    name = f"{what} of {shop.small:,} after a checkpoint: WAL"
+                    _add(table, name, "bytes", [cost.log_bytes / shop.small])
 
 
 async def _fire(memory: EngineMemoryStore, facts: EngineFactStore, batch: int) -> None:
@@ -245,7 +271,7 @@ def _new_stores(name: str, shop: Workshop, server: OwnServer) -> Iterator[tuple[
         yield SQLiteFullProvider(home.state), Meter()
         shutil.rmtree(home.folder)
         return
-    with server.database() as database, closing(Meter(server)) as meter:
+    with server.database() as database, closing(Meter(server, database)) as meter:
         yield PostgresProvider(server.address_of(database)), meter
 
 
@@ -259,8 +285,8 @@ def _without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def _portions(count: int) -> Iterator[list[Episode]]:
-    remaining = episodes(count)
+def _portions(count: int, *, seed: int = 1) -> Iterator[list[Episode]]:
+    remaining = episodes(count, seed=seed)
     while some := [Episode(**fields) for fields in islice(remaining, TOGETHER)]:
         yield some
 

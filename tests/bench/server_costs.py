@@ -17,6 +17,20 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _WRITTEN = b"SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
 
 
+_SIZES = b"""
+SELECT coalesce(parents.relname, tables.relname), sum(pg_total_relation_size(tables.oid))::bigint
+FROM pg_class AS tables
+INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
+LEFT JOIN pg_inherits AS parts ON parts.inhrelid = tables.oid
+LEFT JOIN pg_class AS parents ON parents.oid = parts.inhparent
+WHERE schemas.nspname = 'slumberd'
+  AND tables.relkind = 'r'
+GROUP BY 1
+HAVING sum(pg_total_relation_size(tables.oid)) > 1000000
+ORDER BY 2 DESC
+"""
+
+
 class SharedCost(NamedTuple):
     """The cost of some work that a client and a server do together.
 
@@ -38,10 +52,12 @@ class Meter:
 
     Args:
         server: The server; None for work that needs none.
+        database: The database whose tables `sizes` measures.
     """
 
-    def __init__(self, server: OwnServer | None = None) -> None:
+    def __init__(self, server: OwnServer | None = None, database: str = "postgres") -> None:
         self._server = server
+        self._database = database
 
     async def measure(self, work: Callable[[], Awaitable[object]]) -> SharedCost:
         """Do some work and return its cost."""
@@ -65,7 +81,15 @@ class Meter:
     def _connection(self) -> psycopg.Connection[tuple[Any, ...]]:
         # One for all measurements: a backend that starts costs more than a short firing.
         assert self._server is not None
-        return psycopg.connect(self._server.address, autocommit=True)
+        return psycopg.connect(self._server.address_of(self._database), autocommit=True)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each table with its indexes, the largest first."""
+        return dict(self._connection.execute(_SIZES).fetchall())
+
+    def checkpoint(self) -> None:
+        """Let the server write all changed pages to its files."""
+        self._connection.execute(b"CHECKPOINT")
 
     def close(self) -> None:
         """Close the connection that asks for the size of the log."""
