@@ -47,8 +47,10 @@ class Cluster:
         claim_seconds: The shortest and the longest time that a claim of leases takes.
         wake_seconds: From the commit of a put until an idle host knows of it.
         database_processors: Processors of the database.
-        database_seconds: Processor time of the database for each episode, from its put on.
-        log_bytes: Write-ahead log of an episode, from its put on.
+        put_seconds: Processor time of the database for the put of an episode.
+        put_bytes: Write-ahead log of the put of an episode.
+        database_seconds: Processor time of the database to consolidate an episode.
+        log_bytes: Write-ahead log of the consolidation of an episode.
         log_rate: Bytes of write-ahead log that the database writes in a second.
         exponential: Whether the times of hosts are exponentially distributed, for closed forms.
     """
@@ -64,11 +66,13 @@ class Cluster:
     lost_hosts: int = 0
     seconds: float = 60.0
     firing_seconds: float = 0.005
-    host_seconds: float = 55 * MICRO
+    host_seconds: float = 45 * MICRO
     claim_seconds: tuple[float, float] = (0.001, 0.020)
     wake_seconds: float = 0.002
     database_processors: int = 8
-    database_seconds: float = 37 * MICRO
+    put_seconds: float = 25 * MICRO
+    put_bytes: float = 1_500.0
+    database_seconds: float = 45 * MICRO
     log_bytes: float = 2_900.0
     log_rate: float = 100e6
     exponential: bool = False
@@ -201,14 +205,23 @@ class Simulation:
         cluster = self._cluster
         if at > 0:
             user = bisect(self._users, self._random.random() * self._users[-1])
-            number = self._shard_of_user[min(user, cluster.users - 1)]
-            shard = self._shards[number]
-            shard.waiting.append((at, cluster.burst))
+            shard = self._shard_of_user[min(user, cluster.users - 1)]
             self._put += cluster.burst
-            self._plan(at + cluster.wake_seconds, self._wake, shard.holder)
+            stored = self._database.serve(at, cluster.burst * cluster.put_seconds)
+            self._plan(stored, self._log_put, shard, at)
         then = at + self._random.expovariate(cluster.rate / cluster.burst)
         if then < cluster.seconds:
             self._plan(then, self._take_burst)
+
+    def _log_put(self, at: float, shard: int, put: float) -> None:
+        cluster = self._cluster
+        then = self._log.serve(at, cluster.burst * cluster.put_bytes / cluster.log_rate)
+        self._plan(then, self._arrive, shard, put)
+
+    def _arrive(self, at: float, number: int, put: float) -> None:
+        shard = self._shards[number]
+        shard.waiting.append((put, self._cluster.burst))
+        self._plan(at + self._cluster.wake_seconds, self._wake, shard.holder)
 
     def _wake(self, at: float, number: int) -> None:
         host = self._hosts[number]
@@ -310,13 +323,19 @@ Row = tuple[str, ...]
 def one_active_host(cluster: Cluster) -> Iterator[Row]:
     """Yield how long episodes wait for the only host that consolidates, by the rate of puts."""
     yield "episodes/s", "delay p50", "delay p99", "host", "episodes a batch"
-    most = 1 / cluster.host_seconds
+    most = 1 / _seconds_of_an_episode(cluster)
     for share in (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97):
         rate = most * share
         burst = max(1, round(rate / 500))
         result = Simulation(replace(cluster, rate=rate, burst=burst)).run()
         size = result.consolidated / result.batches
         yield f"{rate:,.0f}", *_delays(result), f"{result.host_use[0]:.0%}", f"{size:,.0f}"
+
+
+def _seconds_of_an_episode(cluster: Cluster) -> float:
+    """Return the time of an episode in a large batch: of its host, the database and the log."""
+    log = cluster.log_bytes / cluster.log_rate
+    return cluster.host_seconds + cluster.database_seconds + log
 
 
 def lost_host(cluster: Cluster) -> Iterator[Row]:
@@ -336,17 +355,20 @@ def lost_host(cluster: Cluster) -> Iterator[Row]:
 
 
 def shards_of_hosts(cluster: Cluster) -> Iterator[Row]:
-    """Yield how well shards divide skewed users among hosts that are half busy on average."""
+    """Yield how well shards divide skewed users among hosts that are half busy on average.
+
+    The database is so large that it does not matter.
+    """
     yield "hosts", "shards", "Zipf", "busiest host, to the mean", "delay p50", "delay p99"
     for hosts in (2, 4, 8, 16, 64):
-        rate = 0.5 * hosts / cluster.host_seconds
-        for shards in (16, 64, 256, 1_024):
+        rate = 0.5 * hosts / (cluster.host_seconds + cluster.database_seconds)
+        for shards in (16, 64, 256):
             if shards < hosts:
                 continue
             for skew in (0.0, 0.8, 1.0):
                 some = replace(
                     cluster, hosts=hosts, shards=shards, rate=rate, skew=skew,
-                    burst=max(1, round(rate / 2_000)), database_processors=10 * hosts,
+                    burst=max(1, round(rate / 1_000)), database_processors=10 * hosts,
                     log_rate=1e12, seconds=20.0,
                 )  # fmt: skip
                 result = Simulation(some).run()
@@ -359,10 +381,10 @@ def full_database(cluster: Cluster) -> Iterator[Row]:
     """Yield how busy one database is, by the rate of puts."""
     yield "episodes/s", "hosts", "processors", "log", "delay p50", "delay p99", "databases"
     for rate in (5_000, 10_000, 20_000, 30_000, 40_000, 60_000, 100_000):
-        hosts = math.ceil(rate * cluster.host_seconds / 0.5)
+        hosts = math.ceil(rate * _seconds_of_an_episode(cluster) / 0.6)
         some = replace(
             cluster, rate=float(rate), hosts=hosts, shards=max(cluster.shards, 4 * hosts),
-            burst=max(1, rate // 2_000), skew=0.5, seconds=20.0,
+            burst=max(1, rate // 1_000), skew=0.5, seconds=20.0,
         )  # fmt: skip
         result = Simulation(some).run()
         needed = math.ceil(max(result.database_use, result.log_use) / 0.7)
@@ -392,17 +414,25 @@ def main(words: Sequence[str] | None = None) -> None:
         prog="python -m tests.bench.cluster_simulation", description=__doc__
     )
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=", ".join(QUESTIONS))
-    parser.add_argument("--host-micros", type=float, default=55, help="of a host, an episode")
-    parser.add_argument("--database-micros", type=float, default=37, help="of the database")
-    parser.add_argument("--firing-ms", type=float, default=5, help="of a host, a batch")
-    parser.add_argument("--log-bytes", type=float, default=2_900, help="an episode")
-    parser.add_argument("--log-rate", type=float, default=100, help="of the disk, MB a second")
-    parser.add_argument("--processors", type=int, default=8, help="of the database")
+    figures: dict[str, tuple[float, str]] = {
+        "host-micros": (45, "of a host, to consolidate an episode"),
+        "put-micros": (25, "of the database, to put an episode"),
+        "database-micros": (45, "of the database, to consolidate an episode"),
+        "firing-ms": (5, "of a host, for each batch"),
+        "put-bytes": (1_500, "of log, to put an episode"),
+        "log-bytes": (2_900, "of log, to consolidate an episode"),
+        "log-rate": (100, "of the disk, MB a second"),
+    }
+    for name, (default, meaning) in figures.items():
+        parser.add_argument(f"--{name}", type=float, default=default, help=f"{meaning} ({default})")
+    parser.add_argument("--processors", type=int, default=8, help="of the database (8)")
     options = parser.parse_args(words)
     cluster = Cluster(
         firing_seconds=options.firing_ms / 1e3,
         host_seconds=options.host_micros * MICRO,
         database_processors=options.processors,
+        put_seconds=options.put_micros * MICRO,
+        put_bytes=options.put_bytes,
         database_seconds=options.database_micros * MICRO,
         log_bytes=options.log_bytes,
         log_rate=options.log_rate * 1e6,
