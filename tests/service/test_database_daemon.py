@@ -128,7 +128,7 @@ def test_daemon_that_was_suspended_past_its_lease_commits_nothing(
 
 
 def test_commands_of_another_host_are_performed_by_the_daemon(
-    first: Home, second: Home, postgres_address: str
+    first: Home, second: Home, postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
     first.rule("nightly", cadence={"cron": "0 3 1 1 *"})
     second.rule("nightly", cadence={"cron": "0 3 1 1 *"})
@@ -144,6 +144,8 @@ def test_commands_of_another_host_are_performed_by_the_daemon(
         undone = second.call("undo", "all@1").stdout
         unknown = second.call("fire", "nonsense", check=False)
 
+    requests = "SELECT count(*) FROM slumberd.requests"
+    assert postgres.rows(requests, database) == [(0,)]
     assert "nightly" in fired
     assert pinned == ["water"]
     assert "undone" in undone or "firing" in undone
