@@ -47,8 +47,8 @@ SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     forgetting.SECTION: forgetting.measure,
     serving.SECTION: serving.measure,
     http_clients.SECTION: http_clients.measure,
-    staging.SECTION: staging.measure,
     postgres.SECTION: postgres.measure,
+    staging.SECTION: staging.measure,
     start.SECTION: start.measure,
     reference.SECTION: reference.measure,
 }

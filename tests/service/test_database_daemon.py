@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.errors import NotRunningError, StoreError
+from slumberd import Memory, Triple
+from slumberd.errors import DatabaseHeldError, NotRunningError, StoreError
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.requests import send_request
 from tests.support.builders import at, triple
@@ -152,6 +154,24 @@ def test_commands_of_another_host_are_performed_by_the_daemon(
     assert unknown.returncode == 64
     assert "nonsense" in unknown.stderr
     assert not (second.state / "control.sock").exists()
+
+
+async def test_program_reaches_the_daemon_of_another_host(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    with first.daemon():
+        async with Memory.open(postgres_address, user="alice", agent="rag") as memory:
+            await memory.remember("Tea, please.", triples=[Triple("alice", "drinks", "tea")])
+            found = await memory.recall("Which tea?")
+            assert "Tea, please." in {hit.text for hit in found}
+        second.state.mkdir()
+        shutil.copy(second.config, second.state)
+        with pytest.raises(DatabaseHeldError):
+            async with Memory.open(second.state, user="alice", agent="rag"):
+                pass
+    with pytest.raises(NotRunningError):
+        async with Memory.open(postgres_address, user="alice", agent="rag") as memory:
+            await memory.recall("tea")
 
 
 def test_command_performs_its_operation_itself_without_a_daemon(
