@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import socket
+import tempfile
 import threading
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from slumberd.storage.postgres.requests import send_request
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.postgres_server import OwnServer, PostgresServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -105,6 +107,24 @@ def test_standby_takes_over_at_once_from_a_daemon_that_stops(first: Home, second
 
         standby.wait_for("daemon.ready")
         assert standby.stop() == 0
+
+
+def test_standby_tells_the_service_manager_that_it_waits(
+    first: Home, second: Home, tmp_path: Path
+) -> None:
+    with first.daemon(), tempfile.TemporaryDirectory() as short:
+        path = str(Path(short, "notify"))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            notified.bind(path)
+            notified.settimeout(PATIENCE_SECONDS)
+            usual = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "30000000"}
+            with second.started(until="daemon.standby", **usual) as standby:
+                seen = [notified.recv(4096).decode() for _ in range(5)]
+                standby.stop()
+
+    assert "READY=1" in seen
+    assert any(line.startswith("STATUS=standby; ") for line in seen)
+    assert seen.count("WATCHDOG=1") >= 2
 
 
 def test_standby_that_is_stopped_ends_well(first: Home, second: Home) -> None:

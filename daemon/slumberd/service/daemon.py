@@ -152,7 +152,8 @@ class Daemon:
         )
         tenure = tenure_of(settings, clock, is_daemon=True)
         tenure.describe(lambda: {"rules_hash": self._rules.content_hash})
-        if self._waits and not await tenure.wait(stop, self._stand_by):
+        alive = self._notifier.watchdog
+        if self._waits and not await tenure.wait(stop, self._stand_by, alive):
             return
         make_directory(settings.state_dir)  # for the control socket
         async with (
