@@ -40,6 +40,7 @@ class Cluster:
         skew: The exponent of Zipf's law for the episodes of users; 0 makes all users equal.
         batch: The most episodes of one transaction.
         lease_seconds: How long a host holds a shard after its last renewal.
+        look_seconds: How often a host looks for leases that have ended.
         lost_hosts: Hosts that are lost at once, in the middle of the time.
         seconds: The simulated time.
         firing_seconds: Time of a host for each batch, whatever its size.
@@ -63,6 +64,7 @@ class Cluster:
     skew: float = 1.0
     batch: int = 8_000
     lease_seconds: float = 10.0
+    look_seconds: float = 1.0
     lost_hosts: int = 0
     seconds: float = 60.0
     firing_seconds: float = 0.005
@@ -287,8 +289,8 @@ class Simulation:
             host.shards = set()
         for number, host in enumerate(self._hosts):
             if not host.is_lost:
-                look = cluster.lease_seconds / 3
-                self._plan(at + look * self._random.random(), self._claim, number)
+                look = cluster.look_seconds * self._random.random()
+                self._plan(at + look, self._claim, number)
 
     def _claim(self, at: float, number: int) -> None:
         """Claim shards without a holder, up to a host's part of all shards."""
@@ -304,7 +306,7 @@ class Simulation:
             self._shards[shard].holder = number
             self._plan(then, self._hold, number, shard)
         if orphans:
-            self._plan(at + cluster.lease_seconds / 3, self._claim, number)
+            self._plan(at + cluster.look_seconds, self._claim, number)
 
     def _hold(self, at: float, number: int, shard: int) -> None:
         self._hosts[number].shards.add(shard)
