@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize(
     ("element_type", "values"),
     [
-        pytest.param("text", ["", "a", "Zoë 🙂", 'with "quotes", {braces} and \\', "NULL"], id="texts"),
+        pytest.param("text", ["", "Zoë 🙂", 'a "quote", {a brace} and \\', "NULL"], id="texts"),
         pytest.param("text", [None, "b", None], id="texts-and-nulls"),
         pytest.param("bytea", [b"", b"\x00\xff", None, b"{}"], id="bytes"),
         pytest.param("bigint", [0, -1, 2**63 - 1, -(2**63), None], id="integers"),
@@ -45,6 +45,9 @@ def test_a_text_with_nul_is_refused_before_it_is_sent(postgres_address: str) -> 
 
 
 def test_half_of_a_surrogate_pair_is_refused(postgres_address: str) -> None:
-    with connect(postgres_address) as connection, psycopg.RawCursor(connection) as cursor:
-        with pytest.raises(UnicodeEncodeError):
-            cursor.execute(b"SELECT $1::text[]", [array_of("text", ["\ud800"])])
+    with (
+        connect(postgres_address) as connection,
+        psycopg.RawCursor(connection) as cursor,
+        pytest.raises(UnicodeEncodeError),
+    ):
+        cursor.execute(b"SELECT $1::text[]", [array_of("text", ["\ud800"])])

@@ -72,11 +72,13 @@ async def test_a_watch_notices_what_a_program_puts_without_notifying(
 
 
 async def test_a_watch_calls_back_when_its_own_process_puts(postgres_address: str) -> None:
-    async with watching(postgres_address, SELDOM) as calls:
-        async with PostgresMemoryStore(postgres_address) as memory:
-            await memory.put_many([episode()])
+    async with (
+        watching(postgres_address, SELDOM) as calls,
+        PostgresMemoryStore(postgres_address) as memory,
+    ):
+        await memory.put_many([episode()])
 
-            await calls.wait()
+        await calls.wait()
 
 
 async def test_a_watch_ends_without_waiting_for_its_next_poll(postgres_address: str) -> None:

@@ -99,8 +99,11 @@ class PostgresWatch:
         notified: list[psycopg.Notify] = []
         # The handler also gets what arrives during a statement; the next wait would miss it.
         connection.add_notify_handler(notified.append)
+        waiting = select.poll()
+        waiting.register(connection.fileno(), select.POLLIN)
+        waiting.register(self._ended.fileno(), select.POLLIN)
         while not self._is_over.is_set():
-            select.select([connection, self._ended], [], [], self._seconds(quiet_polls))
+            waiting.poll(1000 * self._seconds(quiet_polls))
             with psycopg.RawCursor(connection) as cursor:
                 row = cursor.execute(_LOOK, (self._shard,)).fetchone()
             newest = row[0] if row else None
