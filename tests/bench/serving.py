@@ -209,7 +209,7 @@ def _measure_idle(table: Table, shop: Workshop, share: float) -> None:
         home.rule(f"rule-{number}", cadence=cadence, start="now", when_filter=condition)
     with open_daemon(home) as process:
         time.sleep(STARTUP_SECONDS * share)
-        shares = [_busy(process.pid, IDLE_SECONDS * share) for _ in range(shop.times)]
+        shares = [busy_share(process.pid, IDLE_SECONDS * share) for _ in range(shop.times)]
         resident = resident_mebibytes(process.pid)
     name = f"idle with {RULES:,} rules"
     table.add(Line(SECTION, f"{name}, of a core", "%", shares, bound=at_most(0.5)))
@@ -217,7 +217,7 @@ def _measure_idle(table: Table, shop: Workshop, share: float) -> None:
     table.add(Line(SECTION, f"{name}, peak memory", "MiB", [resident], bound=bound))
 
 
-def _busy(pid: int, seconds: float) -> float:
+def busy_share(pid: int, seconds: float) -> float:
     """Return the share of a core, in hundredths, that a process takes for a while."""
     began, before = time.monotonic(), _processor_nanoseconds(pid)
     time.sleep(seconds)

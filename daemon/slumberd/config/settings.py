@@ -64,7 +64,8 @@ class MemorySettings(Form):
             reports it. Seconds, or a number with s, m, h or d; more than 0, at most 366 days.
             Default: ``5m``.
         poll_seconds: Seconds between two checks for writes of other programs, 0.01 to 60. After 200
-            checks without a write the interval is 1.6 times as long. Default: 0.05.
+            checks without a write the interval is 1.6 times as long; in a PostgreSQL database, one
+            second at least, since programs that use the library notify. Default: 0.05.
     """
 
     path: FilePath = Path("memory.db")

@@ -22,6 +22,7 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.arrays import register_arrays
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -34,6 +35,11 @@ _OPTIONS = {
     "TimeZone": "UTC",
     "search_path": "pg_catalog",
     "lock_timeout": f"{round(1000 * LOCK_SECONDS)}",
+    # A plan that was made while a table was empty would read all of it for each value later.
+    "plan_cache_mode": "force_custom_plan",
+    # Statements are short, or stream their rows: compiling them and more processes only cost.
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
 }
 _NETWORK: dict[str, Any] = {
     "connect_timeout": 10,
@@ -70,6 +76,7 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
         connection = psycopg.connect(address, autocommit=autocommit, options=given, **_NETWORK)
     # Every integer has 8 bytes, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8Dumper)
+    register_arrays(connection)
     if read_only:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True

@@ -23,6 +23,7 @@ import psycopg
 from slumberd.filters.sandbox import Filter, FilterResult
 from slumberd.sql_statements import decoding, statement
 from slumberd.storage.engine import Row, Values
+from slumberd.storage.postgres.arrays import ELEMENT_TYPES, array_of
 from slumberd.storage.postgres.connection import Connection
 from slumberd.storage.postgres.filter_rows import FilterRows
 
@@ -30,6 +31,7 @@ PACKAGE = "slumberd.storage.postgres"
 """The package whose ``sql/`` has the statements."""
 
 _PARAMETER = re.compile(r"\?|(?<![:\w]):([a-z_][a-z0-9_]*)")
+_ARRAY = re.compile(rf"\$(\d+)::({'|'.join(ELEMENT_TYPES)})\[\]")
 _MARK = re.compile(r"^-- (many|copy):(.*)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PAGE_ROWS = 500
@@ -45,6 +47,7 @@ class _Statement(NamedTuple):
     Attributes:
         sql: Its text, with parameters ``$1``, ``$2``.
         order: For each parameter, its place, or its name.
+        arrays: The type of the elements of each parameter that is an array, by its place or name.
         is_many: Whether the parameters by place are arrays.
         types: The types of the columns of a copy; empty for other statements.
         encodes: Whether texts of its rows are wanted as bytes.
@@ -52,6 +55,7 @@ class _Statement(NamedTuple):
 
     sql: str
     order: tuple[int | str, ...]
+    arrays: dict[int | str, str]
     is_many: bool
     types: tuple[str, ...]
     encodes: bool
@@ -74,7 +78,9 @@ def _find_statement(name: str) -> _Statement:
 
     sql = _PARAMETER.sub(number, _COMMENT.sub("", text)).strip()
     encodes = decoding(file, own_name, PACKAGE) == "bytes"
-    return _Statement(sql, tuple(order), "many" in marks, tuple(marks.get("copy", ())), encodes)
+    arrays = {order[int(found[1]) - 1]: found[2] for found in _ARRAY.finditer(sql)}
+    types = tuple(marks.get("copy", ()))
+    return _Statement(sql, tuple(order), arrays, "many" in marks, types, encodes)
 
 
 class PostgresSession:
@@ -135,7 +141,7 @@ class PostgresSession:
                 values = [[value] for value in _adapted(name, values)]
             named = dict(enumerate(values))
         named["shard"] = self.shard
-        return [named[one] for one in found.order]
+        return _in_order(found, named)
 
     def rows(self, name: str, values: Values = ()) -> list[Row]:
         """Return all rows of a statement."""
@@ -227,7 +233,7 @@ class PostgresSession:
             columns = [[*column] for column in zip(*adapted, strict=True)]
             named: dict[int | str, Any] = {**dict(enumerate(columns)), "shard": self.shard}
             with psycopg.RawCursor(self._connection) as cursor:
-                cursor.execute(found.sql.encode(), [named[one] for one in found.order])
+                cursor.execute(found.sql.encode(), _in_order(found, named))
         else:
             self.do_each(name, rows)
 
@@ -269,6 +275,16 @@ class PostgresSession:
             raise LookupError("a store of facts has no episodes to filter")
         rows = self.rows("erased_scopes.episodes_at", {"rowids": [*numbers]})
         return self._filter_rows.apply(rule_filter, numbers, rows)
+
+
+def _in_order(found: _Statement, named: Mapping[int | str, Any]) -> list[Any]:
+    """Return the parameters of a statement in their order, lists as arrays."""
+    return [
+        array_of(found.arrays[one], named[one])
+        if one in found.arrays and isinstance(named[one], list)
+        else named[one]
+        for one in found.order
+    ]
 
 
 MOST_NUMBERED = 20_000

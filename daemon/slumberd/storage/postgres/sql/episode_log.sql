@@ -34,24 +34,32 @@ ORDER BY log.seq
 LIMIT 1
 
 -- name: window
-SELECT l.seq, l.eid, l.rid IS NULL,
-  (
-    SELECT max(later.seq)
-    FROM slumberd.episode_log AS later
-    WHERE later.shard = :shard
-      AND later.rid = e.rid
-      AND later.eid = e.id
-  ),
-  e.rid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
-FROM slumberd.episode_log AS l
-LEFT JOIN slumberd.episodes AS e
-  ON e.shard = :shard
-  AND e.rid = l.rid
-  AND e.id = l.eid
-WHERE l.shard = :shard
-  AND l.seq > :after
+SELECT l.seq, l.eid, l.rid IS NULL, e.newest, e.rid, e.id, e.scope_key, e.content, e.timestamp,
+  e.metadata
+FROM (
+  SELECT seq, eid, rid
+  FROM slumberd.episode_log
+  WHERE shard = :shard
+    AND seq > :after
+  ORDER BY seq
+  LIMIT :limit
+) AS l
+LEFT JOIN LATERAL (
+  SELECT rid, id, scope_key, content, timestamp, metadata,
+    (
+      SELECT max(later.seq)
+      FROM slumberd.episode_log AS later
+      WHERE later.shard = :shard
+        AND later.rid = episodes.rid
+        AND later.eid = episodes.id
+    ) AS newest
+  FROM slumberd.episodes
+  WHERE shard = :shard
+    AND rid = l.rid
+    AND id = l.eid
+  OFFSET 0
+) AS e ON true
 ORDER BY l.seq
-LIMIT :limit
 
 -- name: moved
 SELECT

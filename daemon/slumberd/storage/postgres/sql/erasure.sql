@@ -37,12 +37,16 @@ INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id
 -- name: manual_claims_that_refer
 SELECT refs.referenced, refs.referrer, claims.payload
 FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd.claim_references AS refs
-  ON refs.shard = :shard
-  AND refs.digest = slumberd.digest(wanted.value)
+CROSS JOIN LATERAL (
+  SELECT referenced, referrer
+  FROM slumberd.claim_references
+  WHERE shard = :shard
+    AND digest = slumberd.digest(wanted.value)
+    AND referrer LIKE '@/%'
+  OFFSET 0
+) AS refs
 INNER JOIN slumberd.ledger AS claims ON claims.shard = :shard AND claims.fact_id = refs.referrer
-WHERE refs.referrer LIKE '@/%'
-  AND claims.what = 1
+WHERE claims.what = 1
 
 -- name: erase_rows
 UPDATE slumberd.ledger

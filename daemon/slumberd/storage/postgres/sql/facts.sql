@@ -181,7 +181,10 @@ WHERE shard = :shard
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM slumberd.facts
 WHERE shard = :shard
-  AND slumberd.short("user") = ANY (SELECT slumberd.short(unnest(:values::text[])))
+  AND slumberd.short("user") IN (
+    SELECT slumberd.short(value)
+    FROM unnest(:values::text[]) AS wanted(value)
+  )
 
 -- name: find_facts_of_users_between
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata

@@ -1,3 +1,8 @@
+-- A join of many values with a large table has the form
+--   FROM unnest(:values) AS wanted(value) CROSS JOIN LATERAL (SELECT ... OFFSET 0) AS found
+-- `OFFSET 0` keeps the planner from reading the table first and comparing each row with each
+-- value. It does so in a new database, which has no statistics yet.
+
 -- name: last_row
 SELECT seq, chain
 FROM slumberd.ledger
@@ -139,9 +144,15 @@ ON CONFLICT DO NOTHING
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
+CROSS JOIN LATERAL (
+  SELECT seq, firing, what, version, at, fact_id, payload
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND fact_id = wanted.value
+    AND what IN (1, 2, 3, 6)
+  OFFSET 0
+) AS ledger
 INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
-WHERE ledger.what IN (1, 2, 3, 6)
 ORDER BY ledger.seq
 
 -- name: all_evaluations
@@ -175,10 +186,22 @@ ORDER BY min(ledger.seq)
 -- name: last_of_rule
 SELECT ledger.fact_id, ledger.what, ledger.version
 FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
-INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
+CROSS JOIN LATERAL (
+  SELECT seq, firing, what, version, fact_id
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND fact_id = wanted.value
+    AND what IN (1, 2, 3, 4, 8)
+  OFFSET 0
+) AS ledger
+CROSS JOIN LATERAL (
+  SELECT rule
+  FROM slumberd.firings
+  WHERE shard = :shard
+    AND n = ledger.firing
+  OFFSET 0
+) AS firings
 WHERE firings.rule = :rule
-  AND ledger.what IN (1, 2, 3, 4, 8)
 ORDER BY ledger.seq
 
 -- name: firing
@@ -239,52 +262,81 @@ WHERE shard = :shard
 -- name: referrers
 SELECT refs.referenced, refs.referrer
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.claim_references AS refs
-  ON refs.shard = :shard
-  AND refs.digest = slumberd.digest(wanted.value)
+CROSS JOIN LATERAL (
+  SELECT referenced, referrer
+  FROM slumberd.claim_references
+  WHERE shard = :shard
+    AND digest = slumberd.digest(wanted.value)
+  OFFSET 0
+) AS refs
 
 -- name: parts
 SELECT DISTINCT wanted.value, ledger.fact_id
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger
-  ON ledger.shard = :shard AND ledger.fact_id > wanted.value || '#'
-  AND ledger.fact_id < wanted.value || '$'
+CROSS JOIN LATERAL (
+  SELECT fact_id
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND fact_id > wanted.value || '#'
+    AND fact_id < wanted.value || '$'
+  OFFSET 0
+) AS ledger
 
 -- name: states_of_keys
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
   keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM unnest(:keys::text[]) AS wanted(value)
-INNER JOIN slumberd.keys AS keys
-  ON keys.shard = :shard
-  AND keys.digest = slumberd.digest(wanted.value)
+CROSS JOIN LATERAL (
+  SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+    winner_object, retractions, replaced
+  FROM slumberd.keys
+  WHERE shard = :shard
+    AND digest = slumberd.digest(wanted.value)
+  OFFSET 0
+) AS keys
 
 -- name: whole_states
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
   keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.keys AS keys
-  ON keys.shard = :shard
-  AND keys.digest = slumberd.digest(wanted.value)
-  AND keys.slot = ''
+CROSS JOIN LATERAL (
+  SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+    winner_object, retractions, replaced
+  FROM slumberd.keys
+  WHERE shard = :shard
+    AND digest = slumberd.digest(wanted.value)
+    AND slot = ''
+  OFFSET 0
+) AS keys
 
 -- name: declared_states
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
   keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.keys AS keys
-  ON keys.shard = :shard
-  AND keys.digest = slumberd.digest(wanted.value)
-  AND keys.slot > '@'
-  AND keys.slot < 'A'
+CROSS JOIN LATERAL (
+  SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+    winner_object, retractions, replaced
+  FROM slumberd.keys
+  WHERE shard = :shard
+    AND digest = slumberd.digest(wanted.value)
+    AND slot > '@'
+    AND slot < 'A'
+  OFFSET 0
+) AS keys
 
 -- name: states_of_slots
 SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
   keys.winner_part, keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM unnest(:values_1::text[], :values_2::text[]) AS wanted(key, slot)
-INNER JOIN slumberd.keys AS keys
-  ON keys.shard = :shard
-  AND keys.digest = slumberd.digest(wanted.key)
-  AND keys.slot = wanted.slot
+CROSS JOIN LATERAL (
+  SELECT key, slot, key_id, winner_at, winner_rank, winner_id, winner_part, winner_fact,
+    winner_object, retractions, replaced
+  FROM slumberd.keys
+  WHERE shard = :shard
+    AND digest = slumberd.digest(wanted.key)
+    AND slot = wanted.slot
+  OFFSET 0
+) AS keys
 
 -- name: put_state
 -- many: each parameter is an array
@@ -310,19 +362,37 @@ ON CONFLICT (shard, digest, slot) DO UPDATE SET
 -- many: each parameter is an array
 DELETE FROM slumberd.keys
 USING unnest(?::text[]) AS given(key)
+CROSS JOIN LATERAL (
+  SELECT digest, slot
+  FROM slumberd.keys
+  WHERE shard = :shard
+    AND digest = slumberd.digest(given.key)
+    AND slot != ''
+  OFFSET 0
+) AS found
 WHERE keys.shard = :shard
-  AND keys.digest = slumberd.digest(given.key)
-  AND keys.slot != ''
+  AND keys.digest = found.digest
+  AND keys.slot = found.slot
 
 -- name: facts_of_keys
 SELECT DISTINCT keys.key, ledger.fact_id
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.keys AS keys
-  ON keys.shard = :shard
-  AND keys.digest = slumberd.digest(wanted.value)
-  AND keys.slot = ''
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.key_id = keys.key_id
-WHERE ledger.fact_id IS NOT NULL
+CROSS JOIN LATERAL (
+  SELECT key, key_id
+  FROM slumberd.keys
+  WHERE shard = :shard
+    AND digest = slumberd.digest(wanted.value)
+    AND slot = ''
+  OFFSET 0
+) AS keys
+CROSS JOIN LATERAL (
+  SELECT fact_id
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND key_id = keys.key_id
+    AND fact_id IS NOT NULL
+  OFFSET 0
+) AS ledger
 
 -- name: keys
 SELECT key
@@ -552,7 +622,13 @@ ORDER BY ledger.seq
 
 -- part: rows_of_facts
 FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
+CROSS JOIN LATERAL (
+  SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, payload
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND fact_id = wanted.value
+  OFFSET 0
+) AS ledger
 INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
 INNER JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
 
@@ -586,14 +662,20 @@ INNER JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
 -- name: fact_ids_of_keys
 SELECT DISTINCT ledger.fact_id
 FROM unnest(:key_ids::bigint[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.key_id = wanted.value
-WHERE ledger.fact_id IS NOT NULL
+CROSS JOIN LATERAL (
+  SELECT fact_id
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND key_id = wanted.value
+    AND fact_id IS NOT NULL
+  OFFSET 0
+) AS ledger
 
 -- name: facts_by_id
-SELECT facts.fact_id, facts."user", facts.agent, facts.payload, facts.lineage, facts.confidence,
-  facts.pinned_at, facts.metadata
-FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd.facts ON facts.shard = :shard AND facts.fact_id = wanted.value
+SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
+FROM slumberd.facts
+WHERE shard = :shard
+  AND fact_id = ANY (:ids::text[])
 
 -- name: last_counts
 SELECT counts
@@ -615,10 +697,22 @@ ORDER BY rule_hash
 -- name: promoted_by
 SELECT DISTINCT ledger.fact_id
 FROM unnest(:ids::text[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger ON ledger.shard = :shard AND ledger.fact_id = wanted.value
-INNER JOIN slumberd.firings AS firings ON firings.shard = :shard AND firings.n = ledger.firing
-WHERE ledger.what = 1
-  AND firings.rule = :rule
+CROSS JOIN LATERAL (
+  SELECT fact_id, firing
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND fact_id = wanted.value
+    AND what = 1
+  OFFSET 0
+) AS ledger
+CROSS JOIN LATERAL (
+  SELECT rule
+  FROM slumberd.firings
+  WHERE shard = :shard
+    AND n = ledger.firing
+  OFFSET 0
+) AS firings
+WHERE firings.rule = :rule
 
 -- name: rows_to_export
 -- texts: bytes

@@ -28,10 +28,15 @@ WHERE shard = :shard
 -- name: keys_of_parts
 SELECT wanted.value, ledger.fact_id, ledger.key_id
 FROM unnest(:values::text[]) AS wanted(value)
-INNER JOIN slumberd.ledger AS ledger
-  ON ledger.shard = :shard AND ledger.fact_id > wanted.value || '#'
-  AND ledger.fact_id < wanted.value || '$'
-WHERE ledger.key_id IS NOT NULL
+CROSS JOIN LATERAL (
+  SELECT fact_id, key_id
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND fact_id > wanted.value || '#'
+    AND fact_id < wanted.value || '$'
+    AND key_id IS NOT NULL
+  OFFSET 0
+) AS ledger
 
 -- name: keys_of_facts
 SELECT ledger.fact_id, ledger.key_id
