@@ -285,15 +285,21 @@ KINDS: dict[str, tuple[Severity, str]] = {
         "warning", "the HTTP interface listens on one address, and not on all networks of the host"
     ),
     "log.unwritten": ("warning", "every row of the ledger has its log line"),
+    "database.unreachable": ("error", "the database server answers, and lets the login connect"),
+    "database.schema": ("error", "the database has the schema of this version, and can hold it"),
+    "database.rights": ("error", "the login of the daemon may read and write in the database"),
+    "database.shards": ("error", "the database has one shard: a daemon reads one"),
     "database.unheld": ("error", "a daemon holds every shard of the database"),
-    "database.inbox": ("warning", "what was put into the database has its number in the log"),
+    "database.inbox": (
+        "warning", "while a daemon is active, no episode waits for its number for more than 60 s"
+    ),
     "database.old_transaction": (
-        "warning", "no transaction of the database server is open for more than 10 minutes"
+        "warning", "no transaction in the database is open for more than 10 minutes"
     ),
     "database.dead_rows": ("warning", "the tables of the database have few old versions of rows"),
     "database.wraparound": ("error", "the database server is far from running out of transactions"),
     "database.not_durable": ("error", "a commit in the database survives a crash of the server"),
-    "database.replica": ("error", "the database takes writes"),
+    "database.read_only": ("error", "the database takes writes"),
     "host.clock": ("warning", "the clock of each host is within 1 s of the database's"),
     "hosts.differ": ("warning", "all hosts have the same version of slumberd, and the same rules"),
 }  # fmt: skip

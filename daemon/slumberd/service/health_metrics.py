@@ -161,7 +161,9 @@ class HealthCollector:
             at=now,
             uptime_seconds=round(self._clock.monotonic() - self._began, 3),
             loop_lag_seconds=round(loop_lag, 3),
-            wal_bytes=sum(map(_log_bytes, self._sources.inspections)),
+            wal_bytes=sum(
+                _log_bytes(store) for store in self._sources.inspections if store.on_disk
+            ),
             rss_bytes=_rss_bytes(),
             dropped=self._sources.dropped(),
             loaded=len(rules),

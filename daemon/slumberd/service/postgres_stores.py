@@ -12,7 +12,7 @@ from typing import Any
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.model.episode import Misspelling
-from slumberd.model.store_status import DatabaseStatus
+from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
@@ -20,8 +20,9 @@ from slumberd.service.database_requests import answer_requests, ask_database
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
+from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.database_status import read_database_status
+from slumberd.storage.postgres.database_status import FEW_DEAD_ROWS, read_database_status
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.inspection import (
     PostgresEpisodeInspection,
@@ -40,6 +41,11 @@ def database_of(settings: Settings) -> str:
     if settings.store is None:
         raise LookupError("the configuration names no database")
     return settings.store
+
+
+def place_of(settings: Settings) -> str:
+    """Return the database of a configuration in words, without its password."""
+    return where(database_of(settings))
 
 
 def memory_of(
@@ -101,9 +107,25 @@ def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseT
     )
 
 
-def status_of(settings: Settings) -> DatabaseStatus:
-    """Return the state of the database of a configuration."""
-    return read_database_status(database_of(settings))
+def status_of(settings: Settings, *, few_dead_rows: int = FEW_DEAD_ROWS) -> DatabaseStatus:
+    """Return the state of the database of a configuration.
+
+    Args:
+        settings: The configuration.
+        few_dead_rows: Tables with at most so many old versions of rows are not reported.
+    """
+    return read_database_status(database_of(settings), few_dead_rows=few_dead_rows)
+
+
+def login_of(settings: Settings) -> DatabaseLogin:
+    """Return what the login of a configuration may do; check server and schema.
+
+    Raises:
+        DatabaseUnreachableError: The server does not answer.
+        SchemaError: The schema is missing or of another version, or the server cannot hold it.
+        PermissionDeniedError: The login may not use the schema at all.
+    """
+    return installation.examine(database_of(settings))
 
 
 def ask(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
