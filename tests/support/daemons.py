@@ -119,13 +119,13 @@ class Home:
         return process
 
     @contextmanager
-    def started(self, **environment: str) -> Iterator[Daemon]:
-        """Run the daemon and wait until it is ready; kill it at the end of the block."""
+    def started(self, *, until: str = "daemon.ready", **environment: str) -> Iterator[Daemon]:
+        """Run the daemon and wait for an event; kill it at the end of the block."""
         env = {**os.environ, **environment}
         process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE, env=env)
         daemon = Daemon(process)
         try:
-            daemon.wait_for("daemon.ready")
+            daemon.wait_for(until)
             yield daemon
         finally:
             process.kill()

@@ -88,8 +88,8 @@ class _Answerer:
             try:
                 async with _connection(self._address) as taking, _connection(self._address) as own:
                     await self._answer_from(taking, own, stop)
-            except StoreError as error:
-                _log.warning("requests.failed", message=str(error))
+            except* StoreError as errors:
+                _log.warning("requests.failed", message=str(errors.exceptions[0]))
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _answer_from(
@@ -98,13 +98,15 @@ class _Answerer:
         own: ConnectionThread[Connection],
         stop: asyncio.Event,
     ) -> None:
-        with translate_errors(where(self._address)):
+        place = where(self._address)
+        with translate_errors(place):
             queue = await taking.run(partial(RequestQueue, holder=process_name()))
-            async with asyncio.TaskGroup() as group:
-                while not stop.is_set():
-                    take = partial(_take, queue)
-                    for request in await taking.run(take):
-                        group.create_task(self._answer(request, own))
+        async with asyncio.TaskGroup() as group:
+            while not stop.is_set():
+                with translate_errors(place):
+                    found = await taking.run(partial(_take, queue))
+                for request in found:
+                    group.create_task(self._answer(request, own))
 
     async def _answer(self, request: Request, own: ConnectionThread[Connection]) -> None:
         answer = await answer_line(self._operations, request.line, Caller(name=request.host))

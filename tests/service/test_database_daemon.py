@@ -1,0 +1,288 @@
+"""Daemons on one PostgreSQL database: one is active, others wait, and any host may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from pathlib import Path
+
+import orjson
+import pytest
+
+from slumberd.errors import NotRunningError, StoreError
+from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from slumberd.storage.postgres.requests import send_request
+from tests.support.builders import at, triple
+from tests.support.daemons import Home
+from tests.support.postgres_server import OwnServer, PostgresServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.acceptance
+
+LEASE = {"lease": "3s"}
+
+
+def home_on(folder: Path, address: str) -> Home:
+    """Return a host with a state directory of its own, and the rule of every other host."""
+    home = Home(folder, {"store": address, "postgres": LEASE})
+    home.rule("all", cadence={"every": 1})
+    return home
+
+
+@pytest.fixture
+def first(tmp_path: Path, postgres_address: str) -> Home:
+    return home_on(tmp_path / "first", postgres_address)
+
+
+@pytest.fixture
+def second(tmp_path: Path, postgres_address: str) -> Home:
+    return home_on(tmp_path / "second", postgres_address)
+
+
+@pytest.fixture
+def database(postgres_address: str) -> str:
+    return postgres_address.rpartition("/")[2]
+
+
+def put(address: str, *ids: str) -> None:
+    """Put episodes as another program does; each replaces the fact of the one before."""
+
+    async def work() -> None:
+        async with PostgresMemoryStore(address) as memory:
+            await memory.put_many(
+                [
+                    triple(id, "alice", "drinks", id, timestamp=at(int(id.removeprefix("e"))))
+                    for id in ids
+                ]
+            )
+
+    asyncio.run(work())
+
+
+def objects(home: Home) -> list[str]:
+    return [fact["payload"]["object"] for fact in home.facts()]
+
+
+def test_daemon_fires_for_episodes_of_other_hosts(first: Home, postgres_address: str) -> None:
+    with first.daemon() as daemon:
+        put(postgres_address, "e1", "e2")
+        daemon.wait_until_read(2)
+
+    assert objects(first) == ["e2"]
+    assert "verified: 3 rows" in first.call("audit", "verify").stdout
+    assert first.call("audit", "replay", str(first.folder / "again.db")).returncode == 0
+
+
+def test_standby_takes_over_from_a_daemon_that_was_killed(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        put(postgres_address, "e1")
+        active.wait_until_read(1)
+        second.call("pause", "all")
+        put(postgres_address, "e2")
+        active.kill()
+
+        standby.wait_for("daemon.ready")
+        assert [rule["paused"] for rule in _rules(second)] == [True]
+        second.call("resume", "all")
+        standby.wait_until_read(2)
+
+        assert objects(second) == ["e2"]
+        assert "verified: 4 rows" in second.call("audit", "verify").stdout
+
+
+def _rules(home: Home) -> list[dict[str, object]]:
+    return [orjson.loads(line) for line in home.call("rules", "--json").stdout.splitlines()]
+
+
+def test_standby_takes_over_at_once_from_a_daemon_that_stops(first: Home, second: Home) -> None:
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        assert active.stop() == 0
+
+        standby.wait_for("daemon.ready")
+        assert standby.stop() == 0
+
+
+def test_standby_that_is_stopped_ends_well(first: Home, second: Home) -> None:
+    with first.daemon(), second.started(until="daemon.standby") as standby:
+        assert standby.stop() == 0
+
+
+@pytest.mark.slow
+def test_daemon_that_was_suspended_past_its_lease_commits_nothing(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        active.process.send_signal(signal.SIGSTOP)
+        standby.wait_for("daemon.ready")
+        put(postgres_address, "e1")
+        standby.wait_until_read(1)
+
+        active.process.send_signal(signal.SIGCONT)
+
+        assert active.process.wait(timeout=300) == 75
+        assert objects(second) == ["e1"]
+        assert "verified: 2 rows" in second.call("audit", "verify").stdout
+
+
+def test_commands_of_another_host_are_performed_by_the_daemon(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    first.rule("nightly", cadence={"cron": "0 3 1 1 *"})
+    second.rule("nightly", cadence={"cron": "0 3 1 1 *"})
+    with first.daemon() as daemon:
+        put(postgres_address, "e1", "e2")
+        daemon.wait_until_read(2)
+        fired = second.call("fire", "nightly").stdout
+        second.call(
+            "pin", "--user", "alice", "--agent", "rag", "--subject", "alice",
+            "--predicate", "drinks", "--object", "water", "--reason", "she said so",
+        )  # fmt: skip
+        pinned = objects(second)
+        undone = second.call("undo", "all@1").stdout
+        unknown = second.call("fire", "nonsense", check=False)
+
+    assert "nightly" in fired
+    assert pinned == ["water"]
+    assert "undone" in undone or "firing" in undone
+    assert unknown.returncode == 64
+    assert "nonsense" in unknown.stderr
+    assert not (second.state / "control.sock").exists()
+
+
+def test_command_performs_its_operation_itself_without_a_daemon(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    put(postgres_address, "e1")
+
+    assert first.call("fire", "--all").returncode == 0
+    assert objects(second) == ["e1"]
+
+
+def test_command_is_refused_while_another_command_holds_the_database(
+    first: Home, postgres: PostgresServer, database: str
+) -> None:
+    postgres.run(
+        "UPDATE slumberd.shards SET holder = 'a-host/7', held_until = now() + interval '1 hour'",
+        database=database,
+    )
+
+    refused = first.call("fire", "--all", check=False)
+
+    assert refused.returncode == 75
+    assert "is held by another slumberd (a-host/7)" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("taken", "error", "text"),
+    [(False, NotRunningError, "no slumberd runs"), (True, StoreError, "which may be done")],
+)
+def test_request_ends_when_its_daemon_ends(
+    postgres: PostgresServer,
+    postgres_address: str,
+    database: str,
+    taken: bool,
+    error: type[Exception],
+    text: str,
+) -> None:
+    postgres.run(
+        "UPDATE slumberd.shards SET holder = 'a/1', held_until = now() + interval '1 hour',"
+        """ host = '{"daemon": true}'""",
+        database=database,
+    )
+    found: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            send_request(postgres_address, 0, "fire", b"{}\n", host="me", poll_seconds=0.01)
+        except Exception as raised:  # noqa: BLE001 # the test looks at it
+            found.append(raised)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    count = "SELECT count(*) FROM slumberd.requests"
+    wait_until(lambda: postgres.rows(count, database) == [(1,)])
+    if taken:
+        postgres.run("UPDATE slumberd.requests SET holder = 'a/1'", database=database)
+    postgres.run("UPDATE slumberd.shards SET holder = 'b/2'", database=database)
+    asking.join()
+
+    [raised] = found
+    assert isinstance(raised, error)
+    assert text in str(raised)
+    assert postgres.rows(count, database) == [(1 if taken else 0,)]
+
+
+def test_daemon_goes_on_after_the_server_was_restarted(
+    tmp_path: Path, own_postgres: OwnServer
+) -> None:
+    with own_postgres.database() as name:
+        address = own_postgres.address_of(name)
+        home = home_on(tmp_path / "home", address)
+        with home.daemon() as daemon:
+            put(address, "e1")
+            daemon.wait_until_read(1)
+            own_postgres.stop(at_once=True)
+            own_postgres.start()
+            put(address, "e2")
+            daemon.wait_until_read(2)
+
+            assert objects(home) == ["e2"]
+            wait_until(lambda: home.call("pause", "all", check=False).returncode == 0)
+
+
+def test_daemon_goes_on_after_its_connections_were_cut(
+    first: Home, postgres: PostgresServer, postgres_address: str, database: str
+) -> None:
+    with first.daemon() as daemon:
+        for number in range(1, 4):
+            put(postgres_address, f"e{number}")
+            daemon.wait_until_read(number)
+            postgres.end_connections(database)
+
+        assert objects(first) == ["e3"]
+
+
+def test_status_and_doctor_show_the_hosts(
+    first: Home, second: Home, postgres: PostgresServer, database: str
+) -> None:
+    second.rule("another", cadence={"every": 5})
+    with first.daemon(), second.started(until="daemon.standby"):
+        count = "SELECT count(*) FROM slumberd.hosts WHERE state ->> 'rules_hash' != ''"
+        wait_until(lambda: postgres.rows(count, database) == [(2,)])
+        shown = first.call("status").stdout
+        checked = first.call("status", "--check", check=False)
+        report = orjson.loads(first.call("status", "--json").stdout)
+
+    assert "shard 0: held by" in shown
+    assert sorted(host["role"] for host in report["database"]["hosts"]) == ["active", "standby"]
+    assert checked.returncode == 1
+    assert "hosts.differ" in checked.stdout
+
+
+def test_backup_of_a_database_names_what_to_use_instead(first: Home) -> None:
+    for command in ("backup", "restore"):
+        refused = first.call(command, str(first.folder / "b"), check=False)
+
+        assert refused.returncode == 64
+        assert "use the backups of PostgreSQL" in refused.stderr
+
+
+def test_trials_of_rules_read_a_copy_of_the_database(
+    first: Home, postgres_address: str, tmp_path: Path
+) -> None:
+    put(postgres_address, "e1", "e2")
+    first.call("fire", "--all")
+    other = tmp_path / "others"
+    other.mkdir()
+    (other / "other.yaml").write_text(
+        "rules: [{id: all, cadence: {every: 1}, when_filter: \"id = 'e1'\", then_emits: [facts]}]"
+    )
+
+    checked = first.call("check", "--against-data")
+    differs = first.call("diff", str(other), check=False)
+
+    assert checked.returncode == 0
+    assert "e1" in differs.stdout + differs.stderr
