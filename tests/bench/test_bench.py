@@ -14,11 +14,13 @@ pytestmark = pytest.mark.integration
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "section", ["audit", "consolidate", "fire", "forget", "http", "read", "stages"]
+    "section", ["audit", "consolidate", "fire", "forget", "http", "postgres", "read", "stages"]
 )
 def test_a_section_of_the_bench_measures_and_writes_its_figures(
-    tmp_path: Path, section: str
+    tmp_path: Path, section: str, request: pytest.FixtureRequest
 ) -> None:
+    if section == "postgres":
+        request.getfixturevalue("postgres")  # skips, or fails, without a server
     figures = tmp_path / "figures.json"
 
     code = main([section, "--tiny", "--times", "1", "--json", str(figures)])

@@ -309,3 +309,24 @@ def test_settings_read_the_runtime_directory_of_the_service_manager(
     settings = load_settings(None, overrides={}, environ=environ, system_file=Path("/nowhere"))
 
     assert settings.runtime_dir == (tmp_path if found else None)
+
+
+def test_database_takes_the_place_of_both_files(file: Path) -> None:
+    settings = _load(_write(file, "store: postgresql://db/memory\nmemory: {path: memory.db}\n"))
+
+    assert settings.store == "postgresql://db/memory"
+    assert settings.postgres.lease == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("store: mysql://db", "begins with 'postgresql://'"),
+        ("store: postgresql://db/m\nfacts: {path: other.db}", "remove one of them"),
+        ("postgres: {lease: 2s}", "3"),
+    ],
+)
+def test_mistake_about_a_database_is_named(file: Path, text: str, problem: str) -> None:
+    [mistake] = _mistakes(_write(file, f"{text}\n"))
+
+    assert problem in mistake

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
+import socket
+import tempfile
 import threading
 from pathlib import Path
 
 import orjson
 import pytest
 
-from slumberd.errors import NotRunningError, StoreError
+from slumberd import Memory, Triple
+from slumberd.errors import DatabaseHeldError, NotRunningError, StoreError
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.requests import send_request
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.postgres_server import OwnServer, PostgresServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -105,6 +109,24 @@ def test_standby_takes_over_at_once_from_a_daemon_that_stops(first: Home, second
         assert standby.stop() == 0
 
 
+def test_standby_tells_the_service_manager_that_it_waits(
+    first: Home, second: Home, tmp_path: Path
+) -> None:
+    with first.daemon(), tempfile.TemporaryDirectory() as short:
+        path = str(Path(short, "notify"))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            notified.bind(path)
+            notified.settimeout(PATIENCE_SECONDS)
+            usual = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "30000000"}
+            with second.started(until="daemon.standby", **usual) as standby:
+                seen = [notified.recv(4096).decode() for _ in range(5)]
+                standby.stop()
+
+    assert "READY=1" in seen
+    assert any(line.startswith("STATUS=standby; ") for line in seen)
+    assert seen.count("WATCHDOG=1") >= 2
+
+
 def test_standby_that_is_stopped_ends_well(first: Home, second: Home) -> None:
     with first.daemon(), second.started(until="daemon.standby") as standby:
         assert standby.stop() == 0
@@ -128,7 +150,7 @@ def test_daemon_that_was_suspended_past_its_lease_commits_nothing(
 
 
 def test_commands_of_another_host_are_performed_by_the_daemon(
-    first: Home, second: Home, postgres_address: str
+    first: Home, second: Home, postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
     first.rule("nightly", cadence={"cron": "0 3 1 1 *"})
     second.rule("nightly", cadence={"cron": "0 3 1 1 *"})
@@ -144,12 +166,32 @@ def test_commands_of_another_host_are_performed_by_the_daemon(
         undone = second.call("undo", "all@1").stdout
         unknown = second.call("fire", "nonsense", check=False)
 
+    requests = "SELECT count(*) FROM slumberd.requests"
+    assert postgres.rows(requests, database) == [(0,)]
     assert "nightly" in fired
     assert pinned == ["water"]
     assert "undone" in undone or "firing" in undone
     assert unknown.returncode == 64
     assert "nonsense" in unknown.stderr
     assert not (second.state / "control.sock").exists()
+
+
+async def test_program_reaches_the_daemon_of_another_host(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    with first.daemon():
+        async with Memory.open(postgres_address, user="alice", agent="rag") as memory:
+            await memory.remember("Tea, please.", triples=[Triple("alice", "drinks", "tea")])
+            found = await memory.recall("Which tea?")
+            assert "Tea, please." in {hit.text for hit in found}
+        second.state.mkdir()
+        shutil.copy(second.config, second.state)
+        with pytest.raises(DatabaseHeldError):
+            async with Memory.open(second.state, user="alice", agent="rag"):
+                pass
+    with pytest.raises(NotRunningError):
+        async with Memory.open(postgres_address, user="alice", agent="rag") as memory:
+            await memory.recall("tea")
 
 
 def test_command_performs_its_operation_itself_without_a_daemon(

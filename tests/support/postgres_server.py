@@ -163,7 +163,8 @@ class OwnServer(PostgresServer):
     """
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
-        super().__init__(f"postgresql://{_USER}@{quote(str(folder), safe='')}/postgres")
+        port = f":{settings['port']}" if "port" in settings else ""
+        super().__init__(f"postgresql://{_USER}@{quote(str(folder), safe='')}{port}/postgres")
         self._folder = folder
         self._settings = settings
         self._data = folder / "data"

@@ -78,7 +78,8 @@ class Memory:
         rules, and writes its log to ``slumberd.log`` there. A new directory gets a first rule.
 
         Args:
-            where: A state directory; or ``unix:`` and the state directory of a running daemon.
+            where: A state directory; or ``unix:`` and the state directory of a running daemon; or
+                ``postgresql://`` and the database of a running daemon, on any host.
             user: Whose memory it is.
             agent: Which agent remembers and recalls.
             session: The conversation that new episodes belong to.
@@ -86,6 +87,7 @@ class Memory:
         Raises:
             ConfigurationError: The configuration or the rules in the directory have mistakes.
             StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
+            DatabaseHeldError: A daemon holds the database of the directory's configuration.
             UsageError: The address has another scheme.
         """
         async with open_transport(where) as transport:

@@ -21,7 +21,7 @@ from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import rules_of
+from slumberd.service.composition import require_postgres, rules_of
 from slumberd.service.control_socket import RefusedError, ask_asynchronously
 from slumberd.service.daemon import Daemon, first_store_error
 from slumberd.service.interfaces import Served
@@ -38,6 +38,8 @@ MOST_CALLS = 32
 """Calls of one program to a daemon at the same time; further ones wait.
 
 The daemon takes twice as many connections from one user."""
+
+DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
 _CONFIGURATION = "slumberd.yaml"
 
@@ -75,6 +77,36 @@ class SocketTransport:
         try:
             async with self._room:
                 return await ask_asynchronously(self._directory, operation, _as_json(request))
+        except RefusedError as refused:
+            raise _own_error(refused) from None
+
+
+class DatabaseTransport:
+    """Calls operations of the daemon that holds a PostgreSQL database, on whichever host it runs.
+
+    Args:
+        address: The address of the database.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._room = asyncio.Semaphore(MOST_CALLS)
+
+    async def call(self, operation: str, request: dict[str, Any]) -> Answer:
+        """Return the daemon's answer; each call has a connection of its own.
+
+        Raises:
+            NotRunningError: No daemon holds the database.
+            SlumberdError: The daemon's own error, of the same class and with the same message.
+        """
+        require_postgres()
+        from slumberd.service import postgres_stores
+
+        try:
+            async with self._room:
+                return await asyncio.to_thread(
+                    postgres_stores.ask, self._address, operation, _as_json(request)
+                )
         except RefusedError as refused:
             raise _own_error(refused) from None
 
@@ -125,20 +157,27 @@ async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
     """Open what an address names.
 
     Args:
-        where: ``unix:`` and the state directory of a running daemon; else a state directory, on
-            which a daemon runs in this event loop until the end of the block.
+        where: ``unix:`` and the state directory of a running daemon; or ``postgresql://`` and a
+            database that a running daemon holds, on any host; else a state directory, on which a
+            daemon runs in this event loop until the end of the block.
 
     Raises:
         NotRunningError: By the first call; no daemon runs there.
         StateDirectoryLockedError: A daemon runs there already; ``unix:`` reaches it.
+        DatabaseHeldError: A daemon holds the database of the directory's configuration.
         UsageError: The address has another scheme.
     """
     text = str(where)
     if text.startswith(SCHEME):
         yield SocketTransport(Path(text.removeprefix(SCHEME).removeprefix("//")))
         return
+    if text.startswith(DATABASE_SCHEMES):
+        yield DatabaseTransport(text)
+        return
     if "://" in text:
-        raise UsageError(f"{text!r} is no address; name a directory, or {SCHEME} and a directory")
+        raise UsageError(
+            f"{text!r} is no address; name a directory, {SCHEME} and a directory, or postgresql://"
+        )
     async with _run_daemon(Path(text)) as served:
         yield ServedTransport(served)
 
@@ -158,6 +197,7 @@ async def _run_daemon(directory: Path) -> AsyncIterator[Served]:
         logs=_delta_lines(log, settings, clock),
         notifier=Notifier(None),
         interfaces=[lambda served: _announce(served, ready)],
+        waits=False,
     )
     # The end of the block waits for the task; a group of tasks could not end in another task.
     with log_events_into(log, clock.now):

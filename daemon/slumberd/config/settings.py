@@ -530,8 +530,8 @@ def _default_state_dir(environ: Mapping[str, str]) -> Path:
 
 def _check_distinct_databases(settings: Settings, document: Document) -> Iterator[Mistake]:
     if settings.store is not None:
-        for group in ("memory", "facts"):
-            if "path" in getattr(settings, group).model_fields_set:
+        for group, usual in (("memory", MemorySettings()), ("facts", FactsSettings())):
+            if getattr(settings, group).path != usual.path:
                 problem = "names a file, and 'store' a database; remove one of them"
                 where = document.values.get((group, "path"), (0, 0))
                 yield Mistake(document.file or "settings", *where, f"{group}.path", problem)

@@ -309,8 +309,9 @@ class Operations:
                 if request.plan != plan:
                     raise VersionConflictError("what the plan erases", "ask for a new plan")
             erasure, tables = await self._erase(unfinished)
-            done = await self._scrub_files()
+            done, out_of_reach = await self._scrub_files()
         document = certificate(scope, moment, erasure, tables, naming=stored.naming)
+        document["out_of_reach"] += out_of_reach
         return {**document, "firing_id": erasure.outcome.firing_id, "by": str(caller), **done}
 
     async def _erase(self, unfinished: Unfinished) -> tuple[Erasure, dict[str, int]]:
@@ -391,18 +392,23 @@ class Operations:
         if not any(found.counts.values()):
             raise NothingKeptError(scope.user, scope.session, scope.agent)
 
-    async def _scrub_files(self) -> Answer:
-        """Remove the erased bytes from both files; return that part of the certificate."""
+    async def _scrub_files(self) -> tuple[Answer, list[str]]:
+        """Remove the erased bytes from both stores.
+
+        Returns:
+            That part of the certificate, and where the engine may still keep the bytes.
+        """
         done = {
             "facts": await self._facts.erasures.scrub(),
             "episodes": await self._memory.scrub(),
         }
         await self._consolidator.log_pending_records()
-        return {
+        part = {
             "head_after": (await self._facts.ledger.head()).head.hex(),
             "write_ahead_log_emptied": {file: one.log_emptied for file, one in done.items()},
             "rewritten": {file: one.rewritten for file, one in done.items() if one.rewritten},
         }
+        return part, sorted({words for one in done.values() for words in one.out_of_reach})
 
     async def _held_batch(self, firing_id: str) -> HeldBatch:
         held = (await self._facts.ledger.held()).values()

@@ -95,6 +95,7 @@ class Daemon:
         notifier: Reports to the service manager.
         intervals: How often background work is repeated.
         interfaces: What serves beside the control socket, in the same event loop.
+        waits: Whether to stand by while another daemon holds the database; else it is refused.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -108,6 +109,7 @@ class Daemon:
         notifier: Notifier,
         intervals: Intervals = INTERVALS,
         interfaces: Sequence[Interface] = (),
+        waits: bool = True,
     ) -> None:
         self._settings = settings
         self._in_force = InForce(settings, rules)
@@ -117,6 +119,7 @@ class Daemon:
         self._notifier = notifier
         self._intervals = intervals
         self._interfaces = interfaces
+        self._waits = waits
         self._effects = EffectTracker()
         self._commits = CommitSignal()
         self._look_again: Callable[[str], None] = lambda _: None
@@ -149,7 +152,8 @@ class Daemon:
         )
         tenure = tenure_of(settings, clock, is_daemon=True)
         tenure.describe(lambda: {"rules_hash": self._rules.content_hash})
-        if not await tenure.wait(stop, self._stand_by):
+        alive = self._notifier.watchdog
+        if self._waits and not await tenure.wait(stop, self._stand_by, alive):
             return
         make_directory(settings.state_dir)  # for the control socket
         async with (

@@ -65,12 +65,18 @@ class DatabaseTenure:
         """Show details of this process in the table of hosts."""
         self._details = details
 
-    async def wait(self, stop: asyncio.Event, begin_waiting: Callable[[str], None]) -> bool:
+    async def wait(
+        self,
+        stop: asyncio.Event,
+        begin_waiting: Callable[[str], None],
+        still_waiting: Callable[[], None],
+    ) -> bool:
         """Take the right as soon as it is free.
 
         Args:
             stop: Ends the waiting.
             begin_waiting: Called once with the name of the holder, if the right is not free.
+            still_waiting: Called at least every second while the process waits.
 
         Returns:
             Whether the right is taken; False when `stop` was set first.
@@ -82,6 +88,7 @@ class DatabaseTenure:
         if holder is not None:
             begin_waiting(holder.name)
         while holder is not None:
+            still_waiting()
             await self._tell_host("standby")
             if await set_within(stop, min(LOOK_SECONDS, self._lease.seconds / _PER_LEASE)):
                 await self._leave()

@@ -128,9 +128,9 @@ def login_of(settings: Settings) -> DatabaseLogin:
     return installation.examine(database_of(settings))
 
 
-def ask(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the answer of the daemon that holds the database of a configuration."""
-    return ask_database(database_of(settings), SHARD, operation, request)
+def ask(address: str, operation: str, request: dict[str, Any]) -> Answer:
+    """Return the answer of the daemon that holds a database."""
+    return ask_database(address, SHARD, operation, request)
 
 
 def answer_requests_of(

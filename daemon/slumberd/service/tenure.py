@@ -33,9 +33,14 @@ class DirectoryTenure:
         """Do nothing: the lock shows its process only."""
         del details
 
-    async def wait(self, stop: asyncio.Event, begin_waiting: Callable[[str], None]) -> bool:
+    async def wait(
+        self,
+        stop: asyncio.Event,
+        begin_waiting: Callable[[str], None],
+        still_waiting: Callable[[], None],
+    ) -> bool:
         """Return True: a second daemon of a directory does not wait; entering refuses it."""
-        del stop, begin_waiting
+        del stop, begin_waiting, still_waiting
         return True
 
     async def __aenter__(self) -> Self:

@@ -31,10 +31,12 @@ class Scrubbed(NamedTuple):
         log_emptied: Whether the logs of the store could be emptied; a reader may prevent it.
         rewritten: Why the whole store was rewritten; None when its free bytes were overwritten in
             place.
+        out_of_reach: Where the engine may still keep the bytes, in words.
     """
 
     log_emptied: bool
     rewritten: str | None = None
+    out_of_reach: tuple[str, ...] = ()
 
 
 class Mangled(str):

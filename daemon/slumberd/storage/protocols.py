@@ -135,12 +135,18 @@ class Tenure(Protocol):
         """Show details of this process to those who ask who has the right, or waits for it."""
         ...
 
-    async def wait(self, stop: asyncio.Event, begin_waiting: Callable[[str], None]) -> bool:
+    async def wait(
+        self,
+        stop: asyncio.Event,
+        begin_waiting: Callable[[str], None],
+        still_waiting: Callable[[], None],
+    ) -> bool:
         """Take the right as soon as it is free, where a process may wait for it.
 
         Args:
             stop: Ends the waiting.
             begin_waiting: Called once with the name of the holder, if the right is not free.
+            still_waiting: Called at least every second while the process waits.
 
         Returns:
             Whether the process may go on; False when `stop` was set first.

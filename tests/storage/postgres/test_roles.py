@@ -127,6 +127,7 @@ async def test_daemon_consolidates_and_erases(as_host: str, as_daemon: str) -> N
 
     assert ([fact.id for fact in before], after) == (["e1"], [])
     assert scrubbed.rewritten is not None
+    assert "the backups of the PostgreSQL server" in scrubbed.out_of_reach[0]
 
 
 async def test_host_cannot_bring_back_an_erased_scope(as_host: str, as_daemon: str) -> None:

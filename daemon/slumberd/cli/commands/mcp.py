@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from slumberd.cli.client import ask_holder
 from slumberd.cli.commands.run import SIGNALS
 from slumberd.cli.context import (
     daemon_logs,
@@ -21,12 +22,11 @@ from slumberd.cli.context import (
 )
 from slumberd.cli.interfaces import interfaces_of
 from slumberd.cli.options import Config, StateDir
-from slumberd.client.transports import SocketTransport
+from slumberd.client.transports import DatabaseTransport, SocketTransport
 from slumberd.clock import SystemClock
 from slumberd.errors import ExtraMissingError, NotRunningError
 from slumberd.model.scope import ScopeFilter
 from slumberd.service.composition import tune_interpreter
-from slumberd.service.control_socket import ask
 from slumberd.service.daemon import Daemon, first_store_error
 from slumberd.service.reload import Load
 from slumberd.service.systemd import Notifier
@@ -62,12 +62,16 @@ def mcp(
     settings = settings_of(config, state_dir)
     with _end_at_once_on_signals():
         try:
-            ask(settings.state_dir, "next")
+            ask_holder(settings, "next", {})
         except NotRunningError:
             _run_daemon(server, connect, partial(load_settings_and_rules, config, state_dir))
             return
         with standard_error_logs(SystemClock()):
-            transport = SocketTransport(settings.state_dir)
+            transport = (
+                SocketTransport(settings.state_dir)
+                if settings.store is None
+                else DatabaseTransport(settings.store)
+            )
             asyncio.run(server.serve_stdio(connect(call=transport.call)))
 
 
@@ -114,6 +118,7 @@ def _run_daemon(server: ModuleType, connect: partial[object], load: Load) -> Non
             logs=logs.lines,
             notifier=Notifier(None),
             interfaces=[*interfaces_of(settings), interface],
+            waits=False,
         )
         await daemon.run(stop)
 

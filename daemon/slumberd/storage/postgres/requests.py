@@ -27,6 +27,7 @@ VALUES ($1, $2, $3)
 RETURNING number
 """
 _LOOK = b"SELECT answer, holder FROM slumberd.requests WHERE number = $1"
+_REMOVE = b"DELETE FROM slumberd.requests WHERE number = $1"
 _WITHDRAW = b"DELETE FROM slumberd.requests WHERE number = $1 AND holder IS NULL"
 _FORGET = b"""
 DELETE FROM slumberd.requests
@@ -109,6 +110,8 @@ def send_request(  # the parts of a request
         while True:
             answer = _look(connection, number, shard, holder, place)
             if answer is not None:
+                with psycopg.RawCursor(connection) as cursor:
+                    cursor.execute(_REMOVE, (number,))  # it may hold content
                 return answer
             for _ in connection.notifies(timeout=poll_seconds, stop_after=1):
                 pass

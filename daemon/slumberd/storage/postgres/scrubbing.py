@@ -16,9 +16,18 @@ _TABLES = {
     ),
     "facts": (
         "facts_{shard}", "ledger_{shard}", "keys_{shard}", "claim_references", "quarantine",
-        "firings", "watermark", "held_batches", "unfinished_erasures",
+        "firings", "watermark", "held_batches", "unfinished_erasures", "requests",
     ),
 }  # fmt: skip
+
+
+OUT_OF_REACH = (
+    "the write-ahead log, the replicas and the backups of the PostgreSQL server, until they expire",
+)
+UNSCRUBBED = (
+    *OUT_OF_REACH,
+    "old versions of rows in the database, until VACUUM: the login could not rewrite the tables",
+)
 
 
 def scrub(connection: Connection, *, shard: int, table: Literal["episodes", "facts"]) -> Scrubbed:
@@ -33,9 +42,10 @@ def scrub(connection: Connection, *, shard: int, table: Literal["episodes", "fac
         for name in _TABLES[table]:
             connection.execute(f"VACUUM (FULL) slumberd.{name.format(shard=shard)}".encode())
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable):
-        return Scrubbed(log_emptied=False)
+        return Scrubbed(log_emptied=False, out_of_reach=UNSCRUBBED)
     finally:
         if not connection.closed:
             connection.execute(b"RESET ROLE")
             connection.autocommit = False
-    return Scrubbed(log_emptied=False, rewritten="PostgreSQL keeps old versions of rows")
+    reason = "PostgreSQL keeps old versions of rows"
+    return Scrubbed(log_emptied=False, rewritten=reason, out_of_reach=OUT_OF_REACH)

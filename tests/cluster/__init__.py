@@ -1,0 +1,1 @@
+"""Daemons on one PostgreSQL database, killed and suspended at random, against an oracle."""

@@ -1,0 +1,22 @@
+"""The promises hold on one database with many hosts, whatever happens to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster_run import Cluster
+from tests.support.postgres_server import OwnServer
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+
+
+def test_nothing_is_lost_or_done_twice(own_postgres: OwnServer, tmp_path: Path) -> None:
+    with own_postgres.database() as name:
+        cluster = Cluster(own_postgres, own_postgres.address_of(name), tmp_path, seed=1)
+        figures = cluster.run(60)
+
+    assert figures.kills
+    assert figures.takeovers > 2
+    assert figures.facts
