@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -100,5 +101,7 @@ def test_inbox_is_no_finding_while_nobody_holds_the_shard() -> None:
     assert list(check_status(free, LEASE)) == []
 
 
-def test_configuration_with_files_has_no_database() -> None:
-    assert database_status_of(Settings()) is None
+def test_configuration_with_files_has_no_database(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path, rules_dir=tmp_path)
+
+    assert database_status_of(settings) is None
