@@ -784,7 +784,9 @@ class DatabaseUnreachableError(StoreError):
     def __init__(self, where: str, problem: str) -> None:
         self.where = where
         self.problem = problem
-        super().__init__(f"{where!r}: the server does not let this program connect: {problem}")
+        super().__init__(
+            f"{where!r}: the server does not answer, or ended the connection: {problem}"
+        )
 
 
 class UnsupportedByStoreError(StoreError):

@@ -465,10 +465,12 @@ def test_replica_is_a_finding(tmp_path: Path, durable_server: OwnServer) -> None
 
             found = find(reading)
             shown = reading.call("recent", "alice").stdout
+            exported = reading.call("export")
             fired = reading.call("fire", "--all")
 
     assert "database.read_only" in found
     assert "e1" in shown
+    assert exported.returncode == 0
     assert fired.returncode == 77
 
 

@@ -61,7 +61,7 @@ WHERE schemaname = 'slumberd'
 ORDER BY relname
 
 -- name: server
-SELECT current_setting('server_version'),
+SELECT split_part(current_setting('server_version'), ' ', 1),
   (
     SELECT max(greatest(age(datfrozenxid), mxid_age(datminmxid)))::bigint
     FROM pg_database

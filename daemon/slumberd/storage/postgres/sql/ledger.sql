@@ -158,7 +158,7 @@ WHERE ledger.what IN (1, 2, 3, 6)
 ORDER BY ledger.seq
 
 -- name: evaluated_in_firing
-SELECT DISTINCT ledger.fact_id
+SELECT ledger.fact_id
 FROM slumberd.firings AS firings
 INNER JOIN slumberd.ledger AS ledger 
   ON firings.shard = :shard
@@ -169,6 +169,8 @@ WHERE firings.n = :firing
   AND firings.rule = :rule
   AND ledger.what IN (1, 2, 3, 6)
   AND ledger.fact_id IS NOT NULL
+GROUP BY ledger.fact_id
+ORDER BY min(ledger.seq)
 
 -- name: last_of_rule
 SELECT ledger.fact_id, ledger.what, ledger.version

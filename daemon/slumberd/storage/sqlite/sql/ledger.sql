@@ -140,13 +140,15 @@ WHERE ledger.what IN (1, 2, 3, 6)
 ORDER BY ledger.seq
 
 -- name: evaluated_in_firing
-SELECT DISTINCT ledger.fact_id
+SELECT ledger.fact_id
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS ledger ON ledger.seq > firings.n AND ledger.seq <= firings.last_seq
 WHERE firings.n = :firing
   AND firings.rule = :rule
   AND ledger.what IN (1, 2, 3, 6)
   AND ledger.fact_id IS NOT NULL
+GROUP BY ledger.fact_id
+ORDER BY min(ledger.seq)
 
 -- name: last_of_rule
 SELECT ledger.fact_id, ledger.what, ledger.version
