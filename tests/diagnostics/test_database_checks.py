@@ -40,7 +40,8 @@ pytestmark = pytest.mark.integration
 
 TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
 HELD = "UPDATE slumberd.shards SET holder = 'a/1', held_until = clock_timestamp() + interval '1 h'"
-UNLIMITED = DatabaseLimits(*[float("inf")] * 8)  # type: ignore[arg-type] # also of the counts
+NEVER = 10**9
+UNLIMITED = DatabaseLimits(*[NEVER] * 7, frozen_xids=2**31)
 
 
 def installation_on(folder: Path, address: str) -> Installation:

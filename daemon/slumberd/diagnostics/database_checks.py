@@ -65,7 +65,9 @@ def database_status_of(
     require_postgres()
     from slumberd.service import postgres_stores
 
-    return postgres_stores.status_of(settings, few_dead_rows=limits.dead_rows)
+    return postgres_stores.status_of(
+        settings, most_xids=limits.xids, few_dead_rows=limits.dead_rows
+    )
 
 
 def find_unusable(settings: Settings) -> Finding | None:

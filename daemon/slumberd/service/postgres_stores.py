@@ -22,7 +22,7 @@ from slumberd.service.pause import PausedRules
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.database_status import FEW_DEAD_ROWS, read_database_status
+from slumberd.storage.postgres.database_status import read_database_status
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.inspection import (
     PostgresEpisodeInspection,
@@ -107,14 +107,11 @@ def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseT
     )
 
 
-def status_of(settings: Settings, *, few_dead_rows: int = FEW_DEAD_ROWS) -> DatabaseStatus:
-    """Return the state of the database of a configuration.
-
-    Args:
-        settings: The configuration.
-        few_dead_rows: Tables with at most so many old versions of rows are not reported.
-    """
-    return read_database_status(database_of(settings), few_dead_rows=few_dead_rows)
+def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
+    """Return the state of the database of a configuration, as `read_database_status` does."""
+    return read_database_status(
+        database_of(settings), most_xids=most_xids, few_dead_rows=few_dead_rows
+    )
 
 
 def login_of(settings: Settings) -> DatabaseLogin:

@@ -18,16 +18,8 @@ from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import connect, translate_errors
 from slumberd.storage.postgres.session import PostgresSession
 
-MOST_XIDS = 1_000_000
-"""A transaction of unknown age counts as old when so many transactions began after it."""
 
-FEW_DEAD_ROWS = 100_000
-"""So many old versions of rows of one table do not matter."""
-
-
-def read_database_status(
-    address: str, *, most_xids: int = MOST_XIDS, few_dead_rows: int = FEW_DEAD_ROWS
-) -> DatabaseStatus:
+def read_database_status(address: str, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
     """Return the state of a database.
 
     Args:
