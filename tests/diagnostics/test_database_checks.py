@@ -21,12 +21,11 @@ from slumberd.diagnostics.database_checks import (
     LIMITS,
     DatabaseLimits,
     check_database,
-    database_status_of,
 )
 from slumberd.diagnostics.doctor import URGENT, run_checks
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import Finding
-from slumberd.service.composition import rules_of
+from slumberd.service.composition import database_status_of, rules_of
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.storage.postgres.lease import Lease
 from tests.diagnostics.test_doctor import QUIET
@@ -41,7 +40,16 @@ pytestmark = pytest.mark.integration
 TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
 HELD = "UPDATE slumberd.shards SET holder = 'a/1', held_until = clock_timestamp() + interval '1 h'"
 NEVER = 10**9
-UNLIMITED = DatabaseLimits(*[NEVER] * 7, frozen_xids=2**31)
+UNLIMITED = DatabaseLimits(
+    leases=NEVER,
+    transaction_seconds=NEVER,
+    xids=NEVER,
+    inbox_seconds=NEVER,
+    clock_seconds=NEVER,
+    alive_seconds=NEVER,
+    dead_rows=NEVER,
+    frozen_xids=2**31,
+)
 
 
 def installation_on(folder: Path, address: str) -> Installation:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from slumberd.config.settings import Settings
-from slumberd.diagnostics.database_checks import check_status, database_status_of
+from slumberd.diagnostics.database_checks import check_status
 from slumberd.model.store_status import (
     DatabaseStatus,
     HostStatus,
     OldestTransaction,
     ShardHolder,
 )
+from slumberd.service.composition import database_status_of
 
 pytestmark = pytest.mark.unit
 

@@ -19,7 +19,12 @@ from slumberd.model.store_status import (
     HostStatus,
     OldestTransaction,
 )
-from slumberd.service.composition import require_postgres
+from slumberd.service.composition import (
+    FEW_DEAD_ROWS,
+    MOST_XIDS,
+    database_status_of,
+    require_postgres,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +45,16 @@ class DatabaseLimits:
 
     leases: float = 3.0
     transaction_seconds: float = 600.0
-    xids: int = 1_000_000
+    xids: int = MOST_XIDS
     inbox_seconds: float = 60.0
     clock_seconds: float = 1.0
     alive_seconds: float = 60.0
-    dead_rows: int = 100_000
+    dead_rows: int = FEW_DEAD_ROWS
     frozen_xids: int = 1_500_000_000
 
 
 LIMITS = DatabaseLimits()
 """The limits of every installation."""
-
-
-def database_status_of(
-    settings: Settings, limits: DatabaseLimits = LIMITS
-) -> DatabaseStatus | None:
-    """Return the state of the database of a configuration; None when it names none.
-
-    Raises:
-        StoreError: The database cannot be read.
-    """
-    if settings.store is None:
-        return None
-    require_postgres()
-    from slumberd.service import postgres_stores
-
-    return postgres_stores.status_of(
-        settings, most_xids=limits.xids, few_dead_rows=limits.dead_rows
-    )
 
 
 def find_unusable(settings: Settings) -> Finding | None:
@@ -115,7 +102,9 @@ def check_database(settings: Settings, limits: DatabaseLimits = LIMITS) -> Itera
     Raises:
         StoreError: The database cannot be read.
     """
-    if (status := database_status_of(settings, limits)) is not None:
+    most_xids, few_dead_rows = limits.xids, limits.dead_rows
+    status = database_status_of(settings, most_xids=most_xids, few_dead_rows=few_dead_rows)
+    if status is not None:
         yield from check_status(status, settings.postgres.lease, limits)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.model.firing import Counts
+from slumberd.model.store_status import DatabaseStatus
 
 
 class StoreHealth(BaseModel):
@@ -197,6 +198,7 @@ class DaemonHealth:
         held: Batches that await approval, also of such rules.
         provenance: How far the provenance sink is behind; None without a sink.
         tallies: Counters that only grow; None when they are not counted.
+        database: The state of the database; None when files hold the stores.
     """
 
     at: datetime
@@ -214,6 +216,7 @@ class DaemonHealth:
     held: int
     provenance: ProvenanceHealth | None = None
     tallies: LedgerCounters | None = None
+    database: DatabaseStatus | None = None
 
     @property
     def late_seconds(self) -> float:
@@ -229,6 +232,19 @@ class DaemonHealth:
     def degraded(self) -> int:
         """How many rules have failed `DEGRADED_AFTER` times in a row or more."""
         return sum(rule.failures >= DEGRADED_AFTER for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyHealth:
+    """The health of a daemon that waits for the holder of its database to end.
+
+    Attributes:
+        at: The instant of all values.
+        uptime_seconds: The time since the daemon started.
+    """
+
+    at: datetime
+    uptime_seconds: float
 
 
 DEGRADED_AFTER = 3

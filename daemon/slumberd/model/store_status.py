@@ -220,6 +220,12 @@ class DatabaseStatus:
     is_durable: bool
     is_read_only: bool
 
+    @property
+    def oldest_transaction_seconds(self) -> float:
+        """The age of the oldest transaction; 0 without one, and when the server does not tell."""
+        oldest = self.oldest_transaction
+        return oldest.seconds or 0.0 if oldest else 0.0
+
     def hosts_seen_within(self, seconds: float) -> list[HostStatus]:
         """Return the hosts that said something in the last seconds."""
         return [host for host in self.hosts if host.seen_seconds <= seconds]

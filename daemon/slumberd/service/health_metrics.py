@@ -26,6 +26,7 @@ from slumberd.model.health import (
     RuleStatus,
 )
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import DatabaseStatus
 from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureStreak
 from slumberd.scheduling.due_finder import Mark
@@ -82,6 +83,7 @@ class HealthSources:
         failed: Returns how often each rule has failed.
         counted: Whether the figures include the tallies of all batches.
         batches_at_once: Batches that are read at a time for the tallies.
+        database: Returns the state of the database; None when files hold the stores.
     """
 
     episodes: EpisodeLog
@@ -95,6 +97,7 @@ class HealthSources:
     failed: Callable[[], Mapping[str, int]] = dict
     counted: bool = False
     batches_at_once: int = BATCHES_AT_ONCE
+    database: Callable[[], DatabaseStatus | None] = lambda: None
 
 
 class _Backlog(NamedTuple):
@@ -175,6 +178,7 @@ class HealthCollector:
             held=len(ledger.held),
             provenance=await self._provenance(now),
             tallies=tallies,
+            database=await asyncio.to_thread(self._sources.database),
         )
 
     async def _progresses(

@@ -22,7 +22,6 @@ from slumberd.cli.output import cell, number, plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
-from slumberd.diagnostics.database_checks import database_status_of
 from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
 from slumberd.diagnostics.language_model import Spending, read_spending
@@ -34,7 +33,12 @@ from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
 from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder, StoreSizes
 from slumberd.observability.line_format import printable
-from slumberd.service.composition import inspections_of, paused_rules_of, rules_of
+from slumberd.service.composition import (
+    database_status_of,
+    inspections_of,
+    paused_rules_of,
+    rules_of,
+)
 
 STATUS_COLUMNS = (
     "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
