@@ -272,6 +272,8 @@ async def test_shard_that_nobody_holds_is_a_finding_after_three_leases(
     await lease.close()
 
     just_free = find(site)
+    ended = "SELECT held_until > clock_timestamp() - interval '60 s' FROM slumberd.shards"
+    assert postgres.rows(ended, database) == [(True,)]
     postgres.run(
         "UPDATE slumberd.shards SET held_until = clock_timestamp() - interval '31 s'",
         "UPDATE slumberd.shards SET held_until = held_until - interval '1 day'",

@@ -117,6 +117,9 @@ class PostgresInspection:
                 return work(session)
             except psycopg.errors.QueryCanceled:
                 return None
+            finally:
+                session.close()
+                connection.rollback()
 
 
 class PostgresEpisodeInspection(PostgresInspection):
