@@ -40,6 +40,7 @@ of its file, or the address of its database without a password::
         ├── BackupBusyError               a backup that must wait                (exit 75)
         ├── StateDirectoryLockedError     a state directory in use               (exit 75)
         ├── DatabaseHeldError             a database in use                      (exit 75)
+        ├── DatabaseUnreachableError      a database server that is away         (exit 69)
         ├── UnsupportedByStoreError       what this kind of store does not do    (exit 64)
         ├── SupersededError               a store that this daemon has lost      (exit 75)
         │   ├── StaleWriterError          another daemon writes the store
@@ -767,6 +768,24 @@ class DatabaseHeldError(StoreError):
         self.holder = holder
         super().__init__(
             f"{where!r} is held by another slumberd ({holder}): stop it, or wait until it ends"
+        )
+
+
+class DatabaseUnreachableError(StoreError):
+    """The server of a database does not answer, or ends the connection.
+
+    Attributes:
+        where: The database.
+        problem: What the driver or the server says.
+    """
+
+    exit_code = 69
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        super().__init__(
+            f"{where!r}: the server does not answer, or ended the connection: {problem}"
         )
 
 

@@ -19,6 +19,15 @@ pytestmark = pytest.mark.unit
 DAY = 24 * 60
 
 
+DATABASE = {
+    "daemons": 2,
+    "unnumbered": 0,
+    "unnumbered_seconds": 0.0,
+    "requests": 0,
+    "oldest_transaction_seconds": 0.0,
+}
+
+
 def beats(minutes: Iterable[int], **fields: Any) -> list[Entry]:
     return [event_entry(minute, "daemon.heartbeat", **fields) for minute in minutes]
 
@@ -58,6 +67,20 @@ CASES = {
         trips=beats(range(5)),
         quiet=beats([*range(5), *range(14, 40)]),
         minutes=19,
+    ),
+    "SlumberdNoneActive": Case(
+        trips=[event_entry(n, "daemon.standby", host="bob") for n in range(40)],
+        quiet=[*beats(range(40)), *(event_entry(n, "daemon.standby", host="b") for n in range(40))],
+    ),
+    "SlumberdOldTransaction": Case(
+        trips=beats(range(40), database=DATABASE | {"oldest_transaction_seconds": 700.0}),
+        quiet=[
+            beat
+            for n in range(40)
+            for beat in beats(
+                [n], database=DATABASE | {"oldest_transaction_seconds": 700.0 if n % 4 else 0.0}
+            )
+        ],
     ),
     "SlumberdDaemonFailed": Case(
         trips=[event_entry(0, "daemon.failed", error="StoreError")],
@@ -207,6 +230,12 @@ def test_heartbeat_alert_names_only_the_dead_host() -> None:
     assert firing_labels("SlumberdHeartbeatDead", [*beats(range(30)), *alive], 40) == [
         {"host": "ada"}
     ]
+
+
+def test_heartbeat_alert_names_no_host_that_stands_by() -> None:
+    standby = [event_entry(minute, "daemon.standby") for minute in range(30, 40)]
+
+    assert firing_labels("SlumberdHeartbeatDead", [*beats(range(30)), *standby], 40) == []
 
 
 def test_lagging_alert_waits_for_its_duration() -> None:

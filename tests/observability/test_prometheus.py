@@ -17,14 +17,17 @@ from slumberd.model.health import (
     ProvenanceHealth,
     RuleHealth,
     RuleStatus,
+    StandbyHealth,
 )
 from slumberd.observability.prometheus import (
     OF_DAEMON,
     OF_RULE,
     escape,
     render_metrics,
+    render_standby_metrics,
     write_textfile,
 )
+from tests.diagnostics.test_database_limits import WELL
 from tests.support.builders import at
 
 pytestmark = pytest.mark.unit
@@ -57,6 +60,7 @@ VITALS = DaemonHealth(
     held=1,
     provenance=ProvenanceHealth(rows=4, seconds=1.5, refused=2),
     tallies=LedgerCounters(rows=50, versions=40, by_rule={"tea": SOME, "gone": SOME}),
+    database=WELL,
 )
 
 
@@ -92,12 +96,35 @@ def test_metrics_equal_the_health_of_the_daemon() -> None:
     assert samples["rule_versions_quarantined_total/tea"] == 2
     assert (samples["rule_failures_total/tea"], samples["rule_failures_total/idle"]) == (6, 0)
 
+    assert (samples["standby"], samples["database_daemons"]) == (0, 2)
+    assert (samples["database_unheld_shards"], samples["database_bytes"]) == (0, 1_000_000)
+    assert samples["database_unnumbered_versions"] == 10
+    assert samples["database_unnumbered_seconds"] == 60
+    assert samples["database_oldest_transaction_seconds"] == 600
+    assert samples["database_frozen_transactions"] == 1_500_000_000
+    assert samples["database_open_requests"] == 0
+
+
+def test_standby_has_a_sign_of_life_and_no_figures_of_rules() -> None:
+    text = render_standby_metrics(StandbyHealth(at(0), 90.5)).decode()
+
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found == {
+        "slumberd_heartbeat_timestamp_seconds": at(0).timestamp(),
+        "slumberd_uptime_seconds": 90.5,
+        "slumberd_standby": 1,
+    }
+
 
 def test_unknown_metric_is_omitted() -> None:
-    without = replace(VITALS, provenance=None, rules=[])
+    without = replace(VITALS, provenance=None, rules=[], database=None)
     unknown = read_metrics(replace(without, rss_bytes=None, next_at=None, succeeded_at=None))
 
-    left_out = ("rule_", "next_", "last_", "resid", "provenance_")
+    left_out = ("rule_", "next_", "last_", "resid", "provenance_", "database_")
     assert not {name for name in unknown if name.startswith(left_out)}
     assert "rule_last_success_timestamp_seconds/idle" not in read_metrics(VITALS)
 

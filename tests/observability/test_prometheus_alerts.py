@@ -52,6 +52,10 @@ CASES = {
     "SlumberdSilent": Case(
         f"slumberd_heartbeat_timestamp_seconds{DAEMON}", "0+60x30 _x40", "0+60x42 _x40"
     ),
+    "SlumberdNoneActive": Case(f"slumberd_standby{DAEMON}", "0x50 1x20", "1x50 0x20"),
+    "SlumberdOldTransaction": Case(
+        f"slumberd_database_oldest_transaction_seconds{DAEMON}", "0+20x60", "0x57 700x9"
+    ),
     "SlumberdDaemonFailed": Case(
         f"slumberd_uptime_seconds{DAEMON}", "0+60x50 0 60 0 60 0 60x9", "0+60x50 0 60 0 60x9"
     ),

@@ -127,6 +127,19 @@ def test_standby_tells_the_service_manager_that_it_waits(
     assert seen.count("WATCHDOG=1") >= 2
 
 
+def test_standby_writes_the_metrics_of_one(first: Home, second: Home) -> None:
+    files = {}
+    for home in (first, second):
+        files[home.folder.name] = home.folder / "slumberd.prom"
+        home.configure(
+            home.settings | {"metrics": {"textfile": str(home.folder / "slumberd.prom")}}
+        )
+    with first.daemon(), second.started(until="daemon.standby"):
+        wait_until(files["second"].exists)
+
+    assert "\nslumberd_standby 1\n" in files["second"].read_text()
+
+
 def test_standby_that_is_stopped_ends_well(first: Home, second: Home) -> None:
     with first.daemon(), second.started(until="daemon.standby") as standby:
         assert standby.stop() == 0

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service.composition import inspections_of, open_stores, rule_runner_of
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
-from slumberd.service.heartbeat import Heartbeat
+from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
+from tests.diagnostics.test_database_limits import WELL
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
 from tests.support.waiting import PATIENCE_SECONDS
@@ -64,7 +66,10 @@ class MonitoredStores:
         return self.dropped
 
     def heartbeat_on(self, episodes: EpisodeLog) -> Heartbeat:
-        sources = HealthSources(
+        return Heartbeat(self.heartbeat_sources(episodes), self.clock, self.textfile)
+
+    def heartbeat_sources(self, episodes: EpisodeLog) -> HealthSources:
+        return HealthSources(
             episodes,
             Stores(self.memory, self.runner.facts),
             rules=lambda: (self._rules.rules, "UTC"),
@@ -76,7 +81,6 @@ class MonitoredStores:
             counted=self.textfile is not None,
             batches_at_once=2,
         )
-        return Heartbeat(sources, self.clock, self.textfile)
 
     async def beat(self) -> dict[str, Any]:
         with capture_logs() as logs:
@@ -349,3 +353,50 @@ async def test_heartbeat_beats_until_it_is_stopped(tmp_path: Path) -> None:
                 await monitored.heartbeat.run(monitored.finished, every_seconds=0)
 
     assert [line["event"] for line in logs] == ["daemon.heartbeat"] * 2
+
+
+async def test_beat_reports_the_database(tmp_path: Path) -> None:
+    async with open_monitored(tmp_path) as monitored:
+        sources = monitored.heartbeat_sources(monitored.memory)
+        beating = Heartbeat(replace(sources, database=lambda: WELL), monitored.clock)
+        with capture_logs() as logs:
+            await beating.beat()
+
+    assert logs[0]["database"] == {
+        "daemons": 2,
+        "unnumbered": 10,
+        "unnumbered_seconds": 60.0,
+        "requests": 0,
+        "oldest_transaction_seconds": 600.0,
+    }
+
+
+def test_standby_logs_a_line_a_minute_and_writes_its_metrics() -> None:
+    clock, written = FakeClock(at(0)), list[bytes]()
+    standby = StandbyHeartbeat(clock, written.append)
+
+    with capture_logs() as logs:
+        standby.beat_if_due("a/1")
+        clock.advance(MINUTE / 2)
+        standby.beat_if_due("a/1")
+        clock.advance(MINUTE / 2)
+        standby.beat_if_due("b/2")
+
+    assert [line["holder"] for line in logs] == ["a/1", "b/2"]
+    assert [b"slumberd_standby 1" in text for text in written] == [True, True]
+    assert b"slumberd_uptime_seconds 60" in written[1]
+
+
+def test_standby_warns_once_of_a_textfile_that_it_cannot_write() -> None:
+    def refuse(_: bytes) -> None:
+        raise OSError("full")
+
+    clock = FakeClock(at(0))
+    standby = StandbyHeartbeat(clock, refuse)
+
+    with capture_logs() as logs:
+        for _ in range(3):
+            standby.beat_if_due("a/1")
+            clock.advance(MINUTE)
+
+    assert [line["event"] for line in logs].count("metrics.failed") == 1

@@ -53,6 +53,7 @@ _ROOM_BYTES = 2 << 30
 
 _USER = "postgres"
 _PASSWORD = "of-a-test"  # noqa: S105 # of logins that only the tests use
+_NUMBERS_IN_A_PART = 32 * 4 * 8192  # pages of a file, states in a byte, bytes of a page
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
@@ -213,8 +214,7 @@ class OwnServer(PostgresServer):
 
     def create(self) -> None:
         """Create the cluster."""
-        if self._as_user:
-            os.chown(self.folder, self._as_user["user"], self._as_user["group"])
+        self._own_folder()
         command = [
             str(self._programs / "initdb"), "--pgdata", str(self._data), "--username", _USER,
             "--auth", "trust", "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync",
@@ -222,6 +222,10 @@ class OwnServer(PostgresServer):
         subprocess.run(
             command, check=True, stdout=subprocess.DEVNULL, cwd=self.folder, **self._as_user
         )
+
+    def _own_folder(self) -> None:
+        if self._as_user:
+            os.chown(self.folder, self._as_user["user"], self._as_user["group"])
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
@@ -245,6 +249,37 @@ class OwnServer(PostgresServer):
         except psycopg.OperationalError:
             return False
         return True
+
+    @contextmanager
+    def replica(self) -> Iterator[OwnServer]:
+        """Yield a replica of this server, which needs ``wal_level=replica``."""
+        with tempfile.TemporaryDirectory(prefix="pg", dir=_open_directory()) as folder:
+            copy = OwnServer(Path(folder), self._settings)
+            copy._own_folder()
+            command = [
+                str(self._programs / "pg_basebackup"), "--host", str(self.folder), "--username",
+                _USER, "--pgdata", str(copy._data), "--write-recovery-conf", "--checkpoint", "fast",
+            ]  # fmt: skip
+            subprocess.run(command, check=True, cwd=folder, **self._as_user)
+            copy.start()
+            try:
+                yield copy
+            finally:
+                copy.stop(at_once=True)
+
+    def skip_transactions(self, number: int) -> None:
+        """Go on with a later transaction, as if all numbers before it had been used."""
+        self.stop()
+        command = [str(self._programs / "pg_resetwal"), "-x", str(number), str(self._data)]
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, cwd=self.folder, **self._as_user
+        )
+        # The server expects the part of its commit log that has this number.
+        part = self._data / "pg_xact" / f"{number // _NUMBERS_IN_A_PART:04X}"
+        part.write_bytes(bytes(_NUMBERS_IN_A_PART // 4))
+        if self._as_user:
+            os.chown(part, self._as_user["user"], self._as_user["group"])
+        self.start()
 
     @property
     def pid(self) -> int:

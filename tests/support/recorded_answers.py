@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from subprocess import CompletedProcess
 from typing import Any, Literal
@@ -20,8 +20,9 @@ from slumberd.clock import SystemClock
 from tests.support.trial_installation import TrialInstallation
 
 VARYING = {
-    "bytes", "disk_free_bytes", "gid", "group", "log_bytes", "mode", "pid", "plan", "python",
-    "salt", "seconds", "sha256", "slumberd", "uid", "uptime_seconds",
+    "bytes", "disk_free_bytes", "free_seconds", "gid", "group", "held_seconds", "log_bytes", "mode",
+    "pid", "plan", "python", "salt", "seconds", "server", "sha256", "slumberd", "uid",
+    "unnumbered_seconds", "uptime_seconds",
 }  # fmt: skip
 """Keys whose values differ from run to run; a recording has their type."""
 
@@ -30,6 +31,7 @@ _REPLACED = re.compile(r"\.replaced-\d{8}T\d{6}Z")
 _HASH = re.compile(r"\b[0-9a-f]{64}\b|(?<=head )[0-9a-f]{16}\b")
 _DAY_AND_TIME = re.compile(r"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [+-]\d\d:\d\d")
 _COUNTS = re.compile(r'[\d,]+(?= MB free)|(?<=\bpid )\d+|(?<="pid":)\d+')
+_OF_A_DATABASE = re.compile(r"(?<=: PostgreSQL )[\d.]+, [\d,]+ MB|(?<=since )\d+(?= s$)")
 _PERHAPS_RUN = re.compile(r"\b[a-z0-9]{12}\b")
 _SPACES = re.compile(r" {2,}")
 _WIDTH = 100
@@ -41,6 +43,9 @@ Form = Literal["json", "text"]
 class AnswerRecorder:
     """Calls commands on one installation, and records what they print.
 
+    Args:
+        names: Names for further texts that differ from run to run.
+
     Attributes:
         site: The installation.
         form: What is recorded.
@@ -48,12 +53,14 @@ class AnswerRecorder:
         lines: The recording.
     """
 
-    def __init__(self, site: TrialInstallation, form: Form) -> None:
+    def __init__(
+        self, site: TrialInstallation, form: Form, names: Mapping[str, str] | None = None
+    ) -> None:
         self.site = site
         self.form = form
         self.runs: list[str] = []
         self.lines: list[str] = []
-        self._directory = str(site.config.parent)
+        self._names = {**(names or {}), str(site.config.parent): "<directory>"}
         self._began = SystemClock().now()
 
     def __call__(self, *words: str) -> None:
@@ -115,10 +122,12 @@ class AnswerRecorder:
                 return value
 
     def _text(self, text: str) -> str:
-        text = text.replace(self._directory, "<directory>")
+        for long, short in self._names.items():
+            text = text.replace(long, short)
         text = text.replace(__version__, "<version>")
         text = re.sub(rf"\buid {os.getuid()}\b", "uid <mine>", text)
         text = _REPLACED.sub(".replaced-<now>", text)
+        text = _OF_A_DATABASE.sub("<int>", text)
         text = _COUNTS.sub("<int>", _DAY_AND_TIME.sub("<later>", text))
         text = _INSTANT.sub(self._instant, _HASH.sub("<hash>", text))
         for number, run in enumerate(self.runs, start=1):

@@ -14,7 +14,7 @@ from slumberd.cli.output import Bar, bar, number
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
-from slumberd.errors import NotRunningError, SlumberdError, StoreError
+from slumberd.errors import DatabaseUnreachableError, NotRunningError, SlumberdError, StoreError
 from slumberd.model.episode import Misspelling
 from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
@@ -177,7 +177,7 @@ def ask_daemon(
         """Send the request; keep the answer or the problem."""
         try:
             answers.append(ask_holder(settings, operation, {}))
-        except NotRunningError:
+        except (NotRunningError, DatabaseUnreachableError):  # another check reports the database
             problems.append("")
         except (SlumberdError, OSError, ValueError) as error:
             problems.append(str(error))

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from slumberd.config.rule_loader import rule_files
-from slumberd.diagnostics.database_checks import check_database
+from slumberd.diagnostics.database_checks import check_database, find_unusable
 from slumberd.diagnostics.host_checks import (
     Machine,
     check_clock,
@@ -39,13 +39,14 @@ from slumberd.model.cadence import Cron
 from slumberd.model.health import Finding
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.service.file_exchange import is_unfinished
-from slumberd.storage.closed_stores import StoreInspection
+from slumberd.storage.closed_stores import StoreFiles, StoreInspection
 
 URGENT = frozenset(
     {
         "answers.waiting", "config.invalid", "daemon.down", "daemon.silent",
-        "database.inbox", "database.not_durable", "database.old_transaction", "database.replica",
-        "database.unheld", "database.wraparound", "disk.low",
+        "database.inbox", "database.not_durable", "database.old_transaction", "database.read_only",
+        "database.rights", "database.schema", "database.shards", "database.unheld",
+        "database.unreachable", "database.wraparound", "disk.low",
         "episodes.future", "episodes.mismatched", "episodes.quarantined", "host.clock",
         "hosts.differ",
         "erasure.contradicted", "erasure.unfinished", "rule.degraded", "rule.held",
@@ -89,7 +90,10 @@ def find_urgent(context: DoctorContext) -> list[Finding]:
 
 def _daemon_down(context: DoctorContext) -> Finding:
     remedy = "`systemctl start slumberd`, or `slumberd run`"
-    return Finding("daemon.down", str(context.settings.state_dir), "no daemon runs", remedy)
+    if context.settings.store is None:
+        return Finding("daemon.down", str(context.settings.state_dir), "no daemon runs", remedy)
+    place = context.stores.facts.where
+    return Finding("daemon.down", place, "no daemon is active", f"{remedy}, on one of the hosts")
 
 
 def _check_host(context: DoctorContext) -> Iterator[Finding]:
@@ -101,7 +105,7 @@ def _check_host(context: DoctorContext) -> Iterator[Finding]:
         yield from _run_check(
             directory, lambda: check_state_files(directory, _state_files(context))
         )
-        databases = sum(map(_size_of, context.stores))
+        databases = sum(_size_of(store) for store in context.stores if store.on_disk)
         yield from _run_check(
             directory, lambda: check_disk_space(directory, databases, context.machine)
         )
@@ -125,7 +129,8 @@ def _run_check(path: Path, check: Callable[[], Iterable[Finding]]) -> list[Findi
 
 
 def _state_files(context: DoctorContext) -> list[Path]:
-    settings, files = context.settings, [file for store in context.stores for file in store.files()]
+    settings, stores = context.settings, context.stores
+    files = [file for store in stores if store.on_disk for file in store.on_disk.paths()]
     sink = settings.provenance_path if settings.provenance.sink == "file" else None
     return [*files, *filter(None, [settings.log_path, sink])]
 
@@ -171,7 +176,11 @@ def check_ignored_files(directory: Path) -> Iterator[Finding]:
 
 def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Finding]:
     settings = context.settings
-    if not settings.state_dir.is_dir() and settings.store is None:
+    if settings.store is not None:
+        if (unusable := find_unusable(settings)) is not None:
+            yield unusable
+            return
+    elif not settings.state_dir.is_dir():
         remedy = "`slumberd run` creates it"
         yield Finding("state.missing", str(settings.state_dir), "is not a directory", remedy)
         return
@@ -182,11 +191,19 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
     episodes, facts = context.stores
     for store, inspect in ((episodes, _check_episodes), (facts, _check_facts)):
         yield from _check_store(store, context, unfinished, partial(inspect, context, unfinished))
+    yield from _check_both(context)
+
+
+def _check_both(context: DoctorContext) -> Iterator[Finding]:
+    """Find the problems that concern both stores."""
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
     yield from find_resurfaced(context.stores, seconds)
-    yield from check_database(settings)
+    try:
+        yield from check_database(context.settings)
+    except StoreError as error:
+        yield _unreadable_finding(context.stores.facts.where, error)
     yield from _check_daemon(context)
-    yield from check_paused_rules(settings)
+    yield from check_paused_rules(context.settings)
     yield from check_due_rules(context)
     yield from check_waiting_answers(context)
 
@@ -198,25 +215,40 @@ def _check_store(
     inspect: Callable[[], Iterable[Finding]],
 ) -> Iterator[Finding]:
     """Find the problems of one store: of its files, then of its content."""
-    if store.is_missing():
-        problem, remedy = "does not exist", "`slumberd run` creates it; was it moved or deleted?"
-        if context.settings.store is not None:
-            remedy = "`slumberd postgres init` creates it"
-        yield Finding("state.missing", store.where, problem, remedy)
-        return
     try:
-        yield from _check_location(store, context.machine)
-        damage = store.damage(context.seconds)
-        if damage is None and not context.hurried:
-            unfinished.append(f"quick_check of {store.where!r}")
-        elif damage or store.has_foreign_log():
-            problem = damage or "its write-ahead log seems to belong to another database"
-            yield _damaged_finding(store.where, problem)
-            return
-        yield from _check_journal(store)
+        if store.on_disk is not None:
+            found = list(_check_files(store, store.on_disk, context, unfinished))
+            yield from found
+            if any(finding.id in _UNUSABLE for finding in found):
+                return
         yield from inspect()
     except StoreError as error:
         yield _unreadable_finding(store.where, error)
+
+
+_UNUSABLE = ("state.missing", "store.damaged")
+"""Findings on files that leave nothing to check in their content."""
+
+
+def _check_files(
+    store: StoreInspection, files: StoreFiles, context: DoctorContext, unfinished: list[str]
+) -> Iterator[Finding]:
+    """Find the problems of the files of a store."""
+    if files.is_missing():
+        problem, remedy = "does not exist", "`slumberd run` creates it; was it moved or deleted?"
+        yield Finding("state.missing", store.where, problem, remedy)
+        return
+    yield from _check_location(store, files, context.machine)
+    damage = files.damage(context.seconds)
+    if damage is None and not context.hurried:
+        unfinished.append(f"quick_check of {store.where!r}")
+    elif damage or files.has_foreign_log():
+        problem = damage or "its write-ahead log seems to belong to another database"
+        yield _damaged_finding(store.where, problem)
+        return
+    if not files.writes_ahead():
+        problem = "has no write-ahead log: readers and writers wait for each other"
+        yield Finding("store.journal", store.where, problem, "start the daemon: it creates the log")
 
 
 def _unreadable_finding(where: str, error: StoreError) -> Finding:
@@ -237,8 +269,10 @@ def _damaged_finding(where: str, damage: str) -> Finding:
     return Finding("store.damaged", where, " ".join(damage.split()), remedy)
 
 
-def _check_location(store: StoreInspection, machine: Machine) -> Iterator[Finding]:
-    (kind, log), log_bytes = store.location(), store.sizes().log
+def _check_location(
+    store: StoreInspection, files: StoreFiles, machine: Machine
+) -> Iterator[Finding]:
+    (kind, log), log_bytes = files.location(), store.sizes().log
     if kind.startswith(_NETWORK_TYPES):
         problem = f"is on {kind}, where file locks are not reliable"
         yield Finding("store.network", store.where, problem, "move it to a local disk")
@@ -246,12 +280,6 @@ def _check_location(store: StoreInspection, machine: Machine) -> Iterator[Findin
         problem = f"has grown to {megabytes(log_bytes)}: a program has a long read transaction open"
         remedy = f"end the program that reads: `fuser -v {store.where}`"
         yield Finding("store.log", log, problem, remedy)
-
-
-def _check_journal(store: StoreInspection) -> Iterator[Finding]:
-    if not store.writes_ahead():
-        problem = "has no write-ahead log: readers and writers wait for each other"
-        yield Finding("store.journal", store.where, problem, "start the daemon: it creates the log")
 
 
 def _check_episodes(context: DoctorContext, unfinished: list[str]) -> list[Finding]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.model.firing import Counts
+from slumberd.model.store_status import DatabaseStatus
 
 
 class StoreHealth(BaseModel):
@@ -197,6 +198,7 @@ class DaemonHealth:
         held: Batches that await approval, also of such rules.
         provenance: How far the provenance sink is behind; None without a sink.
         tallies: Counters that only grow; None when they are not counted.
+        database: The state of the database; None when files hold the stores.
     """
 
     at: datetime
@@ -214,6 +216,7 @@ class DaemonHealth:
     held: int
     provenance: ProvenanceHealth | None = None
     tallies: LedgerCounters | None = None
+    database: DatabaseStatus | None = None
 
     @property
     def late_seconds(self) -> float:
@@ -229,6 +232,19 @@ class DaemonHealth:
     def degraded(self) -> int:
         """How many rules have failed `DEGRADED_AFTER` times in a row or more."""
         return sum(rule.failures >= DEGRADED_AFTER for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyHealth:
+    """The health of a daemon that waits for the holder of its database to end.
+
+    Attributes:
+        at: The instant of all values.
+        uptime_seconds: The time since the daemon started.
+    """
+
+    at: datetime
+    uptime_seconds: float
 
 
 DEGRADED_AFTER = 3
@@ -285,15 +301,21 @@ KINDS: dict[str, tuple[Severity, str]] = {
         "warning", "the HTTP interface listens on one address, and not on all networks of the host"
     ),
     "log.unwritten": ("warning", "every row of the ledger has its log line"),
+    "database.unreachable": ("error", "the database server answers, and lets the login connect"),
+    "database.schema": ("error", "the database has the schema of this version, and can hold it"),
+    "database.rights": ("error", "the login of the daemon may read and write in the database"),
+    "database.shards": ("error", "the database has one shard: a daemon reads one"),
     "database.unheld": ("error", "a daemon holds every shard of the database"),
-    "database.inbox": ("warning", "what was put into the database has its number in the log"),
+    "database.inbox": (
+        "warning", "while a daemon is active, no episode waits for its number for more than 60 s"
+    ),
     "database.old_transaction": (
-        "warning", "no transaction of the database server is open for more than 10 minutes"
+        "warning", "no transaction in the database is open for more than 10 minutes"
     ),
     "database.dead_rows": ("warning", "the tables of the database have few old versions of rows"),
     "database.wraparound": ("error", "the database server is far from running out of transactions"),
     "database.not_durable": ("error", "a commit in the database survives a crash of the server"),
-    "database.replica": ("error", "the database takes writes"),
+    "database.read_only": ("error", "the database takes writes"),
     "host.clock": ("warning", "the clock of each host is within 1 s of the database's"),
     "hosts.differ": ("warning", "all hosts have the same version of slumberd, and the same rules"),
 }  # fmt: skip

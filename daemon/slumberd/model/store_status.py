@@ -108,15 +108,15 @@ class EpisodeStoreStatus(NamedTuple):
 
 
 class StoreLocation(NamedTuple):
-    """Where a store keeps its files; a store without files of its own has no values.
+    """Where a store keeps its files.
 
     Attributes:
         file_system: The type of the file system, as ``ext4``.
         log: The write-ahead log.
     """
 
-    file_system: str = ""
-    log: str = ""
+    file_system: str
+    log: str
 
 
 class StoreSizes(NamedTuple):
@@ -142,11 +142,13 @@ class ShardHolder(NamedTuple):
     Attributes:
         shard: The shard.
         holder: The host and the process that hold it; None when nobody does.
+        held_seconds: How long the lease of the holder still lasts; 0 without a holder.
         free_seconds: For how long nobody has held it; 0 while it is held.
     """
 
     shard: int
     holder: str | None
+    held_seconds: float
     free_seconds: float
 
 
@@ -170,31 +172,78 @@ class HostStatus(NamedTuple):
     clock_offset_seconds: float
 
 
+class OldestTransaction(NamedTuple):
+    """The transaction that keeps the oldest versions of rows.
+
+    Attributes:
+        name: The process, prepared transaction or replication slot that has it.
+        seconds: Its age; None when the server does not tell it to this login.
+        xids: How many transactions began after it.
+    """
+
+    name: str
+    seconds: float | None
+    xids: int
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseStatus:
     """The state of a PostgreSQL database that several hosts use.
 
     Attributes:
         where: The database in words.
+        server: The version of the server.
+        bytes: The bytes of all tables and indexes of slumberd.
         shards: Who holds each shard.
         hosts: The daemons that use it.
         unnumbered: Versions of episodes without a number in the log; at most 100,000 are counted.
+        unnumbered_seconds: The age of the oldest of them; 0 without any.
         requests: Requests of commands that wait for an answer.
-        oldest_transaction_seconds: The age of the oldest transaction of the server that keeps old
-            versions of rows.
+        oldest_transaction: The oldest transaction of this database; None when there is none.
         dead_rows: By table, its rows and its old versions of rows, where there are too many.
-        transaction_age: How many transactions ago the oldest database was frozen.
+        transaction_age: How many transactions ago the oldest database of the server was frozen.
         is_durable: Whether a commit is on the disk when it is reported.
-        is_replica: Whether the server is a replica, which takes no writes.
+        is_read_only: Whether the database takes no writes, such as that of a replica.
     """
 
     where: str
+    server: str
+    bytes: int
     shards: Sequence[ShardHolder]
     hosts: Sequence[HostStatus]
     unnumbered: int
+    unnumbered_seconds: float
     requests: int
-    oldest_transaction_seconds: float
+    oldest_transaction: OldestTransaction | None
     dead_rows: Mapping[str, tuple[int, int]]
     transaction_age: int
     is_durable: bool
-    is_replica: bool
+    is_read_only: bool
+
+    @property
+    def oldest_transaction_seconds(self) -> float:
+        """The age of the oldest transaction; 0 without one, and when the server does not tell."""
+        oldest = self.oldest_transaction
+        return oldest.seconds or 0.0 if oldest else 0.0
+
+    def hosts_seen_within(self, seconds: float) -> list[HostStatus]:
+        """Return the hosts that said something in the last seconds."""
+        return [host for host in self.hosts if host.seen_seconds <= seconds]
+
+
+class DatabaseLogin(NamedTuple):
+    """What the login of slumberd may do in a database.
+
+    Attributes:
+        server: The version of the server.
+        step: The number of the last step of the schema.
+        shards: How many shards there are.
+        role: The name of the login.
+        rights: What it may do: ``consolidate``, ``put`` and ``read``.
+    """
+
+    server: str
+    step: int
+    shards: int
+    role: str
+    rights: list[str]

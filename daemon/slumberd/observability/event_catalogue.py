@@ -77,6 +77,17 @@ _HEARTBEAT = {
     "held": COUNT,
     "quarantined": COUNT,
     "provenance": or_null(object_of({"rows": COUNT, "seconds": NUMBER, "refused": COUNT})),
+    "database": or_null(
+        object_of(
+            {
+                "daemons": COUNT,
+                "unnumbered": COUNT,
+                "unnumbered_seconds": NUMBER,
+                "requests": COUNT,
+                "oldest_transaction_seconds": NUMBER,
+            }
+        )
+    ),
 }
 _FAILURE = {"error": TEXT, "message": TEXT}
 _NAMED = {"generation": COUNT, "rules_hash": TEXT, "rules": COUNT}
@@ -178,7 +189,8 @@ _ALL = (
     _kind(
         "info",
         "daemon.standby",
-        "Another daemon holds the database. This one waits, and takes over when that one ends.",
+        "Another daemon holds the database. This one waits, and takes over when that one ends; "
+        "logged at the start, and once a minute.",
         holder=TEXT,
     ),
     _kind(

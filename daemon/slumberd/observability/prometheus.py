@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from slumberd.model.health import DaemonHealth, RuleHealth
+from slumberd.model.health import DaemonHealth, RuleHealth, StandbyHealth
 
 Of = TypeVar("Of")
 
@@ -36,9 +36,22 @@ def _epoch(at: datetime | None) -> float | None:
     return at.timestamp() if at else None
 
 
-OF_DAEMON: Sequence[Family[DaemonHealth]] = (
+_TIME: Sequence[Family[Any]] = (
     Family("heartbeat_timestamp_seconds", "The time of this heartbeat.", lambda v: _epoch(v.at)),
     Family("uptime_seconds", "The time since the start of the daemon.", lambda v: v.uptime_seconds),
+    Family(
+        "standby",
+        "1 while this daemon waits for the holder of its database to end, else 0.",
+        lambda v: 1 if isinstance(v, StandbyHealth) else 0,
+    ),
+)
+"""The metrics of a daemon that is active, and of one that waits."""
+
+ALIVE_SECONDS = 60.0
+"""A daemon of another host counts when it said something so recently."""
+
+OF_DAEMON: Sequence[Family[DaemonHealth]] = (
+    *_TIME,
     Family(
         "loop_lag_seconds",
         "The longest delay of the event loop since the last heartbeat.",
@@ -102,6 +115,46 @@ OF_DAEMON: Sequence[Family[DaemonHealth]] = (
         "next_firing_timestamp_seconds",
         "The next instant of any cron rule.",
         lambda v: _epoch(v.next_at),
+    ),
+    Family(
+        "database_bytes",
+        "Size of all tables and indexes of slumberd in its database.",
+        lambda v: v.database.bytes if v.database else None,
+    ),
+    Family(
+        "database_daemons",
+        "Daemons that use the database, active and standby.",
+        lambda v: len(v.database.hosts_seen_within(ALIVE_SECONDS)) if v.database else None,
+    ),
+    Family(
+        "database_unheld_shards",
+        "Shards of the database that no daemon holds.",
+        lambda v: sum(s.holder is None for s in v.database.shards) if v.database else None,
+    ),
+    Family(
+        "database_unnumbered_versions",
+        "Versions of episodes without a number in the log, up to 100,000.",
+        lambda v: v.database.unnumbered if v.database else None,
+    ),
+    Family(
+        "database_unnumbered_seconds",
+        "The age of the oldest version without a number; 0 without any.",
+        lambda v: v.database.unnumbered_seconds if v.database else None,
+    ),
+    Family(
+        "database_open_requests",
+        "Requests of commands that have no answer yet.",
+        lambda v: v.database.requests if v.database else None,
+    ),
+    Family(
+        "database_oldest_transaction_seconds",
+        "The age of the oldest transaction in the database; 0 without any.",
+        lambda v: v.database.oldest_transaction_seconds if v.database else None,
+    ),
+    Family(
+        "database_frozen_transactions",
+        "How many transactions ago the oldest database of the server was frozen.",
+        lambda v: v.database.transaction_age if v.database else None,
     ),
 )
 """The metrics of the daemon."""
@@ -185,6 +238,11 @@ def render_metrics(vitals: DaemonHealth) -> bytes:
         ),
     ]
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def render_standby_metrics(vitals: StandbyHealth) -> bytes:
+    """Return the metrics of a daemon that waits, as `render_metrics` does."""
+    return "".join(f"{line}\n" for line in _lines(_TIME, [("", vitals)])).encode()
 
 
 _TOTAL = "_total"

@@ -279,7 +279,8 @@ async def _verify_copies(
     copies = _copies_in(folder, settings)
     for source in sources:
         problem = ""
-        if source.store is not None and (damage := copies.of(source.store).damage(None)):
+        copy = None if source.store is None else copies.of(source.store).on_disk
+        if copy is not None and (damage := copy.damage(None)):
             problem = f"is damaged: {damage}"
         elif source.store == "facts":
             ledger, problem = await _verify_ledger(settings, folder / source.name, clock)

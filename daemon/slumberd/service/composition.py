@@ -30,6 +30,7 @@ from slumberd.graph.protocols import GraphStore
 from slumberd.model.episode import Misspelling
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
+from slumberd.model.store_status import DatabaseStatus
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
@@ -55,6 +56,13 @@ _log = structlog.get_logger("slumberd")
 
 SWITCH_SECONDS = 0.001
 """How long a thread keeps the interpreter while others wait, such as the event loop."""
+
+
+MOST_XIDS = 1_000_000
+"""A transaction of unknown age counts as old when so many transactions began after it."""
+
+FEW_DEAD_ROWS = 100_000
+"""So many old versions of rows of one table do not matter."""
 
 
 def tune_interpreter() -> None:
@@ -288,6 +296,27 @@ def paused_rules_of(settings: Settings) -> PausedRules:
 
         return postgres_stores.paused_rules_of(settings)
     return PausedFile(settings.state_dir)
+
+
+def database_status_of(
+    settings: Settings, *, most_xids: int = MOST_XIDS, few_dead_rows: int = FEW_DEAD_ROWS
+) -> DatabaseStatus | None:
+    """Return the state of the database of a configuration; None when it names none.
+
+    Args:
+        settings: The configuration.
+        most_xids: A transaction is reported first when more transactions began after it.
+        few_dead_rows: Tables with at most so many old versions of rows are not reported.
+
+    Raises:
+        StoreError: The database cannot be read.
+    """
+    if settings.store is None:
+        return None
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.status_of(settings, most_xids=most_xids, few_dead_rows=few_dead_rows)
 
 
 def require_postgres() -> None:

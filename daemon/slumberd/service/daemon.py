@@ -42,6 +42,7 @@ from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.background import EffectTracker, record_external_changes
 from slumberd.service.components import Components
 from slumberd.service.composition import (
+    database_status_of,
     inspections_of,
     open_for_writing,
     paused_rules_of,
@@ -56,7 +57,7 @@ from slumberd.service.control_socket import listen
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
-from slumberd.service.heartbeat import Heartbeat
+from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
@@ -152,8 +153,7 @@ class Daemon:
         )
         tenure = tenure_of(settings, clock, is_daemon=True)
         tenure.describe(lambda: {"rules_hash": self._rules.content_hash})
-        alive = self._notifier.watchdog
-        if self._waits and not await tenure.wait(stop, self._stand_by, alive):
+        if self._waits and not await tenure.wait(stop, self._stand_by, self._standing_by()):
             return
         make_directory(settings.state_dir)  # for the control socket
         async with (
@@ -172,9 +172,25 @@ class Daemon:
 
     def _stand_by(self, holder: str) -> None:
         """Report that this daemon waits until the holder of the database ends."""
-        _log.info("daemon.standby", holder=holder)
         self._notifier.status(f"standby; {holder} is active")
         self._notifier.ready()
+
+    def _standing_by(self) -> Callable[[str], None]:
+        """Return what shows, while this daemon waits, that it is alive."""
+        seconds = self._intervals.heartbeat_seconds
+        heartbeat = StandbyHeartbeat(self._clock, self._textfile(), every_seconds=seconds)
+
+        def show(holder: str) -> None:
+            """Show that this daemon waits for a holder of the database."""
+            heartbeat.beat_if_due(holder)
+            self._notifier.watchdog()
+
+        return show
+
+    def _textfile(self) -> Callable[[bytes], None] | None:
+        """Return what writes the metrics; None without a file for them."""
+        path = self._settings.textfile_path
+        return partial(write_textfile, path) if path else None
 
     async def _recover(self, runner: RuleRunner) -> None:
         await _write_missing_lines(runner.consolidator)
@@ -343,7 +359,7 @@ class Daemon:
 
     def _heartbeat(self, components: Components) -> Heartbeat:
         troubles = components.scheduler.troubles
-        settings, textfile = self._settings, self._settings.textfile_path
+        settings, textfile = self._settings, self._textfile()
         sources = HealthSources(
             components.stores.memory,
             components.stores,
@@ -355,9 +371,9 @@ class Daemon:
             reader=settings.provenance.sink,
             failed=lambda: troubles.totals,
             counted=textfile is not None or settings.serve.enabled,
+            database=partial(database_status_of, settings),
         )
-        write = partial(write_textfile, textfile) if textfile else None
-        return Heartbeat(sources, self._clock, write)
+        return Heartbeat(sources, self._clock, textfile)
 
     def _show_rule_count(self, rules: Sequence[ConsolidationRule], _: str) -> None:
         self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")

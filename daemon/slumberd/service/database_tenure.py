@@ -69,14 +69,14 @@ class DatabaseTenure:
         self,
         stop: asyncio.Event,
         begin_waiting: Callable[[str], None],
-        still_waiting: Callable[[], None],
+        still_waiting: Callable[[str], None],
     ) -> bool:
         """Take the right as soon as it is free.
 
         Args:
             stop: Ends the waiting.
             begin_waiting: Called once with the name of the holder, if the right is not free.
-            still_waiting: Called at least every second while the process waits.
+            still_waiting: Called with the name of the holder, at least every second.
 
         Returns:
             Whether the right is taken; False when `stop` was set first.
@@ -88,7 +88,7 @@ class DatabaseTenure:
         if holder is not None:
             begin_waiting(holder.name)
         while holder is not None:
-            still_waiting()
+            still_waiting(holder.name)
             await self._tell_host("standby")
             if await set_within(stop, min(LOOK_SECONDS, self._lease.seconds / _PER_LEASE)):
                 await self._leave()

@@ -26,6 +26,7 @@ from slumberd.model.health import (
     RuleStatus,
 )
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import DatabaseStatus
 from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureStreak
 from slumberd.scheduling.due_finder import Mark
@@ -82,6 +83,7 @@ class HealthSources:
         failed: Returns how often each rule has failed.
         counted: Whether the figures include the tallies of all batches.
         batches_at_once: Batches that are read at a time for the tallies.
+        database: Returns the state of the database; None when files hold the stores.
     """
 
     episodes: EpisodeLog
@@ -95,6 +97,7 @@ class HealthSources:
     failed: Callable[[], Mapping[str, int]] = dict
     counted: bool = False
     batches_at_once: int = BATCHES_AT_ONCE
+    database: Callable[[], DatabaseStatus | None] = lambda: None
 
 
 class _Backlog(NamedTuple):
@@ -161,7 +164,9 @@ class HealthCollector:
             at=now,
             uptime_seconds=round(self._clock.monotonic() - self._began, 3),
             loop_lag_seconds=round(loop_lag, 3),
-            wal_bytes=sum(map(_log_bytes, self._sources.inspections)),
+            wal_bytes=sum(
+                _log_bytes(store) for store in self._sources.inspections if store.on_disk
+            ),
             rss_bytes=_rss_bytes(),
             dropped=self._sources.dropped(),
             loaded=len(rules),
@@ -173,6 +178,7 @@ class HealthCollector:
             held=len(ledger.held),
             provenance=await self._provenance(now),
             tallies=tallies,
+            database=await asyncio.to_thread(self._sources.database),
         )
 
     async def _progresses(

@@ -12,9 +12,14 @@ import structlog
 
 from slumberd.clock import Clock, set_within
 from slumberd.errors import SlumberdError
-from slumberd.model.health import DaemonHealth
+from slumberd.model.health import DaemonHealth, StandbyHealth
+from slumberd.model.store_status import DatabaseStatus
 from slumberd.observability.line_format import timestamp
-from slumberd.observability.prometheus import render_metrics
+from slumberd.observability.prometheus import (
+    ALIVE_SECONDS,
+    render_metrics,
+    render_standby_metrics,
+)
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 
 EVERY_SECONDS = 60
@@ -82,14 +87,65 @@ class Heartbeat:
             return await self._health_collector.collect(self._lag)
 
     async def _write(self, textfile: Callable[[bytes], None], text: bytes) -> None:
-        try:
-            await asyncio.to_thread(textfile, text)
-        except OSError as error:
-            if not self._unwritten:
-                _log.warning("metrics.failed", error=type(error).__name__, message=str(error))
-            self._unwritten = True
-        else:
-            self._unwritten = False
+        error = await asyncio.to_thread(_try_to_write, textfile, text)
+        if error is not None and not self._unwritten:
+            _warn_of_unwritten(error)
+        self._unwritten = error is not None
+
+
+class StandbyHeartbeat:
+    """Logs ``daemon.standby`` each minute while a daemon waits for its database.
+
+    Args:
+        clock: The time.
+        textfile: Writes the figures as Prometheus text; None writes none.
+        every_seconds: The interval between two lines.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        textfile: Callable[[bytes], None] | None = None,
+        *,
+        every_seconds: float = EVERY_SECONDS,
+    ) -> None:
+        self._clock = clock
+        self._textfile = textfile
+        self._every_seconds = every_seconds
+        self._began = clock.monotonic()
+        self._next = self._began
+        self._unwritten = False
+
+    def beat_if_due(self, holder: str) -> None:
+        """Log a line and write the textfile, unless the last ones are recent.
+
+        Args:
+            holder: Who holds the database now.
+        """
+        monotonic = self._clock.monotonic()
+        if monotonic < self._next:
+            return
+        self._next = monotonic + self._every_seconds
+        _log.info("daemon.standby", holder=holder)
+        if self._textfile is not None:
+            health = StandbyHealth(self._clock.now(), round(monotonic - self._began, 3))
+            error = _try_to_write(self._textfile, render_standby_metrics(health))
+            if error is not None and not self._unwritten:
+                _warn_of_unwritten(error)
+            self._unwritten = error is not None
+
+
+def _try_to_write(textfile: Callable[[bytes], None], text: bytes) -> OSError | None:
+    """Write the metrics; return the error if that fails."""
+    try:
+        textfile(text)
+    except OSError as error:
+        return error
+    return None
+
+
+def _warn_of_unwritten(error: OSError) -> None:
+    _log.warning("metrics.failed", error=type(error).__name__, message=str(error))
 
 
 def _fields(health: DaemonHealth) -> dict[str, Any]:
@@ -110,6 +166,18 @@ def _fields(health: DaemonHealth) -> dict[str, Any]:
         "held": health.held,
         "quarantined": health.quarantined,
         "provenance": asdict(health.provenance) if health.provenance else None,
+        "database": _database_fields(health.database) if health.database else None,
+    }
+
+
+def _database_fields(status: DatabaseStatus) -> dict[str, Any]:
+    """Return the keys of the log line about the database."""
+    return {
+        "daemons": len(status.hosts_seen_within(ALIVE_SECONDS)),
+        "unnumbered": status.unnumbered,
+        "unnumbered_seconds": round(status.unnumbered_seconds, 3),
+        "requests": status.requests,
+        "oldest_transaction_seconds": round(status.oldest_transaction_seconds, 3),
     }
 
 

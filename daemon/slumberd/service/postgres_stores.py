@@ -12,7 +12,7 @@ from typing import Any
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.model.episode import Misspelling
-from slumberd.model.store_status import DatabaseStatus
+from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
@@ -20,6 +20,7 @@ from slumberd.service.database_requests import answer_requests, ask_database
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
+from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.database_status import read_database_status
 from slumberd.storage.postgres.fact_store import PostgresFactStore
@@ -40,6 +41,11 @@ def database_of(settings: Settings) -> str:
     if settings.store is None:
         raise LookupError("the configuration names no database")
     return settings.store
+
+
+def place_of(settings: Settings) -> str:
+    """Return the database of a configuration in words, without its password."""
+    return where(database_of(settings))
 
 
 def memory_of(
@@ -101,9 +107,22 @@ def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseT
     )
 
 
-def status_of(settings: Settings) -> DatabaseStatus:
-    """Return the state of the database of a configuration."""
-    return read_database_status(database_of(settings))
+def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
+    """Return the state of the database of a configuration, as `read_database_status` does."""
+    return read_database_status(
+        database_of(settings), most_xids=most_xids, few_dead_rows=few_dead_rows
+    )
+
+
+def login_of(settings: Settings) -> DatabaseLogin:
+    """Return what the login of a configuration may do; check server and schema.
+
+    Raises:
+        DatabaseUnreachableError: The server does not answer.
+        SchemaError: The schema is missing or of another version, or the server cannot hold it.
+        PermissionDeniedError: The login may not use the schema at all.
+    """
+    return installation.examine(database_of(settings))
 
 
 def ask(address: str, operation: str, request: dict[str, Any]) -> Answer:

@@ -37,7 +37,7 @@ class DirectoryTenure:
         self,
         stop: asyncio.Event,
         begin_waiting: Callable[[str], None],
-        still_waiting: Callable[[], None],
+        still_waiting: Callable[[str], None],
     ) -> bool:
         """Return True: a second daemon of a directory does not wait; entering refuses it."""
         del stop, begin_waiting, still_waiting

@@ -31,31 +31,17 @@ STORES: tuple[StoreName, ...] = ("memory", "facts")
 """All stores of a state directory."""
 
 
-class StoreInspection(Protocol):
-    """Looks at one store. Each method reads one moment of it.
+class StoreFiles(Protocol):
+    """Looks at the files of one store that keeps its content in files of this host.
 
-    Where a method says nothing else, it raises `StoreError` when the store does not exist or cannot
-    be read, and `SchemaError` when it is damaged.
+    Errors are those of `StoreInspection`.
     """
-
-    @property
-    def where(self) -> str:
-        """Where the store is, for people to read."""
-        ...
-
-    def exists(self) -> bool:
-        """Return whether the store exists."""
-        ...
 
     def is_missing(self) -> bool:
         """Return whether nothing is in its place, not even a link that leads nowhere."""
         ...
 
-    def sizes(self) -> StoreSizes:
-        """Return how many bytes the store takes; none when it does not exist."""
-        ...
-
-    def files(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         """Return the paths of all files of the store, of which some may not exist."""
         ...
 
@@ -80,6 +66,32 @@ class StoreInspection(Protocol):
 
     def has_foreign_log(self) -> bool:
         """Return whether the write-ahead log seems to belong to another store."""
+        ...
+
+
+class StoreInspection(Protocol):
+    """Looks at one store. Each method reads one moment of it.
+
+    Where a method says nothing else, it raises `StoreError` when the store does not exist or cannot
+    be read, and `SchemaError` when it is damaged.
+    """
+
+    @property
+    def where(self) -> str:
+        """Where the store is, for people to read."""
+        ...
+
+    @property
+    def on_disk(self) -> StoreFiles | None:
+        """What looks at the files of the store; None when a database server keeps them."""
+        ...
+
+    def exists(self) -> bool:
+        """Return whether the store exists."""
+        ...
+
+    def sizes(self) -> StoreSizes:
+        """Return how many bytes the store takes; none when it does not exist."""
         ...
 
     def erased_scopes(self) -> ErasedScopes | None:

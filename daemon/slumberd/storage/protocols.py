@@ -139,14 +139,14 @@ class Tenure(Protocol):
         self,
         stop: asyncio.Event,
         begin_waiting: Callable[[str], None],
-        still_waiting: Callable[[], None],
+        still_waiting: Callable[[str], None],
     ) -> bool:
         """Take the right as soon as it is free, where a process may wait for it.
 
         Args:
             stop: Ends the waiting.
             begin_waiting: Called once with the name of the holder, if the right is not free.
-            still_waiting: Called at least every second while the process waits.
+            still_waiting: Called with the name of the holder, at least every second.
 
         Returns:
             Whether the process may go on; False when `stop` was set first.

@@ -15,7 +15,7 @@ from slumberd.errors import SchemaError, StoreError
 from slumberd.model.store_status import Backlog, LogRange
 from slumberd.operations.caller import Caller
 from slumberd.service.composition import inspections_of
-from slumberd.storage.closed_stores import StoreInspection, StoreInspections
+from slumberd.storage.closed_stores import StoreFiles, StoreInspection, StoreInspections
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.state_directory import state_directory
@@ -31,10 +31,10 @@ NOTHING: dict[str, Callable[[StoreInspections], object]] = {
     "episodes: status": lambda stores: stores.episodes.status([]),
     "episodes: has_log": lambda stores: stores.episodes.has_log(),
     "episodes: users": lambda stores: stores.episodes.users(1),
-    "episodes: damage": lambda stores: stores.episodes.damage(None),
+    "episodes: damage": lambda stores: files_of(stores.episodes).damage(None),
     "facts: status": lambda stores: stores.facts.status(),
     "facts: users": lambda stores: stores.facts.users(1),
-    "facts: damage": lambda stores: stores.facts.damage(None),
+    "facts: damage": lambda stores: files_of(stores.facts).damage(None),
     "facts: erased_scopes": lambda stores: stores.facts.erased_scopes(),
 }
 FILES = ["memory.db", "memory.db-wal", "memory.db-shm"]
@@ -42,6 +42,12 @@ FILES = ["memory.db", "memory.db-wal", "memory.db-shm"]
 
 def inspect(folder: Path) -> StoreInspections:
     return inspections_of(Settings(state_dir=folder, rules_dir=folder))
+
+
+def files_of(store: StoreInspection) -> StoreFiles:
+    """Return what looks at the files of a store."""
+    assert store.on_disk is not None
+    return store.on_disk
 
 
 @pytest.fixture
@@ -66,12 +72,12 @@ def test_missing_store_is_distinguished_from_a_link_that_leads_nowhere(
     tmp_path: Path, which: int
 ) -> None:
     store = inspect(tmp_path)[which]
-    missing = store.exists(), store.is_missing(), store.sizes().total
+    missing = store.exists(), files_of(store).is_missing(), store.sizes().total
 
     Path(store.where).symlink_to(tmp_path / "nowhere")
 
     assert missing == (False, True, 0)
-    assert (store.exists(), store.is_missing()) == (False, False)
+    assert (store.exists(), files_of(store).is_missing()) == (False, False)
 
 
 def test_store_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
@@ -138,7 +144,7 @@ def test_database_of_another_program_has_no_log_no_ledger_and_no_status(tmp_path
     assert (stores.episodes.status([]), stores.facts.status()) == (None, None)
     assert stores.episodes.last_log_row() is None
     assert [store.users(1) for store in stores] == [[], []]
-    assert [store.writes_ahead() for store in stores] == [False, False]
+    assert [files_of(store).writes_ahead() for store in stores] == [False, False]
 
 
 async def test_episodes_of_the_future_are_found_latest_first(stores: StoreInspections) -> None:
@@ -151,15 +157,15 @@ async def test_episodes_of_the_future_are_found_latest_first(stores: StoreInspec
 async def test_damage_is_named_and_a_search_without_time_has_no_result(
     stores: StoreInspections,
 ) -> None:
-    whole = [store.damage(None) for store in stores]
+    whole = [files_of(store).damage(None) for store in stores]
     file = Path(stores.facts.where)
     content = bytearray(file.read_bytes())
     content[4096:8192] = b"\xff" * 4096
     file.write_bytes(content)
 
     assert whole == ["", ""]
-    assert stores.facts.damage(None)
-    assert stores.facts.damage(0) is None
+    assert files_of(stores.facts).damage(None)
+    assert files_of(stores.facts).damage(0) is None
 
 
 async def test_sizes_count_the_write_ahead_log_apart(tmp_path: Path) -> None:
@@ -169,11 +175,11 @@ async def test_sizes_count_the_write_ahead_log_apart(tmp_path: Path) -> None:
 
         content, log = store.sizes()
 
-        assert store.files() == [tmp_path / name for name in FILES]
-        assert {*store.files()} == {*tmp_path.glob("memory.db*")}
-        assert (content, log) == tuple(file.stat().st_size for file in store.files()[:2])
+        assert files_of(store).paths() == [tmp_path / name for name in FILES]
+        assert {*files_of(store).paths()} == {*tmp_path.glob("memory.db*")}
+        assert (content, log) == tuple(file.stat().st_size for file in files_of(store).paths()[:2])
         assert store.sizes().total == content + log > content > 0
-        assert store.location().log == str(tmp_path / "memory.db-wal")
+        assert files_of(store).location().log == str(tmp_path / "memory.db-wal")
     assert store.sizes().log == 0
 
 
@@ -206,6 +212,6 @@ async def test_inspections_create_no_file_not_even_for_a_moment(stores: StoreIns
     assert stores.episodes.status([])
     assert stores.facts.unreached_retractions(None) == []
     assert stores.facts.disagreeing_facts(None) == []
-    assert not any(store.has_foreign_log() for store in stores)
+    assert not any(files_of(store).has_foreign_log() for store in stores)
 
     assert folder.stat().st_mtime_ns == before

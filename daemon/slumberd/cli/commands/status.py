@@ -22,7 +22,6 @@ from slumberd.cli.output import cell, number, plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
-from slumberd.diagnostics.database_checks import database_status_of
 from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
 from slumberd.diagnostics.language_model import Spending, read_spending
@@ -32,9 +31,14 @@ from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.firing import Counts
 from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
-from slumberd.model.store_status import DatabaseStatus, StoreSizes
+from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder, StoreSizes
 from slumberd.observability.line_format import printable
-from slumberd.service.composition import inspections_of, paused_rules_of, rules_of
+from slumberd.service.composition import (
+    database_status_of,
+    inspections_of,
+    paused_rules_of,
+    rules_of,
+)
 
 STATUS_COLUMNS = (
     "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
@@ -252,7 +256,7 @@ def _status_document(
         "ledger_rows": report.ledger_rows,
         "databases": [
             {"path": printable(where), "bytes": sizes.content, "log_bytes": sizes.log}
-            for where, sizes in _store_sizes(settings)
+            for where, sizes in _file_sizes(settings)
         ],
         "database": _database_document(database_status_of(settings)),
         "disk_free_bytes": _free_bytes(settings),
@@ -277,10 +281,10 @@ def _provenance_lag(settings: Settings, report: StatusReport) -> dict[str, Any] 
     }
 
 
-def _store_sizes(settings: Settings) -> list[tuple[str, StoreSizes]]:
-    """Return where each store is, and how many bytes it takes."""
+def _file_sizes(settings: Settings) -> list[tuple[str, StoreSizes]]:
+    """Return where each file of a store is, and how many bytes it takes."""
     stores = inspections_of(settings)
-    return [(store.where, store.sizes()) for store in stores if store.exists()]
+    return [(store.where, store.sizes()) for store in stores if store.on_disk and store.exists()]
 
 
 def _free_bytes(settings: Settings) -> int | None:
@@ -298,10 +302,9 @@ def _print_status(
     print(f"state      {cell(str(settings.state_dir))}{space}")
     if (database := database_status_of(settings)) is not None:
         _print_database(database)
-    else:
-        for where, sizes in _store_sizes(settings):
-            size, log = megabytes(sizes.content), megabytes(sizes.log)
-            print(f"  {cell(Path(where).name)}: {size}, write-ahead log {log}")
+    for where, sizes in _file_sizes(settings):
+        size, log = megabytes(sizes.content), megabytes(sizes.log)
+        print(f"  {cell(Path(where).name)}: {size}, write-ahead log {log}")
     print(f"episodes   {_number(report.episodes)}")
     print(f"facts      {_number(report.facts)}")
     print(f"ledger     {plural(report.ledger_rows, 'row')}")
@@ -318,16 +321,31 @@ def _print_status(
 
 
 def _print_database(status: DatabaseStatus) -> None:
-    """Print who holds the shards of a database, and the daemons that use it."""
-    print(f"database   {cell(status.where)}")
+    """Print who holds the shards of a database, the daemons that use it, and what waits."""
+    size = megabytes(status.bytes)
+    print(f"database   {cell(status.where)}: PostgreSQL {cell(status.server)}, {size}")
     for shard in status.shards:
-        print(f"  shard {shard.shard}: held by {cell(shard.holder or 'nobody')}")
+        print(f"  shard {shard.shard}: {cell(_describe_holder(shard))}")
     for host in status.hosts:
-        seen = f"{host.seen_seconds:.0f} s ago"
-        offset = f"clock {host.clock_offset_seconds:+.3f} s"
-        print(f"  {cell(host.name)}: {host.role}, slumberd {host.version}, {offset}, seen {seen}")
-    if status.unnumbered or status.requests:
-        print(f"  waiting: {number(status.unnumbered)} puts, {number(status.requests)} requests")
+        print(f"  {cell(_describe_host(host))}")
+    if status.unnumbered:
+        oldest = f"the oldest for {status.unnumbered_seconds:.0f} s"
+        print(f"  {plural(status.unnumbered, 'version')} without a number, {oldest}")
+    if status.requests:
+        print(f"  {plural(status.requests, 'request')} without an answer")
+
+
+def _describe_holder(shard: ShardHolder) -> str:
+    if shard.holder is None:
+        return f"held by nobody, since {shard.free_seconds:.0f} s"
+    return f"held by {shard.holder}, for {shard.held_seconds:.0f} s unless it renews its lease"
+
+
+def _describe_host(host: HostStatus) -> str:
+    rules = f"rules {host.rules_hash}, " if host.rules_hash else ""
+    offset = f"clock {host.clock_offset_seconds:+.3f} s"
+    seen = f"seen {host.seen_seconds:.0f} s ago"
+    return f"{host.name}: {host.role}, slumberd {host.version}, {rules}{offset}, {seen}"
 
 
 def _database_document(status: DatabaseStatus | None) -> dict[str, Any] | None:
@@ -335,9 +353,12 @@ def _database_document(status: DatabaseStatus | None) -> dict[str, Any] | None:
         return None
     return {
         "where": printable(status.where),
+        "server": printable(status.server),
+        "bytes": status.bytes,
         "shards": [shard._asdict() for shard in status.shards],
         "hosts": [host._asdict() for host in status.hosts],
         "unnumbered": status.unnumbered,
+        "unnumbered_seconds": status.unnumbered_seconds,
         "requests": status.requests,
     }
 

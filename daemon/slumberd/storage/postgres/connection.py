@@ -11,6 +11,7 @@ from psycopg import errors
 from psycopg.types.numeric import Int8Dumper
 
 from slumberd.errors import (
+    DatabaseUnreachableError,
     InputError,
     PermissionDeniedError,
     RowRefusedError,
@@ -64,8 +65,7 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
         read_only: Whether transactions only read, each of them one snapshot.
 
     Raises:
-        StoreError: The server does not answer, or refuses.
-        PermissionDeniedError: The password or the role is wrong.
+        DatabaseUnreachableError: The server does not answer, or refuses the login.
         UsageError: The address is malformed.
     """
     options = dict(_OPTIONS)
@@ -122,7 +122,7 @@ def error_of(error: psycopg.Error, place: str) -> SlumberdError:
         if isinstance(error, kinds):
             return make(place, text)
     if is_lost(error):
-        return StoreError(f"{place!r}: the server does not answer, or ended the connection: {text}")
+        return DatabaseUnreachableError(place, text)
     return StoreError(f"{place!r}: {text}")
 
 

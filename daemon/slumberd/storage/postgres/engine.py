@@ -12,6 +12,8 @@ from typing import Literal, TypeVar
 import psycopg
 
 from slumberd.errors import (
+    DatabaseUnreachableError,
+    PermissionDeniedError,
     StaleWriterError,
     StoppedError,
     StoreError,
@@ -230,7 +232,7 @@ class PostgresEngine:
         except StoreError as error:
             if _is_broken(opened):
                 self._forget(use, opened)
-                if type(error) is StoreError and use == "read":
+                if isinstance(error, DatabaseUnreachableError) and use == "read":
                     raise _LostError(str(error)) from error
             raise
 
@@ -372,7 +374,8 @@ class PostgresEpisodeEngine(PostgresEngine):
         address: The address of the database.
         shard: The shard.
         naive: The zone of a timestamp without an offset, in filters.
-        numbers: Whether reads give numbers to what was put; a role that only reads may not.
+        must_number: Whether a read fails when it may not give numbers to what was put. Otherwise,
+            where the role may only read and on a replica, it reads what has a number.
     """
 
     def __init__(
@@ -381,17 +384,15 @@ class PostgresEpisodeEngine(PostgresEngine):
         shard: int = 0,
         *,
         naive: NaiveTimestamps = "local",
-        numbers: bool = True,
+        must_number: bool = True,
     ) -> None:
         super().__init__(address, shard, table="episodes", store="postgres_memory", naive=naive)
-        self._numbers = numbers
+        self._must_number = must_number
         self._notifying = Lock()
         self._notified_at = float("-inf")
 
     async def read(self, work: Work[T], *, cancelled: Callable[[], bool] | None = None) -> T:
         """Run `work` on one snapshot, and return its result."""
-        if not self._numbers:
-            return await super().read(work, cancelled=cancelled)
 
         def read(session: Session) -> T:
             if session.value("inbox.any"):
@@ -401,7 +402,11 @@ class PostgresEpisodeEngine(PostgresEngine):
         try:
             return await super().read(read, cancelled=cancelled)
         except _UnnumberedError:
-            await self._number()
+            try:
+                await self._number()
+            except PermissionDeniedError:
+                if self._must_number:
+                    raise
             return await super().read(work, cancelled=cancelled)
 
     async def _number(self) -> None:

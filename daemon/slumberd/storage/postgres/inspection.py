@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial, reduce
-from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
 import orjson
 import psycopg
 
-from slumberd.errors import SchemaError, StoreError
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.extraction import ModelUsage, Turn
 from slumberd.model.firing import Counts
@@ -26,7 +24,6 @@ from slumberd.model.store_status import (
     HeldFiring,
     LogRange,
     SinkProgress,
-    StoreLocation,
     StoreSizes,
 )
 from slumberd.storage.engine import Session
@@ -67,49 +64,22 @@ class PostgresInspection:
         """The database in words, without its password."""
         return where(self._address)
 
+    @property
+    def on_disk(self) -> None:
+        """Nothing: the server keeps the files, and checks them."""
+        return None
+
     def exists(self) -> bool:
-        """Return whether the database has the schema of slumberd.
+        """Return whether the database has a schema of slumberd, of whatever version.
 
         Raises:
-            StoreError: The server does not answer.
+            DatabaseUnreachableError: The server does not answer.
         """
-        try:
-            self._look(lambda _: None)
-        except SchemaError:
-            return False
-        return True
-
-    def is_missing(self) -> bool:
-        """Return whether the database has no schema of slumberd."""
-        return not self.exists()
-
-    def files(self) -> list[Path]:
-        """Return none: the server keeps the files."""
-        return []
-
-    def location(self) -> StoreLocation:
-        """Return no values: the server keeps the files."""
-        return StoreLocation()
-
-    def writes_ahead(self) -> bool:
-        """Return True: readers and writers do not wait for each other."""
-        return True
-
-    def damage(self, seconds: float | None) -> str | None:
-        """Return why the database cannot be read; empty when it can.
-
-        The server checks its pages by checksums, and ``pg_amcheck`` the rest.
-        """
-        del seconds
-        try:
-            self._look(lambda session: session.value("health.is_held"))
-        except StoreError as error:
-            return str(error)
-        return ""
-
-    def has_foreign_log(self) -> bool:
-        """Return False: the server keeps the log."""
-        return False
+        with (
+            connect(self._address, read_only=True) as connection,
+            translate_errors(self.where),
+        ):
+            return installation.has_schema(connection)
 
     def erased_scopes(self) -> ErasedScopes | None:
         """Return the erased scopes of the database; None when it never had an erasure."""
@@ -147,6 +117,9 @@ class PostgresInspection:
                 return work(session)
             except psycopg.errors.QueryCanceled:
                 return None
+            finally:
+                session.close()
+                connection.rollback()
 
 
 class PostgresEpisodeInspection(PostgresInspection):
@@ -183,7 +156,7 @@ class PostgresEpisodeInspection(PostgresInspection):
         return [unescape(user) for (user,) in rows]
 
     def has_log(self) -> bool:
-        """Return whether the database has the schema of slumberd."""
+        """Return whether the database has a schema of slumberd."""
         return self.exists()
 
     def last_log_row(self) -> int | None:
@@ -253,7 +226,7 @@ class PostgresFactInspection(PostgresInspection):
         return [user for (user,) in rows]
 
     def has_ledger(self) -> bool:
-        """Return whether the database has the schema of slumberd."""
+        """Return whether the database has a schema of slumberd."""
         return self.exists()
 
     def check_version(self) -> None:
@@ -308,14 +281,17 @@ class PostgresFactInspection(PostgresInspection):
 
 
 def _read_backlogs(session: Session, wanted: Collection[LogRange]) -> EpisodeStoreStatus:
-    backlogs = {
-        each: Backlog(
-            episode_log.pending(session, each.after, each.at_most),
-            episode_log.oldest_timestamp(session, each.after),
-        )
-        for each in set(wanted)
-    }
+    backlogs = {each: _read_backlog(session, each) for each in set(wanted)}
     return EpisodeStoreStatus(session.value("inspection.count_episodes"), backlogs)
+
+
+def _read_backlog(session: Session, wanted: LogRange) -> Backlog:
+    """Return what lies in a range of the log; what has no number yet lies at its end."""
+    pending = episode_log.pending(session, wanted.after, wanted.at_most)
+    parameters = {"limit": wanted.at_most - pending}
+    pending += session.value("inspection.count_unnumbered", parameters)
+    oldest = episode_log.oldest_timestamp(session, wanted.after)
+    return Backlog(pending, oldest or session.value("inspection.oldest_unnumbered"))
 
 
 def _find_unanswered(session: Session, reader: Reader, after: int, last: int) -> Turn | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import psycopg
 
 from slumberd.errors import SchemaError, UsageError
+from slumberd.model.store_status import DatabaseLogin
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
 
@@ -19,6 +20,14 @@ _INIT = "`slumberd postgres init` creates it"
 _MIGRATE = "`slumberd postgres migrate` upgrades it"
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('slumberd.migrations', 0))"
 _AS_OWNER = b"SET LOCAL ROLE slumberd_owner"
+_HAS_SCHEMA = b"""
+SELECT EXISTS (
+  SELECT 1
+  FROM pg_class AS tables
+  INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
+  WHERE schemas.nspname = 'slumberd' AND tables.relname = 'migrations'
+)
+"""
 _APPLIED = b"SELECT number FROM slumberd.migrations ORDER BY number"
 
 
@@ -95,24 +104,6 @@ def _record(step: Migration) -> str:
     )
 
 
-class Examination(NamedTuple):
-    """What a role finds in a database.
-
-    Attributes:
-        server: The version of the server.
-        step: The number of the last step of the schema.
-        shards: How many shards there are.
-        role: The name of the role.
-        rights: What it may do: ``consolidate``, ``put`` and ``read``.
-    """
-
-    server: str
-    step: int
-    shards: int
-    role: str
-    rights: list[str]
-
-
 _EXAMINE = b"""
 SELECT current_setting('server_version'), current_user,
   (SELECT count(*) FROM pg_class AS tables
@@ -126,7 +117,7 @@ SELECT current_setting('server_version'), current_user,
 _RIGHTS = ("consolidate", "put", "read")
 
 
-def examine(address: str) -> Examination:
+def examine(address: str) -> DatabaseLogin:
     """Check the server and the schema, and return what the role may do; write nothing.
 
     Raises:
@@ -143,7 +134,7 @@ def examine(address: str) -> Examination:
         problem = f"has an older schema; step {missing[0].number} ({missing[0].name}) is missing"
         raise SchemaError(place, problem, _MIGRATE)
     rights = [right for right, has in zip(_RIGHTS, allowed, strict=True) if has]
-    return Examination(server, max(step.number for step in migrations()), shards, role, rights)
+    return DatabaseLogin(server, max(step.number for step in migrations()), shards, role, rights)
 
 
 def install(address: str, *, shards: int = 1) -> None:
@@ -164,7 +155,7 @@ def install(address: str, *, shards: int = 1) -> None:
     with connect(address) as connection, translate_errors(place):
         _check_server(connection, place)
         connection.execute(_LOCK)
-        if _exists(connection):
+        if has_schema(connection):
             raise SchemaError(place, "has the schema of slumberd already", _MIGRATE)
         connection.execute(roles().encode())
         connection.execute(b"CREATE SCHEMA slumberd AUTHORIZATION slumberd_owner")
@@ -234,13 +225,17 @@ def _check_server(connection: Connection, place: str) -> None:
         raise SchemaError(place, problem, "create the database with ENCODING 'UTF8'")
 
 
-def _exists(connection: Connection) -> bool:
-    row = connection.execute(b"SELECT to_regclass('slumberd.migrations') IS NOT NULL").fetchone()
+def has_schema(connection: Connection) -> bool:
+    """Return whether a database has a schema of slumberd, of whatever version.
+
+    The role of the connection needs no right in the schema.
+    """
+    row = connection.execute(_HAS_SCHEMA).fetchone()
     return bool(row and row[0])
 
 
 def _find_missing(connection: Connection, place: str) -> list[Migration]:
-    if not _exists(connection):
+    if not has_schema(connection):
         raise SchemaError(place, "has no schema of slumberd", _INIT)
     applied = {number for (number,) in connection.execute(_APPLIED).fetchall()}
     known = migrations()

@@ -33,7 +33,7 @@ WHERE shard = $1::smallint
 """
 _RELEASE = b"""
 UPDATE slumberd.shards
-SET holder = NULL, held_until = '-infinity', host = '{}'
+SET holder = NULL, held_until = least(held_until, clock_timestamp()), host = '{}'
 WHERE shard = $1::smallint
   AND holder = $2
 """

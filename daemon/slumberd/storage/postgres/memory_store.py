@@ -32,7 +32,8 @@ class PostgresMemoryStore(EngineMemoryStore):
             in the future, when it is put and when a rule reads it.
         filter_seconds: How long a rule's filter may take for one batch.
         clock: The time of `consolidate`'s promotions and of reads.
-        read_only: Whether the store writes nothing, not even that episodes were read.
+        read_only: Whether the store writes nothing but the numbers of what was put, not even that
+            episodes were read.
         misspelled: Called once for each key of metadata that is probably misspelled.
         access_limits: How many reads are recorded before they are written, and for how long.
         embedding: Makes the embedder, when a salience gate or a stage first needs it.
@@ -53,7 +54,7 @@ class PostgresMemoryStore(EngineMemoryStore):
         embedding: Embedding = no_embedder,
     ) -> None:
         self.engine = PostgresEpisodeEngine(
-            address, shard, naive=naive_timestamps, numbers=not read_only
+            address, shard, naive=naive_timestamps, must_number=not read_only
         )
         super().__init__(
             self.engine,

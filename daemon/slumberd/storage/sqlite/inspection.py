@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps
 from slumberd.model.extraction import ModelUsage, Turn
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class SQLiteInspection:
-    """Looks at one SQLite file; implements what both kinds of `StoreInspection` share.
+    """Looks at one SQLite file; implements `StoreFiles`, and what both `StoreInspection`s share.
 
     Args:
         path: The file.
@@ -45,6 +45,11 @@ class SQLiteInspection:
     def where(self) -> str:
         """The path of the file."""
         return str(self._path)
+
+    @property
+    def on_disk(self) -> Self:
+        """What looks at the file."""
+        return self
 
     def exists(self) -> bool:
         """Return whether the file exists."""
@@ -62,7 +67,7 @@ class SQLiteInspection:
             ]
         return StoreSizes(*found)
 
-    def files(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         """Return the paths of the file, its write-ahead log, and the index of the log."""
         return [self._path, self._log, self._path.with_name(self._path.name + "-shm")]
 

@@ -97,6 +97,7 @@ CREATE TABLE slumberd.inbox (
   shard smallint NOT NULL,
   rid bigint,
   eid text COLLATE "C" NOT NULL,
+  put_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (shard, n)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 

@@ -1,5 +1,10 @@
 -- name: shards
-SELECT shard, CASE WHEN held_until >= clock_timestamp() THEN holder END,
+SELECT shard,
+  CASE WHEN held_until >= clock_timestamp() THEN holder END,
+  CASE
+    WHEN held_until >= clock_timestamp() THEN extract(epoch FROM held_until - clock_timestamp())
+    ELSE 0
+  END::double precision,
   CASE
     WHEN held_until >= clock_timestamp() THEN 0
     ELSE extract(epoch FROM clock_timestamp() - greatest(held_until, pg_postmaster_start_time()))
@@ -12,11 +17,12 @@ SELECT name, extract(epoch FROM clock_timestamp() - seen_at)::double precision, 
 FROM slumberd.hosts
 ORDER BY name
 
--- name: unnumbered
-SELECT count(*)
+-- name: inbox
+SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(put_at)), 0)::double precision
 FROM (
-  SELECT 1
+  SELECT put_at
   FROM slumberd.inbox
+  ORDER BY shard, n
   LIMIT 100000
 ) AS waiting
 
@@ -26,26 +32,46 @@ FROM slumberd.requests
 WHERE answered_at IS NULL
 
 -- name: oldest_transaction
-SELECT coalesce(max(extract(epoch FROM clock_timestamp() - began)), 0)::double precision
+SELECT transactions.name, extract(epoch FROM clock_timestamp() - began)::double precision, xids
 FROM (
-  SELECT xact_start AS began
+  SELECT format('process %s of %s', pid, coalesce(nullif(application_name, ''), usename)) AS name,
+    xact_start AS began, greatest(age(backend_xid), age(backend_xmin)) AS xids
   FROM pg_stat_activity
-  WHERE backend_xmin IS NOT NULL
+  WHERE (datname = current_database() OR datname IS NULL)
+    AND usesysid IS NOT NULL
     AND pid != pg_backend_pid()
   UNION ALL
-  SELECT prepared
+  SELECT format('prepared transaction %s', quote_literal(gid)), prepared, age(transaction)
   FROM pg_prepared_xacts
+  WHERE database = current_database()
+  UNION ALL
+  SELECT format('replication slot %s', quote_literal(slot_name)), NULL, age(xmin)
+  FROM pg_replication_slots
 ) AS transactions
+WHERE xids IS NOT NULL
+ORDER BY CASE WHEN xids > :xids THEN 1 ELSE 2 END, began NULLS LAST, xids DESC
+LIMIT 1
 
 -- name: dead_rows
 SELECT relname::text, n_live_tup, n_dead_tup
 FROM pg_stat_user_tables
 WHERE schemaname = 'slumberd'
-  AND n_dead_tup > 100000
+  AND n_dead_tup > :rows
   AND n_dead_tup > 2 * n_live_tup
 ORDER BY relname
 
 -- name: server
-SELECT (SELECT max(age(datfrozenxid))::bigint FROM pg_database),
+SELECT split_part(current_setting('server_version'), ' ', 1),
+  (
+    SELECT max(greatest(age(datfrozenxid), mxid_age(datminmxid)))::bigint
+    FROM pg_database
+    WHERE datallowconn
+  ),
   current_setting('fsync') = 'on' AND current_setting('synchronous_commit') != 'off',
-  pg_is_in_recovery()
+  pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on',
+  (
+    SELECT coalesce(sum(pg_table_size(tables.oid) + pg_indexes_size(tables.oid)), 0)::bigint
+    FROM pg_class AS tables
+    INNER JOIN pg_namespace AS schemas ON schemas.oid = tables.relnamespace
+    WHERE schemas.nspname = 'slumberd' AND tables.relkind = 'r'
+  )

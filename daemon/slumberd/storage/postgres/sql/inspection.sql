@@ -86,6 +86,25 @@ FROM slumberd.episodes
 WHERE shard = :shard
   AND timestamp > :latest
 
+-- name: count_unnumbered
+SELECT count(*)
+FROM (
+  SELECT 1
+  FROM slumberd.inbox
+  WHERE shard = :shard
+  LIMIT :limit
+) AS waiting
+
+-- name: oldest_unnumbered
+SELECT (
+  SELECT episodes.timestamp
+  FROM slumberd.inbox
+  INNER JOIN slumberd.episodes ON episodes.shard = :shard AND episodes.rid = inbox.rid
+  WHERE inbox.shard = :shard
+  ORDER BY inbox.n
+  LIMIT 1
+)
+
 -- name: count_episodes
 SELECT count(*)
 FROM slumberd.episodes
