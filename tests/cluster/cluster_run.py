@@ -266,7 +266,7 @@ class Cluster:
         """Return the active host more often than another."""
         with suppress(psycopg.Error):
             [(holder,)] = self._rows("SELECT holder FROM slumberd.shards")
-            active = [host for host in self.hosts if holder and holder.endswith(f"/{host.pid}")]
+            active = [host for host in self.hosts if holder and f"/{host.pid}/" in holder]
             if active and self._chance.random() < 0.6:
                 return active[0]
         return self._chance.choice(self.hosts)

@@ -7,16 +7,14 @@ import shutil
 import signal
 import socket
 import tempfile
-import threading
 from pathlib import Path
 
 import orjson
 import pytest
 
 from slumberd import Memory, Triple
-from slumberd.errors import DatabaseHeldError, NotRunningError, StoreError
+from slumberd.errors import DatabaseHeldError, NotRunningError
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.requests import send_request
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.postgres_server import OwnServer, PostgresServer
@@ -127,6 +125,47 @@ def test_standby_tells_the_service_manager_that_it_waits(
     assert seen.count("WATCHDOG=1") >= 2
 
 
+def test_standby_takes_over_with_the_rules_that_are_on_its_disk_then(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        second.rule("late", cadence={"every": 1}, then_emits=["notes"])
+        active.stop()
+        reloaded = standby.wait_for("config.reloaded")
+        standby.wait_for("daemon.ready")
+        put(postgres_address, "e1")
+        standby.wait_for("firing.completed", lambda event: event["rule_id"] == "late")
+
+    assert (reloaded["by"], reloaded["added"]) == ("a takeover", 1)
+
+
+def test_standby_reads_its_rules_again_at_a_signal(
+    first: Home, second: Home, postgres: PostgresServer, database: str
+) -> None:
+    hashes = "SELECT count(DISTINCT state ->> 'rules_hash') FROM slumberd.hosts"
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        second.rule("late", cadence={"every": 1}, then_emits=["notes"])
+        standby.process.send_signal(signal.SIGHUP)
+        reloaded = standby.wait_for("config.reloaded")
+        differing = active.wait_for("hosts.rules_differ")
+        wait_until(lambda: postgres.rows(hashes, database) == [(2,)])
+
+    assert reloaded["by"] == "a signal"
+    assert [text.split("/")[1] for text in differing["hosts"]] == [str(standby.process.pid)]
+
+
+def test_standby_with_mistakes_in_its_rules_takes_over_with_the_old_ones(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        (second.rules / "wrong.yaml").write_text("rules: [{id: wrong}]")
+        active.stop()
+        standby.wait_for("config.reload_failed")
+        standby.wait_for("daemon.ready")
+        put(postgres_address, "e1")
+        standby.wait_until_read(1)
+
+
 def test_standby_that_is_stopped_ends_well(first: Home, second: Home) -> None:
     with first.daemon(), second.started(until="daemon.standby") as standby:
         assert standby.stop() == 0
@@ -144,7 +183,9 @@ def test_daemon_that_was_suspended_past_its_lease_commits_nothing(
 
         active.process.send_signal(signal.SIGCONT)
 
-        assert active.process.wait(timeout=300) == 75
+        lost = active.wait_for("lease.lost")
+        assert lost["holder"].split("/")[1] == str(standby.process.pid)
+        assert active.process.wait(timeout=PATIENCE_SECONDS) == 75
         assert objects(second) == ["e1"]
         assert "verified: 2 rows" in second.call("audit", "verify").stdout
 
@@ -215,46 +256,6 @@ def test_command_is_refused_while_another_command_holds_the_database(
 
     assert refused.returncode == 75
     assert "is held by another slumberd (a-host/7)" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("taken", "error", "text"),
-    [(False, NotRunningError, "no slumberd runs"), (True, StoreError, "which may be done")],
-)
-def test_request_ends_when_its_daemon_ends(
-    postgres: PostgresServer,
-    postgres_address: str,
-    database: str,
-    taken: bool,
-    error: type[Exception],
-    text: str,
-) -> None:
-    postgres.run(
-        "UPDATE slumberd.shards SET holder = 'a/1', held_until = now() + interval '1 hour',"
-        """ host = '{"daemon": true}'""",
-        database=database,
-    )
-    found: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            send_request(postgres_address, 0, "fire", b"{}\n", host="me", poll_seconds=0.01)
-        except Exception as raised:  # noqa: BLE001 # the test looks at it
-            found.append(raised)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    count = "SELECT count(*) FROM slumberd.requests"
-    wait_until(lambda: postgres.rows(count, database) == [(1,)])
-    if taken:
-        postgres.run("UPDATE slumberd.requests SET holder = 'a/1'", database=database)
-    postgres.run("UPDATE slumberd.shards SET holder = 'b/2'", database=database)
-    asking.join()
-
-    [raised] = found
-    assert isinstance(raised, error)
-    assert text in str(raised)
-    assert postgres.rows(count, database) == [(1 if taken else 0,)]
 
 
 def test_daemon_goes_on_after_the_server_was_restarted(
