@@ -217,6 +217,62 @@ def test_commands_of_another_host_are_performed_by_the_daemon(
     assert not (second.state / "control.sock").exists()
 
 
+COMMANDS = {
+    "fire --all": 0,
+    "fire all --dry-run": 0,
+    "backfill all": 0,
+    "quarantine retry": 0,
+    "quarantine drop --all": 0,
+    "approve all@99": 64,
+    "reject all@99": 64,
+    "undo all@1 --dry-run": 0,
+    "undo all@1": 0,
+    "pin --user alice --agent rag --subject s --predicate p --object o --reason r": 0,
+    "unpin e1 --reason r": 0,
+    "pause all": 0,
+    "resume all": 0,
+    "reload": 0,
+    "rules": 0,
+    "next": 0,
+    "status": 0,
+    "extract all": 64,
+    "forget --user alice --yes": 0,
+    "forget --user nobody --yes": 66,
+}
+"""Commands that the daemon performs, and their exit codes."""
+
+
+def test_commands_of_another_host_end_as_on_the_host_of_the_daemon(
+    first: Home, second: Home, postgres: PostgresServer, postgres_address: str, database: str
+) -> None:
+    taken = "SELECT holder FROM slumberd.shards"
+    with first.daemon() as daemon:
+        put(postgres_address, "e1", "e2")
+        daemon.wait_until_read(2)
+        [(holder,)] = postgres.rows(taken, database)
+        ended = {line: second.call(*line.split(), check=False) for line in COMMANDS}
+
+        assert {line: done.returncode for line, done in ended.items()} == COMMANDS
+        assert postgres.rows(taken, database) == [(holder,)]
+    assert postgres.rows("SELECT count(*) FROM slumberd.requests", database) == [(0,)]
+    assert not (second.state / "control.sock").exists()
+    assert "verified" in second.call("audit", "verify").stdout
+
+
+def test_of_two_commands_without_a_daemon_one_is_refused_or_waits(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    put(postgres_address, *(f"e{number}" for number in range(1, 200)))
+    both = [home.forked("fire", "--all") for home in (first, second)]
+
+    for process in both:
+        process.join(PATIENCE_SECONDS)
+    assert {process.exitcode for process in both} <= {0, 75}
+    assert 0 in {process.exitcode for process in both}
+    assert objects(first) == ["e199"]
+    assert "verified" in first.call("audit", "verify").stdout
+
+
 async def test_program_reaches_the_daemon_of_another_host(
     first: Home, second: Home, postgres_address: str
 ) -> None:

@@ -50,7 +50,7 @@ ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, state = excluded.st
 """
 _FORGET_HOST = b"DELETE FROM slumberd.hosts WHERE name = $1"
 _FORGET_OLD_HOSTS = (
-    b"DELETE FROM slumberd.hosts WHERE seen_at < clock_timestamp() - interval '1 day'"
+    b"DELETE FROM slumberd.hosts WHERE seen_at < clock_timestamp() - interval '1 hour'"
 )
 _RULES_OF_OTHERS = b"""
 SELECT name, state ->> 'rules_hash'
