@@ -158,7 +158,7 @@ class Daemon:
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
     async def _run_under_tenure(self) -> None:
-        self._standby.take_over()
+        await self._standby.take_over()
         settings, clock = self._in_force.settings, self._clock
         make_directory(settings.state_dir)  # for the control socket
         inspections = inspections_of(settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 
 from slumberd.service.reload import InForce, Load, load_again
@@ -39,11 +41,12 @@ class Standby:
         if self._in_force.wanted.is_set():
             load_again(self._in_force, self._load, by="a signal")
 
-    def take_over(self) -> None:
+    async def take_over(self) -> None:
         """Read the rules again, if this daemon has waited: that may have taken weeks."""
         if self._has_waited:
             self._start_reports.begin()
-            load_again(self._in_force, self._load, by="a takeover")
+            # In another thread, so that the lease is renewed meanwhile.
+            await asyncio.to_thread(load_again, self._in_force, self._load, by="a takeover")
 
     def end(self) -> None:
         """Leave the reports to the watchdog of the daemon, which serves now."""
