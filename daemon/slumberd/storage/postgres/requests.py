@@ -7,6 +7,7 @@ daemon that starts later does not perform what a command wanted that has ended l
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 import psycopg
@@ -186,15 +187,15 @@ class _Sent:
             while (answer := self._look(connection)) is None:
                 for _ in connection.notifies(timeout=self._poll_seconds, stop_after=1):
                     pass
-            with psycopg.RawCursor(connection) as cursor:
-                cursor.execute(_REMOVE, (self._number,))  # it may hold content
         except psycopg.Error:
             if connection.broken:
                 return None
             raise
         except KeyboardInterrupt:
-            self._withdraw(connection)
+            with suppress(psycopg.Error):
+                self._withdraw(connection)
             raise
+        self._remove(connection)
         return answer
 
     def wait_with_new_connections(self) -> bytes:
@@ -241,6 +242,11 @@ class _Sent:
                 cursor.execute(_TOUCH, (self._number, _TOUCH_SECONDS))
         elif self._withdraw(connection):
             raise NotRunningError(f"no slumberd runs on {self.place!r}")
+
+    def _remove(self, connection: Connection) -> None:
+        """Remove the request and its answer, which may hold content, if the server answers."""
+        with suppress(psycopg.Error), psycopg.RawCursor(connection) as cursor:
+            cursor.execute(_REMOVE, (self._number,))
 
     def _withdraw(self, connection: Connection) -> bool:
         with psycopg.RawCursor(connection) as cursor:
