@@ -44,6 +44,7 @@ of its file, or the address of its database without a password::
         ├── UnsupportedByStoreError       what this kind of store does not do    (exit 64)
         ├── SupersededError               a store that this daemon has lost      (exit 75)
         │   ├── StaleWriterError          another daemon writes the store
+        │   ├── LeaseLostError            another daemon holds the database
         │   └── StoreReplacedError        another store has its place
         ├── FiringTimeoutError            a firing that took too long            (exit 75)
         ├── StoppedError                  work that was stopped                  (exit 75)
@@ -843,6 +844,21 @@ class StaleWriterError(SupersededError):
         super().__init__(
             f"{where!r} has a newer writer: epoch {current}, ours was {ours}; nothing written"
         )
+
+
+class LeaseLostError(SupersededError):
+    """Another slumberd has taken the lease of the database, or somebody has ended it.
+
+    Attributes:
+        where: The database.
+        holder: The host and the process that hold it now; empty when nobody does.
+    """
+
+    def __init__(self, where: str, holder: str) -> None:
+        self.where = where
+        self.holder = holder
+        now = f"{holder} holds it now" if holder else "nobody holds it now"
+        super().__init__(f"{where!r}: the lease of this process ended; {now}")
 
 
 class StoppedError(StoreError):

@@ -43,6 +43,7 @@ class Figures:
     cut_connections: int = 0
     restarts_of_the_server: int = 0
     edits: int = 0
+    undone_edits: int = 0
     erasures: int = 0
     takeovers: int = 0
     log_rows: int = 0
@@ -191,6 +192,7 @@ class Cluster:
             for number in range(PUTTERS)
         ]
         self._edits: dict[str, str] = {}
+        self._undone: set[str] = set()
         self._desk = self._host(folder / "desk").home
 
     def _host(self, folder: Path) -> Host:
@@ -266,29 +268,43 @@ class Cluster:
         """Return the active host more often than another."""
         with suppress(psycopg.Error):
             [(holder,)] = self._rows("SELECT holder FROM slumberd.shards")
-            active = [host for host in self.hosts if holder and holder.endswith(f"/{host.pid}")]
+            active = [host for host in self.hosts if holder and f"/{host.pid}/" in holder]
             if active and self._chance.random() < 0.6:
                 return active[0]
         return self._chance.choice(self.hosts)
 
     def _edit(self, stop: threading.Event) -> None:
-        """State facts as a person, about subjects of its own, and erase a user, again and again."""
+        """State facts as a person, about subjects of its own; undo some, and erase a user."""
         number = 0
         while not stop.is_set():
             number += 1
             subject, stated = f"edited{number % 5}", f"o{number}"
-            pinned = self._desk.slumberd(
-                "pin", "--user", "alice", "--agent", "rag", "--subject", subject,
-                "--predicate", "is", "--object", stated, "--reason", "test", check=False,
-            )  # fmt: skip
-            if pinned.returncode == 0:
+            if self._pin(subject, stated):
                 self._edits[subject] = stated
-                self.figures.edits += 1
             else:
                 self._edits.pop(subject, None)  # it may be done, or not
             if number % 4 == 0:
                 self._forget()
-            stop.wait(1)
+            if number % 2 == 0:
+                self._undo_an_edit(f"edited-undone{number}")
+            stop.wait(0.2)
+
+    def _pin(self, subject: str, stated: str) -> str:
+        """Return the firing of a fact that a person states; empty when it may be done, or not."""
+        pinned = self._desk.slumberd(
+            "pin", "--user", "alice", "--agent", "rag", "--subject", subject, "--predicate", "is",
+            "--object", stated, "--reason", "test", "--json", check=False,
+        )  # fmt: skip
+        if pinned.returncode != 0:
+            return ""
+        self.figures.edits += 1
+        return str(orjson.loads(pinned.stdout)["firing_id"])
+
+    def _undo_an_edit(self, subject: str) -> None:
+        firing = self._pin(subject, "wrong")
+        if firing and self._desk.slumberd("undo", firing, check=False).returncode == 0:
+            self._undone.add(subject)
+            self.figures.undone_edits += 1
 
     def _forget(self) -> None:
         """Put an episode of the erased user, and erase the user."""
@@ -313,6 +329,7 @@ class Cluster:
 
     def _check(self) -> None:
         self._check_log()
+        self._check_counts()
         self._check_facts()
         verified = self._desk.slumberd("audit", "verify")
         assert "verified" in verified.stdout
@@ -331,6 +348,18 @@ class Cluster:
             for id, versions in putter.versions.items():
                 assert logged[id] == versions, (id, logged[id], versions)
         self.figures.log_rows = rows
+
+    def _check_counts(self) -> None:
+        """Each version that a firing has read has one outcome; each rule has read the whole log."""
+        firings = self._rows(
+            "SELECT rule, counts, upto_seq FROM slumberd.firings WHERE rule IN ('all', 'many')"
+        )
+        for rule, counts, _ in firings:
+            for channel in orjson.loads(counts).values():
+                read, _ = channel.pop("read"), channel.pop("restored")
+                assert read == sum(channel.values()), (rule, read, channel)
+        ends = {rule: max(end for each, _, end in firings if each == rule) for rule, *_ in firings}
+        assert ends == {"all": self.figures.log_rows, "many": self.figures.log_rows}
 
     def _expected_objects(self, channel: str) -> dict[str, Any]:
         """Return the object of each fact that the oracle expects in a channel, by id."""
@@ -355,6 +384,7 @@ class Cluster:
         }
         assert promoted == expected
         assert edited.items() >= self._edits.items()
+        assert not edited.keys() & self._undone
         assert not [fact for fact in found.values() if fact["user"] == ERASED_USER]
         assert self._rows("SELECT 1 FROM slumberd.episodes WHERE id = 'gone'") == []
         self.figures.facts = len(promoted)

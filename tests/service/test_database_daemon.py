@@ -7,16 +7,14 @@ import shutil
 import signal
 import socket
 import tempfile
-import threading
 from pathlib import Path
 
 import orjson
 import pytest
 
 from slumberd import Memory, Triple
-from slumberd.errors import DatabaseHeldError, NotRunningError, StoreError
+from slumberd.errors import DatabaseHeldError, NotRunningError
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.requests import send_request
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.postgres_server import OwnServer, PostgresServer
@@ -140,6 +138,47 @@ def test_standby_writes_the_metrics_of_one(first: Home, second: Home) -> None:
     assert "\nslumberd_standby 1\n" in files["second"].read_text()
 
 
+def test_standby_takes_over_with_the_rules_that_are_on_its_disk_then(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        second.rule("late", cadence={"every": 1}, then_emits=["notes"])
+        active.stop()
+        reloaded = standby.wait_for("config.reloaded")
+        standby.wait_for("daemon.ready")
+        put(postgres_address, "e1")
+        standby.wait_for("firing.completed", lambda event: event["rule_id"] == "late")
+
+    assert (reloaded["by"], reloaded["added"]) == ("a takeover", 1)
+
+
+def test_standby_reads_its_rules_again_at_a_signal(
+    first: Home, second: Home, postgres: PostgresServer, database: str
+) -> None:
+    hashes = "SELECT count(DISTINCT state ->> 'rules_hash') FROM slumberd.hosts"
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        second.rule("late", cadence={"every": 1}, then_emits=["notes"])
+        standby.process.send_signal(signal.SIGHUP)
+        reloaded = standby.wait_for("config.reloaded")
+        differing = active.wait_for("hosts.rules_differ")
+        wait_until(lambda: postgres.rows(hashes, database) == [(2,)])
+
+    assert reloaded["by"] == "a signal"
+    assert [text.split("/")[1] for text in differing["hosts"]] == [str(standby.process.pid)]
+
+
+def test_standby_with_mistakes_in_its_rules_takes_over_with_the_old_ones(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    with first.started() as active, second.started(until="daemon.standby") as standby:
+        (second.rules / "wrong.yaml").write_text("rules: [{id: wrong}]")
+        active.stop()
+        standby.wait_for("config.reload_failed")
+        standby.wait_for("daemon.ready")
+        put(postgres_address, "e1")
+        standby.wait_until_read(1)
+
+
 def test_standby_that_is_stopped_ends_well(first: Home, second: Home) -> None:
     with first.daemon(), second.started(until="daemon.standby") as standby:
         assert standby.stop() == 0
@@ -157,7 +196,9 @@ def test_daemon_that_was_suspended_past_its_lease_commits_nothing(
 
         active.process.send_signal(signal.SIGCONT)
 
-        assert active.process.wait(timeout=300) == 75
+        lost = active.wait_for("lease.lost")
+        assert lost["holder"].split("/")[1] == str(standby.process.pid)
+        assert active.process.wait(timeout=PATIENCE_SECONDS) == 75
         assert objects(second) == ["e1"]
         assert "verified: 2 rows" in second.call("audit", "verify").stdout
 
@@ -187,6 +228,62 @@ def test_commands_of_another_host_are_performed_by_the_daemon(
     assert unknown.returncode == 64
     assert "nonsense" in unknown.stderr
     assert not (second.state / "control.sock").exists()
+
+
+COMMANDS = {
+    "fire --all": 0,
+    "fire all --dry-run": 0,
+    "backfill all": 0,
+    "quarantine retry": 0,
+    "quarantine drop --all": 0,
+    "approve all@99": 64,
+    "reject all@99": 64,
+    "undo all@1 --dry-run": 0,
+    "undo all@1": 0,
+    "pin --user alice --agent rag --subject s --predicate p --object o --reason r": 0,
+    "unpin e1 --reason r": 0,
+    "pause all": 0,
+    "resume all": 0,
+    "reload": 0,
+    "rules": 0,
+    "next": 0,
+    "status": 0,
+    "extract all": 64,
+    "forget --user alice --yes": 0,
+    "forget --user nobody --yes": 66,
+}
+"""Commands that the daemon performs, and their exit codes."""
+
+
+def test_commands_of_another_host_end_as_on_the_host_of_the_daemon(
+    first: Home, second: Home, postgres: PostgresServer, postgres_address: str, database: str
+) -> None:
+    taken = "SELECT holder FROM slumberd.shards"
+    with first.daemon() as daemon:
+        put(postgres_address, "e1", "e2")
+        daemon.wait_until_read(2)
+        [(holder,)] = postgres.rows(taken, database)
+        ended = {line: second.call(*line.split(), check=False) for line in COMMANDS}
+
+        assert {line: done.returncode for line, done in ended.items()} == COMMANDS
+        assert postgres.rows(taken, database) == [(holder,)]
+    assert postgres.rows("SELECT count(*) FROM slumberd.requests", database) == [(0,)]
+    assert not (second.state / "control.sock").exists()
+    assert "verified" in second.call("audit", "verify").stdout
+
+
+def test_of_two_commands_without_a_daemon_one_is_refused_or_waits(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    put(postgres_address, *(f"e{number}" for number in range(1, 200)))
+    both = [home.forked("fire", "--all") for home in (first, second)]
+
+    for process in both:
+        process.join(PATIENCE_SECONDS)
+    assert {process.exitcode for process in both} <= {0, 75}
+    assert 0 in {process.exitcode for process in both}
+    assert objects(first) == ["e199"]
+    assert "verified" in first.call("audit", "verify").stdout
 
 
 async def test_program_reaches_the_daemon_of_another_host(
@@ -228,46 +325,6 @@ def test_command_is_refused_while_another_command_holds_the_database(
 
     assert refused.returncode == 75
     assert "is held by another slumberd (a-host/7)" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("taken", "error", "text"),
-    [(False, NotRunningError, "no slumberd runs"), (True, StoreError, "which may be done")],
-)
-def test_request_ends_when_its_daemon_ends(
-    postgres: PostgresServer,
-    postgres_address: str,
-    database: str,
-    taken: bool,
-    error: type[Exception],
-    text: str,
-) -> None:
-    postgres.run(
-        "UPDATE slumberd.shards SET holder = 'a/1', held_until = now() + interval '1 hour',"
-        """ host = '{"daemon": true}'""",
-        database=database,
-    )
-    found: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            send_request(postgres_address, 0, "fire", b"{}\n", host="me", poll_seconds=0.01)
-        except Exception as raised:  # noqa: BLE001 # the test looks at it
-            found.append(raised)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    count = "SELECT count(*) FROM slumberd.requests"
-    wait_until(lambda: postgres.rows(count, database) == [(1,)])
-    if taken:
-        postgres.run("UPDATE slumberd.requests SET holder = 'a/1'", database=database)
-    postgres.run("UPDATE slumberd.shards SET holder = 'b/2'", database=database)
-    asking.join()
-
-    [raised] = found
-    assert isinstance(raised, error)
-    assert text in str(raised)
-    assert postgres.rows(count, database) == [(1 if taken else 0,)]
 
 
 def test_daemon_goes_on_after_the_server_was_restarted(

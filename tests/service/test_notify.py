@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from slumberd.service.systemd import Notifier
+from slumberd.service.systemd import Notifier, StartReports
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
@@ -79,3 +80,16 @@ def test_notifier_logs_a_warning_when_systemd_is_gone(tmp_path: Path) -> None:
         Notifier(str(tmp_path / "gone")).watchdog()
 
     assert [line["event"] for line in logs] == ["notify.failed"]
+
+
+async def test_daemon_reports_that_it_is_alive_until_its_start_is_done() -> None:
+    reported = asyncio.Event()
+    reports = StartReports(reported.set)
+
+    reports.begin()
+    await reported.wait()
+    reports.end()
+
+    reported.clear()
+    await asyncio.sleep(0)
+    assert not reported.is_set()

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from slumberd.cli.context import logs
@@ -14,7 +14,13 @@ from slumberd.cli.output import Bar, bar, number
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
-from slumberd.errors import DatabaseUnreachableError, NotRunningError, SlumberdError, StoreError
+from slumberd.errors import (
+    DatabaseHeldError,
+    DatabaseUnreachableError,
+    NotRunningError,
+    SlumberdError,
+    StoreError,
+)
 from slumberd.model.episode import Misspelling
 from slumberd.model.health import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
@@ -55,7 +61,13 @@ def perform_request(
         try:
             return ask_holder(settings, operation, request)
         except NotRunningError:
-            return _perform_here(settings, operation, request, shown, verbose=verbose)
+            try:
+                return _perform_here(settings, operation, request, shown, verbose=verbose)
+            except DatabaseHeldError:
+                # A standby may have taken over in between. Without a daemon the error holds.
+                with suppress(NotRunningError):
+                    return ask_holder(settings, operation, request)
+                raise
 
 
 def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> Answer:

@@ -347,6 +347,13 @@ _ALL = (
     _kind("warning", "heartbeat.failed", "A store does not report its health.", **_FAILURE),
     _kind(
         "warning",
+        "hosts.rules_differ",
+        "Other hosts of the database have other rules, and use them after a takeover.",
+        rules_hash=TEXT,
+        hosts=TEXTS,
+    ),
+    _kind(
+        "warning",
         "http.exposed",
         "The HTTP interface listens on all networks of the machine, without TLS.",
         address=TEXT,
@@ -380,13 +387,14 @@ _ALL = (
     _kind(
         "warning",
         "lease.lost",
-        "The lease of the database ended before it was renewed. Another daemon may take over.",
+        "The lease of the database ended before it was renewed, and this process lost it.",
         database=TEXT,
+        holder=TEXT,
     ),
     _kind(
         "warning",
         "lease.not_renewed",
-        "The lease of the database could not be renewed. The daemon tries again.",
+        "The lease of the database could be neither renewed nor claimed. The daemon tries again.",
         database=TEXT,
         message=TEXT,
     ),

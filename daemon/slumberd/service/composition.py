@@ -288,13 +288,18 @@ def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool = False) -> T
     return DirectoryTenure(settings.state_dir, backed_up_files(settings))
 
 
-def paused_rules_of(settings: Settings) -> PausedRules:
-    """Return where the paused rules of a configuration are kept."""
+def paused_rules_of(settings: Settings, holder: str | None = None) -> PausedRules:
+    """Return where the paused rules of a configuration are kept.
+
+    Args:
+        settings: The configuration.
+        holder: Under which name this process must hold the database to change them; None for any.
+    """
     if settings.store is not None:
         require_postgres()
         from slumberd.service import postgres_stores
 
-        return postgres_stores.paused_rules_of(settings)
+        return postgres_stores.paused_rules_of(settings, holder)
     return PausedFile(settings.state_dir)
 
 
@@ -330,28 +335,37 @@ def require_postgres() -> None:
 
 
 @asynccontextmanager
-async def open_for_writing(
-    settings: Settings, clock: Clock, tenure: Tenure | None = None
-) -> AsyncIterator[Stores]:
+async def open_for_writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     """Take the right to write, open the stores, and begin a new epoch.
-
-    Args:
-        settings: The configuration.
-        clock: The time.
-        tenure: The right, on which a daemon may have waited; None takes that of the configuration.
 
     Raises:
         StateDirectoryLockedError: A daemon runs on the directory.
         DatabaseHeldError: A daemon holds the database.
         StoreError: A database is on a network file system.
     """
+    refuse_network_of(settings)
+    async with (
+        tenure_of(settings, clock) as tenure,
+        open_under(tenure, settings, clock) as stores,
+    ):
+        yield stores
+
+
+def refuse_network_of(settings: Settings) -> None:
+    """Refuse stores in files on a network file system.
+
+    Raises:
+        StoreError: A database is on a network file system.
+    """
     if settings.store is None:
         for path in (settings.memory_path, settings.facts_path):
             refuse_network(path.parent)
-    async with (
-        tenure or tenure_of(settings, clock) as tenure,
-        open_stores(settings, clock, settings.facts_path) as stores,
-    ):
+
+
+@asynccontextmanager
+async def open_under(tenure: Tenure, settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
+    """Open the stores and begin a new epoch, under a right to write that is taken already."""
+    async with open_stores(settings, clock, settings.facts_path) as stores:
         await tenure.fence(stores.facts.transactions)
         await adopt(stores.facts)
         if settings.logging.scope == "hashed":

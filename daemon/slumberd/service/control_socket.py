@@ -194,7 +194,7 @@ class _Responder:
         with suppress(ConnectionError, TimeoutError):
             peer = caller_of(writer.get_extra_info("socket"))
             if self._open[peer.uid] >= MOST_CONNECTIONS:
-                writer.write(_refusal(_TOO_MANY, StoreBusyError.exit_code) + b"\n")
+                writer.write(refusal(_TOO_MANY, StoreBusyError.exit_code) + b"\n")
             else:
                 await self._exchange_lines(reader, writer, peer)
         writer.close()
@@ -245,23 +245,23 @@ async def answer_line(operations: Mapping[str, Handler], line: bytes, caller: Ca
     try:
         request = read_object(line)
     except orjson.JSONDecodeError:
-        return _refusal("the request is not a line of JSON of at most 1 MiB", 64)
+        return refusal("the request is not a line of JSON of at most 1 MiB", 64)
     except ValueError as error:  # a duplicate key, or a number that would be rounded
-        return _refusal(f"the request cannot be read: {error}", 64)
+        return refusal(f"the request cannot be read: {error}", 64)
     if request.get("version") != VERSION:
-        return _refusal(f"this daemon speaks version {VERSION} of the protocol", 64)
+        return refusal(f"this daemon speaks version {VERSION} of the protocol", 64)
     operation = operations.get(str(request.get("operation")))
     if operation is None:
-        return _refusal(f"unknown operation {request.get('operation')!r}", 64)
+        return refusal(f"unknown operation {request.get('operation')!r}", 64)
     try:
         return orjson.dumps({"ok": True, **await operation(request, caller)})
     except SlumberdError as error:
-        return _refusal(str(error), error.exit_code, type(error).__name__, error.context)
+        return refusal(str(error), error.exit_code, type(error).__name__, error.context)
     except OSError as error:  # most likely a full disk; the daemon writes the log lines later
-        return _refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
+        return refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
     except Exception as error:  # noqa: BLE001 - a bug of one operation must not end the daemon
         _log.error("control.failed", operation=request["operation"], error=repr(error)[:500])
-        return _refusal(f"the daemon failed, which is a bug; see its log: {error!r}", 70)
+        return refusal(f"the daemon failed, which is a bug; see its log: {error!r}", 70)
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
@@ -271,9 +271,10 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def _refusal(
+def refusal(
     message: str, exit_code: int, kind: str = "", fields: Mapping[str, Any] | None = None
 ) -> bytes:
+    """Return the answer to a request that is refused."""
     document = {"ok": False, "error": valid_text(message), "exit_code": exit_code}
     if kind:
         document |= {"kind": kind, "fields": {k: plain_field(v) for k, v in (fields or {}).items()}}

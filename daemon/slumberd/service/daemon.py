@@ -44,10 +44,11 @@ from slumberd.service.components import Components
 from slumberd.service.composition import (
     database_status_of,
     inspections_of,
-    open_for_writing,
+    open_under,
     paused_rules_of,
     provenance_sink,
     publisher_of,
+    refuse_network_of,
     retention_of,
     rule_runner_of,
     tenure_of,
@@ -62,9 +63,10 @@ from slumberd.service.interfaces import Interface, Served
 from slumberd.service.language_model import answer_recorder, model_worker_of
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
+from slumberd.service.standby import Standby
 from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.service.traced_calls import TracedCalls
-from slumberd.storage.protocols import Watch
+from slumberd.storage.protocols import Tenure, Watch
 
 
 class Intervals(NamedTuple):
@@ -125,6 +127,11 @@ class Daemon:
         self._commits = CommitSignal()
         self._look_again: Callable[[str], None] = lambda _: None
         self._stop = asyncio.Event()
+        self._tenure: Tenure
+        heartbeat = StandbyHeartbeat(
+            clock, self._textfile(), every_seconds=intervals.heartbeat_seconds
+        )
+        self._standby = Standby(self._in_force, load, notifier, heartbeat)
         self._started_at = clock.now()
 
     @property
@@ -145,20 +152,28 @@ class Daemon:
         """
         self._stop = stop
         settings, clock = self._settings, self._clock
+        refuse_network_of(settings)
+        self._tenure = tenure_of(settings, clock, is_daemon=True)
+        self._tenure.describe(lambda: {"rules_hash": self._rules.content_hash})
+        standby = self._standby
+        if not self._waits or await self._tenure.wait(stop, standby.begin, standby.go_on):
+            async with self._tenure:
+                await self._run_under_tenure()
+        _log.info("daemon.stopped", uptime_seconds=self._uptime())
+
+    async def _run_under_tenure(self) -> None:
+        await self._standby.take_over()
+        settings, clock = self._in_force.settings, self._clock
+        make_directory(settings.state_dir)  # for the control socket
         inspections = inspections_of(settings)
         # Before the stores are open: closing another connection to the same file would drop the
         # locks of this process, and the next program would remove its write-ahead log.
         resurfaced = await asyncio.to_thread(
             lambda: [*find_resurfaced(inspections, HURRIED_SECONDS)]
         )
-        tenure = tenure_of(settings, clock, is_daemon=True)
-        tenure.describe(lambda: {"rules_hash": self._rules.content_hash})
-        if self._waits and not await tenure.wait(stop, self._stand_by, self._standing_by()):
-            return
-        make_directory(settings.state_dir)  # for the control socket
         async with (
             provenance_sink(settings) as sink,
-            open_for_writing(settings, clock, tenure) as stores,
+            open_under(self._tenure, settings, clock) as stores,
             answer_recorder(settings, stores, clock) as recorder,
         ):
             runner = rule_runner_of(settings, stores, self._logs, clock)
@@ -168,24 +183,6 @@ class Daemon:
             publisher = publisher_of(settings, stores, sink, clock)
             await self._serve(stores, runner, (publisher, recorder), resurfaced)
             await runner.consolidator.checkpoint()
-        _log.info("daemon.stopped", uptime_seconds=self._uptime())
-
-    def _stand_by(self, holder: str) -> None:
-        """Report that this daemon waits until the holder of the database ends."""
-        self._notifier.status(f"standby; {holder} is active")
-        self._notifier.ready()
-
-    def _standing_by(self) -> Callable[[str], None]:
-        """Return what shows, while this daemon waits, that it is alive."""
-        seconds = self._intervals.heartbeat_seconds
-        heartbeat = StandbyHeartbeat(self._clock, self._textfile(), every_seconds=seconds)
-
-        def show(holder: str) -> None:
-            """Show that this daemon waits for a holder of the database."""
-            heartbeat.beat_if_due(holder)
-            self._notifier.watchdog()
-
-        return show
 
     def _textfile(self) -> Callable[[bytes], None] | None:
         """Return what writes the metrics; None without a file for them."""
@@ -207,7 +204,8 @@ class Daemon:
         operations = await self._begin_operations(stores, runner, resurfaced)
         scheduler = self._scheduler_of(stores, runner, operations)
         async with Alarm(self._clock, scheduler.nudge) as alarm:
-            pausing = Pausing(paused_rules_of(self._settings), lambda: self._rules)
+            kept = paused_rules_of(self._settings, self._tenure.name)
+            pausing = Pausing(kept, lambda: self._rules)
             reloading = self._reloading_of(
                 runner,
                 operations,
@@ -308,7 +306,9 @@ class Daemon:
             if self._settings.store is not None:
                 from slumberd.service import postgres_stores
 
-                answering = postgres_stores.answer_requests_of(self._settings, answers)
+                answering = postgres_stores.answer_requests_of(
+                    self._settings, answers, self._tenure.name
+                )
                 await interfaces.enter_async_context(answering)
             for interface in self._interfaces:
                 await interfaces.enter_async_context(interface(served))
@@ -343,6 +343,7 @@ class Daemon:
             heartbeat.run(self._stop, every_seconds=self._intervals.heartbeat_seconds),
             components.reloading.run(),
             self._keep_alive(components),
+            self._tenure.hold(self._stop),
             *([] if publisher is None else [publisher.run(self._stop)]),
             *([] if worker is None else [worker.run(self._stop)]),
         ]
@@ -393,6 +394,7 @@ class Daemon:
         await watchdog.run(self._stop, within_seconds=self._notifier.watchdog_seconds)
 
     def _report_ready(self) -> None:
+        self._standby.end()
         self._notifier.ready()
         _log.info(
             "daemon.ready",

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
 import structlog
 
-from slumberd.errors import StoreError
+from slumberd.clock import set_within
+from slumberd.errors import RequestTooLargeError, StoreError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler
-from slumberd.service.control_socket import answer_line, decode_answer, encode_request
+from slumberd.service.control_socket import answer_line, decode_answer, encode_request, refusal
 from slumberd.service.database_tenure import process_name
 from slumberd.storage.connection_thread import ConnectionThread
 from slumberd.storage.postgres.address import where
@@ -28,6 +29,7 @@ from slumberd.storage.postgres.requests import (
     RequestQueue,
     answer_request,
     send_request,
+    wake_queue,
 )
 
 _log = structlog.get_logger("slumberd")
@@ -36,6 +38,14 @@ _WAIT_SECONDS = 0.5
 """How long one look for requests waits for a notification."""
 
 _RETRY_SECONDS = 1.0
+
+_END_SECONDS = 5.0
+"""How long requests under way may take when the daemon ends."""
+
+MOST_AT_ONCE = 64
+"""Requests under way; further ones wait in the table."""
+
+_MOST_ANSWER_BYTES = 256 * 2**20
 
 
 def ask_database(address: str, shard: int, operation: str, fields: dict[str, Any]) -> Answer:
@@ -60,62 +70,145 @@ def _user() -> str:
 
 
 @asynccontextmanager
-async def answer_requests(address: str, operations: Mapping[str, Handler]) -> AsyncIterator[None]:
+async def answer_requests(
+    address: str, shard: int, operations: Mapping[str, Handler], *, holder: str
+) -> AsyncIterator[None]:
     """Answer the requests in a database while the block runs.
+
+    At the end, requests under way get some seconds to end.
 
     Args:
         address: The address of the database.
+        shard: The shard that this daemon holds.
         operations: The operations, by name.
+        holder: The name under which this daemon holds it.
     """
-    stop = asyncio.Event()
+    answerer = _Answerer(address, shard, operations, holder)
     async with asyncio.TaskGroup() as group:
-        answering = group.create_task(_Answerer(address, operations).run(stop))
+        answering = group.create_task(answerer.run())
         try:
             yield
         finally:
-            stop.set()
+            await answerer.stop()
+            await asyncio.wait((answering,), timeout=_END_SECONDS)
             answering.cancel()
 
 
 class _Answerer:
-    def __init__(self, address: str, operations: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, address: str, shard: int, operations: Mapping[str, Handler], holder: str
+    ) -> None:
         self._address = address
+        self._place = where(address)
+        self._shard = shard
         self._operations = operations
+        self._holder = holder
+        self._stop = asyncio.Event()
+        self._writer = _AnswerWriter(address, holder)
+        self._answering: set[asyncio.Task[None]] = set()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Answer requests until `stop` is set; a lost connection is opened again."""
-        while not stop.is_set():
-            try:
-                async with _connection(self._address) as taking, _connection(self._address) as own:
-                    await self._answer_from(taking, own, stop)
-            except* StoreError as errors:
-                _log.warning("requests.failed", message=str(errors.exceptions[0]))
+    async def run(self) -> None:
+        """Answer requests until `stop`; a lost connection is opened again.
+
+        The end of a connection ends no request: what is under way is done, and answered later.
+        """
+        is_failing = False
+        async with asyncio.TaskGroup() as group:
+            while not self._stop.is_set():
+                try:
+                    async with _connection(self._address) as taking:
+                        await self._take_from(taking, group)
+                        is_failing = False
+                except StoreError as error:
+                    if not is_failing:
+                        _log.warning("requests.failed", message=str(error))
+                    is_failing = True
+                    await set_within(self._stop, _RETRY_SECONDS)
+        await self._writer.close()
+
+    async def stop(self) -> None:
+        """Take no more requests."""
+        self._stop.set()
+        await self._writer.wake_queue()
+
+    async def _take_from(
+        self, taking: ConnectionThread[Connection], group: asyncio.TaskGroup
+    ) -> None:
+        with translate_errors(self._place):
+            make = partial(RequestQueue, shard=self._shard, holder=self._holder)
+            queue = await taking.run(make)
+            while not self._stop.is_set():
+                if (room := MOST_AT_ONCE - len(self._answering)) <= 0:
+                    await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
+                    continue
+                for request in await taking.run(partial(_take, queue, room)):
+                    task = group.create_task(self._answer(request))
+                    self._answering.add(task)
+                    task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, request: Request) -> None:
+        caller = Caller(name=request.host)
+        answer = await answer_line(self._operations, request.line, caller)
+        if len(answer) > _MOST_ANSWER_BYTES:
+            problem = (
+                f"the answer has {len(answer):,} bytes, and a table holds {_MOST_ANSWER_BYTES:,}"
+            )
+            answer = refusal(f"{problem}: ask for less", RequestTooLargeError.exit_code)
+        await self._writer.write(request.number, answer)
+
+
+class _AnswerWriter:
+    """Writes answers, one after another; a lost connection is opened again.
+
+    Args:
+        address: The address of the database.
+        holder: The name under which this daemon holds it.
+    """
+
+    def __init__(self, address: str, holder: str) -> None:
+        self._address = address
+        self._holder = holder
+        self._alone = asyncio.Lock()
+        self._opened: ConnectionThread[Connection] | None = None
+
+    async def write(self, number: int, answer: bytes) -> None:
+        """Write an answer, again and again until the server has taken it."""
+        write = partial(answer_request, number=number, answer=answer, holder=self._holder)
+        async with self._alone:
+            while True:
+                try:
+                    return await self._run(write)
+                except StoreError as error:
+                    _log.warning("requests.failed", message=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _answer_from(
-        self,
-        taking: ConnectionThread[Connection],
-        own: ConnectionThread[Connection],
-        stop: asyncio.Event,
-    ) -> None:
-        place = where(self._address)
-        with translate_errors(place):
-            queue = await taking.run(partial(RequestQueue, holder=process_name()))
-        async with asyncio.TaskGroup() as group:
-            while not stop.is_set():
-                with translate_errors(place):
-                    found = await taking.run(partial(_take, queue))
-                for request in found:
-                    group.create_task(self._answer(request, own))
+    async def wake_queue(self) -> None:
+        """End the waiting of the queue, if the server answers."""
+        if self._opened is not None:
+            with suppress(StoreError):
+                await self._run(wake_queue)
 
-    async def _answer(self, request: Request, own: ConnectionThread[Connection]) -> None:
-        answer = await answer_line(self._operations, request.line, Caller(name=request.host))
-        with suppress(StoreError), translate_errors(where(self._address)):
-            await own.run(partial(answer_request, number=request.number, answer=answer))
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._opened is not None:
+            self._opened.release()
+            self._opened = None
+
+    async def _run(self, work: Callable[[Connection], None]) -> None:
+        if self._opened is None:
+            self._opened = await ConnectionThread(
+                partial(connect, self._address, autocommit=True), "slumberd-answers"
+            ).open()
+        try:
+            with translate_errors(where(self._address)):
+                await self._opened.run(work)
+        except StoreError:
+            await self.close()
+            raise
 
 
-def _take(queue: RequestQueue, _: Connection) -> list[Request]:
-    return queue.take(wait_seconds=_WAIT_SECONDS)
+def _take(queue: RequestQueue, room: int, _: Connection) -> list[Request]:
+    return queue.take(room, wait_seconds=_WAIT_SECONDS)
 
 
 @asynccontextmanager
@@ -126,5 +219,4 @@ async def _connection(address: str) -> AsyncIterator[ConnectionThread[Connection
     try:
         yield opened
     finally:
-        with suppress(StoreError):
-            await opened.close()
+        opened.release()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
-from slumberd.clock import Clock, set_within
-from slumberd.errors import DatabaseHeldError, StoreError
+from slumberd.clock import Clock
+from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
+from slumberd.observability.line_format import timestamp
 from slumberd.storage.postgres.lease import Lease
 from slumberd.storage.protocols import Epoch
 
@@ -25,9 +27,12 @@ LOOK_SECONDS = 1.0
 _PER_LEASE = 3
 """How often a lease is renewed within its time."""
 
+_LEAVE_SECONDS = 2.0
+"""How long a process that ends tries to give the lease back; without that the lease runs out."""
+
 
 def process_name() -> str:
-    """Return the name of this process in a database, which no other process has."""
+    """Return the host and the process, for people."""
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
@@ -41,6 +46,9 @@ class DatabaseTenure:
         clock: The time, to compare it with that of the database.
         seconds: How long the lease lasts without a renewal.
         is_daemon: Whether this process is a daemon, which answers requests.
+
+    Attributes:
+        name: The name under which the lease is held, which no other process ever has.
     """
 
     def __init__(
@@ -53,13 +61,16 @@ class DatabaseTenure:
         seconds: float,
         is_daemon: bool,
     ) -> None:
-        self._lease = Lease(address, shard, process_name(), seconds=seconds, is_daemon=is_daemon)
+        # Containers often have equal names and numbers of processes.
+        self.name = f"{process_name()}/{secrets.token_hex(3)}"
+        self._lease = Lease(address, shard, self.name, seconds=seconds, is_daemon=is_daemon)
         self._where = where
         self._clock = clock
+        self._started_at = timestamp(clock.now())
         self._is_daemon = is_daemon
-        self._is_held = False
         self._renewing: asyncio.Task[None] | None = None
         self._details: Callable[[], dict[str, str]] = dict
+        self._differing: dict[str, str] = {}
 
     def describe(self, details: Callable[[], dict[str, str]]) -> None:
         """Show details of this process in the table of hosts."""
@@ -76,7 +87,8 @@ class DatabaseTenure:
         Args:
             stop: Ends the waiting.
             begin_waiting: Called once with the name of the holder, if the right is not free.
-            still_waiting: Called with the name of the holder, at least every second.
+            still_waiting: Called with the name of the holder, at least every second while the
+                database answers.
 
         Returns:
             Whether the right is taken; False when `stop` was set first.
@@ -84,19 +96,30 @@ class DatabaseTenure:
         Raises:
             StoreError: The database cannot be used at the first attempt.
         """
+        if await _finish_before(stop, self._stand_by(begin_waiting, still_waiting)):
+            self._begin_renewing()
+            return True
+        await self._leave()
+        return False
+
+    async def _stand_by(
+        self, begin_waiting: Callable[[str], None], still_waiting: Callable[[str], None]
+    ) -> None:
+        """Return once the lease is claimed."""
         holder = await self._lease.claim()
         if holder is not None:
             begin_waiting(holder.name)
+        is_failing = False
         while holder is not None:
             still_waiting(holder.name)
             await self._tell_host("standby")
-            if await set_within(stop, min(LOOK_SECONDS, self._lease.seconds / _PER_LEASE)):
-                await self._leave()
-                return False
-            with suppress(StoreError):  # the server may be restarting
+            await asyncio.sleep(min(LOOK_SECONDS, self._lease.seconds / _PER_LEASE))
+            try:
                 holder = await self._lease.claim()
-        self._is_held = True
-        return True
+                is_failing = False
+            except StoreError as error:  # the server may be restarting
+                self._warn(error, is_new=not is_failing)
+                is_failing = True
 
     async def __aenter__(self) -> Self:
         """Take the right, unless `wait` has taken it; renew it from now on.
@@ -105,49 +128,78 @@ class DatabaseTenure:
             DatabaseHeldError: Another slumberd holds the shard.
             StoreError: The database cannot be used.
         """
-        try:
-            await self._claim()
-        except BaseException:
-            await self._lease.close()
-            raise
-        # Kept in an attribute, and cancelled by `__aexit__`.
-        self._renewing = asyncio.get_running_loop().create_task(self._keep_renewing())
+        if self._renewing is None:
+            try:
+                await self._claim()
+            except BaseException:
+                await self._lease.close()
+                raise
+            self._begin_renewing()
         return self
 
     async def _claim(self) -> None:
-        if not self._is_held and (holder := await self._lease.claim()) is not None:
+        if (holder := await self._lease.claim()) is not None:
             raise DatabaseHeldError(self._where, holder.name)
-        self._is_held = True
 
     async def __aexit__(self, *_: object) -> None:
         """Give the right back."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._renewing
-        with suppress(StoreError):  # without a release the lease ends by itself
-            await self._lease.release()
         await self._leave()
-        self._is_held = False
+
+    async def hold(self, stop: asyncio.Event) -> None:
+        """Return when `stop` is set; the right is renewed in any case until it is given back.
+
+        Raises:
+            LeaseLostError: Another slumberd has the right.
+        """
+        if self._renewing is not None:
+            await _finish_before(stop, asyncio.shield(self._renewing))
 
     async def fence(self, epoch: Epoch) -> None:
         """Begin a new epoch, in which earlier writers of the facts can commit no more."""
         await epoch.take_over()
 
+    def _begin_renewing(self) -> None:
+        # Kept in an attribute, and cancelled by `_leave`.
+        self._renewing = asyncio.get_running_loop().create_task(self._keep_renewing())
+
     async def _keep_renewing(self) -> None:
-        is_lost = False
+        """Renew the lease until another process has it.
+
+        A server that does not answer keeps no one from renewing later: nobody else can take the
+        lease meanwhile, and nothing can be written.
+
+        Raises:
+            LeaseLostError: Another process has it.
+        """
+        is_failing = False
         while True:
             try:
-                is_held = await self._lease.renew()
-                if not is_held and not is_lost:
-                    # The epoch decides: this daemon commits nothing once another has taken over.
-                    _log.warning("lease.lost", database=self._where)
-                is_lost = not is_held
-                if self._is_daemon:
-                    await self._tell_host("active")
+                await self._renew()
+                is_failing = False
+            except LeaseLostError:
+                raise
             except StoreError as error:
-                _log.warning("lease.not_renewed", database=self._where, message=str(error))
-            await asyncio.sleep(self._lease.seconds / _PER_LEASE)
+                self._warn(error, is_new=not is_failing)
+                is_failing = True
+            await asyncio.sleep(
+                min(LOOK_SECONDS, self._lease.seconds / _PER_LEASE)
+                if is_failing
+                else self._lease.seconds / _PER_LEASE
+            )
+
+    async def _renew(self) -> None:
+        if not await self._lease.renew():
+            holder = await self._lease.holder()
+            name = "" if holder is None else holder.name
+            _log.warning("lease.lost", database=self._where, holder=name)
+            raise LeaseLostError(self._where, name)
+        if self._is_daemon:
+            await self._tell_host("active")
+            await self._compare_rules()
+
+    def _warn(self, error: StoreError, *, is_new: bool) -> None:
+        if is_new:
+            _log.warning("lease.not_renewed", database=self._where, message=str(error))
 
     async def _tell_host(self, role: str) -> None:
         with suppress(StoreError):
@@ -156,12 +208,51 @@ class DatabaseTenure:
                 "role": role,
                 "version": version("slumberd"),
                 "clock_offset_seconds": round(offset, 3),
+                "started_at": self._started_at,
                 **self._details(),
             }
             await self._lease.tell_host(state)
 
+    async def _compare_rules(self) -> None:
+        """Warn once of other hosts that would go on with other rules."""
+        own = self._details().get("rules_hash", "")
+        differing = {
+            name: other for name, other in await self._lease.rules_of_others() if other != own
+        }
+        if differing and differing != self._differing:
+            hosts = [f"{name} has {other}" for name, other in sorted(differing.items())]
+            _log.warning("hosts.rules_differ", rules_hash=own, hosts=hosts)
+        self._differing = differing
+
     async def _leave(self) -> None:
-        with suppress(StoreError):
-            if self._is_daemon:
-                await self._lease.forget_host()
+        """Give back what this process has, and close the connection."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with suppress(asyncio.CancelledError, LeaseLostError):
+                await self._renewing
+            self._renewing = None
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._lease.release()
+                if self._is_daemon:
+                    await self._lease.forget_host()
         await self._lease.close()
+
+
+async def _finish_before(
+    stop: asyncio.Event, work: Coroutine[Any, Any, None] | asyncio.Future[None]
+) -> bool:
+    """Run `work` until it ends or `stop` is set; return whether it ended."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+            return True
+        return False
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+            if not task.done():
+                with suppress(asyncio.CancelledError, StoreError):
+                    await task

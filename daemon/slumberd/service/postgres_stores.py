@@ -131,12 +131,12 @@ def ask(address: str, operation: str, request: dict[str, Any]) -> Answer:
 
 
 def answer_requests_of(
-    settings: Settings, operations: Mapping[str, Handler]
+    settings: Settings, operations: Mapping[str, Handler], holder: str
 ) -> AbstractAsyncContextManager[None]:
     """Answer the requests in the database of a configuration while the block runs."""
-    return answer_requests(database_of(settings), operations)
+    return answer_requests(database_of(settings), SHARD, operations, holder=holder)
 
 
-def paused_rules_of(settings: Settings) -> PausedRules:
+def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
     """Return where the paused rules of a configuration are kept."""
-    return PausedTable(database_of(settings))
+    return PausedTable(database_of(settings), SHARD, holder=holder)

@@ -55,6 +55,12 @@ class InForce:
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
     ends: bool = False
 
+    def replace(self, settings: Settings, rules: RuleSet) -> None:
+        """Put other rules in force, and those settings that need no restart."""
+        self.rules = replace(rules, generation=self.rules.generation + 1)
+        live = {name: getattr(settings, name) for name in LIVE}
+        self.settings = self.settings.model_copy(update=live)
+
     def end(self) -> None:
         """Begin no more firings and reloads."""
         self.ends = True
@@ -146,16 +152,33 @@ class Reloading:
     async def _put_in_force(self, settings: Settings, rules: RuleSet, by: str) -> Answer:
         old, restart = self._in_force.rules, _restart_keys(self._in_force.settings, settings)
         await apply_channels(self._runner, rules, self._clock.now())
-        self._in_force.rules = replace(rules, generation=old.generation + 1)
-        live = {name: getattr(settings, name) for name in LIVE}
-        self._in_force.settings = self._in_force.settings.model_copy(update=live)
+        self._in_force.replace(settings, rules)
         self._runner.consolidator.limits = limits_of(settings)
         self._runner.consolidator.retention = retention_of(settings, lambda: self._in_force.rules)
         self.begin()
-        changes = _changes(old, self._in_force.rules)
-        summary = {**changes, "restart_needed": restart}
-        _log_success(old, self._in_force.rules, summary, by)
+        summary = _log_success(old, self._in_force.rules, restart, by)
         return {**_identity(self._in_force.rules), **summary}
+
+
+def load_again(in_force: InForce, load: Load, *, by: str) -> None:
+    """Replace settings and rules that nothing runs with yet; mistakes keep the old ones.
+
+    Args:
+        in_force: The settings and rules to replace.
+        load: Reads configuration and rules.
+        by: Who wants it, for the log.
+    """
+    in_force.wanted.clear()
+    old = in_force.rules
+    try:
+        settings, rules = load()
+    except (SlumberdError, OSError) as error:
+        _log_failure(error, by)
+        return
+    restart = _restart_keys(in_force.settings, settings)
+    in_force.replace(settings, rules)
+    if restart or old.content_hash != rules.content_hash:
+        _log_success(old, in_force.rules, restart, by)
 
 
 @asynccontextmanager
@@ -210,7 +233,11 @@ def _changed_keys(before: dict[str, Any], after: dict[str, Any], path: str = "")
     yield from (path + key for key in before if key not in after)
 
 
-def _log_success(old: RuleSet, new: RuleSet, summary: dict[str, list[str]], by: str) -> None:
+def _log_success(
+    old: RuleSet, new: RuleSet, restart_needed: list[str], by: str
+) -> dict[str, list[str]]:
+    """Log what changed, and return it."""
+    summary = {**_changes(old, new), "restart_needed": restart_needed}
     before = {rule.id: rule.content_hash for rule in old.rules}
     after = {rule.id: rule.content_hash for rule in new.rules}
     for name in summary["removed"]:
@@ -223,6 +250,7 @@ def _log_success(old: RuleSet, new: RuleSet, summary: dict[str, list[str]], by: 
         _log.warning("config.restart_needed", keys=summary["restart_needed"])
     counts = {name: len(summary[name]) for name in ("added", "removed", "changed")}
     _log.info("config.reloaded", by=by, **_identity(new), **counts)
+    return summary
 
 
 def _log_failure(error: SlumberdError | OSError, by: str) -> None:

@@ -169,7 +169,7 @@ def _copy_in(
             copies.read_facts_file(facts, connection, SHARD, on_progress)
         done = _describe(connection)
     if (folder / FILE).exists():
-        PausedTable(address).write(PausedFile(folder).read())
+        PausedTable(address, SHARD).write(PausedFile(folder).read())
     return done
 
 
@@ -190,7 +190,7 @@ def _copy_out(
             copies.write_memory_file(connection, SHARD, files.memory, on_progress)
             copies.write_facts_file(connection, SHARD, files.facts, on_progress)
             done = _describe(connection)
-    if paused := PausedTable(address).read():
+    if paused := PausedTable(address, SHARD).read():
         PausedFile(part).write(paused)
     if folder.exists():
         folder.rmdir()

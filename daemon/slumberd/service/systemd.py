@@ -64,6 +64,34 @@ class Notifier:
             _log.warning("notify.failed", error=str(error))
 
 
+class StartReports:
+    """Reports that a daemon is alive, from the end of its standby until it serves.
+
+    The service manager knows the standby as started. So it waits for reports during the start, too.
+
+    Args:
+        report: Reports that the daemon is alive.
+    """
+
+    def __init__(self, report: Callable[[], None]) -> None:
+        self._report = report
+        self._reporting: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Report every second from now on."""
+        self._reporting = asyncio.get_running_loop().create_task(self._keep_reporting())
+
+    def end(self) -> None:
+        """Report no more."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+
+    async def _keep_reporting(self) -> None:
+        while True:
+            self._report()
+            await asyncio.sleep(_LONGEST_WAIT_SECONDS)
+
+
 BEATS = 3
 """Reports within the time that the service manager waits."""
 

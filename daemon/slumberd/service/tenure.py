@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,9 +23,13 @@ class DirectoryTenure:
     Args:
         directory: The state directory.
         files: By name, the files that a restore replaces.
+
+    Attributes:
+        name: This process, for people.
     """
 
     def __init__(self, directory: Path, files: Mapping[str, Path]) -> None:
+        self.name = f"pid {os.getpid()}"
         self._lock = StateLock(directory)
         self._files = files
         self._held = ExitStack()
@@ -61,6 +66,10 @@ class DirectoryTenure:
     async def __aexit__(self, *_: object) -> None:
         """Unlock the directory."""
         self._held.close()
+
+    async def hold(self, stop: asyncio.Event) -> None:
+        """Return at once: the lock stays until it is given back."""
+        del stop
 
     async def fence(self, epoch: Epoch) -> None:
         """Begin a new epoch, in which earlier writers of the facts can commit no more."""

@@ -129,7 +129,13 @@ class Epoch(Protocol):
 
 
 class Tenure(Protocol):
-    """The right to write a state: while it is entered, no other slumberd may enter it."""
+    """The right to write a state: while it is entered, no other slumberd may enter it.
+
+    Attributes:
+        name: Under which name this process has the right, for other processes.
+    """
+
+    name: str
 
     def describe(self, details: Callable[[], dict[str, str]]) -> None:
         """Show details of this process to those who ask who has the right, or waits for it."""
@@ -164,6 +170,14 @@ class Tenure(Protocol):
 
     async def __aexit__(self, *_: object) -> None:
         """Give the right back."""
+        ...
+
+    async def hold(self, stop: asyncio.Event) -> None:
+        """Return when `stop` is set, or at once when nobody can take the right away.
+
+        Raises:
+            LeaseLostError: Another slumberd has the right.
+        """
         ...
 
     async def fence(self, epoch: Epoch) -> None:

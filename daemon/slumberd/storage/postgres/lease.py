@@ -50,8 +50,15 @@ ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, state = excluded.st
 """
 _FORGET_HOST = b"DELETE FROM slumberd.hosts WHERE name = $1"
 _FORGET_OLD_HOSTS = (
-    b"DELETE FROM slumberd.hosts WHERE seen_at < clock_timestamp() - interval '1 day'"
+    b"DELETE FROM slumberd.hosts WHERE seen_at < clock_timestamp() - interval '1 hour'"
 )
+_RULES_OF_OTHERS = b"""
+SELECT name, state ->> 'rules_hash'
+FROM slumberd.hosts
+WHERE name != $1
+  AND seen_at > clock_timestamp() - interval '1 minute'
+  AND state ->> 'rules_hash' != ''
+"""
 _NOW = b"SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
@@ -115,6 +122,15 @@ class Lease:
         await self._run(_HOST, (self.name, orjson.dumps(state).decode()))
         await self._run(_FORGET_OLD_HOSTS, ())
 
+    async def rules_of_others(self) -> list[tuple[str, str]]:
+        """Return each other host that is alive, and the hash of its rules."""
+
+        def work(connection: Connection) -> list[tuple[str, str]]:
+            with psycopg.RawCursor(connection) as cursor:
+                return [(row[0], row[1]) for row in cursor.execute(_RULES_OF_OTHERS, (self.name,))]
+
+        return await self._call(work)
+
     async def forget_host(self) -> None:
         """Remove the record of this process."""
         await self._run(_FORGET_HOST, (self.name,))
@@ -125,9 +141,9 @@ class Lease:
         return float(row[0]) if row else 0.0
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, without waiting for a server that does not answer."""
         if self._thread is not None:
-            await self._thread.close()
+            self._thread.release()
             self._thread = None
 
     async def _run(self, sql: bytes, values: tuple[Any, ...]) -> int:

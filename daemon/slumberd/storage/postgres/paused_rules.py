@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import psycopg
 
+from slumberd.errors import LeaseLostError
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import connect, translate_errors
 
 _READ = b"SELECT rule, state ->> 'by' FROM slumberd.paused_rules"
 _CLEAR = b"DELETE FROM slumberd.paused_rules"
 _WRITE = b"INSERT INTO slumberd.paused_rules (rule, state) VALUES ($1, $2::jsonb)"
+# The lock keeps another daemon from taking the lease before the rules are written.
+_LOCK = b"""
+SELECT holder, held_until >= clock_timestamp()
+FROM slumberd.shards
+WHERE shard = $1::smallint
+FOR SHARE
+"""
 
 
 class PausedTable:
@@ -18,10 +28,14 @@ class PausedTable:
 
     Args:
         address: The address of the database.
+        shard: The shard whose daemon pauses rules.
+        holder: Who must hold the shard to write; None for anybody.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, shard: int, *, holder: str | None = None) -> None:
         self._address = address
+        self._shard = shard
+        self._holder = holder
 
     def read(self) -> dict[str, str]:
         """Return who paused each paused rule, by the rule's id.
@@ -36,10 +50,23 @@ class PausedTable:
         """Write which rules are paused, in one transaction.
 
         Raises:
+            LeaseLostError: Another process holds the shard; nothing is written.
             StoreError: The database cannot be written.
         """
         rows = [(rule, orjson.dumps({"by": by}).decode()) for rule, by in paused.items()]
-        with connect(self._address) as connection, translate_errors(where(self._address)):
-            connection.execute(_CLEAR)
-            with psycopg.RawCursor(connection) as cursor:
-                cursor.executemany(_WRITE, rows)
+        with (
+            connect(self._address) as connection,
+            translate_errors(where(self._address)),
+            psycopg.RawCursor(connection) as cursor,
+        ):
+            self._check_holder(cursor)
+            cursor.execute(_CLEAR)
+            cursor.executemany(_WRITE, rows)
+
+    def _check_holder(self, cursor: psycopg.RawCursor[tuple[Any, ...]]) -> None:
+        if self._holder is None:
+            return
+        row = cursor.execute(_LOCK, (self._shard,)).fetchone()
+        holder = row[0] if row is not None and row[1] else None
+        if holder != self._holder:
+            raise LeaseLostError(where(self._address), holder or "")

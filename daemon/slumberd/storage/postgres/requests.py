@@ -1,8 +1,13 @@
-"""Pass requests and answers between hosts through a table of the database."""
+"""Pass requests and answers between hosts through a table of the database.
+
+A request that nobody has taken is kept by its sender: it touches the row while it waits. So a
+daemon that starts later does not perform what a command wanted that has ended long ago.
+"""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 import psycopg
@@ -15,11 +20,27 @@ from slumberd.storage.postgres.lease import Holder
 REQUESTS, ANSWERS = "slumberd_requests", "slumberd_answers"
 """The channels on which requests and answers are announced."""
 
+MOST_BYTES = 1_048_576
+"""The size of a request; a longer one arrives empty, and is refused."""
+
+WAITING_SECONDS = 10.0
+"""How long a request waits for a daemon after its sender last touched it."""
+
+GRACE_SECONDS = 5.0
+"""How long a daemon may be late with its renewal before its requests count as lost."""
+
+RECONNECT_SECONDS = 20.0
+"""How long a sender tries to reach the server again, to read its answer."""
+
+_TOUCH_SECONDS = 2.0
+_FORGET_SECONDS = 600.0
+
 _HOLDER = b"""
 SELECT holder, host ->> 'daemon'
 FROM slumberd.shards
 WHERE shard = $1::smallint
-  AND held_until >= clock_timestamp()
+  AND holder IS NOT NULL
+  AND held_until >= clock_timestamp() - make_interval(secs => $2)
 """
 _ADD = b"""
 INSERT INTO slumberd.requests (operation, request, host)
@@ -27,30 +48,47 @@ VALUES ($1, $2, $3)
 RETURNING number
 """
 _LOOK = b"SELECT answer, holder FROM slumberd.requests WHERE number = $1"
+_TOUCH = b"""
+UPDATE slumberd.requests
+SET requested_at = clock_timestamp()
+WHERE number = $1
+  AND holder IS NULL
+  AND requested_at < clock_timestamp() - make_interval(secs => $2)
+"""
 _REMOVE = b"DELETE FROM slumberd.requests WHERE number = $1"
 _WITHDRAW = b"DELETE FROM slumberd.requests WHERE number = $1 AND holder IS NULL"
 _FORGET = b"""
 DELETE FROM slumberd.requests
-WHERE requested_at < clock_timestamp() - interval '1 hour'
+WHERE coalesce(answered_at, requested_at) < clock_timestamp() - interval '1 hour'
+  AND (answered_at IS NOT NULL OR holder IS DISTINCT FROM $1)
 """
 _TAKE = b"""
 UPDATE slumberd.requests
 SET holder = $1
 WHERE number IN (
-  SELECT number
-  FROM slumberd.requests
-  WHERE answered_at IS NULL
-    AND holder IS NULL
-  ORDER BY number
-  LIMIT 32
-  FOR UPDATE SKIP LOCKED
-)
-RETURNING number, request, host
+    SELECT number
+    FROM slumberd.requests
+    WHERE answered_at IS NULL
+      AND holder IS NULL
+      AND requested_at >= clock_timestamp() - make_interval(secs => $4)
+    ORDER BY number
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+  )
+  AND EXISTS (
+    SELECT 1
+    FROM slumberd.shards
+    WHERE shard = $2::smallint
+      AND shards.holder = $1
+      AND held_until >= clock_timestamp()
+  )
+RETURNING number, CASE WHEN octet_length(request) <= $5 THEN request ELSE '' END, host
 """
 _ANSWER = b"""
 UPDATE slumberd.requests
 SET answer = $2, answered_at = clock_timestamp()
 WHERE number = $1
+  AND holder = $3
 """
 
 
@@ -59,19 +97,13 @@ class Request(NamedTuple):
 
     Attributes:
         number: Its number.
-        line: The request, as a line of JSON.
+        line: The request, as a line of JSON; empty when it was too long.
         host: Who sent it.
     """
 
     number: int
     line: bytes
     host: str
-
-
-def _holder(connection: Connection, shard: int) -> Holder | None:
-    with psycopg.RawCursor(connection) as cursor:
-        row = cursor.execute(_HOLDER, (shard,)).fetchone()
-    return None if row is None else Holder(row[0], row[1] == "true")
 
 
 def send_request(  # the parts of a request
@@ -85,6 +117,8 @@ def send_request(  # the parts of a request
 ) -> bytes:
     """Send a request to the daemon that holds a shard, and wait for its answer.
 
+    When that daemon ends before it has taken the request, the next one takes it.
+
     Args:
         address: The address of the database.
         shard: The shard.
@@ -95,47 +129,138 @@ def send_request(  # the parts of a request
 
     Raises:
         NotRunningError: No daemon holds the shard; nothing was done.
-        StoreError: The daemon ended while it performed the request.
+        StoreError: The daemon ended while it performed the request, or the database cannot be
+            reached any more; the message says that the request may be done.
     """
-    place = where(address)
-    with connect(address, autocommit=True) as connection, translate_errors(place):
-        holder = _holder(connection, shard)
-        if holder is None or not holder.is_daemon:
-            raise NotRunningError(f"no slumberd runs on {place!r}")
-        connection.execute(f"LISTEN {ANSWERS}".encode())
+    connection = connect(address, autocommit=True)
+    sent = _Sent(address, shard, poll_seconds)
+    with connection, translate_errors(sent.place):
+        if not sent.is_daemon_active(connection):
+            raise NotRunningError(f"no slumberd runs on {sent.place!r}")
+        sent.add(connection, operation, line, host)
+        answer = sent.wait(connection)
+    return sent.wait_with_new_connections() if answer is None else answer
+
+
+class _Sent:
+    """A request that this process sends, and waits for.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+        poll_seconds: How often to look when no notification comes.
+    """
+
+    def __init__(self, address: str, shard: int, poll_seconds: float) -> None:
+        self.place = where(address)
+        self._address = address
+        self._shard = shard
+        self._poll_seconds = poll_seconds
+        self._number = 0
+
+    def is_daemon_active(self, connection: Connection) -> bool:
+        """Return whether a daemon holds the shard."""
+        holder = self._holder(connection)
+        return holder is not None and holder.is_daemon
+
+    def add(self, connection: Connection, operation: str, line: bytes, host: str) -> None:
+        """Write the request, and announce it."""
+        try:
+            with psycopg.RawCursor(connection) as cursor:
+                row = cursor.execute(_ADD, (operation, line, host)).fetchone()
+            self._number = row[0] if row else 0
+            connection.execute(f"NOTIFY {REQUESTS}".encode())
+        except psycopg.Error as error:
+            if not connection.broken:
+                raise
+            raise self._unknown("the connection to the server was lost") from error
+
+    def wait(self, connection: Connection) -> bytes | None:
+        """Return the answer; None when the connection is lost.
+
+        Raises:
+            NotRunningError: No daemon holds the shard any more; nothing was done.
+            StoreError: The daemon ended while it performed the request.
+        """
+        try:
+            connection.execute(f"LISTEN {ANSWERS}".encode())
+            while (answer := self._look(connection)) is None:
+                for _ in connection.notifies(timeout=self._poll_seconds, stop_after=1):
+                    pass
+        except psycopg.Error:
+            if connection.broken:
+                return None
+            raise
+        except KeyboardInterrupt:
+            with suppress(psycopg.Error):
+                self._withdraw(connection)
+            raise
+        self._remove(connection)
+        return answer
+
+    def wait_with_new_connections(self) -> bytes:
+        """Return the answer after the first connection was lost.
+
+        Raises:
+            StoreError: The server does not answer for too long.
+        """
+        deadline = time.monotonic() + RECONNECT_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                connection = connect(self._address, autocommit=True)
+            except StoreError:
+                time.sleep(self._poll_seconds)
+                continue
+            with connection, translate_errors(self.place):
+                if (answer := self.wait(connection)) is not None:
+                    return answer
+            deadline = time.monotonic() + RECONNECT_SECONDS
+        raise self._unknown("the server cannot be reached any more")
+
+    def _look(self, connection: Connection) -> bytes | None:
+        """Return the answer; None while a daemon works on the request, or may take it."""
+        # First the holder: a daemon that has ended by then has answered before, or never does.
+        active = self._holder(connection)
+        last = self._holder(connection, late_seconds=GRACE_SECONDS)
         with psycopg.RawCursor(connection) as cursor:
-            row = cursor.execute(_ADD, (operation, line, host)).fetchone()
-        number: int = row[0] if row else 0
-        connection.execute(f"NOTIFY {REQUESTS}".encode())
-        while True:
-            answer = _look(connection, number, shard, holder, place)
-            if answer is not None:
-                with psycopg.RawCursor(connection) as cursor:
-                    cursor.execute(_REMOVE, (number,))  # it may hold content
-                return answer
-            for _ in connection.notifies(timeout=poll_seconds, stop_after=1):
-                pass
-
-
-def _look(
-    connection: Connection, number: int, shard: int, holder: Holder, place: str
-) -> bytes | None:
-    """Return the answer to a request; None while the daemon works on it."""
-    with psycopg.RawCursor(connection) as cursor:
-        row = cursor.execute(_LOOK, (number,)).fetchone()
+            row = cursor.execute(_LOOK, (self._number,)).fetchone()
         if row is None:
-            raise StoreError(f"{place!r}: request {number} is gone from the database")
+            raise self._unknown(f"request {self._number} is gone from the database")
         answer: bytes | None = row[0]
-        if answer is not None or (now := _holder(connection, shard)) == holder:
+        if answer is not None:
             return answer
-        if cursor.execute(_WITHDRAW, (number,)).rowcount:
-            raise NotRunningError(f"no slumberd runs on {place!r}")
-    if row[1] == (now.name if now else None):
+        if row[1] is None:
+            self._keep(connection, active)
+        elif last is None or last.name != row[1]:
+            raise self._unknown(f"the daemon {row[1]} ended while it performed the request")
         return None
-    raise StoreError(
-        f"{place!r}: the daemon {row[1]} ended while it performed the request, which may be done; "
-        "`slumberd audit log` shows what was done"
-    )
+
+    def _keep(self, connection: Connection, active: Holder | None) -> None:
+        """Keep the request for the daemon that is active; take it back without one."""
+        if active is not None and active.is_daemon:
+            with psycopg.RawCursor(connection) as cursor:
+                cursor.execute(_TOUCH, (self._number, _TOUCH_SECONDS))
+        elif self._withdraw(connection):
+            raise NotRunningError(f"no slumberd runs on {self.place!r}")
+
+    def _remove(self, connection: Connection) -> None:
+        """Remove the request and its answer, which may hold content, if the server answers."""
+        with suppress(psycopg.Error), psycopg.RawCursor(connection) as cursor:
+            cursor.execute(_REMOVE, (self._number,))
+
+    def _withdraw(self, connection: Connection) -> bool:
+        with psycopg.RawCursor(connection) as cursor:
+            return cursor.execute(_WITHDRAW, (self._number,)).rowcount > 0
+
+    def _holder(self, connection: Connection, *, late_seconds: float = 0.0) -> Holder | None:
+        with psycopg.RawCursor(connection) as cursor:
+            row = cursor.execute(_HOLDER, (self._shard, late_seconds)).fetchone()
+        return None if row is None else Holder(row[0], row[1] == "true")
+
+    def _unknown(self, problem: str) -> StoreError:
+        return StoreError(
+            f"{self.place!r}: {problem}, which may be done; `slumberd audit ls` shows what was done"
+        )
 
 
 class RequestQueue:
@@ -143,37 +268,50 @@ class RequestQueue:
 
     Args:
         connection: A connection that commits each statement.
-        holder: The name of the daemon.
+        shard: The shard.
+        holder: The name under which the daemon holds the shard.
     """
 
-    def __init__(self, connection: Connection, holder: str) -> None:
+    def __init__(self, connection: Connection, shard: int, holder: str) -> None:
         self._connection = connection
+        self._shard = shard
         self._holder = holder
         self._forgotten_at = float("-inf")
         connection.execute(f"LISTEN {REQUESTS}".encode())
 
-    def take(self, *, wait_seconds: float) -> list[Request]:
-        """Return new requests, the oldest first; wait for some when there are none."""
-        if not (found := self._take()):
+    def take(self, most: int, *, wait_seconds: float) -> list[Request]:
+        """Return new requests, the oldest first; wait for some when there are none.
+
+        A daemon that has lost the shard gets none.
+
+        Args:
+            most: How many at most.
+            wait_seconds: How long to wait.
+        """
+        if not (found := self._take(most)):
             for _ in self._connection.notifies(timeout=wait_seconds, stop_after=1):
                 pass
-            found = self._take()
+            found = self._take(most)
         return found
 
-    def _take(self) -> list[Request]:
+    def _take(self, most: int) -> list[Request]:
         if time.monotonic() - self._forgotten_at > _FORGET_SECONDS:
             self._forgotten_at = time.monotonic()
-            self._connection.execute(_FORGET)
+            with psycopg.RawCursor(self._connection) as cursor:
+                cursor.execute(_FORGET, (self._holder,))
+        values = (self._holder, self._shard, most, WAITING_SECONDS, MOST_BYTES)
         with psycopg.RawCursor(self._connection) as cursor:
-            rows = cursor.execute(_TAKE, (self._holder,)).fetchall()
+            rows = cursor.execute(_TAKE, values).fetchall()
         return sorted(Request(*row) for row in rows)
 
 
-_FORGET_SECONDS = 600.0
+def wake_queue(connection: Connection) -> None:
+    """End the waiting of each queue."""
+    connection.execute(f"NOTIFY {REQUESTS}".encode())
 
 
-def answer_request(connection: Connection, number: int, answer: bytes) -> None:
-    """Write the answer to a request, and announce it."""
+def answer_request(connection: Connection, number: int, answer: bytes, holder: str) -> None:
+    """Write the answer to a request that the holder has taken, and announce it."""
     with psycopg.RawCursor(connection) as cursor:
-        cursor.execute(_ANSWER, (number, answer))
+        cursor.execute(_ANSWER, (number, answer, holder))
     connection.execute(f"NOTIFY {ANSWERS}".encode())

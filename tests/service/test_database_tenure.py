@@ -1,0 +1,170 @@
+"""A daemon holds a database under a name of its own, and notices when it has lost it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from slumberd.clock import SystemClock
+from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
+from slumberd.service.database_tenure import DatabaseTenure
+from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.paused_rules import PausedTable
+from tests.support.postgres_server import OwnServer, PostgresServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[[], DatabaseTenure]
+FREE = "UPDATE slumberd.shards SET held_until = clock_timestamp() - interval '1 second'"
+
+
+@pytest.fixture
+def database(postgres_address: str) -> str:
+    return postgres_address.rpartition("/")[2]
+
+
+@pytest.fixture
+def make(postgres_address: str) -> Make:
+    return lambda: tenure_at(postgres_address, seconds=3)
+
+
+@pytest.fixture
+async def tenure(make: Make) -> AsyncIterator[DatabaseTenure]:
+    """Return a tenure that a test may lose."""
+    made = make()
+    yield made
+    await made.__aexit__()
+
+
+def tenure_at(address: str, *, seconds: float) -> DatabaseTenure:
+    return DatabaseTenure(
+        address, 0, where(address), SystemClock(), seconds=seconds, is_daemon=True
+    )
+
+
+class Waiting:
+    """What a standby was told."""
+
+    def __init__(self) -> None:
+        self.holders: list[str] = []
+        self.has_looked = asyncio.Event()
+
+    async def on(self, tenure: DatabaseTenure, stop: asyncio.Event) -> bool:
+        """Wait for a tenure."""
+        return await tenure.wait(stop, self.holders.append, self.has_looked.set)
+
+
+async def test_two_daemons_of_one_process_do_not_hold_one_database(make: Make) -> None:
+    async with make() as first:
+        with pytest.raises(DatabaseHeldError) as refused:
+            await make().__aenter__()
+
+    assert refused.value.holder == first.name
+    async with make():
+        pass
+
+
+async def test_standby_gets_the_database_when_its_holder_leaves(
+    make: Make, tenure: DatabaseTenure
+) -> None:
+    standby, stop = Waiting(), asyncio.Event()
+    async with asyncio.TaskGroup() as group, make() as first:
+        waiting = group.create_task(standby.on(tenure, stop))
+        await standby.has_looked.wait()
+
+    assert waiting.result()
+    assert standby.holders == [first.name]
+
+
+async def test_standby_ends_at_once_while_the_server_does_not_answer(
+    own_postgres: OwnServer,
+) -> None:
+    with own_postgres.database() as name:
+        standby, stop = Waiting(), asyncio.Event()
+        holder = tenure_at(own_postgres.address_of(name), seconds=3600)
+        await holder.__aenter__()
+        tenure = tenure_at(own_postgres.address_of(name), seconds=3600)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(standby.on(tenure, stop))
+            await standby.has_looked.wait()
+            own_postgres.stop(at_once=True)
+            stop.set()
+        assert not waiting.result()
+        await holder.__aexit__()
+        own_postgres.start()
+
+
+async def test_standby_goes_on_after_the_server_was_restarted(own_postgres: OwnServer) -> None:
+    with own_postgres.database() as name:
+        standby, stop = Waiting(), asyncio.Event()
+        tenure = tenure_at(own_postgres.address_of(name), seconds=3)
+        holder = tenure_at(own_postgres.address_of(name), seconds=3)
+        async with asyncio.TaskGroup() as group, holder:
+            waiting = group.create_task(standby.on(tenure, stop))
+            await standby.has_looked.wait()
+            own_postgres.stop(at_once=True)
+            standby.has_looked.clear()
+            await standby.has_looked.wait()
+            own_postgres.start()
+
+        assert waiting.result()
+        await tenure.__aexit__()
+
+
+async def test_daemon_ends_when_another_one_has_taken_its_database(
+    make: Make, tenure: DatabaseTenure, postgres: PostgresServer, database: str
+) -> None:
+    await tenure.__aenter__()
+    postgres.run(
+        "UPDATE slumberd.shards SET holder = 'other', held_until = now() + interval '1 hour'",
+        database=database,
+    )
+
+    with pytest.raises(LeaseLostError) as lost:
+        await tenure.hold(asyncio.Event())
+
+    assert (lost.value.holder, lost.value.exit_code) == ("other", 75)
+
+
+async def test_daemon_that_was_late_goes_on_when_nobody_took_its_database(
+    tenure: DatabaseTenure, postgres: PostgresServer, database: str
+) -> None:
+    await tenure.__aenter__()
+    stop = asyncio.Event()
+    held = "SELECT holder FROM slumberd.shards WHERE held_until > clock_timestamp()"
+    async with asyncio.TaskGroup() as group:
+        group.create_task(tenure.hold(stop))
+        postgres.run(FREE, database=database)
+        is_held = lambda: postgres.rows(held, database) == [(tenure.name,)]  # noqa: E731
+        await asyncio.to_thread(wait_until, is_held)
+        stop.set()
+
+
+async def test_daemon_that_lost_its_database_pauses_no_rule(
+    make: Make, tenure: DatabaseTenure, postgres: PostgresServer, postgres_address: str
+) -> None:
+    await tenure.__aenter__()
+    paused = PausedTable(postgres_address, 0, holder=tenure.name)
+    paused.write({"a": "me"})
+    postgres.run(
+        "UPDATE slumberd.shards SET holder = 'other'",
+        database=postgres_address.rpartition("/")[2],
+    )
+
+    with pytest.raises(LeaseLostError):
+        paused.write({})
+
+    assert paused.read() == {"a": "me"}
+
+
+async def test_daemon_without_a_server_does_not_start(tmp_path: Path) -> None:
+    tenure = tenure_at(f"postgresql:///nowhere?host={tmp_path}", seconds=3)
+
+    with pytest.raises(StoreError):
+        await tenure.wait(asyncio.Event(), lambda _: None, lambda: None)
+
+    await tenure.__aexit__()
