@@ -6,6 +6,7 @@ is ``:shard``. Two lines under a name say more:
 
 * ``-- many:`` Each parameter by place is an array, with one element for each row.
 * ``-- copy: TYPES`` The statement copies rows from the client, and its first column is the shard.
+  ``{shard}`` is the number of the shard, in the name of a partition.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ class PostgresSession:
             self._check()
         with (
             psycopg.RawCursor(self._connection) as cursor,
-            cursor.copy(found.sql.encode()) as copy,
+            cursor.copy(found.sql.format(shard=self.shard).encode()) as copy,
         ):
             copy.set_types(found.types)
             for shard, row in zip(repeat(self.shard), rows, strict=False):

@@ -429,4 +429,3 @@ def _unsynced(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute(_SQL["no_sync"])
     yield
     connection.execute(_SQL["journal_ahead"])
-

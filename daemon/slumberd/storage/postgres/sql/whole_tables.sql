@@ -386,12 +386,27 @@ SELECT setval('slumberd.episode_numbers', greatest(?::bigint, nextval('slumberd.
 SELECT count(*)
 FROM slumberd.shards
 
--- name: hold_shard
--- Until the transaction ends, no daemon can begin to hold the shard.
-SELECT coalesce(holder, ''), held_until > clock_timestamp()
-FROM slumberd.shards
+-- name: lock_log_end
+SELECT seq
+FROM slumberd.log_ends
 WHERE shard = :shard
 FOR UPDATE
+
+-- name: lock_epoch
+SELECT value
+FROM slumberd.numbers
+WHERE shard = :shard
+  AND name = 'epoch'
+FOR UPDATE
+
+-- name: no_idle_timeout
+SET LOCAL idle_in_transaction_session_timeout = 0
+
+-- name: become_owner
+SET LOCAL ROLE slumberd_owner
+
+-- name: become_login
+RESET ROLE
 
 -- name: first_filled
 SELECT name

@@ -34,7 +34,6 @@ VALUES (?, ?, ?)
 -- texts: escaped
 SELECT number, rid
 FROM slumberd_episode_deletions
-WHERE rid IS NOT NULL
 ORDER BY number
 
 -- name: count_episode_deletions
