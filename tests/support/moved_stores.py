@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from slumberd.model.episode import Episode
 from slumberd.service.pause import PausedFile
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -21,23 +23,23 @@ SETTINGS = {"facts": {"batch": 9}}
 MANUAL = ("--user", "alice", "--agent", "rag", "--reason", "because\u2603")
 TRIPLE = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "a fan")
 PAUSED = {"likes": "uid 0"}
-LAST = [
-    triple("g1", "carol", "lives_in", "Tavira", timestamp=at(41), user="carol"),
-    triple("g2", "alice", "owns", None, timestamp=at(42), metadata=says("delete", ["f2", "p1"])),
+DELETING = [
+    triple(f"d{number}", "alice", predicate, None, timestamp=at(40), metadata=says("delete"))
+    for number, predicate in enumerate(("owns", "lives_in", "reads"))
 ]
+"""They would delete several facts at once, so their batch is held."""
+
+LAST = [triple("g1", "carol", "lives_in", "Tavira", timestamp=at(41), user="carol")]
 """What no rule has read yet."""
 
 OTHER_TABLES = (
-    "INSERT INTO slumberd_extractions VALUES"
-    " ('k1', 'e1', 'm', 'ok', '[]', 1, '', 'answer', 2, 3)",
+    "INSERT INTO slumberd_extractions VALUES ('k1', 'e1', 'm', 'ok', '[]', 1, '', 'answer', 2, 3)",
     "INSERT INTO slumberd_model_summaries VALUES ('s1', 'e2', 'm', 'ok', 'tea', '', 1, 5)",
     "INSERT INTO slumberd_model_usage VALUES ('2026-03-09', 1, 2, 3, 4)",
 )
 
 OTHER_TABLES_OF_FACTS = (
-    "INSERT INTO slumberd_channels VALUES (1, x'7B7D')",
     "INSERT INTO slumberd_generations VALUES (1, 7)",
-    "INSERT INTO slumberd_held_batches VALUES ('gone', 3, 9, 'e9', 'deletes 5 of 6 facts', 0)",
     "INSERT INTO slumberd_unfinished_erasures VALUES ('[\"dan\",null,null]', x'5B5D', 8, 'uid 0')",
 )
 
@@ -47,15 +49,21 @@ def full_home(folder: Path) -> Home:
     home = Home(folder, SETTINGS)
     home.rule("all", cadence={"every": 1})
     home.rule("likes", cadence={"every": 1}, when_filter="predicate = 'likes'")
+    channels = {"channels": {"facts": {"multi_valued": ["reads"]}}, "rules": []}
+    (home.rules / "channels.yaml").write_bytes(orjson.dumps(channels))
     home.state.mkdir()
     for episodes in (FIRST, LATER):
         put(home, episodes)
         home.call("fire", "--all")
-    home.call("undo", "all@1")
+    put(home, DELETING)
+    home.configure({**SETTINGS, "limits": {"max_deletes": 1}})
+    home.call("fire", "all", check=False)
+    home.configure(SETTINGS)
+    put(home, LAST)
+    home.call("undo", "all@2")
     home.call("pin", *MANUAL, *TRIPLE)
     home.call("unpin", "f2", "--reason", "never said")
     home.call("forget", "--user", "bob", "--yes")
-    put(home, LAST)
     PausedFile(home.state).write(PAUSED)
     change(home.state / "memory.db", *OTHER_TABLES)
     change(home.state / "facts.db", *OTHER_TABLES_OF_FACTS)

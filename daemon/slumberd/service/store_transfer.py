@@ -12,7 +12,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from slumberd.clock import Clock
@@ -21,7 +20,7 @@ from slumberd.errors import LedgerKeyError, NoInputError, OutputExistsError, Sou
 from slumberd.service import file_exchange
 from slumberd.service.composition import adopt, facts_of, inspections_at, key_of, memory_of
 from slumberd.service.database_tenure import DatabaseTenure
-from slumberd.service.pause import FILE, PausedFile
+from slumberd.service.pause import FILE, PausedFile, write_paused
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.address import where
@@ -37,7 +36,7 @@ from slumberd.storage.postgres.store_copies import write_files
 from slumberd.storage.sqlite.file_rows import FileRows, ForeignRows, reading_files
 
 SHARD = 0
-_LEASE_SECONDS = 30.0
+_LEASE_SECONDS = 10.0
 
 
 class Transferred(NamedTuple):
@@ -231,7 +230,8 @@ def _write_directory(
     try:
         with reading_shard(address, SHARD) as later:
             _check_unchanged(where(address), end, later)
-        _stage_paused(files, paused)
+        if paused:
+            write_paused(file_exchange.staging_path(files.all["paused"]), paused)
         _sync([*staged.values()])
     except BaseException:
         file_exchange.discard(files.all.values())
@@ -240,14 +240,6 @@ def _write_directory(
     file_exchange.begin(files.folder, stamp, changes)
     file_exchange.finish(files.folder, files.all)
     return Transferred(rows, 0, len(paused))
-
-
-def _stage_paused(files: StateFiles, paused: dict[str, str]) -> None:
-    if not paused:
-        return
-    with TemporaryDirectory(prefix="copy-", dir=files.folder) as folder:
-        PausedFile(Path(folder)).write(paused)
-        Path(folder, FILE).replace(file_exchange.staging_path(files.all["paused"]))
 
 
 def _sync(paths: list[Path]) -> None:

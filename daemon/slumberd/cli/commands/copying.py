@@ -120,7 +120,7 @@ def _print_verified(found: Verified) -> None:
     if found.head is None:
         say("the chain was not verified: the configuration does not name the key of the ledger")
     if not found.differences:
-        head = f", head {found.head}" if found.head else ""
+        head = f", head {found.head}" if found.head and not found.broken else ""
         print(f"equal: {_count(found.rows)}{head}")
 
 
