@@ -29,7 +29,7 @@ from slumberd.storage.sqlite.replay import indexed_after
 from slumberd.storage.sqlite.session import SQLiteSession
 
 _SQL = statements("whole_tables")
-_PRAGMAS = Pragmas(cache_mebibytes=64)
+_PRAGMAS = Pragmas(cache_mebibytes=32)
 
 MOST_ID_BYTES = 1_000
 """The longest id of an episode on every engine."""
@@ -427,5 +427,7 @@ def _new_memory(connection: sqlite3.Connection, _: Path) -> Iterator[None]:
 def _unsynced(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute(_SQL["journal_in_memory"])
     connection.execute(_SQL["no_sync"])
+    # The rows of a new index are sorted; in memory they would need as much as the index.
+    connection.execute(_SQL["sort_in_files"])
     yield
     connection.execute(_SQL["journal_ahead"])

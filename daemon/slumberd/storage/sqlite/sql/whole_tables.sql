@@ -336,5 +336,8 @@ PRAGMA journal_mode = MEMORY
 -- name: no_sync
 PRAGMA synchronous = OFF
 
+-- name: sort_in_files
+PRAGMA temp_store = FILE
+
 -- name: journal_ahead
 PRAGMA journal_mode = WAL
