@@ -213,8 +213,8 @@ class RowsNotCopiedError(InputError):
         self.count = count
         more = f" and {count - len(rows)} more" if count > len(rows) else ""
         super().__init__(
-            f"{where!r}: {count} of the rows of {table} hold values that no text or document can "
-            f"be: {', '.join(rows)}{more}; correct or delete them, and copy again"
+            f"{where!r}: {count} of the rows of {table} cannot be copied: {', '.join(rows)}{more}; "
+            "correct or delete them, and copy again"
         )
 
 
