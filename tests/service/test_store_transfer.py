@@ -476,6 +476,16 @@ async def _put_into_file(path: Path, episode: Episode) -> None:
         await memory.put_many([episode])
 
 
+def test_columns_that_programs_added_are_named(
+    small: Home, postgres_address: str, tmp_path: Path
+) -> None:
+    change(small.state / "memory.db", "ALTER TABLE episodes ADD COLUMN colour TEXT")
+
+    assert "not copied: the columns episodes.colour" in copy(small.state, postgres_address)
+    execute(postgres_address, "ALTER TABLE slumberd.facts ADD COLUMN size bigint")
+    assert "not copied: the columns facts.size," in copy(postgres_address, tmp_path / "back")
+
+
 # What is refused
 
 

@@ -46,11 +46,13 @@ class Transferred(NamedTuple):
         rows: How many rows, by table.
         converted: Episodes of other programs that were written as `put` writes them.
         paused: How many rules are paused.
+        left_out: Columns that programs added, which the copy lacks, as ``facts.colour``.
     """
 
     rows: dict[str, int]
     converted: int
     paused: int
+    left_out: list[str]
 
 
 class Verified(NamedTuple):
@@ -178,11 +180,11 @@ def _fill_shard(files: StateFiles, address: str, on_progress: OnProgress) -> Tra
     with filling_shard(address, SHARD) as target:
         with reading_files(files.databases, files.foreign) as source:
             rows = copy_rows(source, target, on_progress)
-            end = source.log_end().version
+            end, left_out = source.log_end().version, source.added_columns()
         with reading_files({"memory": files.databases["memory"]}) as later:
             _check_unchanged(str(files.databases["memory"]), end, later)
     PausedTable(address).write(paused)
-    return Transferred(rows, source.converted, len(paused))
+    return Transferred(rows, source.converted, len(paused), left_out)
 
 
 def _check_unchanged(place: str, end: int, later: FileRows | ShardRows) -> None:
@@ -226,7 +228,7 @@ def _write_directory(
     }
     with reading_shard(address, SHARD) as source:
         rows = write_files(source, staged, on_progress)
-        end = source.log_end().version
+        end, left_out = source.log_end().version, source.added_columns()
     try:
         with reading_shard(address, SHARD) as later:
             _check_unchanged(where(address), end, later)
@@ -239,7 +241,7 @@ def _write_directory(
     changes: Mapping[str, bool] = dict.fromkeys((*staged, *(["paused"] if paused else [])), True)
     file_exchange.begin(files.folder, stamp, changes)
     file_exchange.finish(files.folder, files.all)
-    return Transferred(rows, 0, len(paused))
+    return Transferred(rows, 0, len(paused), left_out)
 
 
 def _sync(paths: list[Path]) -> None:

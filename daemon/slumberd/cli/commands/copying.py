@@ -11,7 +11,7 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json
-from slumberd.cli.output import bar, cell, plural, print_json
+from slumberd.cli.output import bar, cell, join_names, plural, print_json
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
@@ -87,6 +87,8 @@ def _copy(
             f"{plural(done.converted, 'episode')} of other programs got the spelling of slumberd: "
             "the owner in the scope key, the timestamp in UTC"
         )
+    if done.left_out:
+        say(f"not copied: the columns {join_names(done.left_out)}, which a program added")
 
 
 def _verify(folder: Path, address: str, settings: Settings, *, json: bool) -> None:

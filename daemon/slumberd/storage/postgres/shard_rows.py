@@ -16,10 +16,18 @@ from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
 from slumberd.storage.postgres.session import PostgresSession, slots_of
-from slumberd.storage.sqlite.file_rows import TABLES, Erasures, LogEnd, Table
+from slumberd.storage.sqlite.file_rows import GROWING, TABLES, Erasures, LogEnd, Table
 
 _MOST_NAMED = 10
 """Rows that an error names."""
+
+_OWN_COLUMNS = frozenset(
+    {
+        "shard", "rid", "of_user", "of_session", "of_agent", "subject", "predicate", "object",
+        "object_number",
+    }
+)  # fmt: skip
+"""Columns that only a database has."""
 
 
 class ShardRows:
@@ -46,6 +54,16 @@ class ShardRows:
             yield from self._session.stream(f"whole_tables.read_{table.name}")
         finally:
             self._session.close()
+
+    def added_columns(self) -> list[str]:
+        """Return the columns that programs added, which no copy has, as ``facts.colour``."""
+        return [
+            f"{table.name}.{column}"
+            for table in self.tables
+            if table.name in GROWING
+            for (column,) in self._session.rows("whole_tables.columns", {"table": table.name})
+            if column not in GROWING[table.name] | _OWN_COLUMNS
+        ]
 
     def write(self, table: Table, rows: Sequence[Row]) -> None:
         """Write rows into an empty table.

@@ -79,6 +79,17 @@ TABLES = (
 """All tables, of which `numbers` is the last."""
 
 
+GROWING: dict[str, frozenset[str]] = {
+    "episodes": frozenset({"id", "scope_key", "content", "timestamp", "metadata"}),
+    "facts": frozenset(
+        {
+            "fact_id", "user", "agent", "payload", "lineage", "confidence", "metadata", "pinned_at",
+        }
+    ),
+}  # fmt: skip
+"""The tables to which programs may add columns, and the columns that they have at first."""
+
+
 class LogEnd(NamedTuple):
     """The last numbers that a store has given, even if their rows are gone.
 
@@ -252,6 +263,18 @@ class FileRows:
         for session in self._sessions.values():
             for digest, moment in erasures.moments.items():
                 record_erased_hash(session, erasures.key, digest, moment)
+
+    def added_columns(self) -> list[str]:
+        """Return the columns that programs added, which no copy has, as ``facts.colour``."""
+        return [
+            f"{table.name}.{column}"
+            for table in self.tables
+            if table.name in GROWING
+            for (column,) in self._sessions[table.store].rows(
+                "whole_tables.columns", {"table": table.name}
+            )
+            if column not in GROWING[table.name]
+        ]
 
     def count_external_changes(self) -> int:
         """Return how many facts other programs changed that the ledger does not know yet."""

@@ -399,6 +399,13 @@ WHERE shard = :shard
   AND name = 'epoch'
 FOR UPDATE
 
+-- name: columns
+SELECT attname::text
+FROM pg_attribute
+WHERE attrelid = to_regclass('slumberd.' || :table::text)
+  AND attnum > 0
+  AND NOT attisdropped
+
 -- name: no_idle_timeout
 SET LOCAL idle_in_transaction_session_timeout = 0
 

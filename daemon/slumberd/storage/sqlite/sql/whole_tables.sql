@@ -330,6 +330,10 @@ DELETE FROM slumberd_numbers
 SELECT count(*)
 FROM slumberd_external_changes
 
+-- name: columns
+SELECT name
+FROM pragma_table_info(:table)
+
 -- name: journal_in_memory
 PRAGMA journal_mode = MEMORY
 
