@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.errors import RowsNotCopiedError, SourceChangedError
+from slumberd.errors import MemoryScopeError, RowsNotCopiedError, SourceChangedError
 from slumberd.model.episode import Episode
 from slumberd.service.new_state_directory import make_state_directory
 from slumberd.service.pause import PausedFile
@@ -140,17 +140,22 @@ def objects_of(home: Home) -> dict[str, object]:
     return {fact["id"]: fact["payload"]["object"] for fact in home.facts()}
 
 
-def test_host_puts_into_a_copy_beside_what_was_copied(home: Home, postgres_address: str) -> None:
-    copy(home.state, postgres_address)
+def test_host_puts_into_a_copy_beside_what_was_copied(small: Home, postgres_address: str) -> None:
+    copy(small.state, postgres_address)
+    edited = triple("e1", "alice", "lives_in", "Faro", timestamp=at(1))
 
     async def put_there() -> None:
         async with PostgresMemoryStore(postgres_address) as memory:
-            await memory.put_many([triple("new", "alice", "likes", "rice", timestamp=at(99))])
+            await memory.put_many([triple("new", "alice", "likes", "rice"), edited, FIRST[1]])
+            with pytest.raises(MemoryScopeError):
+                await memory.put_many([triple("e2", "x", "is", "y", user="mallory")])
 
     asyncio.run(put_there())
 
-    numbers = execute(postgres_address, "SELECT rid, id FROM slumberd.episodes ORDER BY rid")
-    assert numbers[-1][1] == "new"
+    ids = execute(postgres_address, "SELECT id FROM slumberd.episodes ORDER BY rid")
+    assert ids == [("e1",), ("e2",), ("e3",), ("new",)]
+    copied = execute(postgres_address, "SELECT eid FROM slumberd.inbox ORDER BY n")
+    assert copied == [("new",), ("e1",)]
 
 
 def test_copy_of_a_database_logs_what_was_put_last(postgres_address: str, tmp_path: Path) -> None:
