@@ -404,6 +404,16 @@ def test_nul_elsewhere_is_refused_with_its_row(small: Home, postgres_address: st
     assert "('a\\x00',)" in printed
 
 
+def test_reference_to_an_id_with_nul_is_left_out(small: Home, postgres_address: str) -> None:
+    small.call("fire", "--all")
+    change(small.state / "facts.db", "INSERT INTO slumberd_references VALUES (?, 'e1')",
+           values=["a\0"])  # fmt: skip
+
+    copy(small.state, postgres_address)
+
+    assert "equal" in copy(small.state, postgres_address, "--verify")
+
+
 def test_log_row_without_a_usable_id_names_no_episode(small: Home, postgres_address: str) -> None:
     change(
         small.state / "memory.db",

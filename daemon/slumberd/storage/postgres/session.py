@@ -302,13 +302,20 @@ def _named(name: str, values: Mapping[str, Any]) -> dict[int | str, Any]:
             for place, column in enumerate(zip(*value, strict=True), 1):
                 named[f"{parameter}_{place}"] = [*column]
         elif type(value) is list:
-            named[parameter] = value
+            named[parameter] = _searchable(value)
             named |= {f"{parameter}_{place}": [] for place in (1, 2, 3)} if not value else {}
         else:
             named[parameter] = value
     if name.startswith("facts."):
         _adapt_ranges(named)
     return named
+
+
+def _searchable(values: list[Any]) -> list[Any]:
+    """Return texts to look up; one with NUL, which no column holds, becomes one that none is."""
+    if not values or type(values[0]) is not str or "\0" not in "".join(values):
+        return values
+    return [LARGEST if "\0" in value else value for value in values]
 
 
 def _adapt_ranges(named: dict[int | str, Any]) -> None:

@@ -22,6 +22,7 @@ from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.episodes.rows import decode, owner_of, shown
 from slumberd.storage.erased_scopes import record_erased_hash
+from slumberd.storage.ledger.rows import is_usable_name
 from slumberd.storage.sqlite import episode_installation, ledger_schema
 from slumberd.storage.sqlite.bulk_write import MANY, own_writes
 from slumberd.storage.sqlite.connection import Pragmas, connect, transaction, translate_errors
@@ -177,6 +178,8 @@ class FileRows:
                     yield from map(self._with_scope_key, rows)
                 case "facts":
                     yield from _read_facts(rows, session)
+                case "claim_references":
+                    yield from (row for row in rows if is_usable_name(row[0]))
                 case _ if table.free_texts:
                     yield from (_without_nul(row, table.free_texts) for row in rows)
                 case _:
