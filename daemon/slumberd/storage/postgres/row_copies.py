@@ -114,11 +114,18 @@ def find_differences(
                 on_progress(table.name, done, total)
         if rows:
             found.append(Difference(table.name, rows, first))
-    if one.log_end() != other.log_end():
-        found.append(Difference("episode_log", 1, f"ends at {one.log_end()}, {other.log_end()}"))
+    found += _differing_ends(one.log_end(), other.log_end(), names)
     if one.erasures() != other.erasures():
         found.append(Difference("erased_scopes", 1, "the erased scopes differ"))
     return found
+
+
+def _differing_ends(ours: LogEnd, theirs: LogEnd, names: tuple[str, str]) -> Iterator[Difference]:
+    tables = ("episode_log", "episode_deletions")
+    for name, our, their in zip(tables, ours, theirs, strict=True):
+        if our != their:
+            ends = f"the last number is {our} in {names[0]}, {their} in {names[1]}"
+            yield Difference(name, 1, ends)
 
 
 def _differing_rows(
