@@ -11,6 +11,7 @@ of its file, or the address of its database without a password::
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
+    │   ├── RowsNotCopiedError            rows that another kind of store cannot hold
     │   ├── UnreadableTracesError         traces in another form than OTLP's
     │   └── WrongFormatError              a file in another format than the named one
     ├── NoInputError                      a missing file                         (exit 66)
@@ -41,6 +42,7 @@ of its file, or the address of its database without a password::
         ├── StateDirectoryLockedError     a state directory in use               (exit 75)
         ├── DatabaseHeldError             a database in use                      (exit 75)
         ├── DatabaseUnreachableError      a database server that is away         (exit 69)
+        ├── SourceChangedError            a store that changed while it was copied (exit 75)
         ├── UnsupportedByStoreError       what this kind of store does not do    (exit 64)
         ├── SupersededError               a store that this daemon has lost      (exit 75)
         │   ├── StaleWriterError          another daemon writes the store
@@ -194,6 +196,28 @@ class RecordRefusedError(InputError, ValueError):
         self.position = position
         self.problem = problem
         super().__init__(f"record {position}: {problem}; nothing was written")
+
+
+class RowsNotCopiedError(InputError):
+    """Rows, mostly of another program, cannot be stored in another kind of store.
+
+    Attributes:
+        where: The store.
+        table: Their table.
+        rows: The first of them, in words.
+        count: How many there are.
+    """
+
+    def __init__(self, where: str, table: str, rows: Sequence[str], count: int) -> None:
+        self.where = where
+        self.table = table
+        self.rows = rows
+        self.count = count
+        more = f" and {count - len(rows)} more" if count > len(rows) else ""
+        super().__init__(
+            f"{where!r}: {count} of the rows of {table} cannot be copied: {', '.join(rows)}{more}; "
+            "correct or delete them, and copy again"
+        )
 
 
 class WrongFormatError(InputError):
@@ -787,6 +811,25 @@ class DatabaseUnreachableError(StoreError):
         self.problem = problem
         super().__init__(
             f"{where!r}: the server does not answer, or ended the connection: {problem}"
+        )
+
+
+class SourceChangedError(StoreError):
+    """Programs put episodes while a store was copied.
+
+    Attributes:
+        where: The store.
+        versions: How many versions of episodes the copy would lack.
+    """
+
+    exit_code = 75
+
+    def __init__(self, where: str, versions: int) -> None:
+        self.where = where
+        self.versions = versions
+        super().__init__(
+            f"{where!r} got {versions} new versions of episodes while it was copied; nothing was "
+            "kept: stop the programs that put, and copy again"
         )
 
 

@@ -18,7 +18,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import orjson
 
@@ -28,7 +27,6 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.bench.databases import Workshop, episodes
 from tests.bench.measuring import Line, Table, percentile
 from tests.bench.server_costs import Meter, SharedCost, seconds_of
@@ -63,13 +61,6 @@ _RULE = rule("all", cadence={"every": 1})
 _MICRO = 1e6
 _MINUTE_SECONDS = 60.0
 _FULL = 100_000
-
-
-class SQLiteFullProvider(SQLiteProvider):
-    """Two files whose commits outlast a power cut, as the daemon opens them."""
-
-    def facts(self, **settings: Any) -> EngineFactStore:
-        return SQLiteFactStore(self._facts, **settings)
 
 
 @dataclass
@@ -268,7 +259,7 @@ def _new_stores(name: str, shop: Workshop, server: OwnServer) -> Iterator[tuple[
     if name == "SQLite":
         home = shop.home()
         home.state.mkdir()
-        yield SQLiteFullProvider(home.state), Meter()
+        yield SQLiteProvider(home.state, synchronous="full"), Meter()
         shutil.rmtree(home.folder)
         return
     with server.database() as database, closing(Meter(server, database)) as meter:

@@ -19,7 +19,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.operations.responses import list_cadences
 from slumberd.service.control_socket import listen
-from slumberd.service.pause import write_paused
+from slumberd.service.pause import PausedFile
 from tests.support.cli_runner import called
 
 pytestmark = pytest.mark.unit
@@ -79,7 +79,7 @@ def test_next_shows_a_disabled_rule_that_is_named(run_next: Next) -> None:
 
 def test_next_shows_who_paused_a_rule_and_how_to_resume_it(run_next: Next, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    write_paused(tmp_path / "state", {"nightly": "uid 7"})
+    PausedFile(tmp_path / "state").write({"nightly": "uid 7"})
 
     lines = run_next("nightly", "profile", "-n", "1")
     nightly, profile = _documents(run_next("nightly", "profile", "--json"))

@@ -20,7 +20,7 @@ from slumberd.diagnostics.host_checks import Machine
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.episode import Episode
 from slumberd.service.composition import rules_of
-from slumberd.service.pause import write_paused
+from slumberd.service.pause import PausedFile
 from slumberd.storage.sqlite import offline_answers
 from tests.service.test_model_daemon import STAGES
 from tests.support.asked_models import said
@@ -198,7 +198,7 @@ def _start_now(home: Home) -> None:
 
 
 def _pause(home: Home) -> None:
-    write_paused(home.state, {"chat": "uid 7"})
+    PausedFile(home.state).write({"chat": "uid 7"})
 
 
 def _age(home: Home) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from slumberd.service.new_state_directory import FILES
 from tests.support.documentation import (
+    DOCS,
     PAGES,
     README,
     ROOT,
@@ -20,6 +21,7 @@ from tests.support.documentation import (
     check_page,
     environment,
 )
+from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +37,14 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-RUNNABLE_PAGES = [page for page in PAGES if page != README and blocks_marked(page, "run")]
+ON_DATABASE = "move-to-postgresql.md"
+"""The page whose commands use an empty database, at the address in $DATABASE."""
+
+RUNNABLE_PAGES = [
+    page
+    for page in PAGES
+    if page not in (README, DOCS / "how-to" / ON_DATABASE) and blocks_marked(page, "run")
+]
 LONG = {"correct-and-undo.md", "monitor.md", "testing-rules.md"}
 """Pages whose commands take more than two seconds."""
 
@@ -66,6 +75,17 @@ def test_blocks_of_a_page_run_and_print_its_output(
         folder.mkdir()
 
     check_page(page, folder)
+
+
+def test_blocks_of_the_page_about_moving_run_on_a_database(
+    quickstart: Path, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "here"
+    shutil.copytree(quickstart, folder)
+
+    with postgres.empty_database() as name:
+        monkeypatch.setenv("DATABASE", postgres.address_of(name))
+        check_page(DOCS / "how-to" / ON_DATABASE, folder)
 
 
 def test_most_pages_with_commands_have_runnable_blocks() -> None:

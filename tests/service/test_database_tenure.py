@@ -55,7 +55,7 @@ class Waiting:
 
     async def on(self, tenure: DatabaseTenure, stop: asyncio.Event) -> bool:
         """Wait for a tenure."""
-        return await tenure.wait(stop, self.holders.append, self.has_looked.set)
+        return await tenure.wait(stop, self.holders.append, lambda _: self.has_looked.set())
 
 
 async def test_two_daemons_of_one_process_do_not_hold_one_database(make: Make) -> None:
@@ -165,6 +165,6 @@ async def test_daemon_without_a_server_does_not_start(tmp_path: Path) -> None:
     tenure = tenure_at(f"postgresql:///nowhere?host={tmp_path}", seconds=3)
 
     with pytest.raises(StoreError):
-        await tenure.wait(asyncio.Event(), lambda _: None, lambda: None)
+        await tenure.wait(asyncio.Event(), lambda _: None, lambda _: None)
 
     await tenure.__aexit__()

@@ -20,7 +20,7 @@ from slumberd.storage.facts.transactions import LINEAGE_DEPTH
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine, PostgresFactEngine
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.sqlite.connection import BUSY_SECONDS, Pragmas
+from slumberd.storage.sqlite.connection import BUSY_SECONDS, Pragmas, Synchronous
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteEpisodeEngine, SQLiteFactEngine
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -75,6 +75,7 @@ class SQLiteProvider:
         folder: Where they are; they need not exist.
         busy_seconds: How long a transaction of the episodes waits for another.
         checkpoints: When the facts are written from their log into their file.
+        synchronous: What a commit of facts survives.
     """
 
     def __init__(
@@ -83,11 +84,13 @@ class SQLiteProvider:
         *,
         busy_seconds: float = BUSY_SECONDS,
         checkpoints: CheckpointPolicy = CheckpointPolicy(),  # noqa: B008 # immutable
+        synchronous: Synchronous = "normal",
     ) -> None:
         self._episodes = folder / "memory.db"
         self._facts = folder / "facts.db"
         self._busy_seconds = busy_seconds
         self._checkpoints = checkpoints
+        self._synchronous: Synchronous = synchronous
 
     def memory(
         self, *, clock: Clock | None = None, embedding: Embedding = no_embedder
@@ -106,7 +109,7 @@ class SQLiteProvider:
     ) -> SQLiteFactStore:
         return SQLiteFactStore(
             self._facts,
-            synchronous="normal",
+            synchronous=self._synchronous,
             clock=clock,
             checkpoints=self._checkpoints,
             lineage_depth=lineage_depth,

@@ -61,13 +61,12 @@ def _unreadable(file: Path) -> StoreError:
     return StoreError(f"{str(file)!r} cannot be read: delete it to resume every rule")
 
 
-def write_paused(directory: Path, paused: dict[str, str]) -> None:
-    """Write which rules are paused, atomically.
+def write_paused(file: Path, paused: dict[str, str]) -> None:
+    """Write which rules are paused into a file, atomically.
 
     Raises:
         StoreError: The file cannot be written.
     """
-    file = directory / FILE
     fresh = file.with_suffix(".new")
     try:
         fresh.unlink(missing_ok=True)
@@ -119,7 +118,7 @@ class PausedFile:
 
     def write(self, paused: dict[str, str]) -> None:
         """Write which rules are paused."""
-        write_paused(self._directory, paused)
+        write_paused(self._directory / FILE, paused)
 
 
 class Pausing:

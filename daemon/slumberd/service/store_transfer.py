@@ -1,71 +1,151 @@
 """Move the stores of a state directory into a PostgreSQL database, and back.
 
-A copy is whole or nothing: into a database it is one transaction, and files get their names last.
-While it runs, it holds the lock of the directory and the lease of the database.
+A copy is whole or nothing. Into a database it is one transaction. Into a directory the files are
+written under other names, and exchanged as a restore does it. While a copy runs, it holds the lock
+of the directory and the lease of the database.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
-from slumberd.errors import NoInputError, OutputExistsError, UnsupportedByStoreError
-from slumberd.file_modes import make_directory
+from slumberd.errors import LedgerKeyError, NoInputError, OutputExistsError, SourceChangedError
+from slumberd.service import file_exchange
+from slumberd.service.composition import adopt, facts_of, inspections_at, key_of, memory_of
 from slumberd.service.database_tenure import DatabaseTenure
-from slumberd.service.pause import FILE, PausedFile
+from slumberd.service.pause import FILE, PausedFile, write_paused
 from slumberd.service.tenure import DirectoryTenure
-from slumberd.storage.postgres import installation
-from slumberd.storage.postgres import row_copies as copies
+from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, connect, translate_errors
 from slumberd.storage.postgres.paused_rules import PausedTable
-from slumberd.storage.postgres.row_copies import OnProgress
-from slumberd.storage.sqlite.connection import Pragmas, snapshot
-from slumberd.storage.sqlite.connection import connect as connect_file
+from slumberd.storage.postgres.row_copies import (
+    Difference,
+    OnProgress,
+    copy_rows,
+    find_differences,
+)
+from slumberd.storage.postgres.shard_rows import ShardRows, filling_shard, reading_shard
+from slumberd.storage.postgres.store_copies import write_files
+from slumberd.storage.sqlite.file_rows import FileRows, ForeignRows, reading_files
 
 SHARD = 0
-_LEASE_SECONDS = 30.0
-_PRAGMAS = Pragmas()
-
-
-class Files(NamedTuple):
-    """The databases of a state directory.
-
-    Attributes:
-        memory: The episodes.
-        facts: The facts and their ledger.
-    """
-
-    memory: Path
-    facts: Path
-
-    @classmethod
-    def of(cls, folder: Path, settings: Settings) -> Files:
-        """Return the databases of a state directory, named as a configuration names them."""
-        return cls(folder / settings.memory.path, folder / settings.facts.path)
+_LEASE_SECONDS = 10.0
 
 
 class Transferred(NamedTuple):
     """What a copy holds.
 
     Attributes:
-        episodes: Episodes.
-        rows: Rows of the ledger.
-        facts: Facts.
-        head: The head of the ledger's chain, in hexadecimal.
+        rows: How many rows, by table.
+        converted: Episodes of other programs that were written as `put` writes them.
+        paused: How many rules are paused.
+        left_out: Columns that programs added, which the copy lacks, as ``facts.colour``.
     """
 
-    episodes: int
-    rows: int
-    facts: int
-    head: str
+    rows: dict[str, int]
+    converted: int
+    paused: int
+    left_out: list[str]
+
+
+class Verified(NamedTuple):
+    """What a comparison found.
+
+    Attributes:
+        rows: How many rows the tables of the directory have, by table.
+        head: The head of the ledger's chain, in hexadecimal; None when it was not verified, because
+            the configuration does not have the key.
+        differences: The tables that differ.
+        broken: What is wrong with the ledger itself; empty when nothing is.
+    """
+
+    rows: dict[str, int]
+    head: str | None
+    differences: list[Difference]
+    broken: str
+
+
+class StateFiles:
+    """The files of a state directory that a copy reads or writes.
+
+    Args:
+        folder: The state directory.
+        settings: The names of its files, and how rows of other programs are read.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        # A configuration that names a database names no files.
+        self.settings = settings.model_copy(update={"store": None, "state_dir": folder})
+        self.folder = folder
+        self.databases: dict[StoreName, Path] = {
+            "memory": folder / settings.memory.path,
+            "facts": folder / settings.facts.path,
+        }
+        self.all: dict[str, Path] = {"paused": folder / FILE}
+        self.all |= self.databases.items()
+        memory = settings.memory
+        self.foreign = ForeignRows(memory.naive_timestamps, memory.scope_mismatch)
+
+    def check_source(self) -> None:
+        """Check that there are episodes to copy.
+
+        Raises:
+            NoInputError: There is no database of episodes.
+        """
+        path = self.databases["memory"]
+        if not path.exists():
+            raise NoInputError(str(path), "name a state directory with episodes")
+
+    def check_target(self) -> None:
+        """Check that the directory has no stores.
+
+        Raises:
+            OutputExistsError: It has.
+        """
+        for path in self.all.values():
+            if path.exists() or path.is_symlink():
+                remedy = "name a directory without stores; `--verify` compares both"
+                raise OutputExistsError(str(path), remedy)
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Lock the directory, and finish an exchange of files that was begun in it.
+
+        Raises:
+            StateDirectoryLockedError: A daemon runs on the directory.
+        """
+        async with DirectoryTenure(self.folder, self.all):
+            yield
+
+    async def complete(self, clock: Clock) -> None:
+        """Create the tables that are missing, and record what other programs changed.
+
+        Raises:
+            LedgerKeyError: There is something to record, and the configuration lacks the key.
+        """
+        async with memory_of(self.settings, clock) as memory:
+            await memory.bootstrap()
+        if await asyncio.to_thread(self._has_complete_ledger):
+            return
+        path, key = self.databases["facts"], key_of(self.settings)
+        async with facts_of(self.settings, clock, path, key=key) as facts:
+            await facts.bootstrap()
+            await adopt(facts)
+
+    def _has_complete_ledger(self) -> bool:
+        path = self.databases["facts"]
+        inspection = inspections_at(self.settings, self.databases["memory"], path).facts
+        if not (inspection.exists() and inspection.has_ledger()):
+            return False
+        with reading_files({"facts": path}) as rows:
+            return not rows.count_external_changes()
 
 
 async def copy_into_database(
@@ -76,57 +156,152 @@ async def copy_into_database(
     Args:
         folder: The state directory; no daemon may run on it.
         address: The address of the database, with the schema of slumberd and one shard.
-        settings: How rows of other programs are read.
+        settings: The names of the files, and how rows of other programs are read.
         clock: The time.
-        on_progress: Called with the name of a table, and how many of its rows are copied.
+        on_progress: Called after each page of rows.
 
     Raises:
-        NoInputError: The directory has no databases.
-        OutputExistsError: The database holds episodes or facts already.
-        InputError: Episodes cannot be read, or not be stored in a database.
+        NoInputError: The directory has no episodes.
+        OutputExistsError: The database holds rows already.
+        RowsNotCopiedError: Rows of other programs cannot be stored in a database.
+        SourceChangedError: Programs put episodes meanwhile.
         StateDirectoryLockedError: A daemon runs on the directory.
         DatabaseHeldError: A daemon holds the database.
     """
-    files = Files.of(folder, settings)
-    if not await asyncio.to_thread(files.memory.exists):
-        raise NoInputError(str(files.memory), "name a state directory with episodes")
-    async with DirectoryTenure(folder, {}), _holding(address, clock):
-        return await asyncio.to_thread(_copy_in, files, folder, address, settings, on_progress)
+    files = StateFiles(folder, settings)
+    await asyncio.to_thread(files.check_source)
+    async with files.locked(), _holding(address, clock):
+        await files.complete(clock)
+        return await asyncio.to_thread(_fill_shard, files, address, on_progress)
+
+
+def _fill_shard(files: StateFiles, address: str, on_progress: OnProgress) -> Transferred:
+    paused = PausedFile(files.folder).read()
+    with filling_shard(address, SHARD) as target:
+        with reading_files(files.databases, files.foreign) as source:
+            rows = copy_rows(source, target, on_progress)
+            end, left_out = source.log_end().version, source.added_columns()
+        with reading_files({"memory": files.databases["memory"]}) as later:
+            _check_unchanged(str(files.databases["memory"]), end, later)
+    PausedTable(address).write(paused)
+    return Transferred(rows, source.converted, len(paused), left_out)
+
+
+def _check_unchanged(place: str, end: int, later: FileRows | ShardRows) -> None:
+    versions = later.log_end().version - end
+    if versions:
+        raise SourceChangedError(place, versions)
 
 
 async def copy_into_files(
     address: str, folder: Path, settings: Settings, clock: Clock, on_progress: OnProgress
 ) -> Transferred:
-    """Copy a database into a new state directory.
+    """Copy a database into a state directory without stores.
 
     Args:
         address: The address of the database; no daemon may hold it.
-        folder: The directory; it must not exist, or be empty.
+        folder: The directory; it may have a configuration and rules.
         settings: The names of the files.
         clock: The time.
-        on_progress: Called with the name of a table, and how many of its rows are copied.
+        on_progress: Called after each page of rows.
 
     Raises:
-        OutputExistsError: The directory is not empty.
+        OutputExistsError: The directory has stores.
+        SourceChangedError: Programs put episodes meanwhile.
+        StateDirectoryLockedError: A daemon runs on the directory.
         DatabaseHeldError: A daemon holds the database.
     """
-    if await asyncio.to_thread(_is_filled, folder):
-        raise OutputExistsError(str(folder))
-    async with _holding(address, clock):
-        return await asyncio.to_thread(_copy_out, address, folder, settings, on_progress)
+    files = StateFiles(folder, settings)
+    async with _holding(address, clock), files.locked():
+        await asyncio.to_thread(files.check_target)
+        stamp = f"{clock.now():%Y%m%dT%H%M%SZ}"
+        return await asyncio.to_thread(_write_directory, address, files, stamp, on_progress)
 
 
-async def find_difference(folder: Path, address: str, settings: Settings) -> str:
-    """Return the first difference between a state directory and a database; empty without one.
+def _write_directory(
+    address: str, files: StateFiles, stamp: str, on_progress: OnProgress
+) -> Transferred:
+    file_exchange.discard(files.all.values())  # of a copy that was killed
+    paused = PausedTable(address).read()
+    staged: dict[StoreName, Path] = {
+        store: file_exchange.staging_path(path) for store, path in files.databases.items()
+    }
+    with reading_shard(address, SHARD) as source:
+        rows = write_files(source, staged, on_progress)
+        end, left_out = source.log_end().version, source.added_columns()
+    try:
+        with reading_shard(address, SHARD) as later:
+            _check_unchanged(where(address), end, later)
+        if paused:
+            write_paused(file_exchange.staging_path(files.all["paused"]), paused)
+        _sync([*staged.values()])
+    except BaseException:
+        file_exchange.discard(files.all.values())
+        raise
+    changes: Mapping[str, bool] = dict.fromkeys((*staged, *(["paused"] if paused else [])), True)
+    file_exchange.begin(files.folder, stamp, changes)
+    file_exchange.finish(files.folder, files.all)
+    return Transferred(rows, 0, len(paused), left_out)
+
+
+def _sync(paths: list[Path]) -> None:
+    """Sync new files, which no connection has open."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    for folder in {path.parent for path in paths}:
+        file_exchange.sync_directory(folder)
+
+
+async def compare(
+    folder: Path, address: str, settings: Settings, clock: Clock, on_progress: OnProgress
+) -> Verified:
+    """Compare a state directory with a database, row by row, and verify the ledger.
+
+    Args:
+        folder: The state directory.
+        address: The address of the database.
+        settings: The names of the files, and the key of the ledger.
+        clock: The time.
+        on_progress: Called after each page of rows.
 
     Raises:
-        NoInputError: The directory has no databases.
+        NoInputError: The directory has no episodes, or no ledger.
     """
-    return await asyncio.to_thread(_find_difference, Files.of(folder, settings), address)
+    files = StateFiles(folder, settings)
+    await asyncio.to_thread(_check_both, files)
+    rows, differences = await asyncio.to_thread(_compare, files, address, on_progress)
+    path, key = files.databases["facts"], key_of(files.settings)
+    async with facts_of(files.settings, clock, path, key=key, traceless=True) as facts:
+        try:
+            _, head, broken = await facts.verify(())
+        except LedgerKeyError:
+            if key is not None:
+                raise
+            return Verified(rows, None, differences, "")
+    problem = f"row {broken.seq}: {broken.problem}" if broken else ""
+    return Verified(rows, head, differences, problem)
 
 
-def _is_filled(folder: Path) -> bool:
-    return folder.exists() and any(folder.iterdir())
+def _check_both(files: StateFiles) -> None:
+    for path in files.databases.values():
+        if not path.exists():
+            raise NoInputError(str(path), "name a state directory with episodes and facts")
+
+
+def _compare(
+    files: StateFiles, address: str, on_progress: OnProgress
+) -> tuple[dict[str, int], list[Difference]]:
+    names = ("the directory", "the database")
+    with (
+        reading_files(files.databases, files.foreign) as ours,
+        reading_shard(address, SHARD) as theirs,
+    ):
+        rows = {table.name: ours.count(table) for table in ours.tables}
+        return rows, find_differences(ours, theirs, on_progress, names=names)
 
 
 @asynccontextmanager
@@ -135,97 +310,3 @@ async def _holding(address: str, clock: Clock) -> AsyncIterator[None]:
     tenure = DatabaseTenure(address, SHARD, place, clock, seconds=_LEASE_SECONDS, is_daemon=False)
     async with tenure:
         yield
-
-
-def _check_shards(connection: Connection, place: str) -> None:
-    row = connection.execute(b"SELECT count(*) FROM slumberd.shards").fetchone()
-    if row is None or row[0] != 1:
-        problem = "the database has several shards, and a state directory is one"
-        raise UnsupportedByStoreError(place, problem, "use a database with one shard")
-
-
-def _copy_in(
-    files: Files, folder: Path, address: str, settings: Settings, on_progress: OnProgress
-) -> Transferred:
-    place, memory = where(address), settings.memory
-    with ExitStack() as stack:
-        stack.enter_context(translate_errors(place))
-        connection = stack.enter_context(connect(address))
-        installation.check(connection, place=place)
-        _check_shards(connection, place)
-        copies.lock_writers(connection, SHARD)
-        copies.refuse_filled_shard(connection, SHARD, place)
-        episodes = stack.enter_context(_opened(files.memory))
-        copies.read_memory_file(
-            episodes,
-            connection,
-            SHARD,
-            on_progress,
-            naive=memory.naive_timestamps,
-            mismatch=memory.scope_mismatch,
-        )
-        if files.facts.exists():
-            facts = stack.enter_context(_opened(files.facts))
-            copies.read_facts_file(facts, connection, SHARD, on_progress)
-        done = _describe(connection)
-    if (folder / FILE).exists():
-        PausedTable(address, SHARD).write(PausedFile(folder).read())
-    return done
-
-
-def _copy_out(
-    address: str, folder: Path, settings: Settings, on_progress: OnProgress
-) -> Transferred:
-    place = where(address)
-    part = folder.with_name(f"{folder.name}.incomplete")
-    shutil.rmtree(part, ignore_errors=True)  # of a copy that was killed
-    make_directory(part)
-    files = Files.of(part, settings)
-    with translate_errors(place):
-        with connect(address) as connection:
-            installation.check(connection, place=place)
-            _check_shards(connection, place)
-            copies.number_waiting(connection, SHARD)
-        with connect(address, read_only=True) as connection:
-            copies.write_memory_file(connection, SHARD, files.memory, on_progress)
-            copies.write_facts_file(connection, SHARD, files.facts, on_progress)
-            done = _describe(connection)
-    if paused := PausedTable(address, SHARD).read():
-        PausedFile(part).write(paused)
-    if folder.exists():
-        folder.rmdir()
-    part.rename(folder)
-    return done
-
-
-def _find_difference(files: Files, address: str) -> str:
-    for path in files:
-        if not path.exists():
-            raise NoInputError(str(path), "name a state directory with both databases")
-    place = where(address)
-    with ExitStack() as stack:
-        stack.enter_context(translate_errors(place))
-        memory = stack.enter_context(_opened(files.memory))
-        facts = stack.enter_context(_opened(files.facts))
-        connection = stack.enter_context(connect(address, read_only=True))
-        return copies.find_difference(memory, facts, connection, SHARD)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(connect_file(path, _PRAGMAS, access="read")) as file, snapshot(file):
-        yield file
-
-
-def _describe(connection: Connection) -> Transferred:
-    row = connection.execute(_DESCRIBE).fetchone()
-    return Transferred(*(row or (0, 0, 0, "")))
-
-
-_DESCRIBE = b"""
-SELECT
-  (SELECT count(*) FROM slumberd.episodes),
-  (SELECT count(*) FROM slumberd.ledger),
-  (SELECT count(*) FROM slumberd.facts),
-  coalesce((SELECT encode(chain, 'hex') FROM slumberd.ledger ORDER BY seq DESC LIMIT 1), '')
-"""

@@ -11,10 +11,10 @@ import pytest
 
 from slumberd.errors import InputError
 from slumberd.model.delta import UpdateDelta
-from slumberd.model.fact import Fact
+from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
-from tests.support.builders import START, at, triple
+from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.providers import Provider
 
@@ -73,6 +73,35 @@ async def test_key_that_contains_nul_is_the_same_key_in_every_batch(provider: Pr
             await there.fire()
 
         assert await there.objects() == {"e1": 1, "e2": 2}
+
+
+async def test_reference_that_contains_nul_names_no_episode(provider: Provider) -> None:
+    fired = rule("all")
+    refers = triple("e2", "s", "is", "b", metadata={"intent": "update", "replaces": ["e\0", "e1"]})
+    async with provider.memory() as memory, provider.facts() as facts:
+        await facts.bootstrap()
+        for episodes in ([triple("e1", "t", "is", "a")], [refers], [triple("e3", "u", "is", "c")]):
+            await memory.put_many(episodes)
+            window = await facts.next_window(fired.id)
+            await facts.apply_deltas(await memory.consolidate(fired, window=window))
+
+        assert {fact.id for fact in await facts.query(FactPattern())} == {"e2", "e3"}
+        assert (await facts.why("e2")).assertions
+        _, _, broken = await facts.verify(())
+        assert broken is None
+
+
+async def test_ledger_with_a_stored_reference_that_contains_nul_verifies(tmp_path: Path) -> None:
+    refers = triple("e2", "s", "is", "b", metadata={"intent": "update", "replaces": ["e\0"]})
+    async with open_stores(tmp_path) as there:
+        await there.put(refers)
+        await there.fire()
+        with closing(sqlite3.connect(tmp_path / "facts.db")) as connection, connection:
+            connection.execute("INSERT INTO slumberd_references VALUES (?, ?)", ("e\0", "e2"))
+
+        _, _, broken = await there.facts.verify(())
+
+        assert broken is None
 
 
 async def test_episode_of_another_program_whose_id_contains_nul_is_quarantined(

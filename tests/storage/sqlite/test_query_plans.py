@@ -1,7 +1,7 @@
 """The query plan of every statement: one of constant cost reads no whole table and sorts none.
 
-A new statement fails here until it is in one of the lists. The statements of ``compare`` and
-``replay`` read whole copies of databases, and those of ``ledger_schema`` create one.
+A new statement fails here until it is in one of the lists. The statements of ``compare``,
+``replay`` and ``whole_tables`` read whole databases, and those of ``ledger_schema`` create one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ FILES = {
 }
 """Each file of statements, and a database that they run on."""
 
-WHOLESALE = {"compare", "fact_check", "ledger_schema", "partition", "replay", "verify_tables"}
+WHOLESALE = {
+    "compare", "fact_check", "ledger_schema", "partition", "replay", "verify_tables",
+    "whole_tables",
+}  # fmt: skip
 """Files of statements that create tables, or compare and rebuild everything."""
 
 OF_EPISODES = (

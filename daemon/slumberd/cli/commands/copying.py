@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json
-from slumberd.cli.output import bar, number, plural, print_json
+from slumberd.cli.output import bar, cell, join_names, plural, print_json
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
 from slumberd.service.composition import require_postgres
 
-DIFFERS = 1
-"""The exit code when both hold different rows."""
+if TYPE_CHECKING:
+    from slumberd.service.store_transfer import Verified
 
-Place = Annotated[
+DIFFERS = 1
+"""The exit code when both hold different rows, or the ledger is broken."""
+
+Source = Annotated[
     str, typer.Option("--from", metavar="PLACE", help="A state directory, or postgresql://...")
 ]
 Target = Annotated[
-    str, typer.Option("--to", metavar="PLACE", help="The other one; it must be empty.")
+    str, typer.Option("--to", metavar="PLACE", help="The other one; it must hold no stores.")
 ]
 
 
 def copy(
-    source: Place,
+    source: Source,
     target: Target,
     verify: Annotated[
         bool, typer.Option("--verify", help="Only compare both, row by row, and copy nothing.")
@@ -36,42 +40,97 @@ def copy(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Copy a state directory into a PostgreSQL database, or a database into a new directory.
+    """Copy a state directory into a PostgreSQL database, or a database into a directory.
 
-    Stop the daemon first: if one runs, the exit code is 75. The copy has the same ledger, with the
-    same commitments and the same head. A copy that is killed leaves nothing: run it again.
+    Stop the daemon and the programs that put first: if a daemon runs, or episodes are put
+    meanwhile, the exit code is 75, and nothing is kept. The copy has the same ledger, with the same
+    commitments and the same head. A copy that is killed leaves nothing: run it again.
 
-    With --verify, the exit code is 1 when the two differ.
+    The configuration names the files in the directory. The key of the ledger is needed only to
+    verify its chain.
+
+    With --verify, the exit code is 1 when the two differ, or when the ledger is broken.
     """
     require_postgres()
+    folder, address, is_into_database = _ends(source, target)
+    settings = settings_of(config, folder)
+    if verify:
+        _verify(folder, address, settings, json=json)
+    else:
+        _copy(folder, address, settings, is_into_database=is_into_database, json=json)
+
+
+def _copy(
+    folder: Path, address: str, settings: Settings, *, is_into_database: bool, json: bool
+) -> None:
     from slumberd.service import store_transfer as transfer
 
-    folder, address, into_database = _ends(source, target)
-    settings, clock = settings_of(config, None), SystemClock()
-    if verify:
-        difference = asyncio.run(transfer.find_difference(folder, address, settings))
-        if difference:
-            say(f"they differ: {difference}")
-            raise typer.Exit(DIFFERS)
-        say("both hold the same rows")
-        return
+    clock = SystemClock()
     with bar(None) as shown:
 
-        def show(table: str, rows: int) -> None:
-            """Show how many rows of a table are copied."""
-            shown.at(0, f"{table}: {number(rows)}")
+        def show(table: str, done: int, total: int) -> None:
+            """Show how many rows are copied."""
+            shown.at(done, table, total=total)
 
         copying = (
             transfer.copy_into_database(folder, address, settings, clock, show)
-            if into_database
+            if is_into_database
             else transfer.copy_into_files(address, folder, settings, clock, show)
         )
         done = asyncio.run(copying)
     if json:
         print_json(done._asdict())
         return
-    counted = f"{plural(done.episodes, 'episode')}, {plural(done.facts, 'fact')}"
-    print(f"copied: {counted}, {plural(done.rows, 'ledger row')}, head {done.head}")
+    print(f"copied: {_count(done.rows)}")
+    if done.converted:
+        say(
+            f"{plural(done.converted, 'episode')} of other programs got the spelling of slumberd: "
+            "the owner in the scope key, the timestamp in UTC"
+        )
+    if done.left_out:
+        say(f"not copied: the columns {join_names(done.left_out)}, which a program added")
+
+
+def _verify(folder: Path, address: str, settings: Settings, *, json: bool) -> None:
+    from slumberd.service import store_transfer as transfer
+
+    with bar(None) as shown:
+
+        def show(table: str, done: int, total: int) -> None:
+            """Show how many rows are compared."""
+            shown.at(done, table, total=total)
+
+        found = asyncio.run(transfer.compare(folder, address, settings, SystemClock(), show))
+    if json:
+        print_json(_document(found))
+    else:
+        _print_verified(found)
+    if found.differences or found.broken:
+        raise typer.Exit(DIFFERS)
+
+
+def _document(found: Verified) -> dict[str, Any]:
+    differences = [difference._asdict() for difference in found.differences]
+    return {**found._asdict(), "differences": differences}
+
+
+def _print_verified(found: Verified) -> None:
+    for table, rows, first in found.differences:
+        print(f"different: {table}, {plural(rows, 'row')}; {cell(first)}")
+    if found.broken:
+        print(f"broken: the ledger, {cell(found.broken)}")
+    if found.head is None:
+        say("the chain was not verified: the configuration does not name the key of the ledger")
+    if not found.differences:
+        head = f", head {found.head}" if found.head and not found.broken else ""
+        print(f"equal: {_count(found.rows)}{head}")
+
+
+def _count(rows: dict[str, int]) -> str:
+    return (
+        f"{plural(rows['episodes'], 'episode')}, {plural(rows['facts'], 'fact')}, "
+        f"{plural(rows['ledger'], 'ledger row')}"
+    )
 
 
 def _ends(source: str, target: str) -> tuple[Path, str, bool]:

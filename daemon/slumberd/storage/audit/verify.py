@@ -31,6 +31,7 @@ from slumberd.storage.ledger.rows import (
     chain_of,
     commitment_of,
     fixed_part,
+    is_usable_name,
     require_key,
 )
 
@@ -300,7 +301,9 @@ def _first_changed_name(session: Session) -> Break | None:
         for fact_id, payload in session.stream("ledger.claims_with_references")
         for name in orjson.loads(payload).get("names", ())
     }
-    for name, referrer in sorted(stored ^ expected):
+    differing = sorted(stored ^ expected)
+    # An older slumberd also stored names that no episode can have.
+    for name, referrer in (pair for pair in differing if is_usable_name(pair[0])):
         problem = f"slumberd_references is not what the ledger says of {referrer!r} and {name!r}"
         return Break(0, problem)
     return None

@@ -43,6 +43,7 @@ from slumberd.storage.ledger.rows import (
     check_key,
     firing_id_of,
     has_known_owner,
+    is_usable_name,
     record_key,
     row_of,
     seal,
@@ -276,6 +277,7 @@ class Batch:
             for entry in entries
             if entry.event == "claim" and entry.candidate and entry.candidate.claim
             for name in entry.candidate.claim.names
+            if is_usable_name(name)
         ]
         self._session.do_each("ledger.add_reference", named)
 

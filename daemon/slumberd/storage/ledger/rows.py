@@ -464,6 +464,11 @@ def record_key(session: Session) -> bytes | None:
     return key
 
 
+def is_usable_name(name: str) -> bool:
+    """Return whether an episode can have the id that a claim names: no id contains NUL."""
+    return "\0" not in name
+
+
 def require_key(session: Session) -> bytes | None:
     """Return the key of the session, if any, after checking it against the ledger.
 

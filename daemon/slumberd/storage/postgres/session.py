@@ -6,6 +6,7 @@ is ``:shard``. Two lines under a name say more:
 
 * ``-- many:`` Each parameter by place is an array, with one element for each row.
 * ``-- copy: TYPES`` The statement copies rows from the client, and its first column is the shard.
+  ``{shard}`` is the number of the shard, in the name of a partition.
 """
 
 from __future__ import annotations
@@ -242,7 +243,7 @@ class PostgresSession:
             self._check()
         with (
             psycopg.RawCursor(self._connection) as cursor,
-            cursor.copy(found.sql.encode()) as copy,
+            cursor.copy(found.sql.format(shard=self.shard).encode()) as copy,
         ):
             copy.set_types(found.types)
             for shard, row in zip(repeat(self.shard), rows, strict=False):
@@ -317,13 +318,20 @@ def _named(name: str, values: Mapping[str, Any]) -> dict[int | str, Any]:
             for place, column in enumerate(zip(*value, strict=True), 1):
                 named[f"{parameter}_{place}"] = [*column]
         elif type(value) is list:
-            named[parameter] = value
+            named[parameter] = _searchable(value)
             named |= {f"{parameter}_{place}": [] for place in (1, 2, 3)} if not value else {}
         else:
             named[parameter] = value
     if name.startswith("facts."):
         _adapt_ranges(named)
     return named
+
+
+def _searchable(values: list[Any]) -> list[Any]:
+    """Return texts to look up; one with NUL, which no column holds, becomes one that none is."""
+    if not values or type(values[0]) is not str or "\0" not in "".join(values):
+        return values
+    return [LARGEST if "\0" in value else value for value in values]
 
 
 def _adapt_ranges(named: dict[int | str, Any]) -> None:

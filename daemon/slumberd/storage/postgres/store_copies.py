@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from slumberd.errors import StoreError, UnsupportedByStoreError
+from slumberd.errors import OutputExistsError, StoreError, UnsupportedByStoreError
 from slumberd.storage.closed_stores import StoreName
-from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import connect, translate_errors
-from slumberd.storage.postgres.row_copies import (
-    number_waiting,
-    write_facts_file,
-    write_memory_file,
-)
+from slumberd.storage.postgres.row_copies import OnProgress, copy_rows
+from slumberd.storage.postgres.shard_rows import ShardRows, reading_shard
 from slumberd.storage.sqlite import backup
+from slumberd.storage.sqlite.file_rows import writing_files
 
-_WRITE = {"memory": write_memory_file, "facts": write_facts_file}
+
+def write_files(
+    source: ShardRows, targets: Mapping[StoreName, Path], on_progress: OnProgress
+) -> dict[str, int]:
+    """Write stores into new files; return how many rows, by table.
+
+    Args:
+        source: The rows of these stores.
+        targets: The new file of each store. When the copy fails, they are deleted.
+        on_progress: Called after each page.
+
+    Raises:
+        OutputExistsError: A file exists already.
+        StoreError: A file cannot be written.
+    """
+    for path in targets.values():
+        if path.exists():
+            raise OutputExistsError(str(path))
+    try:
+        with writing_files(targets) as files:
+            return copy_rows(source, files, on_progress)
+    except BaseException:
+        for path in targets.values():
+            _delete(path)
+        raise
+
+
+def _delete(path: Path) -> None:
+    for end in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + end).unlink()
 
 
 class PostgresCopies:
@@ -33,7 +60,11 @@ class PostgresCopies:
         self._shard = shard
 
     def copy(self, store: StoreName, target: Path) -> None:
-        """Copy one store as of one moment."""
+        """Copy one store as of one moment.
+
+        Raises:
+            StoreError: As `copy_together`.
+        """
         self.copy_together({store: target})
 
     def copy_together(self, targets: Mapping[StoreName, Path]) -> None:
@@ -42,14 +73,8 @@ class PostgresCopies:
         Raises:
             StoreError: The database cannot be read, or there is no space for the copy.
         """
-        place = where(self._address)
-        with translate_errors(place):
-            with connect(self._address) as connection:
-                installation.check(connection, place=place)
-                number_waiting(connection, self._shard)
-            with connect(self._address, read_only=True) as connection:
-                for store, target in targets.items():
-                    _WRITE[store](connection, self._shard, target, lambda *_: None)
+        with reading_shard(self._address, self._shard, [*targets]) as source:
+            write_files(source, targets, lambda *_: None)
 
     def check_not_in_use(self, store: StoreName) -> None:
         """Refuse: a database is restored by its own means.

@@ -7,7 +7,8 @@ episode is logged again: nothing may be lost.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from slumberd.errors import SchemaError
@@ -149,6 +150,25 @@ def _create_delete_trigger(connection: sqlite3.Connection) -> None:
     connection.execute(_FEED["drop_delete_trigger"])
     connection.execute(_FEED["create_delete_trigger"])
     connection.execute(_FEED["record_unknown_deletions"])
+
+
+@contextmanager
+def without_log(connection: sqlite3.Connection) -> Iterator[None]:
+    """Keep triggers and indexes from what the block writes, within the caller's transaction.
+
+    Args:
+        connection: Of a file with everything that `install` creates.
+    """
+    for name in ("drop_insert_trigger", "drop_update_trigger"):
+        connection.execute(_SQL[name])
+    connection.execute(_FEED["drop_delete_trigger"])
+    for drop, _ in _OF_EPISODES.values():
+        connection.execute(_SQL[drop])
+    yield
+    for _, create in _OF_EPISODES.values():
+        connection.execute(_EPISODES[create])
+    for sql in (*_TRIGGERS.values(), *_DELETE_TRIGGER.values()):
+        connection.execute(sql)
 
 
 class Installation:

@@ -132,7 +132,7 @@ def _fill(
 
 
 def _copy(connection: sqlite3.Connection) -> None:
-    with _indexed_after(connection, "ledger_key", "ledger_fact"):
+    with indexed_after(connection, "ledger_key", "ledger_fact"):
         for copy in COPIES:
             connection.execute(copy)
     if connection.execute(_SQL["live_has_erased_scopes"]).fetchone():
@@ -177,7 +177,7 @@ def _write_resolved(
     total = Findings()
     with (
         own_writes(connection, rows=rows),
-        _indexed_after(connection, "facts_owner", "facts_subject_predicate", "facts_object"),
+        indexed_after(connection, "facts_owner", "facts_subject_predicate", "facts_object"),
     ):
         for (facts, heads), findings in resolved:
             try:
@@ -218,7 +218,7 @@ def _changed_keys(connection: sqlite3.Connection) -> list[object]:
 
 
 @contextmanager
-def _indexed_after(connection: sqlite3.Connection, *indexes: str) -> Iterator[None]:
+def indexed_after(connection: sqlite3.Connection, *indexes: str) -> Iterator[None]:
     """Drop some indexes while the block writes, and create them afterwards."""
     for index in indexes:
         connection.execute(_SQL[f"drop_{index}"])
