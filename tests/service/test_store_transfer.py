@@ -97,7 +97,7 @@ def test_copy_back_has_every_row_of_every_table(
     assert empty == ["facts.db: slumberd_external_changes"]
     assert rows_of_files(tmp_path / "back") == wanted
     assert schema_of(tmp_path / "back") == schema_of(home.state)
-    assert PausedTable(postgres_address).read() == PAUSED
+    assert PausedTable(postgres_address, 0).read() == PAUSED
     assert PausedFile(tmp_path / "back").read() == PAUSED
 
 

@@ -183,7 +183,8 @@ def _fill_shard(files: StateFiles, address: str, on_progress: OnProgress) -> Tra
             end, left_out = source.log_end().version, source.added_columns()
         with reading_files({"memory": files.databases["memory"]}) as later:
             _check_unchanged(str(files.databases["memory"]), end, later)
-    PausedTable(address).write(paused)
+        # Before the rows are kept: a copy that is killed leaves no rules that fire unpaused.
+        PausedTable(address, SHARD).write(paused)
     return Transferred(rows, source.converted, len(paused), left_out)
 
 
@@ -222,7 +223,7 @@ def _write_directory(
     address: str, files: StateFiles, stamp: str, on_progress: OnProgress
 ) -> Transferred:
     file_exchange.discard(files.all.values())  # of a copy that was killed
-    paused = PausedTable(address).read()
+    paused = PausedTable(address, SHARD).read()
     staged: dict[StoreName, Path] = {
         store: file_exchange.staging_path(path) for store, path in files.databases.items()
     }
