@@ -82,7 +82,7 @@ def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> A
     require_postgres()
     from slumberd.service import postgres_stores
 
-    return postgres_stores.ask(settings.store, operation, request)
+    return postgres_stores.ask(settings.store, settings.shard, operation, request)
 
 
 def _perform_here(

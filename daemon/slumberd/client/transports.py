@@ -105,7 +105,7 @@ class DatabaseTransport:
         try:
             async with self._room:
                 return await asyncio.to_thread(
-                    postgres_stores.ask, self._address, operation, _as_json(request)
+                    postgres_stores.ask, self._address, 0, operation, _as_json(request)
                 )
         except RefusedError as refused:
             raise _own_error(refused) from None

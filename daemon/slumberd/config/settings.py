@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
@@ -103,9 +103,12 @@ class PostgresSettings(Form):
     Attributes:
         lease: How long the daemon holds the database without a renewal; then a standby takes over.
             Seconds, or a number with s, m, h or d; at least 3, at most 3600. Default: ``10s``.
+        shard: The shard that commands work on, 0 to 1023, in a database with several. null
+            (default) means the shard of the user and the agent that a command names, or all.
     """
 
     lease: Annotated[Duration, Field(ge=3, le=3600)] = 10.0
+    shard: Annotated[int, Field(ge=0, le=1023)] | None = None
 
 
 class GraphSettings(Form):
@@ -281,6 +284,16 @@ class Settings(Form):
     def runtime_dir(self) -> Path | None:
         """The directory of the control socket, the first of ``$RUNTIME_DIRECTORY``."""
         return self._runtime_dir
+
+    @property
+    def shard(self) -> int:
+        """The shard of the database on which this process works."""
+        return self.postgres.shard or 0
+
+    def of_shard(self, shard: int) -> Self:
+        """Return these settings for one shard of the database."""
+        postgres = self.postgres.model_copy(update={"shard": shard})
+        return self.model_copy(update={"postgres": postgres})
 
     @property
     def memory_path(self) -> Path:

@@ -32,9 +32,6 @@ from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.paused_rules import PausedTable
 from slumberd.storage.postgres.store_copies import PostgresCopies
 
-SHARD = 0
-"""The shard of a daemon: a database has one, and one daemon is active at a time."""
-
 
 def database_of(settings: Settings) -> str:
     """Return the address of the database of a configuration that names one."""
@@ -58,7 +55,7 @@ def memory_of(
     """Return the memory store of a configuration, not yet opened."""
     return PostgresMemoryStore(
         database_of(settings),
-        shard=SHARD,
+        shard=settings.shard,
         naive_timestamps=settings.memory.naive_timestamps,
         future_tolerance_seconds=settings.memory.future_tolerance,
         clock=clock,
@@ -72,7 +69,7 @@ def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
     """Return the fact store of a configuration, not yet opened."""
     return PostgresFactStore(
         database_of(settings),
-        shard=SHARD,
+        shard=settings.shard,
         lineage_depth=settings.facts.lineage_depth,
         clock=clock,
         key=key,
@@ -84,14 +81,16 @@ def inspections_of(settings: Settings) -> StoreInspections:
     """Return what looks at the stores of a configuration while they are closed."""
     address, memory = database_of(settings), settings.memory
     return StoreInspections(
-        PostgresEpisodeInspection(address, SHARD, memory.naive_timestamps, memory.scope_mismatch),
-        PostgresFactInspection(address, SHARD),
+        PostgresEpisodeInspection(
+            address, settings.shard, memory.naive_timestamps, memory.scope_mismatch
+        ),
+        PostgresFactInspection(address, settings.shard),
     )
 
 
 def copies_of(settings: Settings) -> StoreCopies:
     """Return what copies the stores of a configuration into files."""
-    return PostgresCopies(database_of(settings), SHARD)
+    return PostgresCopies(database_of(settings), settings.shard)
 
 
 def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseTenure:
@@ -99,7 +98,7 @@ def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseT
     address = database_of(settings)
     return DatabaseTenure(
         address,
-        SHARD,
+        settings.shard,
         where(address),
         clock,
         seconds=settings.postgres.lease,
@@ -125,18 +124,18 @@ def login_of(settings: Settings) -> DatabaseLogin:
     return installation.examine(database_of(settings))
 
 
-def ask(address: str, operation: str, request: dict[str, Any]) -> Answer:
-    """Return the answer of the daemon that holds a database."""
-    return ask_database(address, SHARD, operation, request)
+def ask(address: str, shard: int, operation: str, request: dict[str, Any]) -> Answer:
+    """Return the answer of the daemon that holds a shard of a database."""
+    return ask_database(address, shard, operation, request)
 
 
 def answer_requests_of(
     settings: Settings, operations: Mapping[str, Handler], holder: str
 ) -> AbstractAsyncContextManager[None]:
     """Answer the requests in the database of a configuration while the block runs."""
-    return answer_requests(database_of(settings), SHARD, operations, holder=holder)
+    return answer_requests(database_of(settings), settings.shard, operations, holder=holder)
 
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
     """Return where the paused rules of a configuration are kept."""
-    return PausedTable(database_of(settings), SHARD, holder=holder)
+    return PausedTable(database_of(settings), settings.shard, holder=holder)

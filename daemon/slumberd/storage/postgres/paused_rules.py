@@ -11,9 +11,11 @@ from slumberd.errors import LeaseLostError
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import connect, translate_errors
 
-_READ = b"SELECT rule, state ->> 'by' FROM slumberd.paused_rules"
-_CLEAR = b"DELETE FROM slumberd.paused_rules"
-_WRITE = b"INSERT INTO slumberd.paused_rules (rule, state) VALUES ($1, $2::jsonb)"
+_READ = b"SELECT rule, state ->> 'by' FROM slumberd.paused_rules WHERE shard = $1::smallint"
+_CLEAR = b"DELETE FROM slumberd.paused_rules WHERE shard = $1::smallint"
+_WRITE = b"""
+INSERT INTO slumberd.paused_rules (shard, rule, state) VALUES ($1::smallint, $2, $3::jsonb)
+"""
 # The lock keeps another daemon from taking the lease before the rules are written.
 _LOCK = b"""
 SELECT holder, held_until >= clock_timestamp()
@@ -28,7 +30,7 @@ class PausedTable:
 
     Args:
         address: The address of the database.
-        shard: The shard whose daemon pauses rules.
+        shard: The shard whose rules are paused.
         holder: Who must hold the shard to write; None for anybody.
     """
 
@@ -43,8 +45,13 @@ class PausedTable:
         Raises:
             StoreError: The database cannot be read.
         """
-        with connect(self._address) as connection, translate_errors(where(self._address)):
-            return {rule: by or "" for rule, by in connection.execute(_READ).fetchall()}
+        with (
+            connect(self._address) as connection,
+            translate_errors(where(self._address)),
+            psycopg.RawCursor(connection) as cursor,
+        ):
+            rows = cursor.execute(_READ, (self._shard,)).fetchall()
+        return {rule: by or "" for rule, by in rows}
 
     def write(self, paused: dict[str, str]) -> None:
         """Write which rules are paused, in one transaction.
@@ -53,14 +60,16 @@ class PausedTable:
             LeaseLostError: Another process holds the shard; nothing is written.
             StoreError: The database cannot be written.
         """
-        rows = [(rule, orjson.dumps({"by": by}).decode()) for rule, by in paused.items()]
+        rows = [
+            (self._shard, rule, orjson.dumps({"by": by}).decode()) for rule, by in paused.items()
+        ]
         with (
             connect(self._address) as connection,
             translate_errors(where(self._address)),
             psycopg.RawCursor(connection) as cursor,
         ):
             self._check_holder(cursor)
-            cursor.execute(_CLEAR)
+            cursor.execute(_CLEAR, (self._shard,))
             cursor.executemany(_WRITE, rows)
 
     def _check_holder(self, cursor: psycopg.RawCursor[tuple[Any, ...]]) -> None:

@@ -43,8 +43,8 @@ WHERE shard = $1::smallint
   AND held_until >= clock_timestamp() - make_interval(secs => $2)
 """
 _ADD = b"""
-INSERT INTO slumberd.requests (operation, request, host)
-VALUES ($1, $2, $3)
+INSERT INTO slumberd.requests (shard, operation, request, host)
+VALUES ($1::smallint, $2, $3, $4)
 RETURNING number
 """
 _LOOK = b"SELECT answer, holder FROM slumberd.requests WHERE number = $1"
@@ -68,7 +68,8 @@ SET holder = $1
 WHERE number IN (
     SELECT number
     FROM slumberd.requests
-    WHERE answered_at IS NULL
+    WHERE shard = $2::smallint
+      AND answered_at IS NULL
       AND holder IS NULL
       AND requested_at >= clock_timestamp() - make_interval(secs => $4)
     ORDER BY number
@@ -167,7 +168,7 @@ class _Sent:
         """Write the request, and announce it."""
         try:
             with psycopg.RawCursor(connection) as cursor:
-                row = cursor.execute(_ADD, (operation, line, host)).fetchone()
+                row = cursor.execute(_ADD, (self._shard, operation, line, host)).fetchone()
             self._number = row[0] if row else 0
             connection.execute(f"NOTIFY {REQUESTS}".encode())
         except psycopg.Error as error:

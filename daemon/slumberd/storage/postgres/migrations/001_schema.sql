@@ -279,6 +279,15 @@ CREATE TABLE slumberd.watermark (
   PRIMARY KEY (shard, rule)
 ) WITH (fillfactor = 50);
 
+-- Up to which row of a shard's log a rule with "every: N" is to read, since so many rows waited in
+-- all shards together.
+CREATE TABLE slumberd.calls (
+  shard smallint NOT NULL,
+  rule text COLLATE "C" NOT NULL,
+  upto bigint NOT NULL,
+  PRIMARY KEY (shard, rule)
+) WITH (fillfactor = 50);
+
 CREATE TABLE slumberd.successes (
   shard smallint NOT NULL,
   rule text COLLATE "C" NOT NULL,
@@ -358,13 +367,16 @@ CREATE TABLE slumberd.store_migrations (
 );
 
 CREATE TABLE slumberd.paused_rules (
-  rule text COLLATE "C" PRIMARY KEY,
-  state jsonb NOT NULL
+  shard smallint NOT NULL DEFAULT 0 REFERENCES slumberd.shards,
+  rule text COLLATE "C" NOT NULL,
+  state jsonb NOT NULL,
+  PRIMARY KEY (shard, rule)
 );
 
 -- A request for an operation: any host writes it, and the daemon that holds the shard answers it.
 CREATE TABLE slumberd.requests (
   number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  shard smallint NOT NULL DEFAULT 0 REFERENCES slumberd.shards,
   operation text NOT NULL,
   request bytea NOT NULL,
   host text NOT NULL,
@@ -373,7 +385,7 @@ CREATE TABLE slumberd.requests (
   answer bytea,
   answered_at timestamptz
 );
-CREATE INDEX requests_open ON slumberd.requests (number) WHERE answered_at IS NULL;
+CREATE INDEX requests_open ON slumberd.requests (shard, number) WHERE answered_at IS NULL;
 
 -- Functions
 
