@@ -93,7 +93,7 @@ async def test_many_who_number_at_once_skip_and_repeat_nothing(postgres_address:
 
 async def test_puts_of_the_same_ids_at_once_leave_one_episode_each(postgres_address: str) -> None:
     stores = [PostgresMemoryStore(postgres_address) for _ in range(4)]
-    episodes = [episode(f"e{number}") for number in range(30)]
+    episodes = [episode(f"e{number}") for number in range(200)]
 
     counts = await asyncio.gather(
         *(
@@ -105,6 +105,6 @@ async def test_puts_of_the_same_ids_at_once_leave_one_episode_each(postgres_addr
     for store in stores:
         await store.close()
 
-    assert sum(count.new for count in counts) == 30
-    assert sum(count.unchanged for count in counts) == 90
+    assert sum(count.new for count in counts) == 200
+    assert sum(count.unchanged for count in counts) == 600
     assert sorted(found) == sorted(one.id for one in episodes)

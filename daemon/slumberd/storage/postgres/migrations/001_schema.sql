@@ -562,22 +562,50 @@ EXCEPTION WHEN others THEN
 END
 $$;
 
+CREATE FUNCTION slumberd.is_erased(scope_key text, at text) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+  moment bigint := slumberd.erased_until(scope_key);
+BEGIN
+  IF moment IS NULL THEN
+    RETURN false;
+  END IF;
+  RETURN extract(epoch FROM at::timestamptz) * 1000000 <= moment;
+END
+$$;
+COMMENT ON FUNCTION slumberd.is_erased IS
+  'Whether an episode of this scope and time was erased, so that it must not come back.';
+
+CREATE FUNCTION slumberd.claim(new_id text, own smallint) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+BEGIN
+  INSERT INTO slumberd.episode_ids (id, shard) VALUES (new_id, own) ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    PERFORM 1 FROM slumberd.episodes WHERE shard = own AND id = new_id FOR UPDATE;
+    RETURN false;
+  END IF;
+  RETURN true;
+END
+$$;
+COMMENT ON FUNCTION slumberd.claim IS
+  'Locks an id until the transaction ends. Returns whether the id is new.';
+
 CREATE FUNCTION slumberd.put_one(
-  new_id text, new_key text, new_content bytea, new_timestamp text, new_metadata bytea
+  new_id text, new_key text, new_content bytea, new_timestamp text, new_metadata bytea,
+  is_claimed boolean DEFAULT NULL
 ) RETURNS text
 LANGUAGE plpgsql
 AS $$
 DECLARE
   own smallint := slumberd.shard_of(new_key);
   stored slumberd.episodes%ROWTYPE;
-  moment bigint := slumberd.erased_until(new_key);
 BEGIN
-  IF moment IS NOT NULL
-    AND extract(epoch FROM new_timestamp::timestamptz) * 1000000 <= moment THEN
+  IF slumberd.is_erased(new_key, new_timestamp) THEN
     RETURN 'erased';
   END IF;
-  INSERT INTO slumberd.episode_ids (id, shard) VALUES (new_id, own) ON CONFLICT DO NOTHING;
-  IF FOUND THEN
+  IF coalesce(is_claimed, slumberd.claim(new_id, own)) THEN
     INSERT INTO slumberd.episodes (shard, id, scope_key, content, timestamp, metadata)
     VALUES (own, new_id, new_key, new_content, new_timestamp, new_metadata);
     RETURN 'new';
@@ -608,8 +636,10 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   outcomes text[] := '{}';
+  is_new boolean[] := '{}';
+  nth integer;
   shards bigint;
-  claimed bigint;
+  own smallint[];
 BEGIN
   IF EXISTS (
     SELECT 1 FROM unnest(ids) AS given(id)
@@ -635,26 +665,36 @@ BEGIN
     AND cardinality(ids) = (SELECT count(DISTINCT id) FROM unnest(ids) AS given(id)) THEN
     -- The usual case: all are new. Another transaction may put one of them meanwhile.
     SELECT count(*) INTO shards FROM slumberd.shards;
-    WITH rows AS (
-      SELECT slumberd.shard_among(shards, scope_key) AS shard,
-        id, scope_key, content, timestamp, metadata
-      FROM unnest(ids, scope_keys, contents, timestamps, metadatas)
-        AS given(id, scope_key, content, timestamp, metadata)
-    ), own AS (
-      INSERT INTO slumberd.episode_ids (id, shard)
-      SELECT id, shard FROM rows ORDER BY id
-      RETURNING id
-    ), written AS (
-      INSERT INTO slumberd.episodes (shard, id, scope_key, content, timestamp, metadata)
-      SELECT shard, id, scope_key, content, timestamp, metadata FROM rows
-      RETURNING 1
-    )
-    SELECT count(*) INTO claimed FROM written;
+    own := ARRAY(
+      SELECT slumberd.shard_among(shards, scope_key)
+      FROM unnest(scope_keys) WITH ORDINALITY AS given(scope_key, n) ORDER BY n
+    );
+    -- Everybody locks ids in the same order, so that nobody waits in a circle.
+    INSERT INTO slumberd.episode_ids (id, shard)
+    SELECT id, shard FROM unnest(ids, own) AS given(id, shard) ORDER BY id COLLATE "C";
+    INSERT INTO slumberd.episodes (shard, id, scope_key, content, timestamp, metadata)
+    SELECT shard, id, scope_key, content, timestamp, metadata
+    FROM unnest(own, ids, scope_keys, contents, timestamps, metadatas) WITH ORDINALITY
+      AS given(shard, id, scope_key, content, timestamp, metadata, n)
+    ORDER BY n;
     RETURN array_fill('new'::text, ARRAY[cardinality(ids)]);
+  END IF;
+  IF cardinality(ids) > 1 THEN
+    -- In the same order, too.
+    FOR nth IN
+      SELECT DISTINCT ON (id COLLATE "C") n
+      FROM unnest(ids, scope_keys, timestamps) WITH ORDINALITY
+        AS given(id, scope_key, timestamp, n)
+      WHERE NOT slumberd.is_erased(scope_key, timestamp)
+      ORDER BY id COLLATE "C", n
+    LOOP
+      is_new[nth] := slumberd.claim(ids[nth], slumberd.shard_of(scope_keys[nth]));
+    END LOOP;
   END IF;
   FOR place IN 1 .. cardinality(ids) LOOP
     outcomes := outcomes || slumberd.put_one(
-      ids[place], scope_keys[place], contents[place], timestamps[place], metadatas[place]
+      ids[place], scope_keys[place], contents[place], timestamps[place], metadatas[place],
+      is_new[place]
     );
   END LOOP;
   RETURN outcomes;
