@@ -272,19 +272,22 @@ def backed_up_files(settings: Settings) -> dict[str, Path]:
     }
 
 
-def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool = False) -> Tenure:
+def tenure_of(
+    settings: Settings, clock: Clock, *, is_daemon: bool = False, name: str | None = None
+) -> Tenure:
     """Return the right to write the state of a configuration, not yet taken.
 
     Args:
         settings: The configuration.
         clock: The time.
         is_daemon: Whether a daemon takes it, which answers the requests of commands.
+        name: The name of a process that holds several shards of a database; else None.
     """
     if settings.store is not None:
         require_postgres()
         from slumberd.service import postgres_stores
 
-        return postgres_stores.tenure_of(settings, clock, is_daemon=is_daemon)
+        return postgres_stores.tenure_of(settings, clock, is_daemon=is_daemon, name=name)
     return DirectoryTenure(settings.state_dir, backed_up_files(settings))
 
 

@@ -8,14 +8,13 @@ import secrets
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any, Self
 
 import structlog
 
 from slumberd.clock import Clock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
-from slumberd.observability.line_format import timestamp
+from slumberd.service.host_reports import HostReports
 from slumberd.storage.postgres.lease import Lease
 from slumberd.storage.protocols import Epoch
 
@@ -36,6 +35,11 @@ def process_name() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
+def unique_name() -> str:
+    """Return the host, the process and a random part: containers share the first two."""
+    return f"{process_name()}/{secrets.token_hex(3)}"
+
+
 class DatabaseTenure:
     """The lease of a shard, renewed while it is held; implements `Tenure`.
 
@@ -46,12 +50,14 @@ class DatabaseTenure:
         clock: The time, to compare it with that of the database.
         seconds: How long the lease lasts without a renewal.
         is_daemon: Whether this process is a daemon, which answers requests.
+        name: The name of a process that holds several shards, and tells of itself; None for one
+            that holds only this shard.
 
     Attributes:
         name: The name under which the lease is held, which no other process ever has.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # one for each part of a lease
         self,
         address: str,
         shard: int,
@@ -60,21 +66,18 @@ class DatabaseTenure:
         *,
         seconds: float,
         is_daemon: bool,
+        name: str | None = None,
     ) -> None:
-        # Containers often have equal names and numbers of processes.
-        self.name = f"{process_name()}/{secrets.token_hex(3)}"
+        self.name = name or unique_name()
+        self._tells_host = is_daemon and name is None
         self._lease = Lease(address, shard, self.name, seconds=seconds, is_daemon=is_daemon)
         self._where = where
-        self._clock = clock
-        self._started_at = timestamp(clock.now())
-        self._is_daemon = is_daemon
+        self._reports = HostReports(self._lease, clock)
         self._renewing: asyncio.Task[None] | None = None
-        self._details: Callable[[], dict[str, str]] = dict
-        self._differing: dict[str, str] = {}
 
     def describe(self, details: Callable[[], dict[str, str]]) -> None:
         """Show details of this process in the table of hosts."""
-        self._details = details
+        self._reports.describe(details)
 
     async def wait(
         self,
@@ -112,7 +115,7 @@ class DatabaseTenure:
         is_failing = False
         while holder is not None:
             still_waiting(holder.name)
-            await self._tell_host("standby")
+            await self._reports.tell("standby")
             await asyncio.sleep(min(LOOK_SECONDS, self._lease.seconds / _PER_LEASE))
             try:
                 holder = await self._lease.claim()
@@ -193,36 +196,13 @@ class DatabaseTenure:
             name = "" if holder is None else holder.name
             _log.warning("lease.lost", database=self._where, holder=name)
             raise LeaseLostError(self._where, name)
-        if self._is_daemon:
-            await self._tell_host("active")
-            await self._compare_rules()
+        if self._tells_host:
+            await self._reports.tell("active")
+            await self._reports.compare_rules()
 
     def _warn(self, error: StoreError, *, is_new: bool) -> None:
         if is_new:
             _log.warning("lease.not_renewed", database=self._where, message=str(error))
-
-    async def _tell_host(self, role: str) -> None:
-        with suppress(StoreError):
-            offset = self._clock.now().timestamp() - await self._lease.database_time()
-            state = {
-                "role": role,
-                "version": version("slumberd"),
-                "clock_offset_seconds": round(offset, 3),
-                "started_at": self._started_at,
-                **self._details(),
-            }
-            await self._lease.tell_host(state)
-
-    async def _compare_rules(self) -> None:
-        """Warn once of other hosts that would go on with other rules."""
-        own = self._details().get("rules_hash", "")
-        differing = {
-            name: other for name, other in await self._lease.rules_of_others() if other != own
-        }
-        if differing and differing != self._differing:
-            hosts = [f"{name} has {other}" for name, other in sorted(differing.items())]
-            _log.warning("hosts.rules_differ", rules_hash=own, hosts=hosts)
-        self._differing = differing
 
     async def _leave(self) -> None:
         """Give back what this process has, and close the connection."""
@@ -234,7 +214,7 @@ class DatabaseTenure:
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._lease.release()
-                if self._is_daemon:
+                if self._tells_host:
                     await self._lease.forget_host()
         await self._lease.close()
 

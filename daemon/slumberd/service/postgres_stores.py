@@ -93,8 +93,10 @@ def copies_of(settings: Settings) -> StoreCopies:
     return PostgresCopies(database_of(settings), settings.shard)
 
 
-def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseTenure:
-    """Return the right to write the database of a configuration, not yet taken."""
+def tenure_of(
+    settings: Settings, clock: Clock, *, is_daemon: bool, name: str | None
+) -> DatabaseTenure:
+    """Return the right to write the shard of a configuration, not yet taken."""
     address = database_of(settings)
     return DatabaseTenure(
         address,
@@ -103,6 +105,7 @@ def tenure_of(settings: Settings, clock: Clock, *, is_daemon: bool) -> DatabaseT
         clock,
         seconds=settings.postgres.lease,
         is_daemon=is_daemon,
+        name=name,
     )
 
 

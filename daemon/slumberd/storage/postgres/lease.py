@@ -59,6 +59,17 @@ WHERE name != $1
   AND seen_at > clock_timestamp() - interval '1 minute'
   AND state ->> 'rules_hash' != ''
 """
+_SHARDS = b"""
+SELECT shard, CASE WHEN held_until >= clock_timestamp() THEN holder END
+FROM slumberd.shards
+ORDER BY shard
+"""
+_HOSTS = b"""
+SELECT name
+FROM slumberd.hosts
+WHERE seen_at >= clock_timestamp() - make_interval(secs => $1)
+ORDER BY name
+"""
 _NOW = b"SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
@@ -74,48 +85,31 @@ class Holder(NamedTuple):
     is_daemon: bool
 
 
-class Lease:
-    """The lease of one shard, taken by one process. Its connection has a thread of its own.
+class ClusterView(NamedTuple):
+    """Who uses a database at one instant.
+
+    Attributes:
+        shards: The holder of each shard; None for a free one.
+        hosts: The names of the daemons that are alive.
+    """
+
+    shards: dict[int, str | None]
+    hosts: list[str]
+
+
+class HostTable:
+    """The table of the processes that use a database. Its connection has a thread of its own.
 
     Args:
         address: The address of the database.
-        shard: The shard.
         name: The name of this process, which no other process has.
-        seconds: How long the lease lasts without a renewal.
-        is_daemon: Whether this process answers requests.
     """
 
-    def __init__(
-        self, address: str, shard: int, name: str, *, seconds: float, is_daemon: bool
-    ) -> None:
+    def __init__(self, address: str, name: str) -> None:
         self.name = name
-        self.seconds = seconds
         self._address = address
         self._where = where(address)
-        self._shard = shard
-        self._is_daemon = is_daemon
         self._thread: ConnectionThread[Connection] | None = None
-
-    async def claim(self) -> Holder | None:
-        """Take the lease if it is free; return who holds it otherwise."""
-        host = orjson.dumps({"daemon": self._is_daemon}).decode()
-        if await self._run(_CLAIM, (self._shard, self.name, self.seconds, host)):
-            return None
-        return await self.holder()
-
-    async def holder(self) -> Holder | None:
-        """Return who holds the lease now; None when nobody does."""
-        row = await self._row(_HOLDER, (self._shard,))
-        return None if row is None else Holder(row[0], bool(row[1].get("daemon")))
-
-    async def renew(self) -> bool:
-        """Renew the lease; return whether this process still holds it."""
-        renewed = await self._run(_RENEW, (self._shard, self.name, self.seconds))
-        return renewed > 0
-
-    async def release(self) -> None:
-        """Give the lease back, if this process holds it."""
-        await self._run(_RELEASE, (self._shard, self.name))
 
     async def tell_host(self, state: Mapping[str, Any]) -> None:
         """Record that this process is alive, and its state."""
@@ -134,6 +128,21 @@ class Lease:
     async def forget_host(self) -> None:
         """Remove the record of this process."""
         await self._run(_FORGET_HOST, (self.name,))
+
+    async def view(self, seconds: float) -> ClusterView:
+        """Return who holds each shard, and which hosts are alive.
+
+        Args:
+            seconds: A host is alive that told of itself so recently.
+        """
+
+        def work(connection: Connection) -> ClusterView:
+            with psycopg.RawCursor(connection) as cursor:
+                shards: dict[int, str | None] = dict(cursor.execute(_SHARDS).fetchall())
+                hosts = [row[0] for row in cursor.execute(_HOSTS, (seconds,))]
+            return ClusterView(shards, hosts)
+
+        return await self._call(work)
 
     async def database_time(self) -> float:
         """Return the clock of the database, in seconds since 1970 UTC."""
@@ -171,6 +180,47 @@ class Lease:
             self._thread = await connecting.open()
         with translate_errors(self._where):
             return await self._thread.run(work)
+
+
+class Lease(HostTable):
+    """The lease of one shard, taken by one process.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+        name: The name of this process, which no other process has.
+        seconds: How long the lease lasts without a renewal.
+        is_daemon: Whether this process answers requests.
+    """
+
+    def __init__(
+        self, address: str, shard: int, name: str, *, seconds: float, is_daemon: bool
+    ) -> None:
+        super().__init__(address, name)
+        self.seconds = seconds
+        self._shard = shard
+        self._is_daemon = is_daemon
+
+    async def claim(self) -> Holder | None:
+        """Take the lease if it is free; return who holds it otherwise."""
+        host = orjson.dumps({"daemon": self._is_daemon}).decode()
+        if await self._run(_CLAIM, (self._shard, self.name, self.seconds, host)):
+            return None
+        return await self.holder()
+
+    async def holder(self) -> Holder | None:
+        """Return who holds the lease now; None when nobody does."""
+        row = await self._row(_HOLDER, (self._shard,))
+        return None if row is None else Holder(row[0], bool(row[1].get("daemon")))
+
+    async def renew(self) -> bool:
+        """Renew the lease; return whether this process still holds it."""
+        renewed = await self._run(_RENEW, (self._shard, self.name, self.seconds))
+        return renewed > 0
+
+    async def release(self) -> None:
+        """Give the lease back, if this process holds it."""
+        await self._run(_RELEASE, (self._shard, self.name))
 
 
 def _is_broken(thread: ConnectionThread[Connection]) -> bool:
