@@ -26,7 +26,7 @@ from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.stores import Stores
 from slumberd.service.composition import open_stores, rule_runner_of
-from slumberd.service.health_metrics import HealthSources
+from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeLogs
@@ -61,7 +61,9 @@ class ReportedRule:
             inspections=[],
             dropped=lambda: 0,
         )
-        self._heartbeat = Heartbeat(sources, self.clock, self._metrics.append)
+        self._heartbeat = Heartbeat(
+            HealthCollector(sources, self.clock).collect, self.clock, self._metrics.append
+        )
 
     async def begin(self, after: Position = START) -> None:
         await self.stores.facts.watermarks.begin(self.rule.id, after, served=self.clock.now())

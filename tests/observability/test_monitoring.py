@@ -15,7 +15,7 @@ from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.logs import configure
 from slumberd.scheduling.due import FailureTracker
-from slumberd.service.health_metrics import HealthSources
+from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection
 from tests.support.builders import rule, triple
@@ -107,7 +107,9 @@ class HeartbeatRun:
             inspections=[SQLiteEpisodeInspection(folder / "memory.db", "utc")],
             dropped=lambda: 0,
         )
-        self._heart = Heartbeat(sources, state_directory.clock)
+        self._heart = Heartbeat(
+            HealthCollector(sources, state_directory.clock).collect, state_directory.clock
+        )
 
     async def run_for(self, minutes: int) -> set[str]:
         """Log a heartbeat each minute; return which alerts fire on all lines so far."""

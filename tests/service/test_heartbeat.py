@@ -28,7 +28,7 @@ from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service.composition import inspections_of, open_stores, rule_runner_of
-from slumberd.service.health_metrics import MOST_PENDING, HealthSources
+from slumberd.service.health_metrics import MOST_PENDING, HealthCollector, HealthSources
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from tests.diagnostics.test_database_limits import WELL
 from tests.support.builders import at, rule, triple
@@ -66,7 +66,11 @@ class MonitoredStores:
         return self.dropped
 
     def heartbeat_on(self, episodes: EpisodeLog) -> Heartbeat:
-        return Heartbeat(self.heartbeat_sources(episodes), self.clock, self.textfile)
+        return Heartbeat(
+            HealthCollector(self.heartbeat_sources(episodes), self.clock).collect,
+            self.clock,
+            self.textfile,
+        )
 
     def heartbeat_sources(self, episodes: EpisodeLog) -> HealthSources:
         return HealthSources(
@@ -358,7 +362,10 @@ async def test_heartbeat_beats_until_it_is_stopped(tmp_path: Path) -> None:
 async def test_beat_reports_the_database(tmp_path: Path) -> None:
     async with open_monitored(tmp_path) as monitored:
         sources = monitored.heartbeat_sources(monitored.memory)
-        beating = Heartbeat(replace(sources, database=lambda: WELL), monitored.clock)
+        beating = Heartbeat(
+            HealthCollector(replace(sources, database=lambda: WELL), monitored.clock).collect,
+            monitored.clock,
+        )
         with capture_logs() as logs:
             await beating.beat()
 

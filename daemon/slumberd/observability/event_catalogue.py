@@ -560,6 +560,22 @@ _ALL = (
     _kind("info", "rule.removed", "A reload removed a rule.", rule_id=TEXT, rule_hash=TEXT),
     _kind("info", "rule.resumed", "A person resumed a rule.", rule_id=TEXT, by=TEXT),
     _kind(
+        "error",
+        "shard.failed",
+        "The work on one shard of the database ended because of an error. It begins again after "
+        "a pause, here or on another host.",
+        **_FAILURE,
+        retry_seconds=NUMBER,
+        exception=TEXT,
+    ),
+    _kind(
+        "info",
+        "shards.held",
+        "This host has taken or given back shards of the database.",
+        held={"type": "array", "items": COUNT},
+        shards=COUNT,
+    ),
+    _kind(
         "warning",
         "summary.failed",
         "A function of a rule did not summarise some episodes. The next firing tries again.",

@@ -29,7 +29,8 @@ class EventKind:
         levels: The levels that its lines may have.
         meaning: What happened, in one or two sentences.
         fields: The JSON Schema of each field besides ``ts``, ``level`` and ``event``. Only a
-            traceback may be missing.
+            traceback may be missing. Every line of a daemon that holds several shards of a database
+            has ``shard``, too.
     """
 
     name: str
@@ -41,16 +42,15 @@ class EventKind:
     def schema(self) -> Schema:
         """The JSON Schema of its lines; a shortened line keeps ``ts``, ``level`` and ``event``."""
         always = {"ts": INSTANT, "level": {"enum": [*self.levels]}, "event": {"const": self.name}}
-        cut: Schema = {key: {} for key in self.fields} | {"truncated": {"const": True}}
+        known = {**always, "shard": COUNT, **self.fields}
+        cut: Schema = {key: {} for key in ["shard", *self.fields]} | {"truncated": {"const": True}}
         return {
             "$schema": DIALECT,
             "title": self.name,
             "description": self.meaning,
             "if": {"required": ["truncated"]},
             "then": _object(always | cut, [*always, "truncated"]),
-            "else": _object(
-                {**always, **self.fields}, [*always, *(self.fields.keys() - _OPTIONAL)]
-            ),
+            "else": _object(known, [*always, *(self.fields.keys() - _OPTIONAL)]),
         }
 
 

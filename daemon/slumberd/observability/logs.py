@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, BinaryIO, Literal
@@ -222,10 +223,10 @@ class DeltaLines:
         now: Now,
         render: Render,
         scope: ScopeForm = "full",
-        key: bytes = b"",
     ) -> None:
         self._scope: ScopeForm = scope
-        self._named = _naming(scope, key)
+        self._named = _naming(scope, b"")
+        self._added: Event = {}
         self._sink = sink
         self._level: Level = level
         self._least = _LEVELS[level]
@@ -244,14 +245,20 @@ class DeltaLines:
         Args:
             key: The key of the hashes; empty when lines have no hashes.
         """
-        return DeltaLines(
-            self._sink,
-            level=self._level,
-            now=self._now,
-            render=self._render,
-            scope=self._scope,
-            key=key,
-        )
+        keyed = self._copy()
+        keyed._named = _naming(self._scope, key)
+        return keyed
+
+    def of_shard(self, shard: int) -> DeltaLines:
+        """Return a log of deltas at the same place whose lines name a shard."""
+        named = self._copy()
+        named._added = {"shard": shard}
+        return named
+
+    def _copy(self) -> DeltaLines:
+        copied = copy(self)
+        copied._pending = None  # those lines are the other log's
+        return copied
 
     def silent(self) -> DeltaLines:
         """Return a log of deltas that writes no lines."""
@@ -305,9 +312,10 @@ class DeltaLines:
     def _lines(self, events: Iterable[Event]) -> bytes:
         # Not a list and join: many small objects cost more than one that grows.
         lines = bytearray()
+        added = self._added
         for event in events:
             if _LEVELS[event["level"]] >= self._least:
-                lines += self._render(event)
+                lines += self._render({**event, **added} if added else event)
         return bytes(lines)
 
 

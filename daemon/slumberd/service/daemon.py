@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -21,7 +21,7 @@ from slumberd.consolidation.protocols import CountedLogs
 from slumberd.errors import StoppedError, StoreError
 from slumberd.file_modes import make_directory
 from slumberd.language_models.recorder import AnswerRecorder
-from slumberd.model.health import Finding
+from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
@@ -56,7 +56,7 @@ from slumberd.service.composition import (
 )
 from slumberd.service.control_socket import listen
 from slumberd.service.erased_content import HURRIED_SECONDS, find_resurfaced
-from slumberd.service.health_metrics import HealthSources
+from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
@@ -83,6 +83,19 @@ class Intervals(NamedTuple):
 
 INTERVALS = Intervals()
 
+
+class HostProcess(NamedTuple):
+    """A process that runs the daemons of several shards.
+
+    Attributes:
+        name: The name under which it holds its shards.
+        commits: Tells its interfaces when something was committed.
+    """
+
+    name: str
+    commits: CommitSignal
+
+
 _log = structlog.get_logger("slumberd")
 
 
@@ -99,6 +112,11 @@ class Daemon:
         intervals: How often background work is repeated.
         interfaces: What serves beside the control socket, in the same event loop.
         waits: Whether to stand by while another daemon holds the database; else it is refused.
+        process: The process that runs this daemon beside those of other shards, and has the control
+            socket, the heartbeat and the interfaces; None for a daemon that has them itself.
+
+    Attributes:
+        health: Returns the figures of the heartbeat as of now; None until the daemon serves.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -113,6 +131,7 @@ class Daemon:
         intervals: Intervals = INTERVALS,
         interfaces: Sequence[Interface] = (),
         waits: bool = True,
+        process: HostProcess | None = None,
     ) -> None:
         self._settings = settings
         self._in_force = InForce(settings, rules)
@@ -122,9 +141,11 @@ class Daemon:
         self._notifier = notifier
         self._intervals = intervals
         self._interfaces = interfaces
-        self._waits = waits
+        self._waits = waits and process is None
+        self._process = process
+        self.health: Callable[[], Awaitable[DaemonHealth]] | None = None
         self._effects = EffectTracker()
-        self._commits = CommitSignal()
+        self._commits = CommitSignal() if process is None else process.commits
         self._look_again: Callable[[str], None] = lambda _: None
         self._stop = asyncio.Event()
         self._tenure: Tenure
@@ -153,7 +174,8 @@ class Daemon:
         self._stop = stop
         settings, clock = self._settings, self._clock
         refuse_network_of(settings)
-        self._tenure = tenure_of(settings, clock, is_daemon=True)
+        name = None if self._process is None else self._process.name
+        self._tenure = tenure_of(settings, clock, is_daemon=True, name=name)
         self._tenure.describe(lambda: {"rules_hash": self._rules.content_hash})
         standby = self._standby
         if not self._waits or await self._tenure.wait(stop, standby.begin, standby.go_on):
@@ -290,6 +312,7 @@ class Daemon:
         answers = observe_calls(self._answers(components), TracedCalls())
         runtime = self._settings.runtime_dir
         heartbeat = self._heartbeat(components)
+        self.health = heartbeat.health
         served = Served(
             Dispatcher(answers),
             self._settings,
@@ -298,11 +321,10 @@ class Daemon:
             self._clock,
             heartbeat.health,
         )
-        async with (
-            listen(self._settings.state_dir, answers, runtime=runtime),
-            self._watch_episodes(components),
-            AsyncExitStack() as interfaces,
-        ):
+        async with self._watch_episodes(components), AsyncExitStack() as interfaces:
+            if self._process is None:
+                listening = listen(self._settings.state_dir, answers, runtime=runtime)
+                await interfaces.enter_async_context(listening)
             if self._settings.store is not None:
                 from slumberd.service import postgres_stores
 
@@ -340,13 +362,17 @@ class Daemon:
             components.scheduler.run(self._stop),
             record_external_changes(components.operations.notice, self._stop),
             self._keep_log_complete(components),
-            heartbeat.run(self._stop, every_seconds=self._intervals.heartbeat_seconds),
             components.reloading.run(),
             self._keep_alive(components),
             self._tenure.hold(self._stop),
+            *([] if self._process is not None else [self._beat(heartbeat)]),
             *([] if publisher is None else [publisher.run(self._stop)]),
             *([] if worker is None else [worker.run(self._stop)]),
         ]
+
+    async def _beat(self, heartbeat: Heartbeat) -> None:
+        """Log a heartbeat each minute."""
+        await heartbeat.run(self._stop, every_seconds=self._intervals.heartbeat_seconds)
 
     async def _keep_log_complete(self, components: Components) -> None:
         """Write the log lines that are still missing, also while no rule fires."""
@@ -372,9 +398,9 @@ class Daemon:
             reader=settings.provenance.sink,
             failed=lambda: troubles.totals,
             counted=textfile is not None or settings.serve.enabled,
-            database=partial(database_status_of, settings),
+            database=_no_database if self._process else partial(database_status_of, settings),
         )
-        return Heartbeat(sources, self._clock, textfile)
+        return Heartbeat(HealthCollector(sources, self._clock).collect, self._clock, textfile)
 
     def _show_rule_count(self, rules: Sequence[ConsolidationRule], _: str) -> None:
         self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")
@@ -504,7 +530,19 @@ def _follow_awake(pausing: Pausing, follow: Follow) -> Follow:
     return lambda rules, timezone: follow(pausing.awake(rules), timezone)
 
 
-def run_until(signals: Callable[[asyncio.Event], None], daemon: Daemon) -> None:
+def _no_database() -> None:
+    """Return no state of the database: the process reads it once for all shards."""
+
+
+class Runnable(Protocol):
+    """A daemon, of one shard or of several."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set."""
+        ...
+
+
+def run_until(signals: Callable[[asyncio.Event], None], daemon: Runnable) -> None:
     """Run a daemon in a new event loop; `signals` connects the signals to the stop event.
 
     Raises:

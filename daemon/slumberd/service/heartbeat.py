@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from heapq import nlargest
 from typing import Any
@@ -20,13 +20,15 @@ from slumberd.observability.prometheus import (
     render_metrics,
     render_standby_metrics,
 )
-from slumberd.service.health_metrics import HealthCollector, HealthSources
 
 EVERY_SECONDS = 60
 """The interval between two heartbeats."""
 
 MOST_NAMED = 10
 """How many rules a line names: those with the most pending episodes."""
+
+Collect = Callable[[float], Awaitable[DaemonHealth]]
+"""Returns the health figures, given how many seconds late the event loop is."""
 
 _SAMPLE_SECONDS = 1.0
 _log = structlog.get_logger("slumberd")
@@ -36,15 +38,22 @@ class Heartbeat:
     """Logs ``daemon.heartbeat`` each minute, and measures how late the event loop is.
 
     Args:
-        sources: Where the figures come from.
+        collect: Returns the figures of this instant; it gets how late the event loop is.
         clock: The time.
         textfile: Writes the figures as Prometheus text; None writes none.
+        is_active: Returns whether there are figures at all; without them no line is logged.
     """
 
     def __init__(
-        self, sources: HealthSources, clock: Clock, textfile: Callable[[bytes], None] | None = None
+        self,
+        collect: Collect,
+        clock: Clock,
+        textfile: Callable[[bytes], None] | None = None,
+        *,
+        is_active: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._health_collector = HealthCollector(sources, clock)
+        self._collect = collect
+        self._is_active = is_active
         self._clock = clock
         self._textfile = textfile
         self._lag = 0.0
@@ -59,7 +68,8 @@ class Heartbeat:
                 if await set_within(stop, _SAMPLE_SECONDS):
                     return
                 self.record_lag(self._clock.monotonic() - began - _SAMPLE_SECONDS)
-            await self.beat()
+            if self._is_active():
+                await self.beat()
 
     def record_lag(self, lag: float) -> None:
         """Record by how many seconds the event loop was late, for the next beat."""
@@ -84,7 +94,7 @@ class Heartbeat:
             SlumberdError: A store cannot be read.
         """
         async with self._alone:
-            return await self._health_collector.collect(self._lag)
+            return await self._collect(self._lag)
 
     async def _write(self, textfile: Callable[[bytes], None], text: bytes) -> None:
         error = await asyncio.to_thread(_try_to_write, textfile, text)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from slumberd.clock import set_within
+from slumberd.clock import Clock, set_within
 from slumberd.errors import StoreError
 
 _log = structlog.get_logger(__name__)
@@ -62,6 +62,29 @@ class Notifier:
                 sender.sendto(message.encode(), self._address)
         except OSError as error:
             _log.warning("notify.failed", error=str(error))
+
+
+class ShardNotifier(Notifier):
+    """Notes that the daemon of one shard is alive, for the process that reports for all.
+
+    Args:
+        clock: The time.
+        watchdog_seconds: How long the service manager waits for a `watchdog`; None for ever.
+    """
+
+    def __init__(self, clock: Clock, watchdog_seconds: float | None) -> None:
+        super().__init__(None, watchdog_seconds)
+        self._clock = clock
+        self._alive_at = clock.monotonic()
+
+    def watchdog(self) -> None:
+        """Note that the daemon is alive."""
+        self._alive_at = self._clock.monotonic()
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the daemon was alive, as far as it said."""
+        return self._clock.monotonic() - self._alive_at
 
 
 class StartReports:
