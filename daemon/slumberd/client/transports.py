@@ -21,11 +21,12 @@ from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
-from slumberd.service.composition import require_postgres, rules_of
+from slumberd.service.composition import is_divided, require_postgres, rules_of
 from slumberd.service.control_socket import RefusedError, ask_asynchronously
-from slumberd.service.daemon import Daemon, first_store_error
+from slumberd.service.daemon import first_store_error
 from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
+from slumberd.service.startup import make_daemon
 from slumberd.service.systemd import Notifier
 
 SCHEME = "unix:"
@@ -186,10 +187,11 @@ async def open_transport(where: str | Path) -> AsyncIterator[Transport]:
 async def _run_daemon(directory: Path) -> AsyncIterator[Served]:
     """Run a daemon in this event loop while the block runs."""
     settings, rules = await asyncio.to_thread(_load, directory)
+    await asyncio.to_thread(is_divided, settings)  # asks the database, so that nothing below waits
     log = LineStream(await asyncio.to_thread(_open_log, settings))
     clock, stop = SystemClock(), asyncio.Event()
     ready: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
-    daemon = Daemon(
+    daemon = make_daemon(
         settings,
         rules,
         lambda: _load(directory),

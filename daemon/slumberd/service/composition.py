@@ -291,6 +291,20 @@ def tenure_of(
     return DirectoryTenure(settings.state_dir, backed_up_files(settings))
 
 
+def is_divided(settings: Settings) -> bool:
+    """Return whether daemons divide the shards of the database among them.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    if settings.store is None:
+        return False
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.is_divided(settings)
+
+
 def paused_rules_of(settings: Settings, holder: str | None = None) -> PausedRules:
     """Return where the paused rules of a configuration are kept.
 

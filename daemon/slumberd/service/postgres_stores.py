@@ -109,6 +109,17 @@ def tenure_of(
     )
 
 
+def is_divided(settings: Settings) -> bool:
+    """Return whether a daemon divides the shards of the database with others.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    if settings.postgres.shard is not None:
+        return False
+    return installation.count_shards(database_of(settings)) > 1
+
+
 def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
     """Return the state of the database of a configuration, as `read_database_status` does."""
     return read_database_status(

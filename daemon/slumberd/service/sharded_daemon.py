@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +13,13 @@ import structlog
 from slumberd.clock import Clock, set_within
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.errors import DatabaseHeldError, SlumberdError, StoreError
+from slumberd.errors import (
+    DatabaseHeldError,
+    LeaseLostError,
+    SlumberdError,
+    StaleWriterError,
+    StoreError,
+)
 from slumberd.model.health import DaemonHealth
 from slumberd.model.health_sums import sum_health
 from slumberd.observability.logs import DeltaLines
@@ -25,6 +31,7 @@ from slumberd.service.daemon import INTERVALS, Daemon, HostProcess, Intervals, f
 from slumberd.service.database_tenure import unique_name
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.host_reports import HostReports
+from slumberd.service.interfaces import Interface
 from slumberd.service.postgres_stores import database_of, place_of
 from slumberd.service.reload import InForce, Load, load_again
 from slumberd.service.shard_assignment import assign_shards
@@ -79,6 +86,7 @@ class ShardedDaemon:
         clock: The time.
         logs: The log of deltas.
         notifier: Reports to the service manager.
+        interfaces: What serves beside the control socket, in the same event loop.
         intervals: How often background work is repeated.
     """
 
@@ -91,8 +99,10 @@ class ShardedDaemon:
         clock: Clock,
         logs: DeltaLines,
         notifier: Notifier,
+        interfaces: Sequence[Interface] = (),
         intervals: Intervals = INTERVALS,
     ) -> None:
+        self._interfaces = interfaces
         self._in_force = InForce(settings, rules)
         self._load = load
         self._clock = clock
@@ -230,12 +240,9 @@ class ShardedDaemon:
         structlog.contextvars.bind_contextvars(shard=shard)
         try:
             await running.daemon.run(running.stop)
-        except DatabaseHeldError:  # another process was quicker
-            pass
-        except ExceptionGroup as errors:
-            self._note_failure(shard, first_store_error(errors))
         except Exception as error:  # noqa: BLE001 # other shards go on
-            self._note_failure(shard, error)
+            grouped = isinstance(error, ExceptionGroup)
+            self._note_failure(shard, first_store_error(error) if grouped else error)
         else:
             self._troubles.pop(shard, None)
         finally:
@@ -243,6 +250,8 @@ class ShardedDaemon:
 
     def _note_failure(self, shard: int, error: Exception) -> None:
         """Log why the daemon of a shard ended, and let it rest; another host may be luckier."""
+        if isinstance(error, (DatabaseHeldError, LeaseLostError, StaleWriterError)):
+            return  # another host has the shard
         before = self._troubles.get(shard)
         failures = 1 if before is None else before.failures + 1
         pause = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1]

@@ -27,8 +27,9 @@ from slumberd.clock import SystemClock
 from slumberd.errors import ExtraMissingError, NotRunningError
 from slumberd.model.scope import ScopeFilter
 from slumberd.service.composition import tune_interpreter
-from slumberd.service.daemon import Daemon, first_store_error
+from slumberd.service.daemon import first_store_error
 from slumberd.service.reload import Load
+from slumberd.service.startup import make_daemon
 from slumberd.service.systemd import Notifier
 
 
@@ -110,7 +111,7 @@ def _run_daemon(server: ModuleType, connect: partial[object], load: Load) -> Non
     async def serve() -> None:
         stop = asyncio.Event()
         interface = server.stdio_interface(lambda call: connect(call=call), stop)
-        daemon = Daemon(
+        daemon = make_daemon(
             settings,
             rules,
             load,

@@ -6,7 +6,7 @@ import asyncio
 import faulthandler
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,8 @@ from slumberd.cli.interfaces import interfaces_of
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ConfigurationError, SlumberdError
-from slumberd.service.daemon import Daemon, run_until
+from slumberd.service.daemon import run_until
+from slumberd.service.startup import ReloadableDaemon, make_daemon
 from slumberd.service.systemd import Notifier
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -55,16 +56,20 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
         notifier = Notifier(notify_socket(), watchdog_seconds())
         if notifier.watchdog_seconds is not None:
             faulthandler.enable()  # systemd ends a hung process by SIGABRT: the journal shows where
-        daemon = Daemon(
-            settings,
-            rules,
-            load,
-            clock=clock,
-            logs=logs.lines,
-            notifier=notifier,
-            interfaces=interfaces_of(settings),
-        )
-        _run(daemon, logs)
+
+        def make() -> ReloadableDaemon:
+            """Return the daemon; a database may say which."""
+            return make_daemon(
+                settings,
+                rules,
+                load,
+                clock=clock,
+                logs=logs.lines,
+                notifier=notifier,
+                interfaces=interfaces_of(settings),
+            )
+
+        _run(make, logs)
 
 
 def _log_failed_start(
@@ -86,18 +91,20 @@ def _log_failure(error: Exception) -> None:
     _log.error("daemon.failed", error=type(error).__name__, message=str(error), exc_info=bug)
 
 
-def _run(daemon: Daemon, logs: DaemonLogs) -> None:
-    def on_hangup() -> None:
-        """Reopen the log file and reload the rules."""
-        logs.reopen()
-        daemon.reload()
-
-    def install_handlers(stop: asyncio.Event) -> None:
-        """Install the handlers of all signals."""
-        stop_on_signals(stop)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
-
+def _run(make: Callable[[], ReloadableDaemon], logs: DaemonLogs) -> None:
     try:
+        daemon = make()
+
+        def on_hangup() -> None:
+            """Reopen the log file and reload the rules."""
+            logs.reopen()
+            daemon.reload()
+
+        def install_handlers(stop: asyncio.Event) -> None:
+            """Install the handlers of all signals."""
+            stop_on_signals(stop)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
+
         run_until(install_handlers, daemon)
     except Exception as error:
         # The log must hold the reason: standard error may be discarded.

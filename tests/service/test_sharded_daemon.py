@@ -1,0 +1,136 @@
+"""Daemons that divide the shards of one PostgreSQL database among them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from tests.support.builders import at, triple
+from tests.support.daemons import Daemon, Home
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.acceptance
+
+SHARDS = 4
+USERS = [f"user{number}" for number in range(24)]
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.database(shards=SHARDS) as name:
+        yield postgres.address_of(name)
+
+
+def home_on(folder: Path, address: str, **cadence: object) -> Home:
+    home = Home(folder, {"store": address, "postgres": {"lease": "3s"}})
+    home.rule("all", cadence=cadence or {"every": 1})
+    return home
+
+
+@pytest.fixture
+def first(tmp_path: Path, database: str) -> Home:
+    return home_on(tmp_path / "first", database)
+
+
+@pytest.fixture
+def second(tmp_path: Path, database: str) -> Home:
+    return home_on(tmp_path / "second", database)
+
+
+def put(address: str, day: int) -> None:
+    """Put one episode of each user; it replaces the fact of the day before."""
+
+    async def work() -> None:
+        async with PostgresMemoryStore(address) as memory:
+            await memory.put_many(
+                [
+                    triple(
+                        f"{user}-{day}", user, "drinks", f"tea {day}", timestamp=at(day), user=user
+                    )
+                    for user in USERS
+                ]
+            )
+
+    asyncio.run(work())
+
+
+def wait_for_facts(postgres: PostgresServer, address: str, day: int) -> None:
+    """Wait until each user has the fact of a day, and no other."""
+    name = address.rpartition("/")[2]
+
+    def objects() -> list[tuple[str, str]]:
+        return postgres.rows(
+            "SELECT \"user\", convert_from(payload, 'UTF8')::json ->> 'object' "
+            "FROM slumberd.facts ORDER BY 1",
+            name,
+        )
+
+    wait_until(lambda: objects() == [(user, f"tea {day}") for user in sorted(USERS)])
+
+
+def wait_for_shards(daemon: Daemon, count: int) -> None:
+    daemon.wait_for("shards.held", lambda event: len(event["held"]) == count)
+
+
+def test_one_host_serves_every_shard(first: Home, database: str, postgres: PostgresServer) -> None:
+    with first.started(until="shards.held") as daemon:
+        put(database, 1)
+        wait_for_facts(postgres, database, 1)
+        assert daemon.stop() == 0
+
+    assert {event["shard"] for event in daemon.seen if "shard" in event} <= {*range(SHARDS)}
+
+
+def test_hosts_divide_the_shards_and_take_those_of_a_killed_host(
+    first: Home, second: Home, database: str, postgres: PostgresServer
+) -> None:
+    with first.started(until="shards.held") as one:
+        put(database, 1)
+        wait_for_facts(postgres, database, 1)
+        with second.started(until="shards.held") as other:
+            wait_for_shards(one, SHARDS // 2)
+            wait_for_shards(other, SHARDS // 2)
+            put(database, 2)
+            wait_for_facts(postgres, database, 2)
+
+            one.kill()
+            wait_for_shards(other, SHARDS)
+            put(database, 3)
+            wait_for_facts(postgres, database, 3)
+            assert other.stop() == 0
+
+
+def test_stopping_host_leaves_its_shards_at_once(
+    first: Home, second: Home, database: str, postgres: PostgresServer
+) -> None:
+    with first.started(until="shards.held") as one, second.started(until="shards.held") as other:
+        wait_for_shards(other, SHARDS // 2)
+        assert one.stop() == 0
+        wait_for_shards(other, SHARDS)
+        put(database, 1)
+        wait_for_facts(postgres, database, 1)
+        assert other.stop() == 0
+
+
+def test_suspended_host_loses_its_shards_and_goes_on_with_others(
+    first: Home, second: Home, database: str, postgres: PostgresServer
+) -> None:
+    with first.started(until="shards.held") as one, second.started(until="shards.held") as other:
+        wait_for_shards(other, SHARDS // 2)
+        one.process.send_signal(signal.SIGSTOP)
+        wait_for_shards(other, SHARDS)
+        put(database, 1)
+        wait_for_facts(postgres, database, 1)
+        one.process.send_signal(signal.SIGCONT)
+        wait_for_shards(one, 0)
+        wait_for_shards(other, SHARDS // 2)
+        put(database, 2)
+        wait_for_facts(postgres, database, 2)
+        assert one.stop() == 0
+        assert other.stop() == 0
