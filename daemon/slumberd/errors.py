@@ -25,6 +25,7 @@ of its file, or the address of its database without a password::
     ├── ExtraMissingError                 an extra that is not installed         (exit 78)
     ├── ProvenanceError                   an assertion that no sink can store    (exit 65)
     ├── ReloadFailedError                 a reload with mistakes                 (exit 1)
+    ├── ShardsFailedError                 a request that some shards refused     (exit 74)
     └── StoreError                        a store that failed                    (exit 74)
         ├── MemoryScopeError              an episode or read outside its scope   (exit 65)
         │   └── ForgottenError            an episode of an erased scope
@@ -56,7 +57,7 @@ of its file, or the address of its database without a password::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -479,6 +480,27 @@ class ReloadFailedError(SlumberdError):
     def __init__(self, cause: SlumberdError | OSError) -> None:
         self.cause = cause
         super().__init__(f"the daemon keeps its old rules:\n{cause}")
+
+
+class ShardsFailedError(SlumberdError):
+    """Some shards of a database did not perform a request; the others did.
+
+    Attributes:
+        answered: The shards that performed it.
+        problems: What went wrong, by shard.
+    """
+
+    exit_code = 74
+
+    def __init__(
+        self, answered: Sequence[int], problems: Mapping[int, str], exit_code: int = 74
+    ) -> None:
+        self.answered = tuple(answered)
+        self.problems = dict(problems)
+        self.exit_code = exit_code  # type: ignore[misc] # that of the first problem
+        failed = "; ".join(f"shard {shard}: {text}" for shard, text in self.problems.items())
+        done = ", ".join(map(str, self.answered)) or "none"
+        super().__init__(f"{failed}; shards that performed the request: {done}")
 
 
 class StoreError(SlumberdError):

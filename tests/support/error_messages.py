@@ -19,6 +19,8 @@ from slumberd.errors import Mistake, SlumberdError
 TABLE = Path(__file__).parents[1] / "errors.txt"
 
 VALUES: dict[str, Any] = {
+    "answered": [0, 2],
+    "problems": {1: "no slumberd runs"},
     "at": 3,
     "cause": OSError("no"),
     "ours": 1,
@@ -35,7 +37,7 @@ VALUES: dict[str, Any] = {
     "spent": 3.0,
     "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
 }
-_FURTHER = {"position": 4, "row": 5, "retry_seconds": 2.0, "further": ()}
+_FURTHER = {"position": 4, "exit_code": 69, "row": 5, "retry_seconds": 2.0, "further": ()}
 """Sample values of arguments that have a default."""
 
 

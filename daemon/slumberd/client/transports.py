@@ -11,18 +11,17 @@ from typing import Any, Protocol
 
 import orjson
 
-from slumberd import errors
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
-from slumberd.errors import SlumberdError, UsageError
+from slumberd.errors import UsageError
 from slumberd.observability.line_format import json_line
 from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, log_events_into
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import is_divided, require_postgres, rules_of
-from slumberd.service.control_socket import RefusedError, ask_asynchronously
+from slumberd.service.control_socket import RefusedError, ask_asynchronously, own_error
 from slumberd.service.daemon import first_store_error
 from slumberd.service.interfaces import Served
 from slumberd.service.new_state_directory import make_state_directory
@@ -79,25 +78,28 @@ class SocketTransport:
             async with self._room:
                 return await ask_asynchronously(self._directory, operation, _as_json(request))
         except RefusedError as refused:
-            raise _own_error(refused) from None
+            raise own_error(refused) from None
 
 
 class DatabaseTransport:
-    """Calls operations of the daemon that holds a PostgreSQL database, on whichever host it runs.
+    """Calls operations of the daemons that hold a PostgreSQL database, on whichever hosts they run.
 
     Args:
         address: The address of the database.
+        shard: The only shard to ask; None for those that a request concerns.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, shard: int | None = None) -> None:
         self._address = address
+        self._shard = shard
         self._room = asyncio.Semaphore(MOST_CALLS)
 
     async def call(self, operation: str, request: dict[str, Any]) -> Answer:
-        """Return the daemon's answer; each call has a connection of its own.
+        """Return the answer of the daemons; each call has connections of its own.
 
         Raises:
             NotRunningError: No daemon holds the database.
+            ShardsFailedError: Some shards failed.
             SlumberdError: The daemon's own error, of the same class and with the same message.
         """
         require_postgres()
@@ -106,10 +108,14 @@ class DatabaseTransport:
         try:
             async with self._room:
                 return await asyncio.to_thread(
-                    postgres_stores.ask, self._address, 0, operation, _as_json(request)
+                    postgres_stores.ask_shards,
+                    self._address,
+                    self._shard,
+                    operation,
+                    _as_json(request),
                 )
         except RefusedError as refused:
-            raise _own_error(refused) from None
+            raise own_error(refused) from None
 
 
 class ServedTransport:
@@ -141,16 +147,6 @@ def _as_json(request: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
     return found
-
-
-def _own_error(refused: RefusedError) -> SlumberdError:
-    """Return the error that the daemon raised; an unknown class stays a refusal."""
-    known = getattr(errors, refused.kind, None)
-    if not (isinstance(known, type) and issubclass(known, SlumberdError)):
-        return refused
-    error = known.__new__(known, str(refused))
-    vars(error).update(refused.fields)
-    return error
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Name a firing of a database with several shards: ``3~morning@17`` is ``morning@17`` of shard 3."""
+"""Name a firing of a database with several shards: ``3~a@17`` is the firing ``a@17`` of shard 3."""
 
 from __future__ import annotations
 

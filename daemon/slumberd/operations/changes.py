@@ -128,7 +128,7 @@ class Operations:
         async with self.turn:
             if request.dry_run:
                 return report_firings(await self._preview(rules), limit=_limit(request))
-            run = new_run_id()
+            run = caller.run or new_run_id()
             reports = [await self._fire(rule, caller, run) for rule in rules]
         return report_firings(reports, run=run)
 
@@ -144,7 +144,7 @@ class Operations:
     async def backfill(self, request: forms.BackfillForm, caller: Caller) -> Answer:
         """Make the facts that a rule promoted from a period equal to what it would promote now."""
         (rule,) = require_episode_rules(choose_rules(self._rules(), [request.rule]), "backfill")
-        between, run = request.between, new_run_id()
+        between, run = request.between, caller.run or new_run_id()
         async with self.turn:
             report = await self._consolidator.backfill(
                 rule,
@@ -164,7 +164,7 @@ class Operations:
         rules = choose_rules(self._rules(), request.rules)
         if request.rules is None:
             rules = [rule for rule in rules if rule.reads_episodes]
-        run = new_run_id()
+        run = caller.run or new_run_id()
         async with self.turn:
             reports = [
                 await self._consolidator.retry(
@@ -270,7 +270,7 @@ class Operations:
                 held, approve=approve, at=self._clock.now(), by=str(caller)
             )
             await self._consolidator.log_pending_records()
-            run = new_run_id()
+            run = caller.run or new_run_id()
             reports = [await self._fire(rule, caller, run) for rule in rules]
         self.decided()
         return report_firings(reports, run=run)
@@ -423,7 +423,7 @@ class Operations:
 
         One transaction undoes all firings that are not undone already.
         """
-        dry_run, run = request.dry_run, new_run_id()
+        dry_run, run = request.dry_run, caller.run or new_run_id()
         wanted = wanted_firings(request)
         async with self.turn:
             undoer = Undoer(self._clock.now(), str(caller), run)

@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 import structlog
 
+from slumberd import errors
 from slumberd.errors import (
     NotRunningError,
     PermissionDeniedError,
@@ -69,6 +70,16 @@ class RefusedError(SlumberdError):
         self.exit_code = exit_code  # type: ignore[misc] # one for each refusal
         self.kind = kind
         self.fields = dict(fields or {})
+
+
+def own_error(refused: RefusedError) -> SlumberdError:
+    """Return the error that the daemon raised; an unknown class stays a refusal."""
+    known = getattr(errors, refused.kind, None)
+    if not (isinstance(known, type) and issubclass(known, SlumberdError)):
+        return refused
+    error = known.__new__(known, str(refused))
+    vars(error).update(refused.fields)
+    return error
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Answer the requests of other hosts, which they write into the database.
 
 A request and its answer have the form of the control socket's. Whoever may write into the table has
-the rights of an operator, as the users of the control socket have.
+the rights of an operator, as the users of the control socket have. A host passes on who called it,
+so that the daemon enforces the limits of that caller.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import structlog
 from slumberd.clock import set_within
 from slumberd.errors import RequestTooLargeError, StoreError
 from slumberd.operations.caller import Caller
+from slumberd.operations.forwarded_caller import for_forwarded
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.service.control_socket import answer_line, decode_answer, encode_request, refusal
 from slumberd.service.database_tenure import process_name
@@ -101,7 +103,7 @@ class _Answerer:
         self._address = address
         self._place = where(address)
         self._shard = shard
-        self._operations = operations
+        self._operations = {name: for_forwarded(one) for name, one in operations.items()}
         self._holder = holder
         self._stop = asyncio.Event()
         self._writer = _AnswerWriter(address, holder)

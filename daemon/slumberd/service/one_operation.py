@@ -9,6 +9,7 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import Logs
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
+from slumberd.operations.forwarded_caller import for_forwarded
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import (
     open_for_dry_run,
@@ -64,7 +65,7 @@ async def run_operation(
             await operations.share_erasures()
         pausing = Pausing(paused_rules_of(settings), lambda: rules)
         known = {**operations.by_name(), **pausing.by_name()}
-        answer = await known[operation](request, Caller.here())
+        answer = await for_forwarded(known[operation])(request, Caller.here())
         if not dry_run:
             await runner.consolidator.checkpoint()
         return answer

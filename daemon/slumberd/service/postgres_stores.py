@@ -19,6 +19,7 @@ from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.service.database_requests import answer_requests, ask_database
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
+from slumberd.service.shard_requests import ShardRequests, requests_of
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
@@ -141,6 +142,25 @@ def login_of(settings: Settings) -> DatabaseLogin:
 def ask(address: str, shard: int, operation: str, request: dict[str, Any]) -> Answer:
     """Return the answer of the daemon that holds a shard of a database."""
     return ask_database(address, shard, operation, request)
+
+
+def ask_shards(address: str, shard: int | None, operation: str, request: dict[str, Any]) -> Answer:
+    """Return the answer of a shard of a database; for None, of those that a request concerns."""
+    requests = requests_of(address) if shard is None else None
+    if requests is None:
+        return ask_database(address, shard or 0, operation, request)
+    return requests.call(operation, request)
+
+
+def shard_requests_of(settings: Settings) -> ShardRequests | None:
+    """Return what sends requests to the shards of the database of a configuration.
+
+    None when the database has one shard only, or when the configuration names one.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    return None if settings.postgres.shard is not None else requests_of(database_of(settings))
 
 
 def answer_requests_of(

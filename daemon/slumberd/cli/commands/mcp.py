@@ -71,7 +71,7 @@ def mcp(
             transport = (
                 SocketTransport(settings.state_dir)
                 if settings.store is None
-                else DatabaseTransport(settings.store)
+                else DatabaseTransport(settings.store, settings.postgres.shard)
             )
             asyncio.run(server.serve_stdio(connect(call=transport.call)))
 
