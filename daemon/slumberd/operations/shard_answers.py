@@ -214,8 +214,9 @@ def _merge_edits(answers: Answers, request: Request) -> Answer:
 
 
 def _merge_unpins(answers: Answers, request: Request) -> Answer:
-    not_current = _concatenate(answers, "not_current")
-    return {**_merge_edits(answers, request), "not_current": [*dict.fromkeys(not_current)]}
+    not_current = {*_concatenate(answers, "not_current")}
+    named = [fact_id for fact_id in dict.fromkeys(request["facts"]) if fact_id in not_current]
+    return {**_merge_edits(answers, request), "not_current": named}
 
 
 def _merge_pins(answers: Answers, request: Request) -> Answer:

@@ -1,0 +1,445 @@
+"""Requests to a database with several shards are answered as by one store that holds everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.client.transports import DatabaseTransport, SocketTransport, Transport
+from slumberd.errors import (
+    NoInputError,
+    NotAllowedError,
+    NothingKeptError,
+    NotQuarantinedError,
+    NotRunningError,
+    ShardsFailedError,
+    SlumberdError,
+    UsageError,
+    VersionConflictError,
+)
+from slumberd.operations.caller import Caller, Right
+from slumberd.operations.handlers import Answer
+from slumberd.operations.table import OPERATIONS
+from slumberd.service.shard_requests import requests_of, shard_handlers
+from slumberd.service.shard_routes import ROUTES
+from slumberd.storage.postgres.shards import shard_of
+from tests.support.daemons import Daemon, Home
+from tests.support.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.acceptance
+
+SHARDS = 4
+AGENTS = [f"agent{number}" for number in (*range(8), 15)]
+NEVER = {"cron": "0 3 29 2 *"}
+FIRINGS = {"firing_id", "firing_ids", "undone", "run", "at", "version", "pinned_at", "lineage"}
+"""Fields that name a firing or its instant, which differ from store to store."""
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.database(shards=SHARDS) as name:
+        yield postgres.address_of(name)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, database: str) -> Home:
+    home = Home(tmp_path / "cluster", {"store": database, "postgres": {"lease": "3s"}})
+    home.rule("all", cadence=NEVER)
+    return home
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "files")
+    home.rule("all", cadence=NEVER)
+    return home
+
+
+@contextmanager
+def serving(cluster: Home) -> Iterator[Daemon]:
+    """Run one host until it serves every shard."""
+    with cluster.daemon() as daemon:
+        for _ in range(SHARDS - 1):
+            daemon.wait_for("daemon.ready")
+        yield daemon
+
+
+class Asker:
+    """Calls operations, one after another."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def __call__(self, operation: str, **request: Any) -> Answer:
+        return asyncio.run(self._transport.call(operation, request))
+
+    def error(self, operation: str, **request: Any) -> SlumberdError:
+        with pytest.raises(SlumberdError) as caught:
+            self(operation, **request)
+        return caught.value
+
+    def remember(self, *agents: str, user: str = "ana", value: str = "tea") -> None:
+        """Put one episode of a user with each agent."""
+        for nth, agent in enumerate(agents):
+            self(
+                "remember",
+                text=f"{agent} heard of {value}",
+                triples=[{"subject": agent, "predicate": "drinks", "object": value}],
+                id=f"{agent}-{user}-{value}",
+                user=user,
+                agent=agent,
+                when=f"2026-03-01T12:00:{nth:02}+00:00",
+            )
+
+
+@pytest.fixture
+def of_files(files: Home) -> Iterator[Asker]:
+    with files.daemon():
+        yield Asker(SocketTransport(files.state))
+
+
+@pytest.fixture
+def of_shards(cluster: Home, database: str) -> Iterator[Asker]:
+    with serving(cluster):
+        yield Asker(DatabaseTransport(database))
+
+
+@pytest.fixture
+def both(of_files: Asker, of_shards: Asker) -> list[Asker]:
+    for ask in (of_files, of_shards):
+        ask.remember(*AGENTS)
+    return [of_files, of_shards]
+
+
+def comparable(value: Any) -> Any:
+    """Return an answer without what names a firing."""
+    if isinstance(value, dict):
+        return {key: comparable(one) for key, one in value.items() if key not in FIRINGS}
+    return [comparable(one) for one in value] if isinstance(value, list) else value
+
+
+def pages(ask: Asker, limit: int) -> list[Any]:
+    """Return all facts of a user, page after page."""
+    found, page = [], ask("facts", user="ana", limit=limit)
+    while True:
+        found.append(page["facts"])
+        if page["next"] is None:
+            return found
+        page = ask("facts", user="ana", limit=limit, cursor=page["next"])
+
+
+def test_every_operation_has_a_route() -> None:
+    assert ROUTES.keys() == OPERATIONS.keys()
+
+
+def test_agents_of_the_tests_are_in_all_shards() -> None:
+    assert {shard_of("ana", agent, SHARDS) for agent in AGENTS} == {*range(SHARDS)}
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_fields"),
+    [
+        pytest.param("episodes", {"limit": 4}, id="latest"),
+        pytest.param("episodes", {"limit": 3, "skip": 4}, id="later page"),
+        pytest.param("episodes", {"id": "agent3-ana-tea"}, id="one episode"),
+        pytest.param("facts", {"subject": "agent2"}, id="facts of a subject"),
+        pytest.param("facts", {"id": "agent5-ana-tea"}, id="one fact"),
+        pytest.param("facts", {"agent": "agent5"}, id="facts of an agent"),
+        pytest.param("profile", {}, id="profile"),
+        pytest.param("outcome", {"id": "agent4-ana-tea"}, id="outcome"),
+    ],
+)
+def test_shards_answer_as_one_store(
+    both: list[Asker], operation: str, request_fields: dict[str, Any]
+) -> None:
+    for ask in both:
+        ask("fire")
+
+    one, several = (comparable(ask(operation, user="ana", **request_fields)) for ask in both)
+
+    assert several == one
+
+
+def test_pages_of_facts_are_those_of_one_store(both: list[Asker]) -> None:
+    for ask in both:
+        ask("fire")
+
+    one, several = (comparable(pages(ask, 4)) for ask in both)
+
+    assert several == one
+    assert sum(map(len, several)) == len(AGENTS)
+
+
+def test_one_run_fires_in_all_shards_and_is_undone_as_a_whole(both: list[Asker]) -> None:
+    fired = [ask("fire") for ask in both]
+    one, several = (comparable(answer) for answer in fired)
+    undone = [ask("undo", run=answer["run"]) for ask, answer in zip(both, fired, strict=True)]
+
+    assert several == one
+    assert sorted(fired[1]["reports"][0]["firing_ids"]) == sorted(undone[1]["undone"])
+    assert len(undone[1]["undone"]) == SHARDS
+    assert undone[1]["counts"] == undone[0]["counts"]
+    assert both[1]("facts", user="ana")["facts"] == []
+
+
+def test_dry_run_and_report_count_all_shards(both: list[Asker]) -> None:
+    dry = [ask("fire", dry_run=True) for ask in both]
+    for ask in both:
+        ask("fire")
+    reports = [ask("report", user="ana") for ask in both]
+
+    one, several = (answer["reports"][0] for answer in dry)
+    assert several["channels"] == one["channels"]
+    assert several["deltas_total"] == one["deltas_total"]
+    assert reports[0]["changes"] == reports[1]["changes"]
+    assert reports[0]["rules"] == reports[1]["rules"]
+
+
+def test_search_and_context_read_all_shards(of_shards: Asker) -> None:
+    of_shards.remember(*AGENTS)
+
+    hits = of_shards("recall", query="Who heard of tea?", user="ana", limit=5)["hits"]
+    context = of_shards("context", question="Who heard of tea?", user="ana")
+
+    assert len(hits) == 5
+    assert len({shard_of("ana", hit["agent"], SHARDS) for hit in hits}) > 1
+    assert {item["agent"] for item in context["items"]} == {*AGENTS}
+    assert 0 < context["tokens"] <= context["budget"]
+
+
+def test_one_firing_is_named_with_its_shard_and_undone(of_shards: Asker) -> None:
+    pinned = of_shards(
+        "pin", user="ana", agent="desk", subject="s", predicate="p", object=1, reason="r"
+    )
+    shard = shard_of("ana", "desk", SHARDS)
+
+    undone = of_shards("undo", firing=pinned["firing_id"])
+    without_shard = of_shards.error("undo", firing=pinned["firing_id"].partition("~")[2])
+
+    assert pinned["firing_id"].startswith(f"{shard}~@")
+    assert undone["undone"] == [pinned["firing_id"]]
+    assert undone["firing_id"].startswith(f"{shard}~@undo@")
+    assert isinstance(without_shard, UsageError)
+
+
+def test_person_retracts_facts_of_several_shards_at_once(both: list[Asker]) -> None:
+    for ask in both:
+        ask("fire")
+    ids = [f"{agent}-ana-tea" for agent in AGENTS]
+
+    unknown = [ask.error("unpin", facts=[*ids, "nobody"], reason="wrong") for ask in both]
+    one, several = (comparable(ask("unpin", facts=ids, reason="wrong")) for ask in both)
+    again = [ask("unpin", facts=ids[:2], reason="wrong")["not_current"] for ask in both]
+
+    assert [str(error) for error in unknown] == [str(unknown[0])] * 2
+    assert isinstance(unknown[1], NoInputError)
+    assert (several["counts"], several["not_current"]) == (one["counts"], [])
+    assert again[1] == again[0] == ids[:2]
+
+
+def test_correction_finds_the_shard_of_the_fact(both: list[Asker]) -> None:
+    for ask in both:
+        ask("fire")
+    for ask in both:
+        ask("correct", user="ana", fact="agent1-ana-tea", object="rum", reason="was rum")
+        ask("correct", user="ana", subject="agent2", predicate="drinks", retract=True, reason="no")
+    found = [
+        [(fact["id"], fact["agent"], fact["payload"]["object"]) for fact in page["facts"]]
+        for page in (ask("facts", user="ana") for ask in both)
+    ]
+    absent = [ask.error("correct", user="ana", fact="nobody", object=1, reason="r") for ask in both]
+
+    assert found[1] == found[0]
+    assert [type(error) for error in absent] == [NoInputError, NoInputError]
+    assert str(absent[0]) == str(absent[1])
+
+
+def test_explanation_names_the_firing_with_its_shard(of_shards: Asker) -> None:
+    of_shards.remember(*AGENTS)
+    of_shards("fire")
+
+    explained = of_shards("explain", user="ana", id="agent3-ana-tea")
+    shard = shard_of("ana", "agent3", SHARDS)
+
+    assert explained["kind"] == "fact"
+    assert explained["explanation"]["promoted"][0]["firing_id"].startswith(f"{shard}~all@")
+    assert isinstance(of_shards.error("explain", user="ana", id="nobody"), NoInputError)
+    assert isinstance(of_shards.error("explain", user="bob", id="agent3-ana-tea"), NoInputError)
+
+
+def test_user_is_erased_from_all_shards_by_a_plan(both: list[Asker]) -> None:
+    for ask in both:
+        ask("fire")
+    stale = [ask("forget", user="ana", dry_run=True) for ask in both]
+    both[1].remember("agent0", value="rum")
+    both[0].remember("agent0", value="rum")
+    refused = [
+        ask.error("forget", user="ana", plan=plan["plan"])
+        for ask, plan in zip(both, stale, strict=True)
+    ]
+    plans = [ask("forget", user="ana", dry_run=True)["plan"] for ask in both]
+    erased = [ask("forget", user="ana", plan=plan) for ask, plan in zip(both, plans, strict=True)]
+
+    assert [type(error) for error in refused] == [VersionConflictError] * 2
+    assert erased[1]["rows"]["episodes"]["episodes"] == erased[0]["rows"]["episodes"]["episodes"]
+    assert len(erased[1]["firing_id"].split(", ")) == SHARDS
+    for ask in both:
+        assert ask("episodes", user="ana")["episodes"] == []
+        assert ask("facts", user="ana")["facts"] == []
+        assert isinstance(ask.error("forget", user="nobody"), NothingKeptError)
+
+
+def test_user_of_one_shard_is_erased_though_the_others_keep_nothing(of_shards: Asker) -> None:
+    of_shards.remember("agent0")
+
+    erased = of_shards("forget", user="ana")
+
+    assert erased["rows"]["episodes"]["episodes"] == 1
+
+
+def test_pauses_and_daemons_of_all_shards_are_told(both: list[Asker]) -> None:
+    answers = [
+        [ask("pause", rules=["all"]), comparable(ask("next")), ask("resume", rules=["all"])]
+        for ask in both
+    ]
+    statuses = [ask("status") for ask in both]
+
+    assert answers[1][0] == answers[0][0]
+    assert answers[1][2] == answers[0][2]
+    assert [rule["id"] for rule in answers[1][1]["rules"]] == ["all"]
+    assert statuses[1]["failing"] == statuses[0]["failing"] == []
+    assert statuses[1].keys() == statuses[0].keys()
+    assert both[1]("outdated") == both[0]("outdated")
+    assert both[1]("reload")["rules"] == 1
+    assert both[1]("held") == both[0]("held") == {"held": []}
+
+
+def test_absent_things_are_refused_as_by_one_store(both: list[Asker]) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("fire", {"rules": ["unknown"]}),
+        ("undo", {"run": "unknown"}),
+        ("undo", {"rule": "unknown", "since": 0}),
+        ("undo", {}),
+        ("drop", {"episodes": ["unknown"]}),
+        ("drop", {}),
+        ("recall", {"query": "tea"}),
+        ("recall", {"query": "tea", "user": 5}),
+        ("facts", {"user": "ana", "misspelled": 1}),
+        ("outcome", {"user": "ana", "id": "unknown"}),
+        ("nothing", {}),
+    ]
+
+    one, several = (
+        [(type(error), str(error)) for error in (ask.error(name, **each) for name, each in asked)]
+        for ask in both
+    )
+
+    assert several == one
+    assert NotQuarantinedError in {kind for kind, _ in several}
+
+
+def test_changes_need_the_ledger_of_one_agent(of_shards: Asker) -> None:
+    of_shards.remember("agent0")
+    of_shards("fire")
+
+    (change,) = of_shards("changes", user="ana", agent="agent0", kinds=["add"])["changes"]
+
+    assert change["firing_id"].startswith(f"{shard_of('ana', 'agent0', SHARDS)}~all@")
+    assert isinstance(of_shards.error("changes", user="ana"), UsageError)
+    assert isinstance(of_shards.error("changes"), UsageError)
+
+
+def test_batch_that_awaits_approval_is_decided_in_its_shard(cluster: Home, database: str) -> None:
+    cluster.rule("all", cadence=NEVER, limits={"max_deletes": 0})
+    with serving(cluster):
+        ask = Asker(DatabaseTransport(database))
+        ask.remember("agent0", "agent1")
+        ask("fire")
+        ask.remember("agent0", "agent1", value="rum")
+        for agent in ("agent0", "agent1"):
+            ask(
+                "remember", text="no", id=f"{agent}-no", user="ana", agent=agent,
+                triples=[{"subject": agent, "predicate": "drinks", "intent": "delete"}],
+            )  # fmt: skip
+        fired = ask("fire")
+        held = ask("held")["held"]
+        decided = [ask("decide", firing=one["firing_id"], approve=True) for one in held]
+
+        assert len({one["firing_id"].partition("~")[0] for one in held}) == len(held) > 0
+        batches = [one["held_batch"] for one in fired["reports"] if "held_batch" in one]
+        assert {one["firing_id"] for one in batches} == {one["firing_id"] for one in held}
+        assert all(answer["run"] for answer in decided)
+        assert ask("held")["held"] == []
+
+
+def test_shard_without_a_daemon_is_told_and_the_others_stay_done(
+    tmp_path: Path, database: str
+) -> None:
+    home = Home(tmp_path / "one", {"store": database, "postgres": {"shard": 1, "lease": "3s"}})
+    home.rule("all", cadence=NEVER)
+    ask = Asker(DatabaseTransport(database))
+    nobody = ask.error("next")
+    with home.daemon():
+        error = ask.error("next")
+
+    assert type(nobody) is NotRunningError
+    assert isinstance(error, ShardsFailedError)
+    assert error.exit_code == NotRunningError.exit_code
+    assert error.answered == (1,)
+    assert [*error.problems] == [0, 2, 3]
+
+
+def test_command_performs_on_shards_without_a_daemon_itself(
+    tmp_path: Path, cluster: Home, database: str
+) -> None:
+    one = Home(tmp_path / "one", {"store": database, "postgres": {"shard": 1, "lease": "3s"}})
+    one.rule("all", cadence=NEVER)
+    with serving(cluster):
+        Asker(DatabaseTransport(database)).remember(*AGENTS)
+
+    with one.daemon():
+        fired = orjson.loads(cluster.call("fire", "--all", "--json").stdout)
+    undone = orjson.loads(cluster.call("undo", "--run", fired["run"], "--json").stdout)
+
+    (report,) = fired["reports"]
+    assert report["channels"]["facts"]["added"] == len(AGENTS)
+    assert {id.partition("~")[0] for id in report["firing_ids"]} == set("0123")
+    assert sorted(undone["undone"]) == sorted(report["firing_ids"])
+
+
+def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, database: str) -> None:
+    of_shards.remember(*AGENTS)
+    of_shards("fire")
+    requests = requests_of(database)
+    assert requests is not None
+    handlers = shard_handlers(requests)
+    ana = Caller(name="token ana", user="ana", rights=frozenset({Right.READ, Right.WRITE}))
+    one_agent = Caller(name="token desk", user="ana", agent="agent3", rights=ana.rights)
+
+    async def call(name: str, caller: Caller, **request: Any) -> Answer:
+        return await handlers[name](request, caller)
+
+    own = asyncio.run(call("facts", one_agent))["facts"]
+    with pytest.raises(NotAllowedError):
+        asyncio.run(call("facts", ana, user="bob"))
+    with pytest.raises(NotAllowedError):
+        asyncio.run(call("facts", one_agent, agent="agent4"))
+    with pytest.raises(NotAllowedError):
+        asyncio.run(call("fire", ana))
+    with pytest.raises(NotAllowedError):
+        asyncio.run(call("forget", ana))
+    corrected = asyncio.run(
+        call("correct", ana, fact="agent3-ana-tea", object="rum", reason="was rum")
+    )
+    shown = of_shards("facts", user="ana", id="agent3-ana-tea")["facts"]
+
+    assert [fact["agent"] for fact in own] == ["agent3"]
+    assert corrected["fact_ids"] == ["agent3-ana-tea"]
+    assert shown[0]["lineage"][-1]["by"].startswith("token ana via ")
+    assert handlers.keys() == OPERATIONS.keys()
