@@ -5,8 +5,8 @@ Only `composition` imports this module, and only then: it needs the extra ``post
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from slumberd.clock import Clock
@@ -17,7 +17,7 @@ from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling.due_finder import RuleCalls
-from slumberd.service.database_requests import answer_requests, ask_database
+from slumberd.service.database_requests import ServedShards, answer_requests, ask_database
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
@@ -154,11 +154,17 @@ def ask(address: str, shard: int, operation: str, request: dict[str, Any]) -> An
     return ask_database(address, shard, operation, request)
 
 
-def answer_requests_of(
+@asynccontextmanager
+async def answer_requests_of(
     settings: Settings, operations: Mapping[str, Handler], holder: str
-) -> AbstractAsyncContextManager[None]:
-    """Answer the requests in the database of a configuration while the block runs."""
-    return answer_requests(database_of(settings), settings.shard, operations, holder=holder)
+) -> AsyncIterator[None]:
+    """Answer the requests for the shard of a configuration while the block runs."""
+    served = ServedShards()
+    async with (
+        answer_requests(database_of(settings), served, holder=holder),
+        served.serve(settings.shard, operations),
+    ):
+        yield
 
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:

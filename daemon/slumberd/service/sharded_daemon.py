@@ -28,6 +28,7 @@ from slumberd.operations.commit_signal import CommitSignal
 from slumberd.scheduling.due import BACKOFF_SECONDS
 from slumberd.service.composition import database_status_of
 from slumberd.service.daemon import INTERVALS, Daemon, HostProcess, Intervals, first_store_error
+from slumberd.service.database_requests import ServedShards, answer_requests
 from slumberd.service.database_tenure import unique_name
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.host_reports import HostReports
@@ -111,6 +112,7 @@ class ShardedDaemon:
         self._intervals = intervals
         self._name = unique_name()
         self._commits = CommitSignal()
+        self._served = ServedShards()
         self._table = HostTable(database_of(settings), self._name)
         self._reports = HostReports(self._table, clock)
         self._reports.describe(self._describe)
@@ -141,7 +143,10 @@ class ShardedDaemon:
         """
         try:
             await self._table.view(self._lease_seconds)
-            async with asyncio.TaskGroup() as group:
+            async with (
+                answer_requests(self._table.address, self._served, holder=self._name),
+                asyncio.TaskGroup() as group,
+            ):
                 every_seconds = self._intervals.heartbeat_seconds
                 group.create_task(self._heartbeat.run(stop, every_seconds=every_seconds))
                 group.create_task(self._keep_alive(stop))
@@ -217,7 +222,7 @@ class ShardedDaemon:
             logs=self._logs.of_shard(shard),
             notifier=notifier,
             intervals=self._intervals,
-            process=HostProcess(self._name, self._commits),
+            process=HostProcess(self._name, self._commits, self._served.serve),
         )
         running = self._running[shard] = _Running(daemon, notifier)
         group.create_task(self._run_shard(shard, running))

@@ -107,7 +107,7 @@ class HostTable:
 
     def __init__(self, address: str, name: str) -> None:
         self.name = name
-        self._address = address
+        self.address = address
         self._where = where(address)
         self._thread: ConnectionThread[Connection] | None = None
 
@@ -175,7 +175,7 @@ class HostTable:
                 self._thread.release()
                 self._thread = None
             connecting = ConnectionThread(
-                lambda: connect(self._address, autocommit=True), "slumberd-lease"
+                lambda: connect(self.address, autocommit=True), "slumberd-lease"
             )
             self._thread = await connecting.open()
         with translate_errors(self._where):
