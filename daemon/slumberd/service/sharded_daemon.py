@@ -37,6 +37,7 @@ from slumberd.service.postgres_stores import database_of, place_of
 from slumberd.service.reload import InForce, Load, load_again
 from slumberd.service.shard_assignment import assign_shards
 from slumberd.service.systemd import BEATS, Notifier, ShardNotifier
+from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.lease import ClusterView, HostTable
 
 _log = structlog.get_logger("slumberd")
@@ -141,22 +142,24 @@ class ShardedDaemon:
         Raises:
             StoreError: The database cannot be used at the start.
         """
-        try:
-            await self._table.view(self._lease_seconds)
-            async with (
-                answer_requests(self._table.address, self._served, holder=self._name),
-                asyncio.TaskGroup() as group,
-            ):
-                every_seconds = self._intervals.heartbeat_seconds
-                group.create_task(self._heartbeat.run(stop, every_seconds=every_seconds))
-                group.create_task(self._keep_alive(stop))
-                self._notifier.ready()
-                await self._keep_assigning(group, stop)
-                self._end_shards()
-        finally:
-            await self._leave()
+        async with share_connections(self._table.address):
+            try:
+                await self._table.view(self._lease_seconds)
+                await self._run_shards(stop)
+            finally:
+                await self._leave()
         uptime = (self._clock.now() - self._started_at).total_seconds()
         _log.info("daemon.stopped", uptime_seconds=round(uptime, 3))
+
+    async def _run_shards(self, stop: asyncio.Event) -> None:
+        answering = answer_requests(self._table.address, self._served, holder=self._name)
+        async with answering, asyncio.TaskGroup() as group:
+            every_seconds = self._intervals.heartbeat_seconds
+            group.create_task(self._heartbeat.run(stop, every_seconds=every_seconds))
+            group.create_task(self._keep_alive(stop))
+            self._notifier.ready()
+            await self._keep_assigning(group, stop)
+            self._end_shards()
 
     async def _keep_assigning(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         while not stop.is_set():
