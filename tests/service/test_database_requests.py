@@ -16,7 +16,7 @@ from slumberd.errors import NotRunningError, StaleWriterError, StoreError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.control_socket import RefusedError
-from slumberd.service.database_requests import answer_requests, ask_database
+from slumberd.service.database_requests import ServedShards, answer_requests, ask_database
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.requests import send_request
@@ -90,9 +90,11 @@ def daemon_on(address: str, operations: Operations) -> Iterator[None]:
         tenure = DatabaseTenure(
             address, 0, where(address), SystemClock(), seconds=3, is_daemon=True
         )
+        served = ServedShards()
         async with (
             tenure,
-            answer_requests(address, 0, operations.by_name(), holder=tenure.name),
+            answer_requests(address, served, holder=tenure.name),
+            served.serve(0, operations.by_name()),
         ):
             ready.set()
             await stop.wait()
@@ -245,7 +247,11 @@ def postgres_taken_over(address: str, operations: Operations) -> Iterator[None]:
 
     async def run() -> None:
         loops.append(asyncio.get_running_loop())
-        async with answer_requests(address, 0, operations.by_name(), holder="a/1"):
+        served = ServedShards()
+        async with (
+            answer_requests(address, served, holder="a/1"),
+            served.serve(0, operations.by_name()),
+        ):
             ready.set()
             await stop.wait()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -50,6 +50,7 @@ from slumberd.service.composition import (
     publisher_of,
     refuse_network_of,
     retention_of,
+    rule_calls_of,
     rule_runner_of,
     tenure_of,
     tune_interpreter,
@@ -90,10 +91,12 @@ class HostProcess(NamedTuple):
     Attributes:
         name: The name under which it holds its shards.
         commits: Tells its interfaces when something was committed.
+        serve: Answers the requests for a shard by these operations while the block runs.
     """
 
     name: str
     commits: CommitSignal
+    serve: Callable[[int, Mapping[str, Handler]], AbstractAsyncContextManager[None]]
 
 
 _log = structlog.get_logger("slumberd")
@@ -304,13 +307,13 @@ class Daemon:
             episodes=stores.memory,
             ledger=stores.facts.ledger,
             fire=partial(self._fire, runner, operations.turn),
+            calls=rule_calls_of(self._settings, stores.memory),
         )
         operations.decided = scheduler.nudge
         return scheduler
 
     async def _serve_with(self, components: Components) -> None:
         answers = observe_calls(self._answers(components), TracedCalls())
-        runtime = self._settings.runtime_dir
         heartbeat = self._heartbeat(components)
         self.health = heartbeat.health
         served = Served(
@@ -322,21 +325,26 @@ class Daemon:
             heartbeat.health,
         )
         async with self._watch_episodes(components), AsyncExitStack() as interfaces:
-            if self._process is None:
-                listening = listen(self._settings.state_dir, answers, runtime=runtime)
-                await interfaces.enter_async_context(listening)
-            if self._settings.store is not None:
-                from slumberd.service import postgres_stores
-
-                answering = postgres_stores.answer_requests_of(
-                    self._settings, answers, self._tenure.name
-                )
-                await interfaces.enter_async_context(answering)
+            for serving in self._ways_to_ask(answers):
+                await interfaces.enter_async_context(serving)
             for interface in self._interfaces:
                 await interfaces.enter_async_context(interface(served))
             self._report_ready()
             tasks = self._background_tasks(components, heartbeat)
             await self._run_tasks(tasks, components.stores.memory.stop)
+
+    def _ways_to_ask(
+        self, answers: dict[str, Handler]
+    ) -> Iterator[AbstractAsyncContextManager[object]]:
+        """Yield what answers requests of commands: the control socket, and the database."""
+        if self._process is not None:
+            yield self._process.serve(self._settings.shard, answers)
+            return
+        yield listen(self._settings.state_dir, answers, runtime=self._settings.runtime_dir)
+        if self._settings.store is not None:
+            from slumberd.service import postgres_stores
+
+            yield postgres_stores.answer_requests_of(self._settings, answers, self._tenure.name)
 
     def _answers(self, components: Components) -> dict[str, Handler]:
         """Return the operations of the control socket, by name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from slumberd.storage.postgres.requests import (
     Request,
     RequestQueue,
     answer_request,
+    give_back_request,
     send_request,
     wake_queue,
 )
@@ -71,21 +72,57 @@ def _user() -> str:
         return "unknown"
 
 
+class ServedShards:
+    """The operations of the shards that this process serves now."""
+
+    def __init__(self) -> None:
+        self._operations: dict[int, Mapping[str, Handler]] = {}
+        self._answering: dict[int, set[asyncio.Task[None]]] = {}
+
+    @asynccontextmanager
+    async def serve(self, shard: int, operations: Mapping[str, Handler]) -> AsyncIterator[None]:
+        """Serve a shard while the block runs; then requests under way get some seconds to end.
+
+        Args:
+            shard: The shard.
+            operations: The operations, by name.
+        """
+        self._operations[shard] = {name: for_forwarded(one) for name, one in operations.items()}
+        answering = self._answering[shard] = set()
+        try:
+            yield
+        finally:
+            del self._operations[shard], self._answering[shard]
+            if answering:
+                await asyncio.wait(answering, timeout=_END_SECONDS)
+
+    def shards(self) -> list[int]:
+        """Return the shards that are served."""
+        return [*self._operations]
+
+    def operations(self, shard: int) -> Mapping[str, Handler] | None:
+        """Return the operations of a shard; None when it is served no more."""
+        return self._operations.get(shard)
+
+    def note(self, shard: int, task: asyncio.Task[None]) -> None:
+        """Note that a task answers a request for a shard."""
+        if (tasks := self._answering.get(shard)) is not None:
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+
 @asynccontextmanager
 async def answer_requests(
-    address: str, shard: int, operations: Mapping[str, Handler], *, holder: str
+    address: str, served: ServedShards, *, holder: str
 ) -> AsyncIterator[None]:
     """Answer the requests in a database while the block runs.
 
-    At the end, requests under way get some seconds to end.
-
     Args:
         address: The address of the database.
-        shard: The shard that this daemon holds.
-        operations: The operations, by name.
-        holder: The name under which this daemon holds it.
+        served: The shards that this process serves.
+        holder: The name under which this daemon holds them.
     """
-    answerer = _Answerer(address, shard, operations, holder)
+    answerer = _Answerer(address, served, holder)
     async with asyncio.TaskGroup() as group:
         answering = group.create_task(answerer.run())
         try:
@@ -97,13 +134,10 @@ async def answer_requests(
 
 
 class _Answerer:
-    def __init__(
-        self, address: str, shard: int, operations: Mapping[str, Handler], holder: str
-    ) -> None:
+    def __init__(self, address: str, served: ServedShards, holder: str) -> None:
         self._address = address
         self._place = where(address)
-        self._shard = shard
-        self._operations = {name: for_forwarded(one) for name, one in operations.items()}
+        self._served = served
         self._holder = holder
         self._stop = asyncio.Event()
         self._writer = _AnswerWriter(address, holder)
@@ -137,20 +171,26 @@ class _Answerer:
         self, taking: ConnectionThread[Connection], group: asyncio.TaskGroup
     ) -> None:
         with translate_errors(self._place):
-            make = partial(RequestQueue, shard=self._shard, holder=self._holder)
+            make = partial(RequestQueue, holder=self._holder)
             queue = await taking.run(make)
             while not self._stop.is_set():
                 if (room := MOST_AT_ONCE - len(self._answering)) <= 0:
                     await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
                     continue
-                for request in await taking.run(partial(_take, queue, room)):
+                shards = self._served.shards()
+                for request in await taking.run(partial(_take, queue, shards, room)):
                     task = group.create_task(self._answer(request))
+                    self._served.note(request.shard, task)
                     self._answering.add(task)
                     task.add_done_callback(self._answering.discard)
 
     async def _answer(self, request: Request) -> None:
+        operations = self._served.operations(request.shard)
+        if operations is None:  # another host gets the shard, and then the request
+            await self._writer.give_back(request.number)
+            return
         caller = Caller(name=request.host)
-        answer = await answer_line(self._operations, request.line, caller)
+        answer = await answer_line(operations, request.line, caller)
         if len(answer) > _MOST_ANSWER_BYTES:
             problem = (
                 f"the answer has {len(answer):,} bytes, and a table holds {_MOST_ANSWER_BYTES:,}"
@@ -184,6 +224,11 @@ class _AnswerWriter:
                     _log.warning("requests.failed", message=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
 
+    async def give_back(self, number: int) -> None:
+        """Leave a request to the next holder of its shard, if the server answers."""
+        with suppress(StoreError):
+            await self._run(partial(give_back_request, number=number, holder=self._holder))
+
     async def wake_queue(self) -> None:
         """End the waiting of the queue, if the server answers."""
         if self._opened is not None:
@@ -209,8 +254,8 @@ class _AnswerWriter:
             raise
 
 
-def _take(queue: RequestQueue, room: int, _: Connection) -> list[Request]:
-    return queue.take(room, wait_seconds=_WAIT_SECONDS)
+def _take(queue: RequestQueue, shards: Sequence[int], room: int, _: Connection) -> list[Request]:
+    return queue.take(shards, room, wait_seconds=_WAIT_SECONDS)
 
 
 @asynccontextmanager

@@ -5,8 +5,8 @@ Only `composition` imports this module, and only then: it needs the extra ``post
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from slumberd.clock import Clock
@@ -16,7 +16,8 @@ from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.service.database_requests import answer_requests, ask_database
+from slumberd.scheduling.due_finder import RuleCalls
+from slumberd.service.database_requests import ServedShards, answer_requests, ask_database
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
 from slumberd.service.shard_requests import ShardRequests, requests_of
@@ -31,6 +32,7 @@ from slumberd.storage.postgres.inspection import (
 )
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.paused_rules import PausedTable
+from slumberd.storage.postgres.rule_calls import PostgresRuleCalls
 from slumberd.storage.postgres.store_copies import PostgresCopies
 
 
@@ -121,6 +123,15 @@ def is_divided(settings: Settings) -> bool:
     return installation.count_shards(database_of(settings)) > 1
 
 
+def rule_calls_of(settings: Settings, memory: Episodes) -> RuleCalls | None:
+    """Return what counts the episodes of all shards; None for the only shard."""
+    if installation.count_shards(database_of(settings)) == 1:
+        return None
+    if not isinstance(memory, PostgresMemoryStore):
+        raise TypeError("only a shard of a database counts the episodes of all shards")
+    return PostgresRuleCalls(memory.engine)
+
+
 def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:
     """Return the state of the database of a configuration, as `read_database_status` does."""
     return read_database_status(
@@ -163,11 +174,17 @@ def shard_requests_of(settings: Settings) -> ShardRequests | None:
     return None if settings.postgres.shard is not None else requests_of(database_of(settings))
 
 
-def answer_requests_of(
+@asynccontextmanager
+async def answer_requests_of(
     settings: Settings, operations: Mapping[str, Handler], holder: str
-) -> AbstractAsyncContextManager[None]:
-    """Answer the requests in the database of a configuration while the block runs."""
-    return answer_requests(database_of(settings), settings.shard, operations, holder=holder)
+) -> AsyncIterator[None]:
+    """Answer the requests for the shard of a configuration while the block runs."""
+    served = ServedShards()
+    async with (
+        answer_requests(database_of(settings), served, holder=holder),
+        served.serve(settings.shard, operations),
+    ):
+        yield
 
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:

@@ -28,6 +28,7 @@ from slumberd.operations.commit_signal import CommitSignal
 from slumberd.scheduling.due import BACKOFF_SECONDS
 from slumberd.service.composition import database_status_of
 from slumberd.service.daemon import INTERVALS, Daemon, HostProcess, Intervals, first_store_error
+from slumberd.service.database_requests import ServedShards, answer_requests
 from slumberd.service.database_tenure import unique_name
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.host_reports import HostReports
@@ -36,6 +37,7 @@ from slumberd.service.postgres_stores import database_of, place_of
 from slumberd.service.reload import InForce, Load, load_again
 from slumberd.service.shard_assignment import assign_shards
 from slumberd.service.systemd import BEATS, Notifier, ShardNotifier
+from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.lease import ClusterView, HostTable
 
 _log = structlog.get_logger("slumberd")
@@ -111,6 +113,7 @@ class ShardedDaemon:
         self._intervals = intervals
         self._name = unique_name()
         self._commits = CommitSignal()
+        self._served = ServedShards()
         self._table = HostTable(database_of(settings), self._name)
         self._reports = HostReports(self._table, clock)
         self._reports.describe(self._describe)
@@ -139,19 +142,24 @@ class ShardedDaemon:
         Raises:
             StoreError: The database cannot be used at the start.
         """
-        try:
-            await self._table.view(self._lease_seconds)
-            async with asyncio.TaskGroup() as group:
-                every_seconds = self._intervals.heartbeat_seconds
-                group.create_task(self._heartbeat.run(stop, every_seconds=every_seconds))
-                group.create_task(self._keep_alive(stop))
-                self._notifier.ready()
-                await self._keep_assigning(group, stop)
-                self._end_shards()
-        finally:
-            await self._leave()
+        async with share_connections(self._table.address):
+            try:
+                await self._table.view(self._lease_seconds)
+                await self._run_shards(stop)
+            finally:
+                await self._leave()
         uptime = (self._clock.now() - self._started_at).total_seconds()
         _log.info("daemon.stopped", uptime_seconds=round(uptime, 3))
+
+    async def _run_shards(self, stop: asyncio.Event) -> None:
+        answering = answer_requests(self._table.address, self._served, holder=self._name)
+        async with answering, asyncio.TaskGroup() as group:
+            every_seconds = self._intervals.heartbeat_seconds
+            group.create_task(self._heartbeat.run(stop, every_seconds=every_seconds))
+            group.create_task(self._keep_alive(stop))
+            self._notifier.ready()
+            await self._keep_assigning(group, stop)
+            self._end_shards()
 
     async def _keep_assigning(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -217,7 +225,7 @@ class ShardedDaemon:
             logs=self._logs.of_shard(shard),
             notifier=notifier,
             intervals=self._intervals,
-            process=HostProcess(self._name, self._commits),
+            process=HostProcess(self._name, self._commits, self._served.serve),
         )
         running = self._running[shard] = _Running(daemon, notifier)
         group.create_task(self._run_shard(shard, running))
@@ -241,8 +249,7 @@ class ShardedDaemon:
         try:
             await running.daemon.run(running.stop)
         except Exception as error:  # noqa: BLE001 # other shards go on
-            grouped = isinstance(error, ExceptionGroup)
-            self._note_failure(shard, first_store_error(error) if grouped else error)
+            self._note_failure(shard, error)
         else:
             self._troubles.pop(shard, None)
         finally:
@@ -250,6 +257,8 @@ class ShardedDaemon:
 
     def _note_failure(self, shard: int, error: Exception) -> None:
         """Log why the daemon of a shard ended, and let it rest; another host may be luckier."""
+        if isinstance(error, ExceptionGroup):
+            error = first_store_error(error)
         if isinstance(error, (DatabaseHeldError, LeaseLostError, StaleWriterError)):
             return  # another host has the shard
         before = self._troubles.get(shard)

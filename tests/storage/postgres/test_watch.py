@@ -14,6 +14,7 @@ import pytest
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.watch import CHANNEL, PostgresWatch
 from tests.support.builders import episode
+from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
@@ -33,6 +34,11 @@ class Calls:
 
     def __init__(self) -> None:
         self._semaphore = threading.Semaphore(0)
+
+    @property
+    def count(self) -> int:
+        """How many calls nobody has waited for."""
+        return self._semaphore._value
 
     def __call__(self) -> None:
         self._semaphore.release()
@@ -56,9 +62,30 @@ async def watching(address: str, poll_seconds: float) -> AsyncIterator[Calls]:
 async def test_a_watch_calls_back_when_another_host_notifies(postgres_address: str) -> None:
     async with watching(postgres_address, SELDOM) as calls:
         with psycopg.connect(postgres_address, autocommit=True) as other:
+            other.execute(PUT)
             other.execute(f"NOTIFY {CHANNEL}".encode())
 
             await calls.wait()
+
+
+async def test_watches_of_one_process_share_a_connection(
+    postgres: PostgresServer, postgres_address: str
+) -> None:
+    async with watching(postgres_address, SELDOM) as first:
+        async with watching(postgres_address, SELDOM) as second:
+            listening = postgres.rows(
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND query LIKE '%slumberd.inbox%' "
+                "AND pid != pg_backend_pid()",
+                postgres_address.rpartition("/")[2],
+            )
+            assert listening == [(1,)]
+        with psycopg.connect(postgres_address, autocommit=True) as other:
+            other.execute(PUT)
+            other.execute(f"NOTIFY {CHANNEL}".encode())
+
+            await first.wait()
+    assert second.count == 0
 
 
 async def test_a_watch_notices_what_a_program_puts_without_notifying(

@@ -21,20 +21,20 @@ from slumberd.errors import (
 )
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.storage.connection_thread import ConnectionThread
 from slumberd.storage.engine import Row, Scrubbed, Session, Transact, Work
 from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.postgres import health, installation
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.column_migrations import add_columns
-from slumberd.storage.postgres.connection import Connection, connect, is_lost, translate_errors
+from slumberd.storage.postgres.connection import Connection, is_lost, translate_errors
+from slumberd.storage.postgres.connection_pool import Use, is_broken, pool_for
 from slumberd.storage.postgres.filter_rows import FilterRows
 from slumberd.storage.postgres.scrubbing import scrub
 from slumberd.storage.postgres.session import MOST_NUMBERED, PostgresSession, number_inbox
 from slumberd.storage.postgres.watch import CHANNEL, wake_watches
 
 T = TypeVar("T")
-Use = Literal["read", "write"]
+_USES: tuple[Use, ...] = ("read", "write")
 
 _CANCEL_CHECK_SECONDS = 0.02
 """Seconds between two checks whether to cancel the work of a transaction."""
@@ -89,7 +89,7 @@ class PostgresEngine:
         self._store = store
         self._key = key
         self._filter_rows = FilterRows(naive)
-        self._open: dict[Use, ConnectionThread[Connection]] = {}
+        self._pool = pool_for(address)
         self._written = 0
 
     def halt(self) -> None:
@@ -213,52 +213,31 @@ class PostgresEngine:
 
     async def pulse(self) -> int:
         """Check that the database answers; return how many rows were written."""
-        for use in tuple(self._open):
-            await self._run(use, _pulse)
+        for use in _USES:
+            if self._pool.opened(use, self.shard) is not None:
+                await self._run(use, _pulse)
         return self._written
 
     async def close(self, *, at_once: bool = False) -> None:
         """Close the connections; the next use opens them again."""
         del at_once
-        for use in tuple(self._open):
-            await self._open.pop(use).close()
+        await self._pool.leave()
         self._filter_rows.close()
 
     async def _run(self, use: Use, work: Callable[[Connection], T]) -> T:
-        opened = await self._connection(use)
+        opened = await self._pool.get(use, self.shard)
         try:
             with translate_errors(self.where):
                 return await opened.run(work)
         except StoreError as error:
-            if _is_broken(opened):
-                self._forget(use, opened)
+            if is_broken(opened):
+                self._pool.forget(opened)
                 if isinstance(error, DatabaseUnreachableError) and use == "read":
                     raise _LostError(str(error)) from error
             raise
 
-    async def _connection(self, use: Use) -> ConnectionThread[Connection]:
-        opened = self._open.get(use)
-        if opened is not None and _is_broken(opened):
-            self._forget(use, opened)
-            opened = None
-        if opened is None:
-            connecting = partial(connect, self.address, read_only=use == "read")
-            opened = await ConnectionThread(connecting, "slumberd-postgres").open()
-            # Two callers may open at once; the first one's connection is kept.
-            if use in self._open:
-                await opened.close()
-            else:
-                self._open[use] = opened
-        return self._open[use]
-
-    def _forget(self, use: Use, opened: ConnectionThread[Connection]) -> None:
-        if self._open.get(use) is opened:
-            del self._open[use]
-        opened.release()
-
     def __del__(self) -> None:
-        for opened in self._open.values():
-            opened.release()
+        self._pool.leave_at_once()
 
 
 class _LostError(StoreError):
@@ -485,7 +464,7 @@ class PostgresEpisodeEngine(PostgresEngine):
 
             flush(transact)
 
-        (await self._connection("write")).post(run)
+        (await self._pool.get("write", self.shard)).post(run)
 
     def notify(self) -> None:
         """Wake those who wait for new episodes, on every host; from any thread."""
@@ -495,16 +474,16 @@ class PostgresEpisodeEngine(PostgresEngine):
             if now - self._notified_at < NOTIFY_SECONDS:
                 return  # whoever waits also looks by itself
             self._notified_at = now
-        opened = self._open.get("write")
-        if opened is not None and not _is_broken(opened):
+        opened = self._pool.opened("write", self.shard)
+        if opened is not None:
             opened.post(_notify)
 
     async def fsync(self) -> None:
         """Do nothing: each commit is on the disk of the server."""
 
     async def version(self) -> int:
-        """Return a number that changes when any connection commits."""
-        number: int = await self.read(lambda session: session.value("inbox.end"))
+        """Return a number that changes when any connection puts, or calls a rule."""
+        number: int = await self.read(lambda session: session.value("inbox.version"))
         return number
 
 
@@ -529,11 +508,6 @@ def _notify(connection: Connection) -> None:
 def _pulse(connection: Connection) -> None:
     connection.execute(b"SELECT 1")
     connection.rollback()
-
-
-def _is_broken(opened: ConnectionThread[Connection]) -> bool:
-    connection = opened.connection
-    return connection is None or connection.closed or connection.broken
 
 
 def _close(session: PostgresSession) -> None:

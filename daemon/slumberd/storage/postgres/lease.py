@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 import psycopg
 
-from slumberd.storage.connection_thread import ConnectionThread
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.connection import Connection, connect, translate_errors
+from slumberd.storage.postgres.connection import Connection, translate_errors
+from slumberd.storage.postgres.connection_pool import ConnectionPool, pool_for
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class ClusterView(NamedTuple):
 
 
 class HostTable:
-    """The table of the processes that use a database. Its connection has a thread of its own.
+    """The table of the processes that use a database.
 
     Args:
         address: The address of the database.
@@ -107,9 +107,9 @@ class HostTable:
 
     def __init__(self, address: str, name: str) -> None:
         self.name = name
-        self._address = address
+        self.address = address
         self._where = where(address)
-        self._thread: ConnectionThread[Connection] | None = None
+        self._pool: ConnectionPool | None = None
 
     async def tell_host(self, state: Mapping[str, Any]) -> None:
         """Record that this process is alive, and its state."""
@@ -151,9 +151,9 @@ class HostTable:
 
     async def close(self) -> None:
         """Close the connection, without waiting for a server that does not answer."""
-        if self._thread is not None:
-            self._thread.release()
-            self._thread = None
+        if self._pool is not None:
+            self._pool.leave_at_once()
+            self._pool = None
 
     async def _run(self, sql: bytes, values: tuple[Any, ...]) -> int:
         def work(connection: Connection) -> int:
@@ -170,16 +170,11 @@ class HostTable:
         return await self._call(work)
 
     async def _call(self, work: Callable[[Connection], T]) -> T:
-        if self._thread is None or _is_broken(self._thread):
-            if self._thread is not None:
-                self._thread.release()
-                self._thread = None
-            connecting = ConnectionThread(
-                lambda: connect(self._address, autocommit=True), "slumberd-lease"
-            )
-            self._thread = await connecting.open()
+        if self._pool is None:
+            self._pool = pool_for(self.address)
+        opened = await self._pool.get("lease", 0)
         with translate_errors(self._where):
-            return await self._thread.run(work)
+            return await opened.run(work)
 
 
 class Lease(HostTable):
@@ -221,7 +216,3 @@ class Lease(HostTable):
     async def release(self) -> None:
         """Give the lease back, if this process holds it."""
         await self._run(_RELEASE, (self._shard, self.name))
-
-
-def _is_broken(thread: ConnectionThread[Connection]) -> bool:
-    return thread.connection is None or thread.connection.closed or thread.connection.broken

@@ -7,6 +7,7 @@ daemon that starts later does not perform what a command wanted that has ended l
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ SET holder = $1
 WHERE number IN (
     SELECT number
     FROM slumberd.requests
-    WHERE shard = $2::smallint
+    WHERE shard = ANY ($2::smallint[])
       AND answered_at IS NULL
       AND holder IS NULL
       AND requested_at >= clock_timestamp() - make_interval(secs => $4)
@@ -79,11 +80,11 @@ WHERE number IN (
   AND EXISTS (
     SELECT 1
     FROM slumberd.shards
-    WHERE shard = $2::smallint
+    WHERE shards.shard = requests.shard
       AND shards.holder = $1
       AND held_until >= clock_timestamp()
   )
-RETURNING number, CASE WHEN octet_length(request) <= $5 THEN request ELSE '' END, host
+RETURNING number, shard, CASE WHEN octet_length(request) <= $5 THEN request ELSE '' END, host
 """
 _ANSWER = b"""
 UPDATE slumberd.requests
@@ -93,16 +94,27 @@ WHERE number = $1
 """
 
 
+_GIVE_BACK = b"""
+UPDATE slumberd.requests
+SET holder = NULL, requested_at = clock_timestamp()
+WHERE number = $1
+  AND answered_at IS NULL
+  AND holder = $2
+"""
+
+
 class Request(NamedTuple):
     """A request of a host.
 
     Attributes:
         number: Its number.
+        shard: The shard that it is for.
         line: The request, as a line of JSON; empty when it was too long.
         host: Who sent it.
     """
 
     number: int
+    shard: int
     line: bytes
     host: str
 
@@ -265,42 +277,41 @@ class _Sent:
 
 
 class RequestQueue:
-    """Takes the requests of a database for the daemon that holds it; used in one thread.
+    """Takes the requests of a database for the daemon that holds shards; used in one thread.
 
     Args:
         connection: A connection that commits each statement.
-        shard: The shard.
-        holder: The name under which the daemon holds the shard.
+        holder: The name under which the daemon holds its shards.
     """
 
-    def __init__(self, connection: Connection, shard: int, holder: str) -> None:
+    def __init__(self, connection: Connection, holder: str) -> None:
         self._connection = connection
-        self._shard = shard
         self._holder = holder
         self._forgotten_at = float("-inf")
         connection.execute(f"LISTEN {REQUESTS}".encode())
 
-    def take(self, most: int, *, wait_seconds: float) -> list[Request]:
+    def take(self, shards: Sequence[int], most: int, *, wait_seconds: float) -> list[Request]:
         """Return new requests, the oldest first; wait for some when there are none.
 
-        A daemon that has lost the shard gets none.
+        A daemon that has lost a shard gets none of its requests.
 
         Args:
+            shards: The shards whose requests are wanted.
             most: How many at most.
             wait_seconds: How long to wait.
         """
-        if not (found := self._take(most)):
+        if not (found := self._take(shards, most)):
             for _ in self._connection.notifies(timeout=wait_seconds, stop_after=1):
                 pass
-            found = self._take(most)
+            found = self._take(shards, most)
         return found
 
-    def _take(self, most: int) -> list[Request]:
+    def _take(self, shards: Sequence[int], most: int) -> list[Request]:
         if time.monotonic() - self._forgotten_at > _FORGET_SECONDS:
             self._forgotten_at = time.monotonic()
             with psycopg.RawCursor(self._connection) as cursor:
                 cursor.execute(_FORGET, (self._holder,))
-        values = (self._holder, self._shard, most, WAITING_SECONDS, MOST_BYTES)
+        values = (self._holder, [*shards], most, WAITING_SECONDS, MOST_BYTES)
         with psycopg.RawCursor(self._connection) as cursor:
             rows = cursor.execute(_TAKE, values).fetchall()
         return sorted(Request(*row) for row in rows)
@@ -309,6 +320,12 @@ class RequestQueue:
 def wake_queue(connection: Connection) -> None:
     """End the waiting of each queue."""
     connection.execute(f"NOTIFY {REQUESTS}".encode())
+
+
+def give_back_request(connection: Connection, number: int, holder: str) -> None:
+    """Leave a request that the holder has taken, and not begun, to the next holder."""
+    with psycopg.RawCursor(connection) as cursor:
+        cursor.execute(_GIVE_BACK, (number, holder))
 
 
 def answer_request(connection: Connection, number: int, answer: bytes, holder: str) -> None:
