@@ -33,6 +33,7 @@ READING = {
     "recent": "alice",
     "report": "",
     "rules": "",
+    "rules published": "",
     "search": "tea --user alice",
     "schema": "rules",
     "status": "",
@@ -64,6 +65,7 @@ WRITING = {
     "reload": "",
     "restore": "{backup}",
     "resume": "profile",
+    "rules publish": "",
     "run": "",
     "copy": "--from {absent} --to postgresql://127.0.0.1:1/nowhere",
     "postgres check": "postgresql://127.0.0.1:1/nowhere",
@@ -96,6 +98,8 @@ def every_command() -> Iterator[str]:
         module, _, name = entry.home.partition(":")
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
         if isinstance(found, typer.Typer):
+            if found.registered_callback is not None:  # the group is a command itself
+                yield entry.name
             yield from (f"{entry.name} {command.name}" for command in found.registered_commands)
         else:
             yield entry.name

@@ -30,6 +30,7 @@ from slumberd.storage.postgres.inspection import (
 )
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.paused_rules import PausedTable
+from slumberd.storage.postgres.rule_sets import RuleSetTable
 from slumberd.storage.postgres.store_copies import PostgresCopies
 
 
@@ -148,6 +149,11 @@ def answer_requests_of(
 ) -> AbstractAsyncContextManager[None]:
     """Answer the requests in the database of a configuration while the block runs."""
     return answer_requests(database_of(settings), settings.shard, operations, holder=holder)
+
+
+def rule_sets_of(settings: Settings) -> RuleSetTable:
+    """Return the published rules of the database of a configuration."""
+    return RuleSetTable(database_of(settings))
 
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
