@@ -105,7 +105,7 @@ def _person() -> str:
 
 
 def published(
-    version: Annotated[
+    number: Annotated[
         int | None,
         typer.Argument(
             min=1, max=MOST, metavar="[VERSION]", help="One version.", show_default=False
@@ -130,12 +130,12 @@ def published(
     each version is printed on a line.
     """
     sets = rule_sets_of(settings_of(config, state_dir))
-    if version is None and to is None:
+    if number is None and to is None:
         _print_versions(sets.newest(limit), json=json)
         return
-    found = sets.read(version)
+    found = sets.read(number)
     if found is None:
-        named = "no rules were published" if version is None else f"there is no version {version}"
+        named = "no rules were published" if number is None else f"there is no version {number}"
         raise NoInputError(sets.where, f"{named}; `slumberd rules published` lists the versions")
     if to is not None:
         _write_files(found, to)
