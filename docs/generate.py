@@ -116,7 +116,7 @@ def every_command() -> Iterator[tuple[str, Callable[..., object], Sequence[str]]
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
         if isinstance(found, typer.Typer):
             alone = found.registered_callback
-            if alone is not None and alone.callback is not None:
+            if alone is not None and alone.callback is not None and alone.invoke_without_command:
                 yield entry.name, alone.callback, _calls(alone.epilog)
             for command in found.registered_commands:
                 assert command.callback is not None

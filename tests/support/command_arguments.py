@@ -98,7 +98,8 @@ def every_command() -> Iterator[str]:
         module, _, name = entry.home.partition(":")
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
         if isinstance(found, typer.Typer):
-            if found.registered_callback is not None:  # the group is a command itself
+            alone = found.registered_callback
+            if alone is not None and alone.invoke_without_command:  # the group is a command itself
                 yield entry.name
             yield from (f"{entry.name} {command.name}" for command in found.registered_commands)
         else:

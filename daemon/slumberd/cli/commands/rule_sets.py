@@ -52,7 +52,9 @@ def publish(
         str | None,
         typer.Option(metavar="NAME", help="Who publishes. [default: the user and the host]"),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why, for those who list the versions.")] = "",
+    reason: Annotated[
+        str | None, typer.Option(help="Why, for those who list the versions.")
+    ] = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -73,7 +75,7 @@ def publish(
     sets = rule_sets_of(settings)
     source = directory or settings.rules_dir
     try:
-        rules = rules_to_publish(settings, source, by=by or _person(), reason=reason)
+        rules = rules_to_publish(settings, source, by=by or _person(), reason=reason or "")
     except ConfigurationError as error:
         _print_mistakes(error, json=json)
         raise typer.Exit(error.exit_code) from error
