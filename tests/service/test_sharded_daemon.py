@@ -128,9 +128,31 @@ def test_suspended_host_loses_its_shards_and_goes_on_with_others(
         put(database, 1)
         wait_for_facts(postgres, database, 1)
         one.process.send_signal(signal.SIGCONT)
-        wait_for_shards(one, 0)
+        one.wait_for("lease.lost")
         wait_for_shards(other, SHARDS // 2)
         put(database, 2)
         wait_for_facts(postgres, database, 2)
         assert one.stop() == 0
         assert other.stop() == 0
+
+
+def test_every_counts_the_episodes_of_all_shards(
+    tmp_path: Path, database: str, postgres: PostgresServer
+) -> None:
+    one_host = home_on(tmp_path / "first", database, every=len(USERS) + 2)
+    other_host = home_on(tmp_path / "second", database, every=len(USERS) + 2)
+    with (
+        one_host.started(until="shards.held") as one,
+        other_host.started(until="shards.held") as other,
+    ):
+        wait_for_shards(other, SHARDS // 2)
+        put(database, 1)
+        put(database, 2)
+        wait_for_facts(postgres, database, 2)
+        assert one.stop() == 0
+        assert other.stop() == 0
+        fired = [event for daemon in (one, other) for event in (*daemon.seen, *daemon.remaining())]
+
+    windows = [event["window"] for event in fired if event["event"] == "firing.completed"]
+    assert [window["after"] for window in windows] == [0] * SHARDS
+    assert sum(window["upto"] for window in windows) == 2 * len(USERS)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import structlog
 
@@ -29,6 +29,19 @@ from slumberd.scheduling.due import (
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 _log = structlog.get_logger(__name__)
+
+
+class RuleCalls(Protocol):
+    """Counts what waits for a rule in all shards of a database, and calls the rule in each."""
+
+    async def is_called(self, rule_id: str, after: int) -> bool:
+        """Return whether a rule is to read its shard beyond a place of the log."""
+        ...
+
+    async def call(self, rule_id: str, count: int) -> bool:
+        """Call a rule in all shards if `count` log rows wait for it; return whether they do."""
+        ...
+
 
 Mark = tuple[Position, datetime]
 """A rule's watermark, and the last cron instant that it has served."""
@@ -61,11 +74,19 @@ class DueRuleFinder:
     When the log does not contain the last row that was seen, the episodes were restored from a
     backup. Then each rule whose watermark is not in the log is due, whatever its cadence: its
     firing walks back to the last row that it knows.
+
+    Args:
+        episodes: The log of episodes.
+        ledger: Keeps watermarks and served instants.
+        calls: Counts the episodes of all shards; None where this log is the only one.
     """
 
-    def __init__(self, episodes: EpisodeLog, ledger: Ledger) -> None:
+    def __init__(
+        self, episodes: EpisodeLog, ledger: Ledger, calls: RuleCalls | None = None
+    ) -> None:
         self._episodes = episodes
         self._ledger = ledger
+        self._calls = calls
         self._last: Position | None = None
         self._agreed: set[str] = set()  # ids of rules whose watermark is in the log
 
@@ -145,10 +166,20 @@ class DueRuleFinder:
         if is_cut_short(due) or not await self._agrees(rule_id, after):
             # It goes first: walking back begins a new generation, which other rules then record.
             return replace(due, since=_FIRST)
+        if self._calls is not None:
+            return due if await self._is_called(due, cadence, self._calls) else None
         if not may_be_due(due, cadence):
             return None
         pending = await self._episodes.pending(after.seq, at_most=cadence.count)
         return due if due_every(cadence, pending) else None
+
+    async def _is_called(self, due: Due, cadence: Every, calls: RuleCalls) -> bool:
+        """Return whether a rule is due with what waits in all shards, and waits in this one."""
+        if due.newest <= due.after:
+            return False
+        if await calls.is_called(due.rule_id, due.after):
+            return True
+        return await calls.call(due.rule_id, cadence.count)
 
 
 def _due_cron(rule_id: str, cadence: Cron, progress: Mark, view: _View) -> Due | None:

@@ -41,7 +41,7 @@ from slumberd.scheduling.due import (
     RetryTracker,
     jump_between,
 )
-from slumberd.scheduling.due_finder import DueRuleFinder, served_fields
+from slumberd.scheduling.due_finder import DueRuleFinder, RuleCalls, served_fields
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
@@ -166,6 +166,7 @@ class Scheduler:
         episodes: EpisodeLog,
         ledger: Ledger,
         fire: Fire,
+        calls: RuleCalls | None = None,
         poll_seconds: float = 1.0,
     ) -> None:
         """Connect the scheduler to the stores that it watches and the function that fires.
@@ -176,6 +177,7 @@ class Scheduler:
             ledger: Keeps watermarks and served instants.
             fire: Consolidates what is pending for a rule, as of an instant, and returns after the
                 commit. It must end soon after the stop event is set.
+            calls: Counts the episodes of all shards; None where this log is the only one.
             poll_seconds: The time after which a new episode is noticed at the latest. `notice`
                 shortens it.
         """
@@ -184,7 +186,7 @@ class Scheduler:
         self._ledger = ledger
         self._fire = fire
         self._poll_seconds = poll_seconds
-        self._finder = DueRuleFinder(episodes, ledger)
+        self._finder = DueRuleFinder(episodes, ledger, calls)
         self._woken = asyncio.Event()
         self._rules: dict[str, ConsolidationRule] = {}
         self._counting: set[str] = set()

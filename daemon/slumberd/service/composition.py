@@ -54,6 +54,7 @@ from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.retrieval.searcher import Searcher
 from slumberd.scheduling import cron
+from slumberd.scheduling.due_finder import RuleCalls
 from slumberd.service.pause import FILE, PausedFile, PausedRules
 from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
@@ -374,6 +375,15 @@ def is_divided(settings: Settings) -> bool:
     from slumberd.service import postgres_stores
 
     return postgres_stores.is_divided(settings)
+
+
+def rule_calls_of(settings: Settings, memory: Episodes) -> RuleCalls | None:
+    """Return what counts the episodes of all shards; None where there is one log of episodes."""
+    if settings.store is None:
+        return None
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.rule_calls_of(settings, memory)
 
 
 def paused_rules_of(settings: Settings, holder: str | None = None) -> PausedRules:

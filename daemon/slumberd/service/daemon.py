@@ -50,6 +50,7 @@ from slumberd.service.composition import (
     publisher_of,
     refuse_network_of,
     retention_of,
+    rule_calls_of,
     rule_runner_of,
     tenure_of,
     tune_interpreter,
@@ -308,6 +309,7 @@ class Daemon:
             episodes=stores.memory,
             ledger=stores.facts.ledger,
             fire=partial(self._fire, runner, operations.turn),
+            calls=rule_calls_of(self._settings, stores.memory),
         )
         operations.decided = scheduler.nudge
         return scheduler

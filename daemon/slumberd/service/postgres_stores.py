@@ -16,6 +16,7 @@ from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.scheduling.due_finder import RuleCalls
 from slumberd.service.database_requests import answer_requests, ask_database
 from slumberd.service.database_tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
@@ -30,6 +31,7 @@ from slumberd.storage.postgres.inspection import (
 )
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.paused_rules import PausedTable
+from slumberd.storage.postgres.rule_calls import PostgresRuleCalls
 from slumberd.storage.postgres.rule_sets import RuleSetTable
 from slumberd.storage.postgres.store_copies import PostgresCopies
 
@@ -119,6 +121,15 @@ def is_divided(settings: Settings) -> bool:
     if settings.postgres.shard is not None:
         return False
     return installation.count_shards(database_of(settings)) > 1
+
+
+def rule_calls_of(settings: Settings, memory: Episodes) -> RuleCalls | None:
+    """Return what counts the episodes of all shards; None for the only shard."""
+    if installation.count_shards(database_of(settings)) == 1:
+        return None
+    if not isinstance(memory, PostgresMemoryStore):
+        raise TypeError("only a shard of a database counts the episodes of all shards")
+    return PostgresRuleCalls(memory.engine)
 
 
 def status_of(settings: Settings, *, most_xids: int, few_dead_rows: int) -> DatabaseStatus:

@@ -248,8 +248,7 @@ class ShardedDaemon:
         try:
             await running.daemon.run(running.stop)
         except Exception as error:  # noqa: BLE001 # other shards go on
-            grouped = isinstance(error, ExceptionGroup)
-            self._note_failure(shard, first_store_error(error) if grouped else error)
+            self._note_failure(shard, error)
         else:
             self._troubles.pop(shard, None)
         finally:
@@ -257,6 +256,8 @@ class ShardedDaemon:
 
     def _note_failure(self, shard: int, error: Exception) -> None:
         """Log why the daemon of a shard ended, and let it rest; another host may be luckier."""
+        if isinstance(error, ExceptionGroup):
+            error = first_store_error(error)
         if isinstance(error, (DatabaseHeldError, LeaseLostError, StaleWriterError)):
             return  # another host has the shard
         before = self._troubles.get(shard)

@@ -503,8 +503,8 @@ class PostgresEpisodeEngine(PostgresEngine):
         """Do nothing: each commit is on the disk of the server."""
 
     async def version(self) -> int:
-        """Return a number that changes when any connection commits."""
-        number: int = await self.read(lambda session: session.value("inbox.end"))
+        """Return a number that changes when any connection puts, or calls a rule."""
+        number: int = await self.read(lambda session: session.value("inbox.version"))
         return number
 
 

@@ -5,8 +5,12 @@ SELECT EXISTS (
   WHERE shard = :shard
 )
 
--- name: end
-SELECT seq
+-- name: version
+SELECT seq + (
+  SELECT coalesce(sum(upto), 0)::bigint
+  FROM slumberd.calls
+  WHERE calls.shard = :shard
+)
 FROM slumberd.log_ends
 WHERE shard = :shard
 
