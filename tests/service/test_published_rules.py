@@ -185,6 +185,13 @@ def test_reload_loads_the_newest_rules(author: Home, first: Home) -> None:
     assert rule_ids(first) == ["all"]
 
 
+def wait_for_renewal(postgres: PostgresServer, address: str) -> None:
+    """Wait until the only daemon tells again that it is alive."""
+    seen, database = "SELECT seen_at FROM slumberd.hosts", address.rpartition("/")[2]
+    before = postgres.rows(seen, database)
+    wait_until(lambda: postgres.rows(seen, database) != before)
+
+
 def reload_failures(daemon: Daemon) -> int:
     return sum(event["event"] == "config.reload_failed" for event in daemon.seen)
 
@@ -208,11 +215,8 @@ def test_host_that_lacks_a_function_keeps_its_rules_until_it_has_it(
         author.rule("all", cadence={"every": 1}, stages=[extract])
         author.call("rules", "publish")
         failed = daemon.wait_for("config.reload_failed")
-        renewed = "SELECT seen_at FROM slumberd.hosts"
-        database = postgres_address.rpartition("/")[2]
         for _ in range(2):  # the daemon sees the version again, and does not load it again
-            before = postgres.rows(renewed, database)
-            wait_until(lambda before=before: postgres.rows(renewed, database) != before)
+            wait_for_renewal(postgres, postgres_address)
         kept = versions_of_hosts(postgres, postgres_address)
 
         author.rule("all", cadence={"every": 3})
