@@ -54,6 +54,12 @@ def rule_ids(home: Home) -> list[str]:
     return [rule["id"] for rule in lines(home.call("rules", "--json").stdout)]
 
 
+def add_comment(home: Home) -> None:
+    """Change a file, and no rule."""
+    file = home.rules / "all.yaml"
+    file.write_bytes(file.read_bytes() + b"# all")
+
+
 def versions_of_hosts(postgres: PostgresServer, address: str) -> list[Any]:
     sql = "SELECT state -> 'rules_version' FROM slumberd.hosts ORDER BY name"
     return [row[0] for row in postgres.rows(sql, address.rpartition("/")[2])]
@@ -75,6 +81,25 @@ def test_commands_use_the_newest_published_rules(author: Home, first: Home) -> N
     assert "later" in first.call("next").stdout
     assert "all" in first.call("fire", "--all").stdout
     assert "published/2/later.yaml" in first.call("rules").stdout
+
+
+def test_doctor_needs_no_directory_of_rules_and_reports_what_is_missing(
+    author: Home, first: Home
+) -> None:
+    unpublished = first.call("doctor", check=False).stdout
+    author.call("rules", "publish")
+    published = first.call("doctor", check=False).stdout
+    first.configure({**first.settings, "store": "postgresql://127.0.0.1:1/nowhere"})
+    away = first.call("doctor", check=False).stdout
+    started = first.slumberd("run", check=False)
+
+    assert "config.invalid" in unpublished
+    assert "no rules were published yet" in unpublished
+    assert "config.invalid" not in published
+    assert str(first.rules) not in published
+    assert "database.unreachable" in away
+    assert started.returncode == 69
+    assert '"event":"daemon.failed"' in started.stderr
 
 
 def test_versions_are_listed_and_written_to_be_published_again(
@@ -145,9 +170,7 @@ def test_running_daemons_load_rules_that_another_host_publishes(
         status = first.call("status").stdout
         hosts = orjson.loads(first.call("status", "--json").stdout)["database"]["hosts"]
 
-        # Only the text of a comment changes: a new version of the same rules.
-        later = author.rules / "later.yaml"
-        later.write_bytes(later.read_bytes() + b"# later")
+        add_comment(author)
         author.call("rules", "publish")
         wait_until(lambda: versions_of_hosts(postgres, postgres_address) == [3, 3])
         assert (active.stop(), standby.stop()) == (0, 0)
@@ -268,6 +291,9 @@ def test_daemons_of_shards_load_published_rules(tmp_path: Path, postgres: Postgr
             author.call("rules", "publish")
             reloaded = [daemon.wait_for("config.reloaded") for _ in range(2)]
             wait_until(lambda: versions_of_hosts(postgres, address) == [2])
+            add_comment(author)
+            author.call("rules", "publish")
+            wait_until(lambda: versions_of_hosts(postgres, address) == [3])
             assert daemon.stop() == 0
 
     assert {event["shard"] for event in reloaded} == {0, 1}
