@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from slumberd.api.routes import ROUTES, HttpRoute
 from tests.api.test_http import put
 from tests.support.http_daemon import HttpDaemon, http_daemon
+from tests.support.postgres_server import PostgresServer
 from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.acceptance
@@ -38,8 +39,17 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with http_daemon(tmp_path_factory.mktemp("http")) as running:
+def several_shards(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.database(shards=3) as name:
+        yield postgres.address_of(name)
+
+
+@pytest.fixture(scope="module", params=["files", "several_shards"])
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    store = None if request.param == "files" else request.getfixturevalue(request.param)
+    with http_daemon(tmp_path_factory.mktemp("http"), store=store) as running:
         with running.with_token("ana") as ana, running.with_token("bob") as bob:
             ids = [put(ana, MARKER, session="s1") for _ in range(3)]
             put(bob, "Rome", session="s1")
@@ -51,7 +61,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def knowledge(ana: httpx.Client, ids: list[str]) -> dict[str, list[Any]]:
     """Return values for the fields of requests, as a hostile user may know or guess them."""
     page = ana.get("/v1/facts", params={"limit": 1}).json()
-    rows = ana.get("/v1/changes").json()["changes"]
+    rows = ana.get("/v1/changes", params={"agent": "default"}).json()["changes"]
     firings = [row["firing_id"] for row in rows]
     plan = ana.post("/v1/forget/plan", json={"session": "s1"}).json()["plan"]
     return {
@@ -86,7 +96,8 @@ def knowledge(ana: httpx.Client, ids: list[str]) -> dict[str, list[Any]]:
 
 def view_of(ana: httpx.Client, ids: list[str]) -> list[Any]:
     """Return all that a user sees of its own; not the number of the last row of all."""
-    changes = ana.get("/v1/changes", params={"limit": 1000}).json()["changes"]
+    query = {"limit": 1000, "agent": "default"}
+    changes = ana.get("/v1/changes", params=query).json()["changes"]
     return [
         ana.get("/v1/facts").json(),
         ana.get("/v1/episodes").json(),
@@ -133,7 +144,11 @@ def test_secret_is_there_for_its_owner(world: World) -> None:
 
 
 def test_hostile_user_sees_no_event_of_another(world: World) -> None:
-    with world.daemon.with_token("bob") as bob, bob.stream("GET", "/v1/events") as answer:
+    query = {"agent": "default"}
+    with (
+        world.daemon.with_token("bob") as bob,
+        bob.stream("GET", "/v1/events", params=query) as answer,
+    ):
         lines = answer.iter_lines()
         seen = [next(lines) for _ in range(5)]
 

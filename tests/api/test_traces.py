@@ -34,6 +34,8 @@ from slumberd.interchange.genai_spans import Owner, read_spans
 from slumberd.interchange.spans import Span
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.protocols import Episodes
+from slumberd.operations.put_once import OncePutter
 from slumberd.service.interfaces import Served
 from tests.support.sample_sizes import amount
 from tests.support.traces import (
@@ -71,6 +73,11 @@ class Receiver:
     served: Served
     app: ASGIApp
 
+    @property
+    def memory(self) -> Episodes:
+        assert isinstance(self.served.putter, OncePutter)
+        return self.served.putter._memory
+
     async def post(
         self, content: bytes, caller: Caller = ADA, form: str = "application/json", **headers: str
     ) -> httpx.Response:
@@ -86,7 +93,7 @@ class Receiver:
         return found
 
     async def episodes(self, user: str = "ada") -> list[Episode]:
-        return await self.served.stores.memory.recent(user, limit=1_000)
+        return await self.memory.recent(user, limit=1_000)
 
 
 @asynccontextmanager
@@ -362,7 +369,7 @@ async def test_store_that_is_busy_is_an_error_to_try_again(
     async def fail(*_: object, **__: object) -> None:
         raise StoreBusyError("memory.db", 1.0)
 
-    monkeypatch.setattr(receiver.served.stores.memory, "put_many", fail)
+    monkeypatch.setattr(receiver.memory, "put_many", fail)
 
     answer = await receiver.post(json.dumps(document_of([CALL])).encode())
 

@@ -26,6 +26,7 @@ from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Dispatcher
 from slumberd.operations.ledger_reads import LedgerReads
 from slumberd.operations.memory import MemoryOperations
+from slumberd.operations.put_once import OncePutter
 from slumberd.service.composition import searcher_of
 from slumberd.service.interfaces import Served
 from tests.fuzz.targets import Finding
@@ -176,7 +177,14 @@ def served_by(home: StateDirectory, folder: Path) -> Served:
     )
     reads = LedgerReads(home.stores.facts, commits)
     handlers = {**home.operations.by_name(), **memory.by_name(), **reads.by_name()}
-    return Served(Dispatcher(handlers), settings, home.stores, commits, home.clock, _no_health)
+    return Served(
+        Dispatcher(handlers),
+        settings,
+        OncePutter(home.stores.memory),
+        commits,
+        home.clock,
+        _no_health,
+    )
 
 
 async def _no_health() -> DaemonHealth:

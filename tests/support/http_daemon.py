@@ -84,13 +84,15 @@ def write_entries(file: Path, entries: list[Entry]) -> None:
 
 
 @contextmanager
-def http_daemon(folder: Path, **serve: Any) -> Iterator[HttpDaemon]:
+def http_daemon(folder: Path, *, store: str | None = None, **serve: Any) -> Iterator[HttpDaemon]:
     """Run a daemon that serves HTTP while the block runs.
 
     Args:
-        folder: An empty directory.
+        folder: A directory for it.
+        store: The address of a database; None for files.
         serve: Further keys of the section ``serve``.
     """
+    folder.mkdir(exist_ok=True)
     file = folder / "tokens.yaml"
     tokens = write_tokens(file, TENANTS)
     section = {
@@ -99,7 +101,8 @@ def http_daemon(folder: Path, **serve: Any) -> Iterator[HttpDaemon]:
         "tokens_file": str(file),
         **serve,
     }
-    home = Home(folder, {"serve": section})
+    database = {} if store is None else {"store": store, "postgres": {"lease": "3s"}}
+    home = Home(folder, {"serve": section, **database})
     home.rule("all", cadence={"every": 1})
     with home.daemon() as daemon:
         where = [event["where"] for event in daemon.seen if event["event"] == "http.listening"]

@@ -25,7 +25,7 @@ from slumberd.errors import ExtraMissingError, SlumberdError, UnreadableTracesEr
 from slumberd.interchange.genai_spans import Owner, Reading, read_spans
 from slumberd.interchange.spans import Span, spans_of_document
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.put_once import OncePutter, PutOnce
+from slumberd.operations.put_once import PutOnce, PutsOnce
 from slumberd.service.control_socket import valid_text
 from slumberd.service.interfaces import Served
 
@@ -55,7 +55,7 @@ def traces_route(served: Served) -> Route:
         served: The daemon.
     """
     most_bytes = served.settings.serve.max_body_bytes
-    receiver = TraceReceiver(OncePutter(served.stores.memory), most_bytes)
+    receiver = TraceReceiver(served.putter, most_bytes)
     return Route(PATH, receiver.receive, methods=["POST"])
 
 
@@ -89,7 +89,7 @@ class TraceReceiver:
         most_bytes: The longest request, decompressed.
     """
 
-    def __init__(self, episodes: OncePutter, most_bytes: int) -> None:
+    def __init__(self, episodes: PutsOnce, most_bytes: int) -> None:
         self._episodes = episodes
         self._most_bytes = most_bytes
         # Objects take many times the bytes of their request, so only one request has them.

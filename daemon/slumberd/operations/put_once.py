@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode
@@ -24,6 +24,14 @@ class PutOnce(NamedTuple):
     new: int = 0
     known: int = 0
     refused: Mapping[str, str] = {}
+
+
+class PutsOnce(Protocol):
+    """Puts episodes, of which a stored one stays."""
+
+    async def put(self, episodes: Sequence[Episode]) -> PutOnce:
+        """Put those episodes whose ids their users do not have yet."""
+        ...
 
 
 class OncePutter:

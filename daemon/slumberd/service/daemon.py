@@ -33,6 +33,7 @@ from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer, Dispatcher, Handler, typed_handler
 from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.observed_calls import observe_calls
+from slumberd.operations.put_once import OncePutter
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
@@ -323,7 +324,7 @@ class Daemon:
         served = Served(
             Dispatcher(answers),
             self._settings,
-            components.stores,
+            OncePutter(components.stores.memory),
             components.commits,
             self._clock,
             heartbeat.health,

@@ -11,7 +11,7 @@ from slumberd.config.settings import Settings
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Dispatcher
-from slumberd.operations.stores import Stores
+from slumberd.operations.put_once import PutsOnce
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Served:
     Attributes:
         dispatcher: Calls operations.
         settings: The configuration at the start.
-        stores: The open stores.
+        putter: Puts episodes, of which a stored one stays.
         commits: Tells when something was committed.
         clock: The time.
         health: Returns the figures of the heartbeat as of now.
@@ -29,7 +29,7 @@ class Served:
 
     dispatcher: Dispatcher
     settings: Settings
-    stores: Stores
+    putter: PutsOnce
     commits: CommitSignal
     clock: Clock
     health: Callable[[], Awaitable[DaemonHealth]]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,9 @@ ONE_RUN = {"backfill", "fire", "retry", "undo"}
 
 MOST_CALLS = 64
 """Calls of the handlers of one host at the same time; further ones wait."""
+
+_ASK_AGAIN_SECONDS = 0.1
+"""The pause between two looks for a daemon that holds a shard."""
 
 _ABSENCES: Mapping[str, type[SlumberdError]] = {
     "correct": NoInputError,
@@ -265,8 +269,13 @@ def _run_at_once(asks: Mapping[int, Callable[[], Answer]]) -> _Outcomes:
     return {shard: outcomes[shard] for shard in asks}
 
 
-def requests_of(address: str) -> ShardRequests | None:
+def requests_of(address: str, *, patience_seconds: float = 0.0) -> ShardRequests | None:
     """Return what sends requests to the shards of a database; None when it has one shard only.
+
+    Args:
+        address: The address of the database.
+        patience_seconds: How long a request waits for a daemon while no daemon holds its shard, as
+            when the shard passes from one host to another.
 
     Raises:
         StoreError: The database cannot be used.
@@ -274,7 +283,21 @@ def requests_of(address: str) -> ShardRequests | None:
     shards = count_shards(address)
     if shards == 1:
         return None
-    return ShardRequests(shards, ShardLookup(address), partial(ask_database, address))
+    ask = partial(_ask_patiently, address, patience_seconds)
+    return ShardRequests(shards, ShardLookup(address), ask)
+
+
+def _ask_patiently(
+    address: str, seconds: float, shard: int, operation: str, request: Request
+) -> Answer:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask_database(address, shard, operation, request)
+        except NotRunningError:  # so nothing was done
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_ASK_AGAIN_SECONDS)
 
 
 def shard_handlers(requests: ShardRequests) -> dict[str, Handler]:
@@ -286,14 +309,12 @@ def shard_handlers(requests: ShardRequests) -> dict[str, Handler]:
     Args:
         requests: Sends them.
     """
-    threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-shards")
-    return {
-        name: _forwarding(operation, requests, threads) for name, operation in OPERATIONS.items()
-    }
+    turns = asyncio.Semaphore(MOST_CALLS)
+    return {name: _forwarding(operation, requests, turns) for name, operation in OPERATIONS.items()}
 
 
 def _forwarding(
-    operation: Operation[RequestForm], requests: ShardRequests, threads: ThreadPoolExecutor
+    operation: Operation[RequestForm], requests: ShardRequests, turns: asyncio.Semaphore
 ) -> Handler:
     name, check = typed_handler(operation, _answer_nothing)
 
@@ -301,9 +322,36 @@ def _forwarding(
         await check(request, caller)
         fields = {key: one for key, one in request.items() if key not in RequestForm.model_fields}
         call = partial(requests.call, name, fields, caller=caller)
-        return await asyncio.get_running_loop().run_in_executor(threads, call)
+        async with turns:
+            return await _run_in_thread(call)
 
     return handle
+
+
+async def _run_in_thread(call: Callable[[], Answer]) -> Answer:
+    """Call a function in a thread that does not delay the end of the process."""
+    loop = asyncio.get_running_loop()
+    reply: asyncio.Future[Answer] = loop.create_future()
+
+    def run() -> None:
+        try:
+            deliver = partial(_deliver, reply, call(), None)
+        except BaseException as error:  # noqa: BLE001 # the caller gets it
+            deliver = partial(_deliver, reply, {}, error)
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(deliver)
+
+    threading.Thread(target=run, name="slumberd-shards", daemon=True).start()
+    return await reply
+
+
+def _deliver(reply: asyncio.Future[Answer], answer: Answer, error: BaseException | None) -> None:
+    if reply.done():
+        return
+    if error is not None:
+        reply.set_exception(error)
+    else:
+        reply.set_result(answer)
 
 
 async def _answer_nothing(_: RequestForm, __: Caller) -> Answer:

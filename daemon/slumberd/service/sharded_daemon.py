@@ -36,6 +36,7 @@ from slumberd.service.interfaces import Interface
 from slumberd.service.postgres_stores import database_of, place_of
 from slumberd.service.reload import InForce, Load, load_again
 from slumberd.service.shard_assignment import assign_shards
+from slumberd.service.shard_interfaces import serve_interfaces
 from slumberd.service.systemd import BEATS, Notifier, ShardNotifier
 from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.lease import ClusterView, HostTable
@@ -164,14 +165,23 @@ class ShardedDaemon:
             every_seconds = self._intervals.heartbeat_seconds
             group.create_task(self._heartbeat.run(stop, every_seconds=every_seconds))
             group.create_task(self._keep_alive(stop))
-            self._notifier.ready()
-            await self._keep_assigning(group, stop)
+            async with serve_interfaces(
+                self._in_force.settings,
+                self._interfaces,
+                self._commits,
+                self._clock,
+                self._heartbeat.health,
+            ):
+                self._notifier.ready()
+                await self._keep_assigning(group, stop)
             self._end_shards()
 
     async def _keep_assigning(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         while not stop.is_set():
             if (view := await self._look()) is not None:
                 await self._follow(view, group)
+            if self._interfaces:
+                self._commits.announce()  # other hosts may have committed
             await set_within(stop, min(LOOK_SECONDS, self._lease_seconds / _PER_LEASE))
 
     async def _look(self) -> ClusterView | None:
