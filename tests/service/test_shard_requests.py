@@ -26,7 +26,7 @@ from slumberd.errors import (
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.handlers import Answer
 from slumberd.operations.table import OPERATIONS
-from slumberd.service.shard_requests import requests_of, shard_handlers
+from slumberd.service.shard_requests import shard_handlers
 from slumberd.service.shard_routes import ROUTES
 from slumberd.storage.postgres.shards import shard_of
 from tests.support.daemons import Daemon, Home
@@ -332,6 +332,7 @@ def test_absent_things_are_refused_as_by_one_store(both: list[Asker]) -> None:
         ("recall", {"query": "tea", "user": 5}),
         ("facts", {"user": "ana", "misspelled": 1}),
         ("outcome", {"user": "ana", "id": "unknown"}),
+        ("unpin", {"facts": [" "], "reason": "r"}),
         ("nothing", {}),
     ]
 
@@ -416,9 +417,7 @@ def test_command_performs_on_shards_without_a_daemon_itself(
 def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, database: str) -> None:
     of_shards.remember(*AGENTS)
     of_shards("fire")
-    requests = requests_of(database)
-    assert requests is not None
-    handlers = shard_handlers(requests)
+    handlers = shard_handlers(database)
     ana = Caller(name="token ana", user="ana", rights=frozenset({Right.READ, Right.WRITE}))
     one_agent = Caller(name="token desk", user="ana", agent="agent3", rights=ana.rights)
 

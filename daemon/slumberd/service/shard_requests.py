@@ -277,15 +277,22 @@ def requests_of(address: str) -> ShardRequests | None:
     return ShardRequests(shards, ShardLookup(address), partial(ask_database, address))
 
 
-def shard_handlers(requests: ShardRequests) -> dict[str, Handler]:
+def shard_handlers(address: str, *, ask: Perform | None = None) -> dict[str, Handler]:
     """Return handlers that forward each operation to the shards that it concerns.
 
     Each checks the right and the scope of its caller, and passes the caller on: the daemons of the
     shards check both again.
 
     Args:
-        requests: Sends them.
+        address: The address of a database with several shards.
+        ask: Asks the daemon that holds a shard; None asks through the database.
+
+    Raises:
+        StoreError: The database cannot be used.
     """
+    requests = ShardRequests(
+        count_shards(address), ShardLookup(address), ask or partial(ask_database, address)
+    )
     threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-shards")
     return {
         name: _forwarding(operation, requests, threads) for name, operation in OPERATIONS.items()
