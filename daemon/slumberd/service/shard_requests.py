@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from typing import Any
 
 from slumberd.config.validation import problems
@@ -44,6 +44,9 @@ ONE_RUN = {"backfill", "fire", "retry", "undo"}
 MOST_CALLS = 64
 """Calls of the handlers of one host at the same time; further ones wait."""
 
+MOST_CONNECTIONS = 32
+"""Shards that one process asks at the same time; each takes a connection, and further ones wait."""
+
 _ABSENCES: Mapping[str, type[SlumberdError]] = {
     "correct": NoInputError,
     "explain": NoInputError,
@@ -65,7 +68,8 @@ class ShardRequests:
 
     def __init__(self, shards: int, lookup: ShardLookup, ask: Perform) -> None:
         self._routes = ShardRoutes(shards, lookup)
-        self._ask = ask
+        self._ask_daemon = ask
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
 
     def call(
         self,
@@ -100,6 +104,10 @@ class ShardRequests:
         if operation == "episodes" and len(parts) > 1:
             return call.read_episodes(parts, request)
         return call.perform_all(parts, request)
+
+    def _ask(self, shard: int, operation: str, request: Request) -> Answer:
+        with self._room:
+            return self._ask_daemon(shard, operation, request)
 
 
 def _is_well_formed(operation: str, request: Request) -> bool:
@@ -265,6 +273,7 @@ def _run_at_once(asks: Mapping[int, Callable[[], Answer]]) -> _Outcomes:
     return {shard: outcomes[shard] for shard in asks}
 
 
+@cache
 def requests_of(address: str) -> ShardRequests | None:
     """Return what sends requests to the shards of a database; None when it has one shard only.
 
@@ -293,24 +302,55 @@ def shard_handlers(address: str, *, ask: Perform | None = None) -> dict[str, Han
     requests = ShardRequests(
         count_shards(address), ShardLookup(address), ask or partial(ask_database, address)
     )
-    threads = ThreadPoolExecutor(MOST_CALLS, thread_name_prefix="slumberd-shards")
-    return {
-        name: _forwarding(operation, requests, threads) for name, operation in OPERATIONS.items()
-    }
+    room = asyncio.Semaphore(MOST_CALLS)
+    return {name: _forwarding(operation, requests, room) for name, operation in OPERATIONS.items()}
 
 
 def _forwarding(
-    operation: Operation[RequestForm], requests: ShardRequests, threads: ThreadPoolExecutor
+    operation: Operation[RequestForm], requests: ShardRequests, room: asyncio.Semaphore
 ) -> Handler:
     name, check = typed_handler(operation, _answer_nothing)
 
     async def handle(request: Request, caller: Caller) -> Answer:
         await check(request, caller)
         fields = {key: one for key, one in request.items() if key not in RequestForm.model_fields}
-        call = partial(requests.call, name, fields, caller=caller)
-        return await asyncio.get_running_loop().run_in_executor(threads, call)
+        await room.acquire()
+        return await _run_in_thread(
+            partial(requests.call, name, fields, caller=caller), ended=room.release
+        )
 
     return handle
+
+
+def _run_in_thread(call: Callable[[], Answer], ended: Callable[[], None]) -> asyncio.Future[Answer]:
+    """Call a function in a thread that the end of the process does not wait for.
+
+    A cancelled call leaves the thread behind, since the request is under way.
+
+    Args:
+        call: The function.
+        ended: Called in the event loop when the thread has ended.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Answer] = loop.create_future()
+
+    def settle(set_outcome: Callable[[], None]) -> None:
+        ended()
+        if not answer.done():
+            set_outcome()
+
+    def run() -> None:
+        try:
+            found = call()
+        except Exception as error:  # noqa: BLE001 # raised where the answer is awaited
+            outcome = partial(answer.set_exception, error)
+        else:
+            outcome = partial(answer.set_result, found)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, outcome)
+
+    threading.Thread(target=run, daemon=True, name="slumberd-shards").start()
+    return answer
 
 
 async def _answer_nothing(_: RequestForm, __: Caller) -> Answer:
