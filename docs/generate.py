@@ -115,13 +115,19 @@ def every_command() -> Iterator[tuple[str, Callable[..., object], Sequence[str]]
         module, _, name = entry.home.partition(":")
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
         if isinstance(found, typer.Typer):
+            alone = found.registered_callback
+            if alone is not None and alone.callback is not None and alone.invoke_without_command:
+                yield entry.name, alone.callback, _calls(alone.epilog)
             for command in found.registered_commands:
                 assert command.callback is not None
-                epilog = (command.epilog or "").splitlines()
-                calls = [line for line in epilog if "slumberd " in line]
-                yield f"{entry.name} {command.name}", command.callback, calls
+                yield f"{entry.name} {command.name}", command.callback, _calls(command.epilog)
         else:
             yield entry.name, found, entry.examples
+
+
+def _calls(epilog: str | None) -> list[str]:
+    """Return the calls in the epilog of a help text."""
+    return [line for line in (epilog or "").splitlines() if "slumberd " in line]
 
 
 def _command(name: str, function: Callable[..., object], calls: Sequence[str]) -> str:

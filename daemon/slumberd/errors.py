@@ -44,6 +44,7 @@ of its file, or the address of its database without a password::
         ├── DatabaseHeldError             a database in use                      (exit 75)
         ├── DatabaseUnreachableError      a database server that is away         (exit 69)
         ├── SourceChangedError            a store that changed while it was copied (exit 75)
+        ├── OtherRulesPublishedError      rules that somebody else published first (exit 75)
         ├── UnsupportedByStoreError       what this kind of store does not do    (exit 64)
         ├── SupersededError               a store that this daemon has lost      (exit 75)
         │   ├── StaleWriterError          another daemon writes the store
@@ -852,6 +853,27 @@ class SourceChangedError(StoreError):
         super().__init__(
             f"{where!r} got {versions} new versions of episodes while it was copied; nothing was "
             "kept: stop the programs that put, and copy again"
+        )
+
+
+class OtherRulesPublishedError(StoreError):
+    """Other rules were published in a database than those that the publisher knows.
+
+    Attributes:
+        where: The database.
+        expected: The version that the publisher expects to be the newest.
+        newest: The newest version; 0 when nothing was published.
+    """
+
+    exit_code = 75
+
+    def __init__(self, where: str, expected: int, newest: int) -> None:
+        self.where = where
+        self.expected = expected
+        self.newest = newest
+        super().__init__(
+            f"{where!r}: the newest published rules are version {newest}, not {expected}; nothing "
+            "was published: compare with `slumberd rules published --to DIR`, and publish again"
         )
 
 

@@ -26,9 +26,9 @@ WELL = DatabaseStatus(
     bytes=1_000_000,
     shards=[ShardHolder(0, "a/1", 8.0, 0.0)],
     hosts=[
-        HostStatus("a/1", 1.0, "active", "0.2.0", "hash", 0.01),
-        HostStatus("b/2", 1.0, "standby", "0.2.0", "hash", -0.02),
-        HostStatus("gone/3", 900.0, "active", "0.1.0", "other", 99.0),
+        HostStatus("a/1", 1.0, "active", "0.2.0", "hash", None, 0.01),
+        HostStatus("b/2", 1.0, "standby", "0.2.0", "hash", None, -0.02),
+        HostStatus("gone/3", 900.0, "active", "0.1.0", "other", None, 99.0),
     ],
     unnumbered=10,
     unnumbered_seconds=60.0,

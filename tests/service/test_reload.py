@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.errors import ReloadFailedError, StoreBusyError
+from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
@@ -25,7 +25,7 @@ from slumberd.operations.protocols import Episodes
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.service.composition import open_stores, rule_runner_of, rules_of
 from slumberd.service.control_socket import RefusedError, ask
-from slumberd.service.reload import InForce, Reloading
+from slumberd.service.reload import InForce, Reloading, load_again
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs
@@ -382,3 +382,49 @@ def put(home: Home, *episodes: Any) -> None:
     file = home.folder / "put.jsonl"
     file.write_bytes(b"".join(episode.model_dump_json().encode() + b"\n" for episode in episodes))
     home.slumberd("import", file)
+
+
+def in_force_of(version: int | None, *, source: str = "published") -> InForce:
+    values = {"state_dir": "/", "rules_dir": "/", "store": "postgresql:///memory"}
+    settings = Settings.model_validate({**values, "postgres": {"rules": source}})
+    return InForce(settings, RuleSet((), {}, {}, version=version))
+
+
+@pytest.mark.parametrize(
+    ("in_force", "newest", "wanted"),
+    [
+        pytest.param(in_force_of(1), 2, True, id="newer"),
+        pytest.param(in_force_of(2), 1, True, id="of an older copy of the database"),
+        pytest.param(in_force_of(2), 2, False, id="in force"),
+        pytest.param(in_force_of(2), 0, False, id="none"),
+        pytest.param(in_force_of(None, source="files"), 2, False, id="of a host with files"),
+    ],
+)
+def test_publication_is_loaded_when_it_is_not_in_force(
+    in_force: InForce, newest: int, wanted: bool
+) -> None:
+    in_force.notice_version(newest)
+
+    assert in_force.wanted.is_set() == wanted
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        pytest.param(ConfigurationError([]), False, id="mistakes"),
+        pytest.param(StoreBusyError("memory", 5), True, id="a store that fails"),
+    ],
+)
+def test_publication_that_could_not_be_loaded_is_loaded_again_unless_it_has_mistakes(
+    error: SlumberdError, again: bool
+) -> None:
+    def load() -> tuple[Settings, RuleSet]:
+        raise error
+
+    in_force = in_force_of(1)
+    in_force.notice_version(2)
+    load_again(in_force, load, by=in_force.wanted_by)
+    in_force.notice_version(2)
+
+    assert in_force.wanted.is_set() == again
+    assert in_force.rules.version == 1

@@ -64,6 +64,8 @@ WRITING = {
     "reload": "",
     "restore": "{backup}",
     "resume": "profile",
+    "rules publish": "",
+    "rules published": "",
     "run": "",
     "copy": "--from {absent} --to postgresql://127.0.0.1:1/nowhere",
     "postgres check": "postgresql://127.0.0.1:1/nowhere",
@@ -96,6 +98,9 @@ def every_command() -> Iterator[str]:
         module, _, name = entry.home.partition(":")
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
         if isinstance(found, typer.Typer):
+            alone = found.registered_callback
+            if alone is not None and alone.invoke_without_command:  # the group is a command itself
+                yield entry.name
             yield from (f"{entry.name} {command.name}" for command in found.registered_commands)
         else:
             yield entry.name

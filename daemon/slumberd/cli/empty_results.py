@@ -61,6 +61,8 @@ def no_rows(rows: int, *, narrowed: bool) -> str:
 
 def no_rules(settings: Settings) -> str:
     """Return the message that there are no rules, with the directory where they belong."""
+    if settings.are_rules_published:
+        return "the published rules are empty; `slumberd rules publish DIR` publishes others"
     return f"no rules in {str(settings.rules_dir)!r}; `slumberd init DIR` makes a first one"
 
 

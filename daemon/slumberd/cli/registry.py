@@ -214,9 +214,8 @@ ENTRIES = (
     ),
     Entry(
         "rules",
-        "rules:rules",
-        "Show the rules and how far each has read.",
-        ("slumberd rules", "slumberd rules --removed"),
+        "rules:app",
+        "Show the rules, and how far each has read; publish rules.",
     ),
     Entry(
         "status",

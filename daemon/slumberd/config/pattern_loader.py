@@ -51,7 +51,7 @@ _MINUTE = timedelta(minutes=1)
 
 def load_patterns(file: Path, *, by_root: bool | None = None) -> PatternSet:
     """Load a pattern file; see `load_extraction`."""
-    return _load(file, by_root)[1]
+    return _load(read_document(file, by_root=by_root))[1]
 
 
 def load_extraction(file: Path, *, by_root: bool | None = None) -> Extraction:
@@ -65,7 +65,16 @@ def load_extraction(file: Path, *, by_root: bool | None = None) -> Extraction:
     Raises:
         ConfigurationError: The file has mistakes; the error lists all of them.
     """
-    form, patterns = _load(file, by_root)
+    return extraction_of(read_document(file, by_root=by_root))
+
+
+def extraction_of(document: Document) -> Extraction:
+    """Return the extraction of a pattern file that was read.
+
+    Raises:
+        ConfigurationError: The file has mistakes; the error lists all of them.
+    """
+    form, patterns = _load(document)
     content = orjson.dumps([VERSION, form.model_dump()], option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Extraction("patterns", digest, patterns, reads_previous=True)
@@ -105,8 +114,7 @@ def model_extraction(settings: ModelSettings) -> Extraction:
     return Extraction("openai", digest, settings, reads_previous=True)
 
 
-def _load(file: Path, by_root: bool | None) -> tuple[PatternFile, PatternSet]:
-    document = read_document(file, by_root=by_root)
+def _load(document: Document) -> tuple[PatternFile, PatternSet]:
     mistakes = mistakes_of(document, PatternFile)
     readings = _read_patterns(document)
     mistakes += [mistake for reading in readings for mistake in reading.mistakes]

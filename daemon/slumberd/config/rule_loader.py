@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 
 from slumberd.config.credentials import is_installed
-from slumberd.config.file_access import check_world_writable
+from slumberd.config.file_access import check_world_writable, read_text, unreadable_error
 from slumberd.config.function_loader import Functions
 from slumberd.config.pattern_loader import (
+    extraction_of,
     heuristic_extraction,
     load_extraction,
     model_extraction,
 )
 from slumberd.config.rule_schema import AnyRuleForm, RuleFile, RuleForm
 from slumberd.config.validation import format_value, mistakes_of, nearest
-from slumberd.config.yaml_reader import Document, Trail, Value, dotted_path, read_document
+from slumberd.config.yaml_reader import (
+    Document,
+    Trail,
+    Value,
+    dotted_path,
+    read_document,
+    read_document_text,
+)
 from slumberd.errors import (
     ConfigurationError,
     ExtraMissingError,
@@ -51,6 +61,9 @@ CheckModel = Callable[[], None]
 _EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 """The extra that a key of a rule needs, by the path of the key."""
 
+_PATTERNS = ("stages", 0, "extract", "patterns")
+"""Where a rule names its pattern file."""
+
 _COMPARED = re.compile(
     r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
     r"(?P<texts>\((?:\s*(?:'[^']*'|\"[^\"]*\")\s*,?)+\)|'[^']*'|\"[^\"]*\")",
@@ -76,12 +89,14 @@ class RuleSet:
         multi_valued: The predicates that may hold several objects at once, by channel.
         sources: The file of each rule, by rule id.
         generation: The number of the set in a daemon, from 1; each reload adds 1.
+        version: The version of a set that was published in a database; None for one of files.
     """
 
     rules: tuple[ConsolidationRule, ...]
     multi_valued: Mapping[str, frozenset[str]]
     sources: Mapping[str, str]
     generation: int = 1
+    version: int | None = None
 
     def of_episodes(self) -> RuleSet:
         """Return the set without rules of kind ``graph``."""
@@ -147,6 +162,11 @@ def rule_files(directory: Path) -> list[Path]:
     return [path for path in names if _is_rule_file(path)]
 
 
+def _is_rule_name(name: str) -> bool:
+    """Return whether a file of this name, within a directory of rules, is a rule file."""
+    return "/" not in name and _is_rule_file(Path(name))
+
+
 def _is_rule_file(path: Path) -> bool:
     hidden, test = path.name.startswith("."), path.stem.endswith(".test")
     return path.suffix in (".yaml", ".yml") and not hidden and not test
@@ -170,20 +190,107 @@ def load_rule_files(  # noqa: PLR0913 # one for each check
     sheets = [sheet for path in paths for sheet in _read_sheets(path, by_root)]
     # A file that is loaded alone may configure channels that rules of other files emit into.
     whole = any(path.is_dir() for path in paths)
+    extractions = _Extractions(by_root, partial(load_extraction, by_root=by_root))
+    checks = _Checks(check_filter, check_cron, timezone, check_cypher, check_model)
+    return _load_sheets(sheets, extractions, checks, whole=whole)
+
+
+def load_rule_texts(  # noqa: PLR0913 # one for each check
+    texts: Mapping[str, str],
+    place: str,
+    *,
+    check_filter: CheckFilter,
+    check_cron: CheckCron,
+    timezone: str,
+    check_cypher: CheckCypher = _accept_cypher,
+    check_model: CheckModel = _accept_model,
+) -> RuleSet:
+    """Load the texts that `read_rule_texts` returned, perhaps on another host.
+
+    Args:
+        texts: The text of each file, by its name within the directory of rules.
+        place: What stands for that directory in messages.
+        check_filter: As of `load_rules`.
+        check_cron: As of `load_rules`.
+        timezone: As of `load_rules`.
+        check_cypher: As of `load_rules`.
+        check_model: As of `load_rules`.
+
+    Raises:
+        ConfigurationError: The texts have mistakes; the error lists all of them.
+    """
+
+    def read(file: Path) -> Document:
+        name = os.path.normpath(file).removeprefix(f"{place}/")
+        if name not in texts:
+            raise unreadable_error(file, "was not published with the rules that name it")
+        return read_document_text(texts[name], str(file))
+
+    names = [Path(place, name) for name in sorted(texts) if _is_rule_name(name)]
+    documents = [read(file) for file in names]
+    sheets = [_Sheet(document, mistakes_of(document, RuleFile)) for document in documents]
+    extractions = _Extractions(None, lambda file: extraction_of(read(file)))
+    checks = _Checks(check_filter, check_cron, timezone, check_cypher, check_model)
+    return _load_sheets(sheets, extractions, checks, whole=True)
+
+
+def read_rule_texts(directory: Path) -> dict[str, str]:
+    """Return what another host needs to load the rules of a directory, besides Python functions.
+
+    Args:
+        directory: The directory; its rules must have no mistakes.
+
+    Returns:
+        The texts of its rule files, and of the pattern files that these name, by the name of the
+        file within the directory.
+
+    Raises:
+        ConfigurationError: A file cannot be read, or a rule names patterns outside of it.
+    """
+    files = rule_files(directory)
+    texts = {file.name: read_text(file, inside=directory.resolve()).text for file in files}
+    places = [place for file in files for place in _rule_places(_read_sheet(file, None, None))]
+    mistakes = []
+    for place in places:
+        if patterns := place.text(*_PATTERNS):
+            file = _beside(place.document.file, patterns)
+            name = os.path.relpath(os.path.normpath(file), os.path.normpath(directory))
+            if name.startswith(os.pardir):
+                problem = f"{patterns!r} is outside of the directory of rules; put the file into it"
+                mistakes.append(place.mistake(*_PATTERNS, problem=problem))
+            else:
+                texts[name] = read_text(file).text
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return texts
+
+
+class _Checks(NamedTuple):
+    """What checks the rules of files; see `load_rules`."""
+
+    filter: CheckFilter
+    cron: CheckCron
+    timezone: str
+    cypher: CheckCypher
+    model: CheckModel
+
+
+def _load_sheets(
+    sheets: Sequence[_Sheet], extractions: _Extractions, checks: _Checks, *, whole: bool
+) -> RuleSet:
     places = [place for sheet in sheets for place in _rule_places(sheet)]
-    extractions = _Extractions(by_root)
     mistakes = [
         *(mistake for sheet in sheets for mistake in sheet.mistakes),
         *_find_repeated_ids(places),
         *_find_mixed_cadences(places),
-        *_check_filters(places, check_filter),
-        *_check_crons(places, check_cron, timezone),
+        *_check_filters(places, checks.filter),
+        *_check_crons(places, checks.cron, checks.timezone),
         *_check_extras(places),
         *_check_methods(places),
         *extractions.check(places),
         *extractions.functions.check(_trusted(places, sheets)),
-        *_check_cyphers(places, check_cypher),
-        *_check_models(places, check_model),
+        *_check_cyphers(places, checks.cypher),
+        *_check_models(places, checks.model),
         *_find_misspelled_channels(sheets, whole=whole),
     ]
     if mistakes:
@@ -376,21 +483,26 @@ def _validate(sheet: _Sheet) -> RuleFile:
 
 
 class _Extractions:
-    """The extractions and functions of rules; each pattern file is read once."""
+    """The extractions and functions of rules; each pattern file is read once.
 
-    def __init__(self, by_root: bool | None) -> None:
+    Args:
+        by_root: Whether root loads them; None asks the process.
+        load: Loads a pattern file, or raises ConfigurationError.
+    """
+
+    def __init__(self, by_root: bool | None, load: Callable[[Path], Extraction]) -> None:
         self.functions = Functions(by_root)
-        self._by_root = by_root
+        self._load = load
         self._loaded: dict[Path, Extraction] = {}
 
     def check(self, places: Iterable[_RulePlace]) -> Iterator[Mistake]:
         """Load the pattern files that rules name; yield their mistakes, and those of the names."""
         for place in places:
-            file = place.text("stages", 0, "extract", "patterns")
+            file = place.text(*_PATTERNS)
             if not file or (path := _beside(place.document.file, file)) in self._loaded:
                 continue
             try:
-                self._loaded[path] = load_extraction(path, by_root=self._by_root)
+                self._loaded[path] = self._load(path)
             except ConfigurationError as error:
                 yield from error.mistakes
 

@@ -105,10 +105,14 @@ class PostgresSettings(Form):
             Seconds, or a number with s, m, h or d; at least 3, at most 3600. Default: ``10s``.
         shard: The shard that commands work on, 0 to 1023, in a database with several. null
             (default) means the shard of the user and the agent that a command names, or all.
+        rules: Where the rules come from. ``files`` (default) reads those in ``rules_dir``;
+            ``published`` reads the newest set that ``slumberd rules publish`` wrote into the
+            database.
     """
 
     lease: Annotated[Duration, Field(ge=3, le=3600)] = 10.0
     shard: Annotated[int, Field(ge=0, le=1023)] | None = None
+    rules: Literal["files", "published"] = "files"
 
 
 class GraphSettings(Form):
@@ -290,6 +294,11 @@ class Settings(Form):
         """The shard of the database on which this process works."""
         return self.postgres.shard or 0
 
+    @property
+    def are_rules_published(self) -> bool:
+        """Whether the rules come from the database, in place of ``rules_dir``."""
+        return self.store is not None and self.postgres.rules == "published"
+
     def of_shard(self, shard: int) -> Self:
         """Return these settings for one shard of the database."""
         postgres = self.postgres.model_copy(update={"shard": shard})
@@ -384,7 +393,7 @@ def load_settings(
         raise ConfigurationError(mistakes, rules_dir=_rules_dir(values, document))
     place = values.get("state_dir") or state_dir or _default_state_dir(environ)
     settings = Settings.model_validate(_add_directories(values, document, place))
-    if mistakes := list(_check_distinct_databases(settings, document)):
+    if mistakes := list(_check_store(settings, document)):
         raise ConfigurationError(mistakes)
     if credentials := environ.get(CREDENTIALS_VARIABLE):
         settings._credentials_dir = Path(credentials)
@@ -542,7 +551,7 @@ def _default_state_dir(environ: Mapping[str, str]) -> Path:
     raise ConfigurationError([Mistake("settings", 0, 0, "state_dir", problem)])
 
 
-def _check_distinct_databases(settings: Settings, document: Document) -> Iterator[Mistake]:
+def _check_store(settings: Settings, document: Document) -> Iterator[Mistake]:
     if settings.store is not None:
         for group, usual in (("memory", MemorySettings()), ("facts", FactsSettings())):
             if getattr(settings, group).path != usual.path:
@@ -550,6 +559,10 @@ def _check_distinct_databases(settings: Settings, document: Document) -> Iterato
                 where = document.values.get((group, "path"), (0, 0))
                 yield Mistake(document.file or "settings", *where, f"{group}.path", problem)
         return
+    if settings.postgres.rules == "published":
+        problem = "is 'published', and 'store' names no database that could hold the rules"
+        where = document.values.get(("postgres", "rules"), (0, 0))
+        yield Mistake(document.file or "settings", *where, "postgres.rules", problem)
     if settings.facts_path.resolve() == settings.memory_path.resolve():
         problem = f"'memory.path' is {str(settings.facts.path)!r} too; give each its own file"
         where = document.values.get(("facts", "path"), (0, 0))

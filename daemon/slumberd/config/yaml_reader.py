@@ -213,6 +213,20 @@ def read_document(
     return reader.document(value)
 
 
+def read_document_text(text: str, file: str) -> Document:
+    """Read the text of a file that is not on this disk, such as one of a database.
+
+    Args:
+        text: The text.
+        file: The name of the file in messages.
+    """
+    reader = _Reader(file, _QUICK)
+    try:
+        return reader.document(reader.value_of(text))
+    except ConfigurationError as error:
+        return reader.document(None, also=error.mistakes)
+
+
 class _Reader:
     """Builds the value of one file from YAML events; continues after a mistake if possible."""
 

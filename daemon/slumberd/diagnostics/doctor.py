@@ -322,8 +322,11 @@ def _check_facts(context: DoctorContext, unfinished: list[str]) -> list[Finding]
 def _check_daemon(context: DoctorContext) -> Iterator[Finding]:
     daemon, rules = context.daemon, context.rules
     if daemon is not None and rules and daemon.get("rules_hash") != rules.content_hash:
-        problem = "the daemon uses other rules than those in the files"
-        yield Finding("rules.stale", str(context.settings.rules_dir), problem, "`slumberd reload`")
+        published = context.settings.are_rules_published
+        source = "those that are published" if published else "those in the files"
+        place = context.stores.facts.where if published else str(context.settings.rules_dir)
+        problem = f"the daemon uses other rules than {source}"
+        yield Finding("rules.stale", place, problem, "`slumberd reload`")
     subject = str(context.config or "configuration")
     yield from check_degraded_rules(daemon)
     for way, remedy in _APPLY_REMEDIES.items():

@@ -161,6 +161,7 @@ class HostStatus(NamedTuple):
         role: ``active`` or ``standby``.
         version: Its version of slumberd.
         rules_hash: The hash of its rules; empty while it does not say.
+        rules_version: The version of its rules; None for rules of its own files.
         clock_offset_seconds: How far its clock is ahead of the database's.
     """
 
@@ -169,6 +170,7 @@ class HostStatus(NamedTuple):
     role: str
     version: str
     rules_hash: str
+    rules_version: int | None
     clock_offset_seconds: float
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,12 +15,25 @@ import structlog
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.config.credentials import is_installed, read_key
-from slumberd.config.rule_loader import CheckCypher, CheckModel, RuleSet, load_rules
+from slumberd.config.rule_loader import (
+    CheckCypher,
+    CheckModel,
+    RuleSet,
+    load_rule_texts,
+    load_rules,
+)
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
 from slumberd.consolidation.retention import Retention
-from slumberd.errors import ExtraMissingError, NoInputError, SchemaError, UsageError
+from slumberd.errors import (
+    ConfigurationError,
+    ExtraMissingError,
+    Mistake,
+    NoInputError,
+    SchemaError,
+    UsageError,
+)
 from slumberd.filters.sandbox import filter_checker
 from slumberd.garbage_collection import collection_paused
 from slumberd.graph.cypher_linter import Linter
@@ -47,7 +60,7 @@ from slumberd.service.state_lock import refuse_network
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.episodes.reporters import log_misspelling
-from slumberd.storage.protocols import Tenure
+from slumberd.storage.protocols import RuleSets, Tenure
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.inspection import SQLiteEpisodeInspection, SQLiteFactInspection
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
@@ -73,14 +86,72 @@ def tune_interpreter() -> None:
 
 
 def rules_of(settings: Settings) -> RuleSet:
-    """Load the rules that a configuration names.
+    """Load the rules that a configuration names: those of files, or the newest published ones.
+
+    Raises:
+        ConfigurationError: With every mistake of every rule file; or no rules were published.
+        StoreError: The database with the published rules cannot be read.
+    """
+    if not settings.are_rules_published:
+        return rules_of_files(settings, settings.rules_dir)
+    sets = rule_sets_of(settings)
+    published = sets.read()
+    if published is None:
+        problem = (
+            "no rules were published yet; `slumberd rules publish` publishes those of a directory"
+        )
+        raise ConfigurationError([Mistake(sets.where, 0, 0, "postgres.rules", problem)])
+    rules = rules_of_texts(settings, published.texts, f"published/{published.version}")
+    return replace(rules, version=published.version)
+
+
+def rules_of_files(settings: Settings, directory: Path) -> RuleSet:
+    """Load the rules of a directory, for a configuration.
 
     Raises:
         ConfigurationError: With every mistake of every rule file.
     """
     graph = settings.graph_path is not None
     model = settings.language_model.base_url is not None
-    return rules_in(settings.rules_dir, settings.timezone, graph=graph, model=model)
+    return rules_in(directory, settings.timezone, graph=graph, model=model)
+
+
+def rules_of_texts(settings: Settings, texts: Mapping[str, str], place: str) -> RuleSet:
+    """Load the rules of texts, for a configuration.
+
+    Args:
+        settings: The configuration.
+        texts: The text of each file, by its name within a directory of rules.
+        place: What stands for that directory in messages.
+
+    Raises:
+        ConfigurationError: With every mistake of every text.
+    """
+    with filter_checker() as check:
+        return load_rule_texts(
+            texts,
+            place,
+            check_filter=check,
+            check_cron=cron.check,
+            timezone=settings.timezone,
+            check_cypher=make_cypher_check(graph=settings.graph_path is not None),
+            check_model=make_model_check(model=settings.language_model.base_url is not None),
+        )
+
+
+def rule_sets_of(settings: Settings) -> RuleSets:
+    """Return the published rules of a configuration.
+
+    Raises:
+        UsageError: The configuration names no database.
+    """
+    if settings.store is None:
+        problem = "rules are published in a database; set 'store' in the configuration"
+        raise UsageError(problem)
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.rule_sets_of(settings)
 
 
 def rules_in(directory: Path, timezone: str, *, graph: bool = True, model: bool = True) -> RuleSet:

@@ -164,7 +164,11 @@ class Daemon:
 
     def reload(self) -> None:
         """Request a reload of configuration and rules; the log reports its result."""
-        self._in_force.wanted.set()
+        self._in_force.want("a signal")
+
+    def notice_version(self, version: int) -> None:
+        """Reload the rules if a version was published that this daemon does not know."""
+        self._in_force.notice_version(version)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Fire each rule when it is due, until `stop` is set.
@@ -179,7 +183,7 @@ class Daemon:
         refuse_network_of(settings)
         name = None if self._process is None else self._process.name
         self._tenure = tenure_of(settings, clock, is_daemon=True, name=name)
-        self._tenure.describe(lambda: {"rules_hash": self._rules.content_hash})
+        self._tenure.describe(self._in_force.describe, self._in_force.notice_version)
         standby = self._standby
         if not self._waits or await self._tenure.wait(stop, standby.begin, standby.go_on):
             async with self._tenure:

@@ -75,9 +75,11 @@ class DatabaseTenure:
         self._reports = HostReports(self._lease, clock)
         self._renewing: asyncio.Task[None] | None = None
 
-    def describe(self, details: Callable[[], dict[str, str]]) -> None:
+    def describe(
+        self, details: Callable[[], dict[str, Any]], notice_rules: Callable[[int], None]
+    ) -> None:
         """Show details of this process in the table of hosts."""
-        self._reports.describe(details)
+        self._reports.describe(details, notice_rules)
 
     async def wait(
         self,

@@ -30,11 +30,23 @@ class HostReports:
         self._clock = clock
         self._started_at = timestamp(clock.now())
         self._details: Callable[[], Mapping[str, Any]] = dict
+        self._notice_rules: Callable[[int], None] = lambda _: None
         self._differing: dict[str, str] = {}
+        self._warned: dict[str, str] = {}
 
-    def describe(self, details: Callable[[], Mapping[str, Any]]) -> None:
-        """Show details of this process from now on."""
+    def describe(
+        self,
+        details: Callable[[], Mapping[str, Any]],
+        notice_rules: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Show details of this process from now on.
+
+        Args:
+            details: Returns them.
+            notice_rules: Called at each `tell` with the newest version of the published rules.
+        """
         self._details = details
+        self._notice_rules = notice_rules
 
     async def tell(self, role: str) -> None:
         """Record that this process is alive, if the server answers.
@@ -51,10 +63,12 @@ class HostReports:
                 "started_at": self._started_at,
                 **self._details(),
             }
-            await self._table.tell_host(state)
+            self._notice_rules(await self._table.tell_host(state))
 
     async def compare_rules(self) -> None:
-        """Warn once of other hosts that have other rules.
+        """Warn once of other hosts that have other rules, and that had them at the last call, too.
+
+        After a publication, each host loads the rules some seconds earlier or later.
 
         Raises:
             StoreError: The table cannot be read.
@@ -63,7 +77,10 @@ class HostReports:
         differing = {
             name: other for name, other in await self._table.rules_of_others() if other != own
         }
-        if differing and differing != self._differing:
-            hosts = [f"{name} has {other}" for name, other in sorted(differing.items())]
+        lasting = {
+            name: other for name, other in differing.items() if self._differing.get(name) == other
+        }
+        if lasting and lasting != self._warned:
+            hosts = [f"{name} has {other}" for name, other in sorted(lasting.items())]
             _log.warning("hosts.rules_differ", rules_hash=own, hosts=hosts)
-        self._differing = differing
+        self._differing, self._warned = differing, lasting

@@ -33,6 +33,7 @@ from slumberd.storage.postgres.inspection import (
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.paused_rules import PausedTable
 from slumberd.storage.postgres.rule_calls import PostgresRuleCalls
+from slumberd.storage.postgres.rule_sets import RuleSetTable
 from slumberd.storage.postgres.store_copies import PostgresCopies
 
 
@@ -185,6 +186,11 @@ async def answer_requests_of(
         served.serve(settings.shard, operations),
     ):
         yield
+
+
+def rule_sets_of(settings: Settings) -> RuleSetTable:
+    """Return the published rules of the database of a configuration."""
+    return RuleSetTable(database_of(settings))
 
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:

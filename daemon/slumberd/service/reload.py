@@ -29,7 +29,9 @@ Follow = Callable[[Sequence[ConsolidationRule], str], None]
 """Takes the rules in force, and the time zone of rules without one."""
 
 LIVE = frozenset({"rules_dir", "timezone", "limits", "retention"})
-"""The settings that a reload replaces; the others apply from the next start."""
+"""The settings that a reload replaces, beside ``postgres.rules``; others need a restart."""
+
+_LIVE_KEYS: dict[str, Any] = {**dict.fromkeys(LIVE, True), "postgres": {"rules"}}
 
 LONGEST_ERRORS = 6_000
 """Characters of mistakes in one log line; journald breaks up longer lines."""
@@ -45,7 +47,8 @@ class InForce:
         settings: The settings of the start, with those that a reload replaced.
         rules: An immutable set, which a reload replaces.
         pause: Set while a firing must end and roll back its current batch.
-        wanted: Set by a signal that requests a reload.
+        wanted: Set by `want`, which requests a reload.
+        wanted_by: Who requested it last, for the log.
         ends: Whether the daemon is stopping.
     """
 
@@ -53,13 +56,47 @@ class InForce:
     rules: RuleSet
     pause: asyncio.Event = field(default_factory=asyncio.Event)
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    wanted_by: str = ""
     ends: bool = False
+    _noticed: int | None = None
+
+    def want(self, by: str) -> None:
+        """Request a reload.
+
+        Args:
+            by: Who wants it, for the log.
+        """
+        self.wanted_by = by
+        self.wanted.set()
+
+    def notice_version(self, version: int) -> None:
+        """Request a reload if a version of the rules was published that is not in force.
+
+        A version with mistakes is loaded once, not again and again.
+
+        Args:
+            version: The newest version; 0 when none was published.
+        """
+        known = (0, self.rules.version, self._noticed)
+        if self.settings.are_rules_published and version not in known:
+            self._noticed = version
+            self.want("a publication")
+
+    def notice_again(self) -> None:
+        """Request a reload at the next notice, since the last one failed for other reasons."""
+        self._noticed = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return what other hosts see of the rules in force."""
+        return {"rules_hash": self.rules.content_hash, "rules_version": self.rules.version}
 
     def replace(self, settings: Settings, rules: RuleSet) -> None:
         """Put other rules in force, and those settings that need no restart."""
         self.rules = replace(rules, generation=self.rules.generation + 1)
         live = {name: getattr(settings, name) for name in LIVE}
-        self.settings = self.settings.model_copy(update=live)
+        source = {"rules": settings.postgres.rules}
+        postgres = self.settings.postgres.model_copy(update=source)
+        self.settings = self.settings.model_copy(update={**live, "postgres": postgres})
 
     def end(self) -> None:
         """Begin no more firings and reloads."""
@@ -104,7 +141,7 @@ class Reloading:
             follow(self._in_force.rules.rules, self._in_force.settings.timezone)
 
     async def run(self) -> None:
-        """Reload at each signal, until the daemon ends.
+        """Reload at each signal and publication, until the daemon ends.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced.
@@ -116,7 +153,7 @@ class Reloading:
             if self._in_force.ends:
                 return
             with suppress(ReloadFailedError):
-                await self.reload(by="a signal")
+                await self.reload(by=self._in_force.wanted_by)
 
     async def answer(self, _: RequestForm, caller: Caller) -> Answer:
         """Reload at a caller's request, and return what changed."""
@@ -146,7 +183,7 @@ class Reloading:
             except SupersededError:
                 raise
             except (SlumberdError, OSError) as error:  # a full disk of the log, too
-                _log_failure(error, by)
+                _note_failure(self._in_force, error, by)
                 raise ReloadFailedError(error) from error
 
     async def _put_in_force(self, settings: Settings, rules: RuleSet, by: str) -> Answer:
@@ -173,7 +210,7 @@ def load_again(in_force: InForce, load: Load, *, by: str) -> None:
     try:
         settings, rules = load()
     except (SlumberdError, OSError) as error:
-        _log_failure(error, by)
+        _note_failure(in_force, error, by)
         return
     restart = _restart_keys(in_force.settings, settings)
     in_force.replace(settings, rules)
@@ -214,13 +251,13 @@ def _changes(old: RuleSet, new: RuleSet) -> dict[str, list[str]]:
 
 def _restart_keys(old: Settings, new: Settings) -> list[str]:
     """Return the changed keys of the configuration that only a restart applies."""
-    before, after = old.model_dump(exclude=set(LIVE)), new.model_dump(exclude=set(LIVE))
+    before, after = (one.model_dump(exclude=_LIVE_KEYS) for one in (old, new))
     return list(_changed_keys(before, after))
 
 
 def _reload_keys(old: Settings, new: Settings) -> list[str]:
     """Return the changed keys of the configuration that a reload applies."""
-    before, after = old.model_dump(include=set(LIVE)), new.model_dump(include=set(LIVE))
+    before, after = (one.model_dump(include=_LIVE_KEYS) for one in (old, new))
     return list(_changed_keys(before, after))
 
 
@@ -251,6 +288,12 @@ def _log_success(
     counts = {name: len(summary[name]) for name in ("added", "removed", "changed")}
     _log.info("config.reloaded", by=by, **_identity(new), **counts)
     return summary
+
+
+def _note_failure(in_force: InForce, error: SlumberdError | OSError, by: str) -> None:
+    if not isinstance(error, ConfigurationError):  # perhaps the server was away
+        in_force.notice_again()
+    _log_failure(error, by)
 
 
 def _log_failure(error: SlumberdError | OSError, by: str) -> None:

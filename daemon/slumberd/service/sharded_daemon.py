@@ -116,7 +116,7 @@ class ShardedDaemon:
         self._served = ServedShards()
         self._table = HostTable(database_of(settings), self._name)
         self._reports = HostReports(self._table, clock)
-        self._reports.describe(self._describe)
+        self._reports.describe(self._in_force.describe, self._notice_version)
         self._started_at = clock.now()
         self._has_waited = False
         self._shown: list[int] | None = None
@@ -132,9 +132,16 @@ class ShardedDaemon:
     def reload(self) -> None:
         """Request a reload of configuration and rules; the log reports its result."""
         if not self._running:
-            self._in_force.wanted.set()
+            self._in_force.want("a signal")
         for running in self._running.values():
             running.daemon.reload()
+
+    def _notice_version(self, version: int) -> None:
+        """Reload the rules if a version was published that a daemon does not know."""
+        if not self._running:
+            self._in_force.notice_version(version)
+        for running in self._running.values():
+            running.daemon.notice_version(version)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the daemons of the shards that this process gets, until `stop` is set.
@@ -209,7 +216,7 @@ class ShardedDaemon:
         if self._running:
             self._has_waited = False
         elif self._in_force.wanted.is_set():
-            load_again(self._in_force, self._load, by="a signal")
+            load_again(self._in_force, self._load, by=self._in_force.wanted_by)
         elif takes_over and self._has_waited:
             await asyncio.to_thread(load_again, self._in_force, self._load, by="a takeover")
         elif not takes_over:
@@ -240,7 +247,7 @@ class ShardedDaemon:
     def _load_of(self, shard: int) -> tuple[Settings, RuleSet]:
         """Read configuration and rules again, also for the shards that start later."""
         settings, rules = self._load()
-        if rules.content_hash != self._in_force.rules.content_hash:
+        if _identity(rules) != _identity(self._in_force.rules):
             self._in_force.replace(settings, rules)
         return self._settings_of(settings, shard), rules
 
@@ -319,5 +326,6 @@ class ShardedDaemon:
     def _lease_seconds(self) -> float:
         return self._in_force.settings.postgres.lease
 
-    def _describe(self) -> dict[str, str]:
-        return {"rules_hash": self._in_force.rules.content_hash}
+
+def _identity(rules: RuleSet) -> tuple[str, int | None]:
+    return rules.content_hash, rules.version

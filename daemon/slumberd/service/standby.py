@@ -40,7 +40,7 @@ class Standby:
         self._heartbeat.beat_if_due(holder)
         self._notifier.watchdog()
         if self._in_force.wanted.is_set():
-            load_again(self._in_force, self._load, by="a signal")
+            load_again(self._in_force, self._load, by=self._in_force.wanted_by)
 
     async def take_over(self) -> None:
         """Read the rules again, if this daemon has waited: that may have taken weeks."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from slumberd.service.file_exchange import finish
 from slumberd.service.state_lock import StateLock
@@ -34,9 +34,11 @@ class DirectoryTenure:
         self._files = files
         self._held = ExitStack()
 
-    def describe(self, details: Callable[[], dict[str, str]]) -> None:
-        """Do nothing: the lock shows its process only."""
-        del details
+    def describe(
+        self, details: Callable[[], dict[str, Any]], notice_rules: Callable[[int], None]
+    ) -> None:
+        """Do nothing: the lock shows its process only, and files have no published rules."""
+        del details, notice_rules
 
     async def wait(
         self,

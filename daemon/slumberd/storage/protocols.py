@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.rule_sets import PublishedRules, RulesToPublish
 
 
 @runtime_checkable
@@ -128,6 +129,41 @@ class Epoch(Protocol):
         ...
 
 
+class RuleSets(Protocol):
+    """The published versions of the rules; the newest one is in force.
+
+    Attributes:
+        where: The database in words.
+    """
+
+    where: str
+
+    def read(self, version: int | None = None) -> PublishedRules | None:
+        """Return a version, None for the newest; None when there is no such version."""
+        ...
+
+    def newest(self, limit: int) -> list[PublishedRules]:
+        """Return at most so many versions, newest first."""
+        ...
+
+    def publish(
+        self, rules: RulesToPublish, *, expected: int | None = None
+    ) -> tuple[PublishedRules, bool]:
+        """Put rules in force for all hosts, unless their files are those in force already.
+
+        Args:
+            rules: The rules.
+            expected: The version that must be the newest, 0 for none at all; None accepts any.
+
+        Returns:
+            The version in force now, and whether it is new.
+
+        Raises:
+            OtherRulesPublishedError: Another version is the newest; nothing was published.
+        """
+        ...
+
+
 class Tenure(Protocol):
     """The right to write a state: while it is entered, no other slumberd may enter it.
 
@@ -137,8 +173,15 @@ class Tenure(Protocol):
 
     name: str
 
-    def describe(self, details: Callable[[], dict[str, str]]) -> None:
-        """Show details of this process to those who ask who has the right, or waits for it."""
+    def describe(
+        self, details: Callable[[], dict[str, Any]], notice_rules: Callable[[int], None]
+    ) -> None:
+        """Show details of this process to those who ask who has the right, or waits for it.
+
+        Args:
+            details: Returns them.
+            notice_rules: Called every few seconds with the newest version of the published rules.
+        """
         ...
 
     async def wait(

@@ -100,7 +100,7 @@ def _auditor(settings: Settings, format: str) -> Auditor:  # noqa: A002 # its na
 
 def _declared(settings: Settings) -> frozenset[str]:
     """Return the multi-valued predicates of all channels; none where there are no rules yet."""
-    if not settings.rules_dir.is_dir():
+    if not settings.are_rules_published and not settings.rules_dir.is_dir():
         return frozenset()
     return frozenset().union(*rules_of(settings).multi_valued.values())
 

@@ -8,15 +8,26 @@ from typing import Annotated
 import typer
 
 from slumberd.cli.client import ask_holder, perform_request
+from slumberd.cli.commands.rule_sets import (
+    PUBLISH_EXAMPLES,
+    PUBLISHED_EXAMPLES,
+    publish,
+    published,
+)
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import number, plural, print_json, print_json_lines, print_table
+from slumberd.cli.registry import examples
 from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, RuleState, read_status
 from slumberd.observability.line_format import printable
 from slumberd.operations.handlers import Answer
 from slumberd.service.composition import paused_rules_of, rules_of
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.command("publish", epilog=examples(*PUBLISH_EXAMPLES))(publish)
+app.command("published", epilog=examples(*PUBLISHED_EXAMPLES))(published)
 
 COLUMNS = (
     "rule", "cadence", "channels", "enabled", "watermark", "pending", "last firing",
@@ -27,7 +38,11 @@ REMOVED_COLUMNS = ("rule", "watermark", "last firing", "quarantined", "held")
 Ids = Annotated[list[str], typer.Argument(metavar="RULE...", help="Ids of rules.")]
 
 
+@app.callback(
+    invoke_without_command=True, epilog=examples("slumberd rules", "slumberd rules --removed")
+)
 def rules(
+    context: typer.Context,
     removed: Annotated[
         bool, typer.Option("--removed", help="Show the rules that were removed.")
     ] = False,
@@ -42,7 +57,11 @@ def rules(
 
     A removed rule keeps its watermark, and the facts that it promoted stay current. If you put it
     back, it continues from its watermark. `slumberd undo` undoes its firings.
+
+    The commands publish rules in a PostgreSQL database, for all hosts that use it.
     """
+    if context.invoked_subcommand is not None:
+        return
     settings = settings_of(config, state_dir)
     paused = () if removed else paused_rules_of(settings).read()
     report = read_status(settings, rules_of(settings), SystemClock().now(), paused)
@@ -121,12 +140,14 @@ def _print_paused(answer: Answer, verb: str, *, json: bool) -> None:
 def reload(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
     """Make the running daemon use the rules that the files hold now: all of them, or none.
 
+    With ``postgres.rules: published``, it uses the newest published rules instead.
+
     The daemon reads its own configuration and rules again, and uses them from the next batch on. If
     they have mistakes, the command prints every mistake, the daemon keeps its rules, and the exit
     code is 1.
 
-    Of the configuration, a reload takes rules_dir, timezone and limits. The command lists the other
-    keys that have changed: they take effect when the daemon starts again.
+    Of the configuration, a reload takes rules_dir, postgres.rules, timezone and limits. The command
+    lists the other keys that have changed: they take effect when the daemon starts again.
 
     A changed rule applies from now on; `slumberd backfill` applies it to the episodes that it has
     passed. If no daemon runs, the exit code is 69.

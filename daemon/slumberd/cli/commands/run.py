@@ -25,7 +25,7 @@ from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.interfaces import interfaces_of
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import Clock, SystemClock
-from slumberd.errors import ConfigurationError, SlumberdError
+from slumberd.errors import ConfigurationError, SlumberdError, StoreError
 from slumberd.service.daemon import run_until
 from slumberd.service.startup import ReloadableDaemon, make_daemon
 from slumberd.service.systemd import Notifier
@@ -50,7 +50,7 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
         try:
             settings, rules = load()
             logs = stack.enter_context(daemon_logs(settings, clock))
-        except ConfigurationError as error:
+        except (ConfigurationError, StoreError) as error:
             _log_failed_start(error, config, state_dir, clock)
             raise
         notifier = Notifier(notify_socket(), watchdog_seconds())
@@ -73,7 +73,7 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
 
 
 def _log_failed_start(
-    error: ConfigurationError, config: Path | None, state_dir: Path | None, clock: Clock
+    error: SlumberdError, config: Path | None, state_dir: Path | None, clock: Clock
 ) -> None:
     """Log why the daemon does not start: to standard error, and to the log file if there is one."""
     if not sys.stderr.isatty():  # on a terminal, a person reads the message of the command

@@ -123,6 +123,8 @@ def _load_rules(settings: Settings) -> tuple[RuleSet | None, Sequence[Mistake]]:
         return rules_of(settings), ()
     except ConfigurationError as error:
         return None, error.mistakes
+    except StoreError:  # the checks of the database report it
+        return None, ()
 
 
 def mistake_findings(mistakes: Sequence[Mistake]) -> list[Finding]:
@@ -209,7 +211,8 @@ def status(
         return
     _print_status(settings, daemon, report, paused)
     if stale:
-        print("\nthe daemon uses other rules than the files hold; `slumberd reload` loads them")
+        source = "are published" if settings.are_rules_published else "the files hold"
+        print(f"\nthe daemon uses other rules than {source}; `slumberd reload` loads them")
 
 
 def _check(config: Path | None, state_dir: Path | None, *, json: bool) -> None:
@@ -342,7 +345,8 @@ def _describe_holder(shard: ShardHolder) -> str:
 
 
 def _describe_host(host: HostStatus) -> str:
-    rules = f"rules {host.rules_hash}, " if host.rules_hash else ""
+    version = f" (version {host.rules_version})" if host.rules_version else ""
+    rules = f"rules {host.rules_hash}{version}, " if host.rules_hash else ""
     offset = f"clock {host.clock_offset_seconds:+.3f} s"
     seen = f"seen {host.seen_seconds:.0f} s ago"
     return f"{host.name}: {host.role}, slumberd {host.version}, {rules}{offset}, {seen}"

@@ -69,5 +69,6 @@ def _host_of(name: str, seen_seconds: float, state: dict[str, Any]) -> HostStatu
         str(state.get("role", "")),
         str(state.get("version", "")),
         str(state.get("rules_hash", "")),
+        state.get("rules_version"),
         float(state.get("clock_offset_seconds", 0.0)),
     )

@@ -47,6 +47,7 @@ _HOST = b"""
 INSERT INTO slumberd.hosts (name, seen_at, state)
 VALUES ($1, clock_timestamp(), $2::jsonb)
 ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, state = excluded.state
+RETURNING (SELECT coalesce(max(version), 0) FROM slumberd.rule_sets)
 """
 _FORGET_HOST = b"DELETE FROM slumberd.hosts WHERE name = $1"
 _FORGET_OLD_HOSTS = (
@@ -111,10 +112,15 @@ class HostTable:
         self._where = where(address)
         self._pool: ConnectionPool | None = None
 
-    async def tell_host(self, state: Mapping[str, Any]) -> None:
-        """Record that this process is alive, and its state."""
-        await self._run(_HOST, (self.name, orjson.dumps(state).decode()))
+    async def tell_host(self, state: Mapping[str, Any]) -> int:
+        """Record that this process is alive, and its state.
+
+        Returns:
+            The newest version of the published rules; 0 when none were published.
+        """
+        row = await self._row(_HOST, (self.name, orjson.dumps(state).decode()))
         await self._run(_FORGET_OLD_HOSTS, ())
+        return int(row[0]) if row else 0
 
     async def rules_of_others(self) -> list[tuple[str, str]]:
         """Return each other host that is alive, and the hash of its rules."""

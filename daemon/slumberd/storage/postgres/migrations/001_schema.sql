@@ -358,6 +358,17 @@ CREATE TABLE slumberd.hosts (
   state jsonb NOT NULL
 ) WITH (fillfactor = 50);
 
+-- The published versions of the rules; the highest one is in force on the hosts that take them.
+-- The document has the texts of the files by name: {"files": {"NAME": "TEXT"}}.
+CREATE TABLE slumberd.rule_sets (
+  version bigint PRIMARY KEY,
+  hash text NOT NULL,
+  document jsonb NOT NULL,
+  published_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  by text NOT NULL,
+  reason text NOT NULL
+);
+
 -- The versions of the columns that programs have added by Store.migrate.
 CREATE TABLE slumberd.store_migrations (
   store text NOT NULL,

@@ -5,6 +5,7 @@ REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA slumberd FROM PUBLIC;
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA slumberd TO slumberd_daemon;
 REVOKE INSERT, UPDATE, DELETE ON slumberd.migrations FROM slumberd_daemon;
+REVOKE UPDATE, DELETE ON slumberd.rule_sets FROM slumberd_daemon;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA slumberd TO slumberd_daemon;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA slumberd TO slumberd_daemon;
 REVOKE EXECUTE ON FUNCTION slumberd.create_shards(integer) FROM slumberd_daemon;

@@ -1,0 +1,125 @@
+"""Keep the published versions of the rules in a table; no version ever changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import psycopg
+
+from slumberd.errors import OtherRulesPublishedError
+from slumberd.model.rule_sets import PublishedRules, RulesToPublish
+from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.connection import connect, translate_errors
+
+Cursor = psycopg.RawCursor[tuple[Any, ...]]
+
+_READ = b"""
+SELECT version, hash, published_at, by, reason, document::text
+FROM slumberd.rule_sets
+WHERE version = coalesce($1::bigint, (SELECT max(version) FROM slumberd.rule_sets))
+"""
+_LIST = b"""
+SELECT version, hash, published_at, by, reason, document::text
+FROM slumberd.rule_sets
+ORDER BY version DESC
+LIMIT $1
+"""
+_INSERT = b"""
+INSERT INTO slumberd.rule_sets (version, hash, document, by, reason)
+VALUES ($1, $2, $3::jsonb, $4, $5)
+RETURNING version, hash, published_at, by, reason, document::text
+"""
+# Publishers wait for each other, so that each sees the newest version.
+_LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('slumberd.rule_sets', 0))"
+
+
+class RuleSetTable:
+    """The published versions of the rules of a database.
+
+    Args:
+        address: The address of the database.
+
+    Attributes:
+        where: The database in words.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self.where = where(address)
+
+    def read(self, version: int | None = None) -> PublishedRules | None:
+        """Return a version; None when there is no such version.
+
+        Args:
+            version: Its number; None for the newest.
+
+        Raises:
+            StoreError: The database cannot be read.
+        """
+        with (
+            connect(self._address, read_only=True) as connection,
+            translate_errors(self.where),
+            psycopg.RawCursor(connection) as cursor,
+        ):
+            return _read(cursor, version)
+
+    def newest(self, limit: int) -> list[PublishedRules]:
+        """Return the newest versions, newest first.
+
+        Args:
+            limit: At most this many.
+
+        Raises:
+            StoreError: The database cannot be read.
+        """
+        with (
+            connect(self._address, read_only=True) as connection,
+            translate_errors(self.where),
+            psycopg.RawCursor(connection) as cursor,
+        ):
+            return [_rules_of(row) for row in cursor.execute(_LIST, (limit,))]
+
+    def publish(
+        self, rules: RulesToPublish, *, expected: int | None = None
+    ) -> tuple[PublishedRules, bool]:
+        """Put rules in force for all hosts, unless their files are those in force already.
+
+        Args:
+            rules: The rules.
+            expected: The version that must be the newest, 0 for none at all; None accepts any.
+
+        Returns:
+            The version in force now, and whether it is new.
+
+        Raises:
+            OtherRulesPublishedError: Another version is the newest; nothing was published.
+            StoreError: The database cannot be written.
+        """
+        with (
+            connect(self._address) as connection,
+            translate_errors(self.where),
+            psycopg.RawCursor(connection) as cursor,
+        ):
+            cursor.execute(_LOCK)
+            newest = _read(cursor, None)
+            number = 0 if newest is None else newest.version
+            if expected not in (None, number):
+                raise OtherRulesPublishedError(self.where, expected, number)
+            if newest is not None and newest.texts == rules.texts:
+                return newest, False
+            document = orjson.dumps({"files": dict(rules.texts)}).decode()
+            values = (number + 1, rules.content_hash, document, rules.by, rules.reason)
+            (row,) = cursor.execute(_INSERT, values).fetchall()
+            return _rules_of(row), True
+
+
+def _read(cursor: Cursor, version: int | None) -> PublishedRules | None:
+    row = cursor.execute(_READ, (version,)).fetchone()
+    return None if row is None else _rules_of(row)
+
+
+def _rules_of(row: tuple[Any, ...]) -> PublishedRules:
+    version, content_hash, published_at, by, reason, document = row
+    texts = orjson.loads(document)["files"]
+    return PublishedRules(version, content_hash, published_at, by, reason, texts)
