@@ -96,7 +96,7 @@ def knowledge(ana: httpx.Client, ids: list[str]) -> dict[str, list[Any]]:
 
 def view_of(ana: httpx.Client, ids: list[str]) -> list[Any]:
     """Return all that a user sees of its own; not the number of the last row of all."""
-    query = {"limit": 1000, "agent": "default"}
+    query = {"limit": "1000", "agent": "default"}
     changes = ana.get("/v1/changes", params=query).json()["changes"]
     return [
         ana.get("/v1/facts").json(),

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.model.fact import FactPattern, place_after
+from slumberd.model.recalled import BEGIN
 from slumberd.model.shard_firing import firing_of_shard, split_firing
 from slumberd.operations.handlers import Answer
 from slumberd.operations.shard_answers import MERGES, combine_plans, merge_answers
 from slumberd.operations.shard_firings import NAMES, name_firings
 from slumberd.operations.table import OPERATIONS
-from slumberd.retrieval.context import BEGIN
 
 pytestmark = pytest.mark.unit
 
@@ -52,9 +52,8 @@ def test_every_id_of_a_firing_names_the_shard(name: str) -> None:
 
     named = name_firings(name, answer, 2)
 
-    ids = [id for id in firings_in(named) if id is not None]
-    assert all(split_firing(id)[0] == 2 for id in ids)
-    assert [split_firing(id)[1] for id in ids] == [id for id in firings_in(answer) if id]
+    ids = [*map(split_firing, firings_in(named))]
+    assert ids == [(2, id) for id in firings_in(answer)]
 
 
 def firings_in(value: Any) -> list[str]:
@@ -180,7 +179,7 @@ def report(rule_id: str, *firing_ids: str, added: int = 1, **further: Any) -> An
 
 
 def test_reports_of_one_rule_are_added() -> None:
-    answers = [
+    answers: list[Answer] = [
         {"run": None, "reports": [report("a", added=3), report("b", purged=2)]},
         {"run": "r1", "reports": [report("a", "1~a@5"), report("b", purged=1, unrecorded=True)]},
     ]
@@ -217,7 +216,12 @@ def test_batches_that_await_approval_in_several_shards_are_all_listed() -> None:
 
 
 def test_deltas_of_a_dry_run_are_cut_at_the_limit_of_all_shards() -> None:
-    deltas = {"deltas": [{"fact_id": "f"}] * 2, "deltas_total": 5, "deltas_cut": True, "unread": 4}
+    deltas: Answer = {
+        "deltas": [{"fact_id": "f"}] * 2,
+        "deltas_total": 5,
+        "deltas_cut": True,
+        "unread": 4,
+    }
     answers = [{"run": None, "reports": [report("a", **deltas)]}] * 2
 
     (merged,) = merge_answers("fire", answers, {"limit": 3})["reports"]

@@ -24,11 +24,16 @@ from slumberd.errors import (
     VersionConflictError,
 )
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer
 from slumberd.operations.table import OPERATIONS
-from slumberd.service.shard_requests import requests_of, shard_handlers
+from slumberd.service.control_socket import RefusedError
+from slumberd.service.database_requests import ask_database
+from slumberd.service.shard_requests import shard_handlers
 from slumberd.service.shard_routes import ROUTES
+from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.shards import shard_of
+from tests.support.builders import triple
 from tests.support.daemons import Daemon, Home
 from tests.support.postgres_server import PostgresServer
 
@@ -332,6 +337,7 @@ def test_absent_things_are_refused_as_by_one_store(both: list[Asker]) -> None:
         ("recall", {"query": "tea", "user": 5}),
         ("facts", {"user": "ana", "misspelled": 1}),
         ("outcome", {"user": "ana", "id": "unknown"}),
+        ("unpin", {"facts": [" "], "reason": "r"}),
         ("nothing", {}),
     ]
 
@@ -413,12 +419,73 @@ def test_command_performs_on_shards_without_a_daemon_itself(
     assert sorted(undone["undone"]) == sorted(report["firing_ids"])
 
 
+def test_daemon_of_a_shard_enforces_the_limits_of_a_forwarded_caller(
+    of_shards: Asker, database: str
+) -> None:
+    of_shards.remember("agent0")
+    shard = shard_of("ana", "agent0", SHARDS)
+    bob = Caller(name="token bob", user="bob", rights=frozenset({Right.READ}))
+
+    for operation, request in (("episodes", {"user": "ana"}), ("pause", {"rules": ["all"]})):
+        with pytest.raises(RefusedError, match=r"token bob via .* (may not name|has no right)"):
+            ask_database(database, shard, operation, forward(request, bob))
+
+
+def test_quarantined_episodes_of_several_shards_are_retried_and_dropped(
+    of_shards: Asker, database: str
+) -> None:
+    odd = [
+        triple(f"odd{n}", "s", "likes", n, user="ana", agent=agent, metadata={"intent": "shout"})
+        for n, agent in enumerate(AGENTS)
+    ]
+
+    async def put() -> None:
+        async with PostgresMemoryStore(database) as memory:
+            await memory.put_many(odd)
+
+    asyncio.run(put())
+    of_shards("fire")
+    retried = of_shards("retry", limit=3)
+    named = of_shards("retry", episodes=["odd0", "odd2"])
+    refused = of_shards.error("drop", episodes=["odd0", "odd1", "unknown"])
+    dropped = of_shards("drop", episodes=["odd0", "odd1"])
+    rest = of_shards("drop", all=True)
+
+    assert len(retried["still_quarantined"]) == 3
+    assert retried["still_quarantined_total"] == len(AGENTS)
+    assert {entry["episode_id"] for entry in named["still_quarantined"]} == {"odd0", "odd2"}
+    assert isinstance(refused, NotQuarantinedError)
+    assert "'unknown'; nothing was changed" in str(refused)
+    assert (dropped["dropped"], rest["dropped"]) == (2, len(AGENTS) - 2)
+
+
+def test_erasure_that_some_shards_missed_is_finished_by_the_same_request(
+    tmp_path: Path, cluster: Home, database: str
+) -> None:
+    one = Home(tmp_path / "one", {"store": database, "postgres": {"shard": 1, "lease": "3s"}})
+    one.rule("all", cadence=NEVER)
+    ask = Asker(DatabaseTransport(database))
+    with serving(cluster):
+        ask.remember(*AGENTS)
+        ask("fire")
+    with one.daemon():
+        error = ask.error("forget", user="ana")
+    with serving(cluster):
+        left = ask("episodes", user="ana")["episodes"]
+        again = ask("forget", user="ana")
+        gone = ask("episodes", user="ana")["episodes"]
+
+    of_one = [agent for agent in AGENTS if shard_of("ana", agent, SHARDS) == 1]
+    assert isinstance(error, ShardsFailedError)
+    assert error.answered == (1,)
+    assert len(left) == again["rows"]["episodes"]["episodes"] == len(AGENTS) - len(of_one)
+    assert gone == []
+
+
 def test_host_passes_on_the_limits_of_its_caller(of_shards: Asker, database: str) -> None:
     of_shards.remember(*AGENTS)
     of_shards("fire")
-    requests = requests_of(database)
-    assert requests is not None
-    handlers = shard_handlers(requests)
+    handlers = shard_handlers(database)
     ana = Caller(name="token ana", user="ana", rights=frozenset({Right.READ, Right.WRITE}))
     one_agent = Caller(name="token desk", user="ana", agent="agent3", rights=ana.rights)
 

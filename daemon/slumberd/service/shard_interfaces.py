@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
@@ -16,9 +16,9 @@ from slumberd.operations.observed_calls import observe_calls
 from slumberd.service.composition import memory_of
 from slumberd.service.control_socket import listen
 from slumberd.service.interfaces import Interface, Served
-from slumberd.service.postgres_stores import database_of, place_of
+from slumberd.service.postgres_stores import database_of
 from slumberd.service.shard_puts import ShardPutter
-from slumberd.service.shard_requests import requests_of, shard_handlers
+from slumberd.service.shard_requests import ask_patiently, shard_handlers
 from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.postgres.installation import count_shards
 
@@ -47,10 +47,8 @@ async def serve_interfaces(
     """
     address = database_of(settings)
     patience = settings.postgres.lease + SPARE_SECONDS
-    requests = await asyncio.to_thread(requests_of, address, patience_seconds=patience)
-    if requests is None:
-        raise LookupError(f"{place_of(settings)!r} has one shard only")
-    answers = observe_calls(shard_handlers(requests), TracedCalls())
+    ask = partial(ask_patiently, address, patience_seconds=patience)
+    answers = observe_calls(shard_handlers(address, ask=ask), TracedCalls())
     putter = ShardPutter(
         count_shards(address), lambda shard: memory_of(settings.of_shard(shard), clock)
     )

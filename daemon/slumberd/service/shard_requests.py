@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from slumberd.config.validation import problems
@@ -45,6 +45,9 @@ ONE_RUN = {"backfill", "fire", "retry", "undo"}
 MOST_CALLS = 64
 """Calls of the handlers of one host at the same time; further ones wait."""
 
+MOST_CONNECTIONS = 32
+"""Shards that one process asks at the same time; each takes a connection, and further ones wait."""
+
 _ASK_AGAIN_SECONDS = 0.1
 """The pause between two looks for a daemon that holds a shard."""
 
@@ -69,7 +72,8 @@ class ShardRequests:
 
     def __init__(self, shards: int, lookup: ShardLookup, ask: Perform) -> None:
         self._routes = ShardRoutes(shards, lookup)
-        self._ask = ask
+        self._ask_daemon = ask
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
 
     def call(
         self,
@@ -104,6 +108,10 @@ class ShardRequests:
         if operation == "episodes" and len(parts) > 1:
             return call.read_episodes(parts, request)
         return call.perform_all(parts, request)
+
+    def _ask(self, shard: int, operation: str, request: Request) -> Answer:
+        with self._room:
+            return self._ask_daemon(shard, operation, request)
 
 
 def _is_well_formed(operation: str, request: Request) -> bool:
@@ -269,13 +277,9 @@ def _run_at_once(asks: Mapping[int, Callable[[], Answer]]) -> _Outcomes:
     return {shard: outcomes[shard] for shard in asks}
 
 
-def requests_of(address: str, *, patience_seconds: float = 0.0) -> ShardRequests | None:
+@cache
+def requests_of(address: str) -> ShardRequests | None:
     """Return what sends requests to the shards of a database; None when it has one shard only.
-
-    Args:
-        address: The address of the database.
-        patience_seconds: How long a request waits for a daemon while no daemon holds its shard, as
-            when the shard passes from one host to another.
 
     Raises:
         StoreError: The database cannot be used.
@@ -283,14 +287,26 @@ def requests_of(address: str, *, patience_seconds: float = 0.0) -> ShardRequests
     shards = count_shards(address)
     if shards == 1:
         return None
-    ask = partial(_ask_patiently, address, patience_seconds)
-    return ShardRequests(shards, ShardLookup(address), ask)
+    return ShardRequests(shards, ShardLookup(address), partial(ask_database, address))
 
 
-def _ask_patiently(
-    address: str, seconds: float, shard: int, operation: str, request: Request
+def ask_patiently(
+    address: str, shard: int, operation: str, request: Request, *, patience_seconds: float
 ) -> Answer:
-    deadline = time.monotonic() + seconds
+    """Ask the daemon that holds a shard; wait while the shard passes from one host to another.
+
+    Args:
+        address: The address of the database.
+        shard: The shard.
+        operation: The operation's name.
+        request: Its fields.
+        patience_seconds: How long to wait for a daemon.
+
+    Raises:
+        NotRunningError: No daemon holds the shard.
+        SlumberdError: As `ask_database`.
+    """
+    deadline = time.monotonic() + patience_seconds
     while True:
         try:
             return ask_database(address, shard, operation, request)
@@ -300,58 +316,71 @@ def _ask_patiently(
         time.sleep(_ASK_AGAIN_SECONDS)
 
 
-def shard_handlers(requests: ShardRequests) -> dict[str, Handler]:
+def shard_handlers(address: str, *, ask: Perform | None = None) -> dict[str, Handler]:
     """Return handlers that forward each operation to the shards that it concerns.
 
     Each checks the right and the scope of its caller, and passes the caller on: the daemons of the
     shards check both again.
 
     Args:
-        requests: Sends them.
+        address: The address of a database with several shards.
+        ask: Asks the daemon that holds a shard; None asks through the database.
+
+    Raises:
+        StoreError: The database cannot be used.
     """
-    turns = asyncio.Semaphore(MOST_CALLS)
-    return {name: _forwarding(operation, requests, turns) for name, operation in OPERATIONS.items()}
+    requests = ShardRequests(
+        count_shards(address), ShardLookup(address), ask or partial(ask_database, address)
+    )
+    room = asyncio.Semaphore(MOST_CALLS)
+    return {name: _forwarding(operation, requests, room) for name, operation in OPERATIONS.items()}
 
 
 def _forwarding(
-    operation: Operation[RequestForm], requests: ShardRequests, turns: asyncio.Semaphore
+    operation: Operation[RequestForm], requests: ShardRequests, room: asyncio.Semaphore
 ) -> Handler:
     name, check = typed_handler(operation, _answer_nothing)
 
     async def handle(request: Request, caller: Caller) -> Answer:
         await check(request, caller)
         fields = {key: one for key, one in request.items() if key not in RequestForm.model_fields}
-        call = partial(requests.call, name, fields, caller=caller)
-        async with turns:
-            return await _run_in_thread(call)
+        await room.acquire()
+        return await _run_in_thread(
+            partial(requests.call, name, fields, caller=caller), ended=room.release
+        )
 
     return handle
 
 
-async def _run_in_thread(call: Callable[[], Answer]) -> Answer:
-    """Call a function in a thread that does not delay the end of the process."""
+def _run_in_thread(call: Callable[[], Answer], ended: Callable[[], None]) -> asyncio.Future[Answer]:
+    """Call a function in a thread that the end of the process does not wait for.
+
+    A cancelled call leaves the thread behind, since the request is under way.
+
+    Args:
+        call: The function.
+        ended: Called in the event loop when the thread has ended.
+    """
     loop = asyncio.get_running_loop()
-    reply: asyncio.Future[Answer] = loop.create_future()
+    answer: asyncio.Future[Answer] = loop.create_future()
+
+    def settle(set_outcome: Callable[[], None]) -> None:
+        ended()
+        if not answer.done():
+            set_outcome()
 
     def run() -> None:
         try:
-            deliver = partial(_deliver, reply, call(), None)
-        except BaseException as error:  # noqa: BLE001 # the caller gets it
-            deliver = partial(_deliver, reply, {}, error)
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(deliver)
+            found = call()
+        except Exception as error:  # noqa: BLE001 # raised where the answer is awaited
+            outcome = partial(answer.set_exception, error)
+        else:
+            outcome = partial(answer.set_result, found)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, outcome)
 
-    threading.Thread(target=run, name="slumberd-shards", daemon=True).start()
-    return await reply
-
-
-def _deliver(reply: asyncio.Future[Answer], answer: Answer, error: BaseException | None) -> None:
-    if reply.done():
-        return
-    if error is not None:
-        reply.set_exception(error)
-    else:
-        reply.set_result(answer)
+    threading.Thread(target=run, daemon=True, name="slumberd-shards").start()
+    return answer
 
 
 async def _answer_nothing(_: RequestForm, __: Caller) -> Answer:
