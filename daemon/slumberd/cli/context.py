@@ -12,6 +12,7 @@ from typing import TextIO
 
 import structlog
 
+from slumberd.cli.each_shard import with_shard
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
@@ -40,7 +41,8 @@ def settings_of(config: Path | None, state_dir: Path | None) -> Settings:
     Raises:
         ConfigurationError: With every mistake of every source.
     """
-    return load_settings(config, overrides={"state_dir": state_dir}, environ=settings_variables())
+    overrides = {"state_dir": state_dir}
+    return with_shard(load_settings(config, overrides=overrides, environ=settings_variables()))
 
 
 def load_settings_and_rules(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,9 @@ def inherit(context: typer.Context, parameter: typer.CallbackParam, value: Any) 
         given[parameter.name] = value
     return given.get(parameter.name)
 
+
+chosen_shard: ContextVar[int | None] = ContextVar("chosen_shard", default=None)
+"""The shard that ``--shard`` names, or that a command reads now; None without one."""
 
 MOST = 10**9
 """The largest number that an option takes; a larger one is a typing mistake."""

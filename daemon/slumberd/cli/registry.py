@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from slumberd import __version__
 from slumberd.cli.exit_codes import USAGE
-from slumberd.cli.options import Config, StateDir
+from slumberd.cli.options import MOST, Config, StateDir, chosen_shard
 
 NAME = "slumberd"
 
@@ -25,12 +25,14 @@ class Entry(NamedTuple):
         home: Its module in ``cli.commands``, and the name of its function there.
         summary: Its line in the list of commands.
         examples: Calls for its help; the commands of a group have their own.
+        per_shard: The names of it, or of its commands, that run once for each shard of a database.
     """
 
     name: str
     home: str
     summary: str
     examples: tuple[str, ...] = ()
+    per_shard: tuple[str, ...] = ()
 
 
 ENTRIES = (
@@ -67,6 +69,7 @@ ENTRIES = (
         "diff:diff",
         "Show which facts other rules would change.",
         ("slumberd diff new-rules/", "slumberd diff new-rules/ --rule preferences --user alice"),
+        per_shard=("diff",),
     ),
     Entry(
         "test",
@@ -99,6 +102,7 @@ ENTRIES = (
         "episodes:recent",
         "Show the latest episodes of a user.",
         ("slumberd recent alice --agent concierge --limit 5",),
+        per_shard=("recent",),
     ),
     Entry(
         "search",
@@ -108,12 +112,14 @@ ENTRIES = (
             'slumberd search "Which tea does she like?" --user alice',
             "slumberd search Lisbon --user alice --kind episodes --json",
         ),
+        per_shard=("search",),
     ),
     Entry(
         "context",
         "search:context",
         "Print what an agent takes with it to answer a question.",
         ('slumberd context alice "Where shall we meet?" --budget 2000',),
+        per_shard=("context",),
     ),
     Entry(
         "mcp",
@@ -139,12 +145,14 @@ ENTRIES = (
             "slumberd facts --user alice --valid-at 2026-03-01 --json",
             "slumberd facts --prefix subject=project/ --order pinned_at --descending --limit 10",
         ),
+        per_shard=("facts",),
     ),
     Entry(
         "why",
         "why:why",
         "Show why a fact is current, or is no longer current.",
         ("slumberd why e42", "slumberd why e42 --content"),
+        per_shard=("why",),
     ),
     Entry(
         "why-not",
@@ -222,12 +230,14 @@ ENTRIES = (
         "status:status",
         "Show the state of the daemon, the rules and the databases.",
         ("slumberd status", "slumberd status --check || echo 'a person must look'"),
+        per_shard=("status",),
     ),
     Entry(
         "doctor",
         "status:doctor",
         "Report problems, each with its remedy.",
         ("slumberd doctor", "slumberd doctor --deep --json", "slumberd doctor --list"),
+        per_shard=("doctor",),
     ),
     Entry(
         "reload",
@@ -251,6 +261,7 @@ ENTRIES = (
             "slumberd next nightly -n 10",
             "slumberd next --cron '30 2 * * *' --timezone Europe/Berlin",
         ),
+        per_shard=("next",),
     ),
     Entry(
         "logs",
@@ -304,6 +315,7 @@ ENTRIES = (
         "report:report",
         "Report what was learned, changed and forgotten.",
         ("slumberd report", "slumberd report --since 7d --json"),
+        per_shard=("report",),
     ),
     Entry("hooks", "hooks:hooks", "Give coding agents a memory: install or remove hooks."),
     Entry(
@@ -315,7 +327,12 @@ ENTRIES = (
             " --cursors ~/.local/state/slumberd/hooks < event.json",
         ),
     ),
-    Entry("audit", "audit:app", "List, verify, replay or export the ledger."),
+    Entry(
+        "audit",
+        "audit:app",
+        "List, verify, replay or export the ledger.",
+        per_shard=("ls", "verify"),
+    ),
     Entry(
         "postgres",
         "postgres:app",
@@ -350,12 +367,23 @@ class Deferred(TyperCommand):
             group = cast("TyperGroup", get_command(found))
             for command in (group, *group.commands.values()):
                 command.params.append(_version_option())
+            for command in group.commands.values():
+                self._repeat(command)
             return group
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(self._entry.name, epilog=examples(*self._entry.examples))(found)
         single = cast("TyperCommand", get_command(app))
         single.params.append(_version_option())
+        self._repeat(single)
         return single
+
+    def _repeat(self, command: Any) -> None:  # noqa: ANN401
+        """Let a command run once for each shard, if it is such a command."""
+        if command.name in self._entry.per_shard:
+            from slumberd.cli.context import settings_of
+            from slumberd.cli.each_shard import for_each_shard
+
+            command.callback = for_each_shard(command.callback, settings_of)
 
 
 def _version_option() -> Any:  # noqa: ANN401 # the parser's own types have no public name
@@ -403,8 +431,22 @@ def program() -> TyperGroup:
     return group
 
 
-def _slumberd(context: typer.Context, config: Config = None, state_dir: StateDir = None) -> None:
+def _slumberd(
+    context: typer.Context,
+    config: Config = None,
+    state_dir: StateDir = None,
+    shard: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=MOST,
+            help="Work on one shard of a database only; written before the command.",
+        ),
+    ] = None,
+) -> None:
     """Consolidate what agents lived through (episodes) into what they know (facts)."""
+    chosen_shard.set(shard)
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(USAGE)

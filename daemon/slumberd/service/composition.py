@@ -363,6 +363,27 @@ def tenure_of(
     return DirectoryTenure(settings.state_dir, backed_up_files(settings))
 
 
+def count_shards(settings: Settings) -> int:
+    """Return how many shards the stores of a configuration have; files have one.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    if settings.store is None:
+        return 1
+    require_postgres()
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.count_shards_of(settings)
+
+
+def shard_of_owner(user: str, agent: str, shards: int) -> int:
+    """Return the shard of a database that holds a user's facts with an agent."""
+    from slumberd.service import postgres_stores
+
+    return postgres_stores.shard_of_owner(user, agent, shards)
+
+
 def is_divided(settings: Settings) -> bool:
     """Return whether daemons divide the shards of the database among them.
 

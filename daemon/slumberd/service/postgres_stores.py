@@ -11,6 +11,7 @@ from typing import Any
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
+from slumberd.errors import UsageError
 from slumberd.model.episode import Misspelling
 from slumberd.model.store_status import DatabaseLogin, DatabaseStatus
 from slumberd.operations.handlers import Answer, Handler
@@ -30,10 +31,12 @@ from slumberd.storage.postgres.inspection import (
     PostgresEpisodeInspection,
     PostgresFactInspection,
 )
+from slumberd.storage.postgres.installation import count_shards
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.paused_rules import PausedTable
 from slumberd.storage.postgres.rule_calls import PostgresRuleCalls
 from slumberd.storage.postgres.rule_sets import RuleSetTable
+from slumberd.storage.postgres.shards import shard_of
 from slumberd.storage.postgres.store_copies import PostgresCopies
 
 
@@ -42,6 +45,30 @@ def database_of(settings: Settings) -> str:
     if settings.store is None:
         raise LookupError("the configuration names no database")
     return settings.store
+
+
+def count_shards_of(settings: Settings) -> int:
+    """Return how many shards the database of a configuration has."""
+    return count_shards(database_of(settings))
+
+
+def shard_of_owner(user: str, agent: str, shards: int) -> int:
+    """Return the shard of a user and an agent, among so many."""
+    return shard_of(user, agent, shards)
+
+
+def _own_shard(settings: Settings) -> int:
+    """Return the shard on which a process works.
+
+    Raises:
+        UsageError: The database has several, and the configuration names none.
+    """
+    if settings.postgres.shard is None and (count := count_shards(database_of(settings))) > 1:
+        raise UsageError(
+            f"{place_of(settings)!r} has {count} shards, each with a ledger of its own; name one "
+            "by --shard"
+        )
+    return settings.shard
 
 
 def place_of(settings: Settings) -> str:
@@ -73,7 +100,7 @@ def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
     """Return the fact store of a configuration, not yet opened."""
     return PostgresFactStore(
         database_of(settings),
-        shard=settings.shard,
+        shard=_own_shard(settings),
         lineage_depth=settings.facts.lineage_depth,
         clock=clock,
         key=key,
@@ -86,15 +113,15 @@ def inspections_of(settings: Settings) -> StoreInspections:
     address, memory = database_of(settings), settings.memory
     return StoreInspections(
         PostgresEpisodeInspection(
-            address, settings.shard, memory.naive_timestamps, memory.scope_mismatch
+            address, _own_shard(settings), memory.naive_timestamps, memory.scope_mismatch
         ),
-        PostgresFactInspection(address, settings.shard),
+        PostgresFactInspection(address, _own_shard(settings)),
     )
 
 
 def copies_of(settings: Settings) -> StoreCopies:
     """Return what copies the stores of a configuration into files."""
-    return PostgresCopies(database_of(settings), settings.shard)
+    return PostgresCopies(database_of(settings), _own_shard(settings))
 
 
 def tenure_of(
@@ -104,7 +131,7 @@ def tenure_of(
     address = database_of(settings)
     return DatabaseTenure(
         address,
-        settings.shard,
+        _own_shard(settings),
         where(address),
         clock,
         seconds=settings.postgres.lease,
@@ -121,12 +148,12 @@ def is_divided(settings: Settings) -> bool:
     """
     if settings.postgres.shard is not None:
         return False
-    return installation.count_shards(database_of(settings)) > 1
+    return count_shards(database_of(settings)) > 1
 
 
 def rule_calls_of(settings: Settings, memory: Episodes) -> RuleCalls | None:
     """Return what counts the episodes of all shards; None for the only shard."""
-    if installation.count_shards(database_of(settings)) == 1:
+    if count_shards(database_of(settings)) == 1:
         return None
     if not isinstance(memory, PostgresMemoryStore):
         raise TypeError("only a shard of a database counts the episodes of all shards")
@@ -195,4 +222,4 @@ def rule_sets_of(settings: Settings) -> RuleSetTable:
 
 def paused_rules_of(settings: Settings, holder: str | None) -> PausedRules:
     """Return where the paused rules of a configuration are kept."""
-    return PausedTable(database_of(settings), settings.shard, holder=holder)
+    return PausedTable(database_of(settings), _own_shard(settings), holder=holder)
