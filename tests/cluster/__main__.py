@@ -1,4 +1,4 @@
-"""Run the cluster test: ``python -m tests.cluster SECONDS [--seed N] [--keep DIR]``.
+"""Run the cluster test: ``python -m tests.cluster SECONDS [--seed N] [--shards N] [--keep DIR]``.
 
 Four daemons work on one PostgreSQL database, while putters, edits and erasures go on. Daemons are
 killed and suspended past their lease, connections are cut, and the server is restarted. At the end
@@ -21,12 +21,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--seed", type=int, default=1, help="of all random choices")
+    parser.add_argument("--shards", type=int, default=4, help="of the database")
     parser.add_argument("--keep", type=Path, help="a directory for the files of the hosts")
     options = parser.parse_args()
     with (
         TemporaryDirectory(prefix="slumberd-cluster-") as spare,
         running_server() as server,
-        server.database() as name,
+        server.database(shards=options.shards) as name,
     ):
         folder = options.keep or Path(spare)
         cluster = Cluster(server, server.address_of(name), folder, options.seed)

@@ -185,6 +185,8 @@ class Cluster:
         self._address = address
         self._database = address.rpartition("/")[2]
         self._chance = random.Random(seed)
+        self._shards = len(self._rows("SELECT 1 FROM slumberd.shards"))
+        self._last_rows: dict[int, int] = {}
         self.figures = Figures()
         self.hosts = [self._host(folder / f"host{number}") for number in range(DAEMONS)]
         self._putters = [
@@ -265,12 +267,16 @@ class Cluster:
             time.sleep(self._chance.random() * 2)
 
     def _next_host(self) -> Host:
-        """Return the active host more often than another."""
+        """Return a host that holds a shard more often than another."""
         with suppress(psycopg.Error):
-            [(holder,)] = self._rows("SELECT holder FROM slumberd.shards")
-            active = [host for host in self.hosts if holder and f"/{host.pid}/" in holder]
+            holders = {
+                holder or "" for (holder,) in self._rows("SELECT holder FROM slumberd.shards")
+            }
+            active = [
+                host for host in self.hosts if any(f"/{host.pid}/" in holder for holder in holders)
+            ]
             if active and self._chance.random() < 0.6:
-                return active[0]
+                return self._chance.choice(active)
         return self._chance.choice(self.hosts)
 
     def _edit(self, stop: threading.Event) -> None:
@@ -319,11 +325,13 @@ class Cluster:
 
     def _wait_until_consolidated(self) -> None:
         def is_done() -> bool:
-            marks = self._rows(
-                "SELECT min(seq) = (SELECT max(seq) FROM slumberd.episode_log)"
-                " AND NOT EXISTS (SELECT 1 FROM slumberd.inbox) FROM slumberd.watermark"
+            behind = self._rows(
+                "SELECT 1 FROM slumberd.watermark"
+                " INNER JOIN slumberd.log_ends ON log_ends.shard = watermark.shard"
+                " WHERE watermark.seq < log_ends.seq"
+                " UNION ALL SELECT 1 FROM slumberd.inbox"
             )
-            return marks[0][0] is True
+            return not behind
 
         wait_until(is_done)
 
@@ -332,34 +340,44 @@ class Cluster:
         self._check_counts()
         self._check_facts()
         verified = self._desk.slumberd("audit", "verify")
-        assert "verified" in verified.stdout
+        assert verified.stdout.count("verified: ") == self._shards
         self.figures.puts = sum(sum(putter.versions.values()) for putter in self._putters)
         self.figures.rolled_back = sum(putter.rolled_back for putter in self._putters)
         [(self.figures.takeovers,)] = self._rows(
-            "SELECT value FROM slumberd.numbers WHERE name = 'epoch'"
+            "SELECT sum(value)::bigint FROM slumberd.numbers WHERE name = 'epoch'"
         )
 
     def _check_log(self) -> None:
         """Each committed version has one number, and the numbers have no gap."""
-        [(rows, last)] = self._rows("SELECT count(*), max(seq) FROM slumberd.episode_log")
-        assert rows == last
+        counted = self._rows(
+            "SELECT shard, count(*), max(seq) FROM slumberd.episode_log GROUP BY shard"
+        )
+        assert [last for _, _, last in counted] == [rows for _, rows, _ in counted]
         logged = dict(self._rows("SELECT eid, count(*) FROM slumberd.episode_log GROUP BY eid"))
         for putter in self._putters:
             for id, versions in putter.versions.items():
                 assert logged[id] == versions, (id, logged[id], versions)
-        self.figures.log_rows = rows
+        self._last_rows = {shard: last for shard, _, last in counted}
+        self.figures.log_rows = sum(self._last_rows.values())
 
     def _check_counts(self) -> None:
         """Each version that a firing has read has one outcome; each rule has read the whole log."""
         firings = self._rows(
-            "SELECT rule, counts, upto_seq FROM slumberd.firings WHERE rule IN ('all', 'many')"
+            "SELECT rule, shard, counts, upto_seq FROM slumberd.firings"
+            " WHERE rule IN ('all', 'many')"
         )
-        for rule, counts, _ in firings:
+        for rule, _, counts, _ in firings:
             for channel in orjson.loads(counts).values():
                 read, _ = channel.pop("read"), channel.pop("restored")
                 assert read == sum(channel.values()), (rule, read, channel)
-        ends = {rule: max(end for each, _, end in firings if each == rule) for rule, *_ in firings}
-        assert ends == {"all": self.figures.log_rows, "many": self.figures.log_rows}
+        ends: dict[tuple[str, int], int] = {}
+        for rule, shard, _, end in firings:
+            ends[rule, shard] = max(end, ends.get((rule, shard), 0))
+        assert ends == {
+            (rule, shard): last
+            for rule in ("all", "many")
+            for shard, last in self._last_rows.items()
+        }
 
     def _expected_objects(self, channel: str) -> dict[str, Any]:
         """Return the object of each fact that the oracle expects in a channel, by id."""

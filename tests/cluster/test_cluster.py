@@ -12,10 +12,13 @@ from tests.support.postgres_server import OwnServer
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
-def test_nothing_is_lost_or_done_twice(own_postgres: OwnServer, tmp_path: Path) -> None:
-    with own_postgres.database() as name:
+@pytest.mark.parametrize(("shards", "seconds"), [(1, 30), (4, 60)])
+def test_nothing_is_lost_or_done_twice(
+    own_postgres: OwnServer, tmp_path: Path, shards: int, seconds: float
+) -> None:
+    with own_postgres.database(shards=shards) as name:
         cluster = Cluster(own_postgres, own_postgres.address_of(name), tmp_path, seed=1)
-        figures = cluster.run(60)
+        figures = cluster.run(seconds)
 
     assert figures.kills
     assert figures.takeovers > 2
