@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from slumberd.model.episode import Episode
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.shards import shard_of
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
 from tests.support.postgres_server import PostgresServer
@@ -19,6 +23,45 @@ pytestmark = pytest.mark.acceptance
 SHARDS = 3
 USERS = [f"user{number}" for number in range(9)]
 AGENT = "rag"
+
+
+AGENTS = [f"agent{number}" for number in range(6)]
+"""The agents of one more user, whose facts lie in several shards."""
+
+
+def episodes() -> list[Episode]:
+    of_users = [
+        triple(f"{user}-1", user, "drinks", "tea", timestamp=at(number), user=user)
+        for number, user in enumerate(USERS)
+    ]
+    of_agents = [
+        triple(
+            f"alice-{number}", f"alice{number}", "drinks", "cocoa", timestamp=at(100 + number),
+            user="alice", agent=agent,
+        )
+        for number, agent in enumerate(AGENTS)
+    ]  # fmt: skip
+    return of_users + of_agents
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Files with the same episodes and rules."""
+    home = Home(tmp_path_factory.mktemp("files"))
+    home.rule("all", cadence={"every": 1})
+
+    async def put() -> None:
+        async with SQLiteMemoryStore(home.state / "memory.db") as memory:
+            await memory.put_many(episodes())
+
+    home.state.mkdir(parents=True, exist_ok=True)
+    asyncio.run(put())
+    home.call("fire", "--all")
+    return home
+
+
+def lines_of(home: Home, *words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in home.call(*words, "--json").stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +74,7 @@ def home(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
         async def put() -> None:
             async with PostgresMemoryStore(address) as memory:
-                await memory.put_many(
-                    [
-                        triple(f"{user}-1", user, "drinks", "tea", timestamp=at(1), user=user)
-                        for user in USERS
-                    ]
-                )
+                await memory.put_many(episodes())
 
         asyncio.run(put())
         home.call("fire", "--all")
@@ -51,17 +89,140 @@ def test_users_of_the_test_lie_in_every_shard() -> None:
     assert all(of_shard(shard) for shard in range(SHARDS))
 
 
-def test_facts_are_those_of_all_shards(home: Home) -> None:
-    assert sorted(fact["payload"]["subject"] for fact in home.facts()) == sorted(USERS)
+def test_agents_of_the_test_lie_in_several_shards() -> None:
+    assert len({shard_of("alice", agent, SHARDS) for agent in AGENTS}) > 1
 
 
-def test_each_shard_has_a_heading_in_text(home: Home) -> None:
+ORDERS = [(), ("--descending",), ("--order", "said_at"), ("--order", "said_at", "--descending")]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: " ".join(order) or "default")
+def test_facts_are_those_of_files_in_the_same_order(
+    home: Home, files: Home, order: Sequence[str]
+) -> None:
+    found = lines_of(home, "facts", *order)
+
+    assert len(found) == len(USERS) + len(AGENTS)
+    assert [fact["id"] for fact in found] == [
+        fact["id"] for fact in lines_of(files, "facts", *order)
+    ]
+
+
+def test_pages_of_facts_hold_each_fact_once(home: Home, files: Home) -> None:
+    found: list[str] = []
+    after: list[str] = []
+    while True:
+        page = home.call("facts", "--json", "--limit", "4", *after)
+        found += [json.loads(line)["id"] for line in page.stdout.splitlines()]
+        if not page.stderr:
+            break
+        after = ["--after", json.loads(page.stderr)["after"]]
+
+    assert found == [fact["id"] for fact in lines_of(files, "facts")]
+
+
+def test_facts_are_one_table(home: Home, files: Home) -> None:
     printed = home.call("facts").stdout
 
-    for shard in range(SHARDS):
-        _, _, rest = printed.partition(f"== shard {shard} ==\n")
-        part, _, _ = rest.partition("== shard")
-        assert all(user in part for user in of_shard(shard))
+    assert "==" not in printed
+    assert [line.split()[0] for line in printed.splitlines()] == [
+        line.split()[0] for line in files.call("facts").stdout.splitlines()
+    ]
+
+
+@pytest.mark.parametrize("limit", ["3", "20"])
+def test_recent_episodes_are_those_of_files(home: Home, files: Home, limit: str) -> None:
+    found = lines_of(home, "recent", "alice", "--limit", limit)
+
+    assert found == lines_of(files, "recent", "alice", "--limit", limit)
+    assert len(found) == min(int(limit), len(AGENTS))
+
+
+def test_hits_are_those_of_files(home: Home, files: Home) -> None:
+    words = ("search", "Who drinks cocoa?", "--user", "alice", "--limit", "20")
+
+    found = lines_of(home, *words)
+
+    assert [hit["score"] for hit in found] == sorted((h["score"] for h in found), reverse=True)
+    assert {hit["id"] for hit in found} == {hit["id"] for hit in lines_of(files, *words)}
+
+
+def test_hits_are_at_most_as_many_as_the_limit(home: Home) -> None:
+    words = ("search", "Who drinks cocoa?", "--user", "alice", "--limit", "2")
+
+    assert len(lines_of(home, *words)) == 2
+
+
+def test_context_holds_the_items_of_files(home: Home, files: Home) -> None:
+    words = ("context", "alice", "Who drinks cocoa?")
+
+    (found,), (expected,) = lines_of(home, *words), lines_of(files, *words)
+
+    assert found.keys() == expected.keys()
+    assert {item["id"] for item in found["items"]} == {item["id"] for item in expected["items"]}
+
+
+def test_nothing_found_names_users_of_all_shards(home: Home) -> None:
+    ended = home.call("facts", "--user", "nobody")
+
+    assert all(user in ended.stderr for user in USERS[:3])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("status",), id="status"),
+        pytest.param(("doctor",), id="doctor"),
+        pytest.param(("report",), id="report"),
+        pytest.param(("audit", "verify"), id="verify"),
+    ],
+)
+def test_document_of_several_shards_is_one_document(home: Home, words: Sequence[str]) -> None:
+    ended = home.call(*words, "--json", check=False)
+
+    (document,) = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [part["shard"] for part in document["shards"]] == [*range(SHARDS)]
+
+
+def test_rows_of_the_ledger_name_their_shard(home: Home) -> None:
+    rows = lines_of(home, "audit", "ls")
+
+    assert {row["shard"] for row in rows} == {*range(SHARDS)}
+
+
+def test_chosen_shard_prints_the_document_of_a_store(home: Home) -> None:
+    (document,) = lines_of(home, "--shard", "1", "report")
+
+    assert "shard" not in document
+    assert "since" in document
+
+
+def test_outcome_of_an_episode_is_found_in_its_shard(home: Home) -> None:
+    for user in USERS:
+        printed = home.call("why-not", f"{user}-1").stdout
+        assert printed.count("== shard") == 1
+        assert f"== shard {shard_of(user, AGENT, SHARDS)} ==" in printed
+
+
+def test_doctor_does_not_object_to_several_shards(home: Home) -> None:
+    printed = home.call("doctor", check=False).stdout
+
+    assert "database.shards" not in printed
+    assert printed.count("== shard") == SHARDS
+
+
+def test_kinds_of_findings_are_listed_once(home: Home) -> None:
+    assert "==" not in home.call("doctor", "--list").stdout
+
+
+def test_doctor_reports_mistakes_of_the_configuration(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.write_text("nothing: 1\n")
+
+    ended = home.call("doctor", check=False)
+
+    assert ended.returncode == 1
+    assert "config.invalid" in ended.stdout
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

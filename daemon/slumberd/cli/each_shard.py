@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import wraps
-from typing import Any
+from typing import Any, TextIO, cast
 
 import typer
 
 from slumberd.cli.options import chosen_shard
+from slumberd.cli.output import ShardOutput, print_json, reading_shard
 from slumberd.config.settings import Settings
-from slumberd.errors import NoInputError, UsageError
+from slumberd.errors import ConfigurationError, NoInputError, StoreError, UsageError
 from slumberd.service.composition import count_shards, shard_of_owner
+
+Owners = str | Sequence[str] | None
+"""A user or an agent, or several, or any."""
+
+_WITHOUT_STORES = ("cron", "kinds")
+"""Arguments of `next` and `doctor` with which they read no store."""
 
 
 def with_shard(settings: Settings) -> Settings:
@@ -30,13 +38,26 @@ def with_shard(settings: Settings) -> Settings:
     return settings.of_shard(shard)
 
 
+def settings_of_shards(settings: Settings, user: Owners, agent: Owners) -> list[Settings]:
+    """Return the settings of each shard that holds something of a user with an agent.
+
+    Args:
+        settings: The configuration.
+        user: The users that a command names.
+        agent: The agents that it names.
+    """
+    shards = _shards_of(settings, user, agent)
+    return [settings.of_shard(shard) for shard in shards] or [settings]
+
+
 def for_each_shard(
     command: Callable[..., Any], settings_of: Callable[..., Settings]
 ) -> Callable[..., None]:
     """Return a command that runs once for each shard, under a heading; as before for one shard.
 
-    A command that names a user and an agent runs for their shard only. When a shard does not know
-    what was asked for, the others may. The exit code is the greatest of all.
+    As JSON, each line has the field ``shard``. A command that prints one document prints one of
+    all shards: ``{"shards": [...]}``. When a shard does not know what was asked for, the others
+    may. The exit code is the greatest of all.
 
     Args:
         command: The function of the command.
@@ -45,27 +66,42 @@ def for_each_shard(
 
     @wraps(command)
     def run(**given: Any) -> None:  # the arguments of any command
-        shards = _shards_of(settings_of(given.get("config"), given.get("state_dir")), given)
+        shards = _shards_to_read(given, settings_of)
         if len(shards) <= 1:
             with _choosing(shards[0]) if shards else nullcontext():
                 command(**given)
             return
-        outcomes = [_run_on(shard, command, given) for shard in shards]
+        documents: list[object] = []
+        outcomes = [_run_on(shard, command, given, documents) for shard in shards]
         absences = [one for one in outcomes if isinstance(one, NoInputError)]
         if len(absences) == len(shards):
             raise absences[0]
+        if documents:
+            print_json({"shards": documents})
         if code := max(one for one in outcomes if isinstance(one, int)):
             raise typer.Exit(code)
 
     return run
 
 
-def _run_on(shard: int, command: Callable[..., Any], given: dict[str, Any]) -> int | NoInputError:
-    """Run a command on one shard; return its exit code, or that the shard knows nothing."""
-    if not given.get("json"):
-        print(f"== shard {shard} ==")
+def _shards_to_read(given: dict[str, Any], settings_of: Callable[..., Settings]) -> list[int]:
+    """Return the shards for which a command runs; none when it runs as for files."""
+    if any(given.get(name) for name in _WITHOUT_STORES):
+        return []
     try:
-        with _choosing(shard):
+        settings = settings_of(given.get("config"), given.get("state_dir"))
+        return _shards_of(settings, given.get("user"), given.get("agent"))
+    except (ConfigurationError, StoreError):  # the command reports it in its own way
+        return []
+
+
+def _run_on(
+    shard: int, command: Callable[..., Any], given: dict[str, Any], documents: list[object]
+) -> int | NoInputError:
+    """Run a command on one shard; return its exit code, or that the shard knows nothing."""
+    output = _json_of(shard, documents) if given.get("json") else _headed(shard)
+    try:
+        with _choosing(shard), output:
             command(**given)
     except NoInputError as absence:
         return absence
@@ -74,19 +110,52 @@ def _run_on(shard: int, command: Callable[..., Any], given: dict[str, Any]) -> i
     return 0
 
 
-def _shards_of(settings: Settings, given: dict[str, Any]) -> list[int]:
+class _HeadedOutput:
+    """Standard output that prints the heading of a shard before its first text."""
+
+    def __init__(self, output: TextIO, heading: str) -> None:
+        self._output = output
+        self._heading = heading
+
+    def write(self, text: str) -> int:
+        """Write a text, after the heading if it is the first."""
+        if text and self._heading:
+            self._output.write(self._heading)
+            self._heading = ""
+        return self._output.write(text)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # whatever the output has
+        return getattr(self._output, name)
+
+
+@contextmanager
+def _headed(shard: int) -> Iterator[None]:
+    with redirect_stdout(cast("TextIO", _HeadedOutput(sys.stdout, f"== shard {shard} ==\n"))):
+        yield
+
+
+@contextmanager
+def _json_of(shard: int, documents: list[object]) -> Iterator[None]:
+    token = reading_shard.set(ShardOutput(shard, documents))
+    try:
+        yield
+    finally:
+        reading_shard.reset(token)
+
+
+def _shards_of(settings: Settings, user: Owners, agent: Owners) -> list[int]:
     """Return the shards that a command reads; none when there is nothing to choose."""
     if settings.store is None or settings.postgres.shard is not None:
         return []
     if (count := count_shards(settings)) == 1:
         return []
-    user, agent = _one(given.get("user")), _one(given.get("agent"))
-    if user is not None and agent is not None:
-        return [shard_of_owner(user, agent, count)]
+    one_user, one_agent = _one(user), _one(agent)
+    if one_user is not None and one_agent is not None:
+        return [shard_of_owner(one_user, one_agent, count)]
     return [*range(count)]
 
 
-def _one(given: str | Sequence[str] | None) -> str | None:
+def _one(given: Owners) -> str | None:
     """Return the only value of an option, which may be one that is given several times."""
     if given is None or isinstance(given, str):
         return given

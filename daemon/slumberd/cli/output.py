@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
 from rich.console import Console
@@ -24,12 +25,40 @@ from slumberd.observability.line_format import printable
 MOST_CHARACTERS = 400
 """The longest cell. One id of a megabyte would make every row of a table that wide."""
 
+
+class ShardOutput(NamedTuple):
+    """What a command prints of one shard of several, as JSON.
+
+    Attributes:
+        shard: The number of the shard.
+        documents: The documents of all shards so far, for one document.
+    """
+
+    shard: int
+    documents: list[object]
+
+    def name_shard(self, document: object) -> object:
+        """Return a document with the number of its shard."""
+        return {"shard": self.shard, **document} if isinstance(document, dict) else document
+
+
 _COLUMNS = 80
 """The width of a terminal that does not report its width."""
 
 
+reading_shard: ContextVar[ShardOutput | None] = ContextVar("reading_shard", default=None)
+"""The shard of a database that a command reads now, of several; None otherwise."""
+
+
 def print_json(document: object) -> None:
-    """Print one document on one line."""
+    """Print one document on one line; of several shards, keep it for the document of all."""
+    if (output := reading_shard.get()) is None:
+        _print_line(document)
+    else:
+        output.documents.append(output.name_shard(document))
+
+
+def _print_line(document: object) -> None:
     try:
         encoded = orjson.dumps(document, option=orjson.OPT_UTC_Z)
     except TypeError:
@@ -51,9 +80,10 @@ def _escape_surrogates(value: object) -> object:
 
 
 def print_json_lines(documents: Iterable[object]) -> None:
-    """Print documents, one a line."""
+    """Print documents, one a line; of several shards, each names its own."""
+    output = reading_shard.get()
     for document in documents:
-        print_json(document)
+        _print_line(document if output is None else output.name_shard(document))
 
 
 def print_table(

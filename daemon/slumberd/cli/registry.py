@@ -102,7 +102,6 @@ ENTRIES = (
         "episodes:recent",
         "Show the latest episodes of a user.",
         ("slumberd recent alice --agent concierge --limit 5",),
-        per_shard=("recent",),
     ),
     Entry(
         "search",
@@ -112,14 +111,12 @@ ENTRIES = (
             'slumberd search "Which tea does she like?" --user alice',
             "slumberd search Lisbon --user alice --kind episodes --json",
         ),
-        per_shard=("search",),
     ),
     Entry(
         "context",
         "search:context",
         "Print what an agent takes with it to answer a question.",
         ('slumberd context alice "Where shall we meet?" --budget 2000',),
-        per_shard=("context",),
     ),
     Entry(
         "mcp",
@@ -145,7 +142,6 @@ ENTRIES = (
             "slumberd facts --user alice --valid-at 2026-03-01 --json",
             "slumberd facts --prefix subject=project/ --order pinned_at --descending --limit 10",
         ),
-        per_shard=("facts",),
     ),
     Entry(
         "why",
@@ -159,6 +155,7 @@ ENTRIES = (
         "why:why_not",
         "Show the outcome of an episode, and what would change it.",
         ("slumberd why-not e42",),
+        per_shard=("why-not",),
     ),
     Entry(
         "undo",

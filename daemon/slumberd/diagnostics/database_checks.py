@@ -89,10 +89,6 @@ def _check_login(place: str, login: DatabaseLogin) -> Finding | None:
         problem = f"its login {login.role} may only {allowed}"
         remedy = f"`GRANT slumberd_daemon TO {login.role}`, or name another login in `store`"
         return Finding("database.rights", place, problem, remedy)
-    if login.shards > 1:
-        problem = f"has {login.shards} shards, and a daemon reads the episodes of the first only"
-        remedy = "`slumberd postgres init` another database with one shard"
-        return Finding("database.shards", place, problem, remedy)
     return None
 
 

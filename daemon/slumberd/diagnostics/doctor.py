@@ -45,7 +45,7 @@ URGENT = frozenset(
     {
         "answers.waiting", "config.invalid", "daemon.down", "daemon.silent",
         "database.inbox", "database.not_durable", "database.old_transaction", "database.read_only",
-        "database.rights", "database.schema", "database.shards", "database.unheld",
+        "database.rights", "database.schema", "database.unheld",
         "database.unreachable", "database.wraparound", "disk.low",
         "episodes.future", "episodes.mismatched", "episodes.quarantined", "host.clock",
         "hosts.differ",

@@ -304,7 +304,6 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "database.unreachable": ("error", "the database server answers, and lets the login connect"),
     "database.schema": ("error", "the database has the schema of this version, and can hold it"),
     "database.rights": ("error", "the login of the daemon may read and write in the database"),
-    "database.shards": ("error", "the database has one shard: a daemon reads one"),
     "database.unheld": ("error", "a daemon holds every shard of the database"),
     "database.inbox": (
         "warning", "while a daemon is active, no episode waits for its number for more than 60 s"

@@ -84,9 +84,10 @@ def memory_of(
     misspelled: Callable[[Misspelling], None],
 ) -> Episodes:
     """Return the memory store of a configuration, not yet opened."""
+    # A put goes into the shard of its user and agent, whichever shard the store reads.
     return PostgresMemoryStore(
         database_of(settings),
-        shard=settings.shard,
+        shard=_own_shard(settings) if read_only else settings.shard,
         naive_timestamps=settings.memory.naive_timestamps,
         future_tolerance_seconds=settings.memory.future_tolerance,
         clock=clock,

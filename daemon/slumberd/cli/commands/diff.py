@@ -13,7 +13,7 @@ import typer
 from slumberd.cli.commands.run import clean_up_on_sigterm
 from slumberd.cli.context import load_settings_and_rules
 from slumberd.cli.options import MOST, Config, Json, StateDir
-from slumberd.cli.output import cell, plural, print_json, print_table, steps
+from slumberd.cli.output import cell, plural, print_json_lines, print_table, steps
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
@@ -105,8 +105,8 @@ async def _compare(
 
 async def _print_lines(found: Differences, limit: int | None) -> None:
     async for difference in found.facts.differences(support=True, limit=limit):
-        print_json(document(difference))
-    print_json({"summary": _summary(found)})
+        print_json_lines([document(difference)])
+    print_json_lines([{"summary": _summary(found)}])
 
 
 def document(difference: Difference) -> dict[str, Any]:

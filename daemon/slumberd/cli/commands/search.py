@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from slumberd.cli.context import settings_of
+from slumberd.cli.each_shard import settings_of_shards
 from slumberd.cli.empty_results import no_hits
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.config.settings import Settings
+from slumberd.operations.shard_answers import merge_answers
 from slumberd.retrieval.context import Context
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, Searcher
@@ -63,23 +65,31 @@ def search(
     The score says how much of the question a hit answers, 0 to 1. With --json, each hit is printed
     on a line.
     """
-    settings = settings_of(config, state_dir)
+    shards = settings_of_shards(settings_of(config, state_dir), user, agent)
     kinds: Collection[Kind] = KINDS if kind is None else kind  # type: ignore[assignment] # parsed
     hits = asyncio.run(
         _search(
-            settings, query, user, agent=agent, session=session, kinds=kinds, as_of=as_of,
+            shards, query, user, agent=agent, session=session, kinds=kinds, as_of=as_of,
             limit=limit, min_score=min_score,
         )
-    )  # fmt: skip
+    )[:limit]  # fmt: skip
     if json:
         print_json_lines(hit.to_dict() for hit in hits)
     else:
-        print_table(COLUMNS, map(_row, hits), empty="" if hits else no_hits(settings, user))
+        print_table(COLUMNS, map(_row, hits), empty="" if hits else no_hits(shards, user))
 
 
-async def _search(settings: Settings, query: str, user: str, **options: object) -> list[Hit]:
-    async with _open_searcher(settings) as searcher:
-        return await searcher.search(query, user=user, **options)  # type: ignore[arg-type] # checked by typer
+async def _search(
+    shards: Sequence[Settings], query: str, user: str, **options: object
+) -> list[Hit]:
+    """Return the hits of all shards, best first; the caller cuts them."""
+    found: list[Hit] = []
+    for settings in shards:
+        async with _open_searcher(settings) as searcher:
+            found += await searcher.search(query, user=user, **options)  # type: ignore[arg-type] # checked by typer
+    if len(shards) > 1:
+        found.sort(key=lambda hit: (-hit.score, hit.kind, hit.id))
+    return found
 
 
 def _row(hit: Hit) -> tuple[object, ...]:
@@ -106,26 +116,35 @@ def context(
     These are the latest turns, the episodes that the question recalls, and the facts that answer
     it, in the order of time. With --json, the items come with their text and their count of tokens.
     """
-    settings = settings_of(config, state_dir)
+    shards = settings_of_shards(settings_of(config, state_dir), user, agent)
     found = asyncio.run(
-        _context(settings, question, user, budget=budget, agent=agent, session=session, as_of=as_of)
+        _context(shards, question, user, budget=budget, agent=agent, session=session, as_of=as_of)
     )
     if json:
-        print_json(
-            {
-                "text": found.text,
-                "items": [item.to_dict() for item in found.items],
-                "tokens": found.tokens,
-                "budget": found.budget,
-            }
-        )
-    elif found.text:
-        typer.echo(found.text)
+        print_json(found)
+    elif found["text"]:
+        typer.echo(found["text"])
 
 
-async def _context(settings: Settings, question: str, user: str, **options: object) -> Context:
-    async with _open_searcher(settings) as searcher:
-        return await searcher.context(question, user=user, **options)  # type: ignore[arg-type] # checked by typer
+async def _context(
+    shards: Sequence[Settings], question: str, user: str, **options: object
+) -> dict[str, Any]:
+    """Return the context of all shards, chosen again from what each of them chose."""
+    found = []
+    for settings in shards:
+        async with _open_searcher(settings) as searcher:
+            part = await searcher.context(question, user=user, **options)  # type: ignore[arg-type] # checked by typer
+            found.append(_document(part))
+    return merge_answers("context", found, {})
+
+
+def _document(context: Context) -> dict[str, Any]:
+    return {
+        "text": context.text,
+        "items": [item.to_dict() for item in context.items],
+        "tokens": context.tokens,
+        "budget": context.budget,
+    }
 
 
 @asynccontextmanager
