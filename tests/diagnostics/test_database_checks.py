@@ -181,7 +181,7 @@ def test_database_without_a_schema_is_a_finding(tmp_path: Path, postgres: Postgr
     ("statement", "problem", "remedy"),
     [
         pytest.param(
-            "INSERT INTO slumberd.migrations VALUES (999, 'later')",
+            "INSERT INTO slumberd.migrations VALUES (999, 'later', now(), 999)",
             "newer slumberd",
             "install that version",
             id="newer",

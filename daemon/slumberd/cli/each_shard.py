@@ -11,7 +11,7 @@ import typer
 
 from slumberd.cli.options import chosen_shard
 from slumberd.config.settings import Settings
-from slumberd.errors import NoInputError, UsageError
+from slumberd.errors import NoInputError, StoreError, UsageError
 from slumberd.service.composition import count_shards, shard_of_owner
 
 
@@ -78,7 +78,11 @@ def _shards_of(settings: Settings, given: dict[str, Any]) -> list[int]:
     """Return the shards that a command reads; none when there is nothing to choose."""
     if settings.store is None or settings.postgres.shard is not None:
         return []
-    if (count := count_shards(settings)) == 1:
+    try:
+        count = count_shards(settings)
+    except StoreError:  # the command reports it
+        return []
+    if count == 1:
         return []
     user, agent = _one(given.get("user")), _one(given.get("agent"))
     if user is not None and agent is not None:
