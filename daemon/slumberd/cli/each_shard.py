@@ -90,9 +90,9 @@ def _shards_to_read(given: dict[str, Any], settings_of: Callable[..., Settings])
         return []
     try:
         settings = settings_of(given.get("config"), given.get("state_dir"))
-        return _shards_of(settings, given.get("user"), given.get("agent"))
-    except (ConfigurationError, StoreError):  # the command reports it in its own way
+    except ConfigurationError:  # the command reports it in its own way
         return []
+    return _shards_of(settings, given.get("user"), given.get("agent"))
 
 
 def _run_on(
@@ -147,7 +147,11 @@ def _shards_of(settings: Settings, user: Owners, agent: Owners) -> list[int]:
     """Return the shards that a command reads; none when there is nothing to choose."""
     if settings.store is None or settings.postgres.shard is not None:
         return []
-    if (count := count_shards(settings)) == 1:
+    try:
+        count = count_shards(settings)
+    except StoreError:  # the command reports it
+        return []
+    if count == 1:
         return []
     one_user, one_agent = _one(user), _one(agent)
     if one_user is not None and one_agent is not None:

@@ -62,7 +62,8 @@ async def test_store_says_how_to_create_and_to_upgrade_the_schema(
         with pytest.raises(SchemaError, match=r"older schema; step 1 .*postgres migrate"):
             await facts.bootstrap()
         postgres.run(
-            "INSERT INTO slumberd.migrations (number, name) VALUES (1, ''), (99, '')",
+            "INSERT INTO slumberd.migrations (number, name, works_with)"
+            " VALUES (1, '', 1), (98, '', 1), (99, '', 99)",
             database=database,
         )
         with pytest.raises(SchemaError, match="newer slumberd: step 99"):
@@ -76,7 +77,7 @@ def test_missing_step_is_printed_and_run(
 ) -> None:
     installation.install(empty)
     known = installation.migrations()
-    step = installation.Migration(2, "add a note", "ALTER TABLE slumberd.hosts ADD note text;")
+    step = installation.Migration(2, "add a note", "ALTER TABLE slumberd.hosts ADD note text;", 2)
     monkeypatch.setattr(installation, "migrations", lambda: [*known, step])
 
     assert step.sql in installation.upgrade_script(empty)

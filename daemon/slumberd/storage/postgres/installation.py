@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -29,7 +30,11 @@ SELECT EXISTS (
   WHERE schemas.nspname = 'slumberd' AND tables.relname = 'migrations'
 )
 """
-_APPLIED = b"SELECT number FROM slumberd.migrations ORDER BY number"
+_APPLIED = b"SELECT number, works_with FROM slumberd.migrations ORDER BY number"
+_RECORD = b"""
+INSERT INTO slumberd.migrations (number, name, works_with) VALUES ($1::integer, $2, $3::integer)
+"""
+_WORKS_WITH = re.compile(r"^-- works with: step (\d+)$", re.MULTILINE)
 
 
 class Migration(NamedTuple):
@@ -39,11 +44,14 @@ class Migration(NamedTuple):
         number: Its number; the steps run in this order.
         name: What it does, in a few words.
         sql: Its statements.
+        works_with: A slumberd whose newest step has at least this number works on the schema after
+            this step. So hosts of two versions can work side by side.
     """
 
     number: int
     name: str
     sql: str
+    works_with: int
 
 
 def migrations() -> list[Migration]:
@@ -51,12 +59,17 @@ def migrations() -> list[Migration]:
     folder = files("slumberd.storage.postgres").joinpath("migrations")
     found = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
     return [
-        Migration(
-            int(name[:3]), name[4:-4].replace("_", " "), folder.joinpath(name).read_text("utf-8")
-        )
+        _migration(name, folder.joinpath(name).read_text("utf-8"))
         for name in found
         if name[:3].isdigit()
     ]
+
+
+def _migration(file: str, sql: str) -> Migration:
+    number = int(file[:3])
+    told = _WORKS_WITH.search(sql)
+    works_with = int(told.group(1)) if told else number
+    return Migration(number, file[4:-4].replace("_", " "), sql, works_with)
 
 
 def roles() -> str:
@@ -100,8 +113,8 @@ def upgrade_script(address: str) -> str:
 
 def _record(step: Migration) -> str:
     return (
-        "INSERT INTO slumberd.migrations (number, name) "  # noqa: S608 # names of our own files
-        f"VALUES ({step.number:d}, '{step.name}');"
+        "INSERT INTO slumberd.migrations (number, name, works_with) "  # noqa: S608 # of our own files
+        f"VALUES ({step.number:d}, '{step.name}', {step.works_with:d});"
     )
 
 
@@ -204,8 +217,8 @@ def _apply(connection: Connection, steps: list[Migration]) -> None:
         connection.execute(step.sql.encode())
         with psycopg.RawCursor(connection) as cursor:
             cursor.execute(
-                b"INSERT INTO slumberd.migrations (number, name) VALUES ($1::integer, $2)",
-                (step.number, step.name),
+                _RECORD,
+                (step.number, step.name, step.works_with),
             )
 
 
@@ -253,9 +266,10 @@ def has_schema(connection: Connection) -> bool:
 def _find_missing(connection: Connection, place: str) -> list[Migration]:
     if not has_schema(connection):
         raise SchemaError(place, "has no schema of slumberd", _INIT)
-    applied = {number for (number,) in connection.execute(_APPLIED).fetchall()}
+    applied: dict[int, int] = dict(connection.execute(_APPLIED).fetchall())
     known = migrations()
-    newer = applied - {step.number for step in known}
+    newest = max(step.number for step in known)
+    newer = [number for number, works_with in applied.items() if works_with > newest]
     if newer:
         raise SchemaError(
             place,

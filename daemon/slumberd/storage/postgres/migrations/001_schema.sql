@@ -4,8 +4,11 @@
 CREATE TABLE slumberd.migrations (
   number integer PRIMARY KEY,
   name text NOT NULL,
-  applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+  applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  works_with integer NOT NULL
 );
+COMMENT ON COLUMN slumberd.migrations.works_with IS
+  'A slumberd whose newest step has at least this number works on the schema after this step.';
 
 CREATE FUNCTION slumberd.digest(value text) RETURNS bytea
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
