@@ -184,12 +184,6 @@ def test_document_of_several_shards_is_one_document(home: Home, words: Sequence[
     assert [part["shard"] for part in document["shards"]] == [*range(SHARDS)]
 
 
-def test_rows_of_the_ledger_name_their_shard(home: Home) -> None:
-    rows = lines_of(home, "audit", "ls")
-
-    assert {row["shard"] for row in rows} == {*range(SHARDS)}
-
-
 def test_chosen_shard_prints_the_document_of_a_store(home: Home) -> None:
     (document,) = lines_of(home, "--shard", "1", "report")
 
@@ -209,6 +203,14 @@ def test_doctor_does_not_object_to_several_shards(home: Home) -> None:
 
     assert "database.shards" not in printed
     assert printed.count("== shard") == SHARDS
+
+
+def test_what_is_true_of_the_whole_database_is_printed_once(home: Home) -> None:
+    status, doctor = (home.call(word, check=False).stdout for word in ("status", "doctor"))
+
+    assert status.count("PostgreSQL") == 1
+    assert doctor.count("database.not_durable") == 1  # as the server of the tests is
+    assert "1 of them above" in doctor
 
 
 def test_kinds_of_findings_are_listed_once(home: Home) -> None:
@@ -269,6 +271,39 @@ def test_command_that_writes_one_file_needs_a_shard(home: Home) -> None:
     assert "name one by --shard" in ended.stderr
     exported = home.call("--shard", "1", "export", "--kind", "facts").stdout
     assert [user for user in USERS if f'"{user}"' in exported] == of_shard(1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("export", "--kind", "episodes"), id="episodes"),
+        pytest.param(("audit", "replay"), id="replay"),
+        pytest.param(("audit", "export"), id="audit export"),
+        pytest.param(("rules",), id="rules"),
+        pytest.param(("quarantine", "list"), id="quarantine"),
+    ],
+)
+def test_command_that_cannot_merge_needs_a_shard(home: Home, words: Sequence[str]) -> None:
+    ended = home.call(*words, check=False)
+
+    assert ended.returncode == 64
+    assert "name one by --shard" in ended.stderr
+    assert ended.stdout == ""
+    assert home.call("--shard", "0", *words).stdout or words[0] == "quarantine"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("next",), id="next"),
+        pytest.param(("diff", "RULES"), id="diff"),
+        pytest.param(("audit", "ls"), id="ls"),
+    ],
+)
+def test_lines_of_several_shards_name_their_shard(home: Home, words: Sequence[str]) -> None:
+    lines = lines_of(home, *(str(home.rules) if word == "RULES" else word for word in words))
+
+    assert {line["shard"] for line in lines} == {*range(SHARDS)}
 
 
 def test_shard_that_is_not_there_is_refused(home: Home) -> None:

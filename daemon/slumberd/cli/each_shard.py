@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import wraps
 from typing import Any, TextIO, cast
@@ -72,7 +72,9 @@ def for_each_shard(
                 command(**given)
             return
         documents: list[object] = []
-        outcomes = [_run_on(shard, command, given, documents) for shard in shards]
+        seen: set[Hashable] = set()
+        outputs = [ShardOutput(shard, documents, seen) for shard in shards]
+        outcomes = [_run_on(output, command, given) for output in outputs]
         absences = [one for one in outcomes if isinstance(one, NoInputError)]
         if len(absences) == len(shards):
             raise absences[0]
@@ -96,12 +98,12 @@ def _shards_to_read(given: dict[str, Any], settings_of: Callable[..., Settings])
 
 
 def _run_on(
-    shard: int, command: Callable[..., Any], given: dict[str, Any], documents: list[object]
+    output: ShardOutput, command: Callable[..., Any], given: dict[str, Any]
 ) -> int | NoInputError:
     """Run a command on one shard; return its exit code, or that the shard knows nothing."""
-    output = _json_of(shard, documents) if given.get("json") else _headed(shard)
+    heading = nullcontext() if given.get("json") else _headed(output.shard)
     try:
-        with _choosing(shard), output:
+        with _choosing(output.shard), _into(output), heading:
             command(**given)
     except NoInputError as absence:
         return absence
@@ -135,8 +137,8 @@ def _headed(shard: int) -> Iterator[None]:
 
 
 @contextmanager
-def _json_of(shard: int, documents: list[object]) -> Iterator[None]:
-    token = reading_shard.set(ShardOutput(shard, documents))
+def _into(output: ShardOutput) -> Iterator[None]:
+    token = reading_shard.set(output)
     try:
         yield
     finally:

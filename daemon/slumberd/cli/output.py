@@ -6,7 +6,7 @@ Control characters of a content are escaped, so that they do not reach the termi
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -27,15 +27,17 @@ MOST_CHARACTERS = 400
 
 
 class ShardOutput(NamedTuple):
-    """What a command prints of one shard of several, as JSON.
+    """What a command prints of one shard of several.
 
     Attributes:
         shard: The number of the shard.
-        documents: The documents of all shards so far, for one document.
+        documents: The documents of all shards so far, for one document as JSON.
+        seen: What is true of the whole database, and is printed already.
     """
 
     shard: int
     documents: list[object]
+    seen: set[Hashable]
 
     def name_shard(self, document: object) -> object:
         """Return a document with the number of its shard."""
@@ -48,6 +50,16 @@ _COLUMNS = 80
 
 reading_shard: ContextVar[ShardOutput | None] = ContextVar("reading_shard", default=None)
 """The shard of a database that a command reads now, of several; None otherwise."""
+
+
+def is_new(value: Hashable) -> bool:
+    """Return whether to print a value: not when an earlier shard of the command printed it."""
+    if (output := reading_shard.get()) is None:
+        return True
+    if value in output.seen:
+        return False
+    output.seen.add(value)
+    return True
 
 
 def print_json(document: object) -> None:

@@ -18,7 +18,7 @@ from slumberd.cli.empty_results import no_rules
 from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import cell, number, plural, print_json, print_table
+from slumberd.cli.output import cell, is_new, number, plural, print_json, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
@@ -163,14 +163,16 @@ def _report_document(report: DoctorReport) -> dict[str, object]:
 
 
 def _print_report(report: DoctorReport) -> None:
-    for finding in report.findings:
+    new = [finding for finding in report.findings if is_new(finding)]
+    for finding in new:
         print(f"{finding.severity:8} {finding.id}  {cell(finding.subject)}")
         print(f"         {cell(finding.problem)}")
         print(f"         remedy: {cell(finding.remedy)}")
     for check in report.unfinished:
         say(f"not finished in time: {cell(check)}; `slumberd doctor --deep` finishes it")
     count = len(report.findings)
-    print(plural(count, "finding") if count else "nothing found")
+    above = f", {number(count - len(new))} of them above" if len(new) < count else ""
+    print(plural(count, "finding") + above if count else "nothing found")
 
 
 def status(
@@ -220,7 +222,7 @@ def _check(config: Path | None, state_dir: Path | None, *, json: bool) -> None:
     if json:
         print_json({"ok": not found, "findings": [finding.document() for finding in found]})
     else:
-        for finding in found:
+        for finding in filter(is_new, found):
             problem = f"{finding.id}: {cell(finding.subject)}: {cell(finding.problem)}"
             print(f"{problem}; {cell(finding.remedy)}")
     if found:
@@ -303,7 +305,8 @@ def _print_status(
     space = f", {megabytes(free)} free" if free is not None else ""
     print(f"daemon     {_describe_daemon(daemon) if daemon else 'does not run'}")
     print(f"state      {cell(str(settings.state_dir))}{space}")
-    if (database := database_status_of(settings)) is not None:
+    database = database_status_of(settings)
+    if database is not None and is_new(database.where):
         _print_database(database)
     for where, sizes in _file_sizes(settings):
         size, log = megabytes(sizes.content), megabytes(sizes.log)
