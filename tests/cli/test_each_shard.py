@@ -277,13 +277,17 @@ def test_command_that_writes_one_file_needs_a_shard(home: Home) -> None:
     "words",
     [
         pytest.param(("export", "--kind", "episodes"), id="episodes"),
-        pytest.param(("audit", "replay"), id="replay"),
+        pytest.param(("audit", "replay", "FILE"), id="replay"),
         pytest.param(("audit", "export"), id="audit export"),
         pytest.param(("rules",), id="rules"),
-        pytest.param(("quarantine", "list"), id="quarantine"),
+        pytest.param(("quarantine", "ls"), id="quarantine"),
     ],
 )
-def test_command_that_cannot_merge_needs_a_shard(home: Home, words: Sequence[str]) -> None:
+def test_command_that_cannot_merge_needs_a_shard(
+    home: Home, words: Sequence[str], tmp_path: Path
+) -> None:
+    words = [str(tmp_path / "new.db") if word == "FILE" else word for word in words]
+
     ended = home.call(*words, check=False)
 
     assert ended.returncode == 64
@@ -318,3 +322,13 @@ def test_files_have_no_shards(tmp_path: Path) -> None:
 
     assert ended.returncode == 64
     assert "--shard is for databases" in ended.stderr
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_rules_are_tried_on_the_episodes_of_one_shard(home: Home, shard: int) -> None:
+    home_rules = str(home.rules / "all.yaml")
+
+    (document,) = lines_of(home, "--shard", str(shard), "check", "--against-data", home_rules)
+
+    of_agents = [agent for agent in AGENTS if shard_of("alice", agent, SHARDS) == shard]
+    assert document["previews"][0]["selected"] == len(of_shard(shard)) + len(of_agents)

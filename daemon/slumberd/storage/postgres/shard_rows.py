@@ -118,7 +118,7 @@ def _is_storable(value: object) -> bool:
 
 @contextmanager
 def reading_shard(
-    address: str, shard: int, stores: Sequence[StoreName] = STORES
+    address: str, shard: int, stores: Sequence[StoreName] = STORES, *, only: bool = True
 ) -> Iterator[ShardRows]:
     """Yield the rows of a shard as of one moment.
 
@@ -126,10 +126,15 @@ def reading_shard(
         address: The address of the database.
         shard: The shard.
         stores: The stores that are read.
+        only: Whether the database must have no other shard.
     """
     place = where(address)
     with translate_errors(place), connect(address, read_only=True) as connection:
-        _check(connection, place)
+        if only:
+            _check(connection, place)
+        else:
+            installation.check(connection, place=place)
+            connection.rollback()
         with closing(PostgresSession(connection, place, shard)) as session:
             yield ShardRows(session, stores)
 
