@@ -326,9 +326,9 @@ def test_files_have_no_shards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_rules_are_tried_on_the_episodes_of_one_shard(home: Home, shard: int) -> None:
-    home_rules = str(home.rules / "all.yaml")
+    file = str(home.rules / "all.yaml")
 
-    (document,) = lines_of(home, "--shard", str(shard), "check", "--against-data", home_rules)
+    (document,) = lines_of(home, "--shard", str(shard), "check", "--against-data", file)
 
     of_agents = [agent for agent in AGENTS if shard_of("alice", agent, SHARDS) == shard]
-    assert document["previews"][0]["selected"] == len(of_shard(shard)) + len(of_agents)
+    assert document["data"][0]["episodes"] == len(of_shard(shard)) + len(of_agents)
