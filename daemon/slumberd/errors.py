@@ -837,6 +837,23 @@ class DatabaseUnreachableError(StoreError):
         )
 
 
+class PoolerError(StoreError):
+    """An address of a database leads to a connection pooler.
+
+    Attributes:
+        where: The database.
+    """
+
+    exit_code = 78
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        super().__init__(
+            f"{where!r} is a connection pooler, such as PgBouncer: it ignores the settings of a "
+            "connection; give slumberd the address of the server itself"
+        )
+
+
 class SourceChangedError(StoreError):
     """Programs put episodes while a store was copied.
 

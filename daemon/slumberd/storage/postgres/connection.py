@@ -14,6 +14,7 @@ from slumberd.errors import (
     DatabaseUnreachableError,
     InputError,
     PermissionDeniedError,
+    PoolerError,
     RowRefusedError,
     SchemaError,
     SlumberdError,
@@ -30,9 +31,13 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 LOCK_SECONDS = 5.0
 """How long a statement waits for a lock."""
 
+_INTERVAL_STYLE = "iso_8601"
+
 _OPTIONS = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO",
+    # Nothing here depends on it. The server reports its value, so it shows that options are heeded.
+    "IntervalStyle": _INTERVAL_STYLE,
     "TimeZone": "UTC",
     "search_path": "pg_catalog",
     "lock_timeout": f"{round(1000 * LOCK_SECONDS)}",
@@ -66,6 +71,7 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
 
     Raises:
         DatabaseUnreachableError: The server does not answer, or refuses the login.
+        PoolerError: A connection pooler answers, which ignores the settings of a connection.
         UsageError: The address is malformed.
     """
     options = dict(_OPTIONS)
@@ -74,6 +80,9 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
     given = " ".join(f"-c {name}={value}" for name, value in options.items())
     with translate_errors(where(address)):
         connection = psycopg.connect(address, autocommit=autocommit, options=given, **_NETWORK)
+    if connection.info.parameter_status("IntervalStyle") != _INTERVAL_STYLE:
+        connection.close()
+        raise PoolerError(where(address))
     # Every integer has 8 bytes, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8Dumper)
     register_arrays(connection)
@@ -121,6 +130,8 @@ def error_of(error: psycopg.Error, place: str) -> SlumberdError:
     for kinds, make in _ERRORS:
         if isinstance(error, kinds):
             return make(place, text)
+    if "unsupported startup parameter" in text:
+        return PoolerError(place)
     if is_lost(error):
         return DatabaseUnreachableError(place, text)
     return StoreError(f"{place!r}: {text}")
