@@ -64,6 +64,8 @@ def test_command_of_the_page_parses(command: str) -> None:
     path = ["slumberd"]
     while hasattr(context.command, "resolve_command"):
         left = [*context._protected_args, *context.args]
+        if not left and context.command.invoke_without_command:
+            break
         name, found, words = context.command.resolve_command(context, left)
         context = found.make_context(name, words, parent=context)
         path.append(name)

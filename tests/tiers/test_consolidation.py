@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -151,9 +152,13 @@ async def test_entries_of_different_owners_are_consolidated_apart() -> None:
 
 
 async def test_host_that_configures_no_structlog_finds_the_failure_in_its_logging(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     structlog.reset_defaults()
+    # A command that another test has run in this process may have left its handler behind.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])
     store = Store(entry("a", importance=0))
     store.broken = {"a"}
 
