@@ -16,6 +16,7 @@ from slumberd.config.settings import Settings
 from slumberd.errors import (
     DatabaseHeldError,
     LeaseLostError,
+    NotRunningError,
     SlumberdError,
     StaleWriterError,
     StoreError,
@@ -314,6 +315,8 @@ class ShardedDaemon:
         parts = [
             await running.daemon.health() for running in self._serving() if running.daemon.health
         ]
+        if not parts:
+            raise NotRunningError("this host serves no shard of the database now")
         database = await asyncio.to_thread(database_status_of, self._in_force.settings)
         return replace(sum_health(parts), loop_lag_seconds=loop_lag, database=database)
 
