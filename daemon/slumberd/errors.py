@@ -758,16 +758,20 @@ class StoreBusyError(StoreError):
 
     Attributes:
         where: The store.
-        waited_seconds: How long slumberd waited.
+        waited_seconds: How long slumberd waited; None when a database refused the transaction at
+            once, because it conflicts with another one.
     """
 
     exit_code = 75
 
-    def __init__(self, where: str, waited_seconds: float) -> None:
+    def __init__(self, where: str, waited_seconds: float | None) -> None:
         self.where = where
         self.waited_seconds = waited_seconds
         super().__init__(
-            f"{where!r} is locked by another process (waited {waited_seconds:g} s): try again"
+            f"{where!r}: the work conflicts with another transaction, and was rolled back: "
+            "try again"
+            if waited_seconds is None
+            else f"{where!r} is locked by another process (waited {waited_seconds:g} s): try again"
         )
 
 

@@ -18,7 +18,6 @@ from slumberd.errors import (
     RowRefusedError,
     SchemaError,
     SlumberdError,
-    StoppedError,
     StoreBusyError,
     StoreError,
     UsageError,
@@ -107,7 +106,7 @@ def translate_errors(place: str) -> Iterator[None]:
         raise UsageError(f"{error.object!r} is no valid Unicode") from error
 
 
-_BUSY = (errors.LockNotAvailable, errors.SerializationFailure, errors.DeadlockDetected)
+_CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 _GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
 _NO_SCHEMA = (errors.InvalidSchemaName, errors.UndefinedTable, errors.UndefinedFunction)
 _REFUSED = (errors.IntegrityError, errors.ProgramLimitExceeded)
@@ -141,8 +140,13 @@ def _busy(place: str, _: str) -> SlumberdError:
     return StoreBusyError(place, LOCK_SECONDS)
 
 
-def _cancelled(place: str, _: str) -> SlumberdError:
-    return StoppedError(f"{place!r}: the work was cancelled before it was committed")
+def _conflicting(place: str, _: str) -> SlumberdError:
+    return StoreBusyError(place, None)
+
+
+def _cancelled(place: str, text: str) -> SlumberdError:
+    # What slumberd cancels itself is a `StoppedError`, which its callers do not report.
+    return StoreError(f"{place!r}: the server cancelled a statement ({text}); nothing was written")
 
 
 def _denied(place: str, text: str) -> SlumberdError:
@@ -167,7 +171,8 @@ def _unfit(place: str, text: str) -> SlumberdError:
 
 
 _ERRORS: tuple[tuple[Any, Callable[[str, str], SlumberdError]], ...] = (
-    (_BUSY, _busy),
+    (errors.LockNotAvailable, _busy),
+    (_CONFLICTS, _conflicting),
     (errors.QueryCanceled, _cancelled),
     (_DENIED, _denied),
     (_NO_SCHEMA, _without_schema),

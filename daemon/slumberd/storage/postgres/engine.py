@@ -541,6 +541,8 @@ def _cancelling(connection: Connection, cancelled: Callable[[], bool] | None) ->
     try:
         yield
     except psycopg.errors.QueryCanceled as error:
+        if not cancelled():  # the server did, because of its `statement_timeout` or of a person
+            raise
         raise StoppedError("the work was cancelled before it was committed") from error
     finally:
         is_over.set()
