@@ -20,10 +20,13 @@ import psycopg
 
 from tests.support.daemons import Home
 from tests.support.oracle import OracleClaim, claims_in, current_claims
+from tests.support.pooler import program, running_pooler
 from tests.support.postgres_server import OwnServer
 from tests.support.waiting import wait_until
 
-DAEMONS = 4
+CLOCK_HOURS = (0, 0, 1, -1)
+"""By how much the clock of each host is wrong."""
+
 PUTTERS = 3
 LEASE_SECONDS = 3.0
 USERS = ("alice", "bob", "carol")
@@ -139,11 +142,45 @@ def put_values(episodes: list[dict[str, Any]]) -> tuple[list[Any], ...]:
     return [each["id"] for each in episodes], keys, contents, stamps, metadatas
 
 
-class Host:
-    """A daemon that is started again whenever it ends."""
+@contextmanager
+def pooler_before(server: OwnServer, database: str) -> Iterator[str]:
+    """Yield the address of a database behind a pooler; empty where PgBouncer is not installed."""
+    if program() is None:
+        yield ""
+        return
+    with running_pooler(server, database) as address:
+        yield address
 
-    def __init__(self, home: Home) -> None:
+
+def libfaketime() -> str | None:
+    """Return the library that sets the clock of a process; None without the package faketime."""
+    return next(map(str, Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
+
+
+def wrong_clock(hours: int) -> dict[str, str]:
+    """Return the environment of a process whose clock is wrong, where libfaketime is installed."""
+    library = libfaketime()
+    if not hours or library is None:
+        return {}
+    return {
+        "LD_PRELOAD": library,
+        "FAKETIME": f"{hours:+d}h",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+class Host:
+    """A daemon that is started again whenever it ends.
+
+    Args:
+        home: Its configuration and rules.
+        clock_hours: By how much its clock is wrong.
+    """
+
+    def __init__(self, home: Home, *, clock_hours: int = 0) -> None:
         self.home = home
+        self._environment = {**os.environ, **wrong_clock(clock_hours)}
         self.log = home.folder / "daemon.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -156,7 +193,9 @@ class Host:
         """Start the daemon again whenever it ends, until `stop` is set."""
         with self.log.open("ab") as log:
             while not stop.is_set():
-                self._process = subprocess.Popen(self.home.command("run"), stderr=log)
+                self._process = subprocess.Popen(
+                    self.home.command("run"), stderr=log, env=self._environment
+                )
                 while self._process.poll() is None and not stop.wait(0.1):
                     pass
             self.signal(signal.SIGCONT)
@@ -178,9 +217,13 @@ class Cluster:
         address: The address of the database.
         folder: For the state directories of the hosts.
         seed: Of all random choices.
+        pooler: The address of the database behind a pooler, through which one program puts; empty
+            without one.
     """
 
-    def __init__(self, server: OwnServer, address: str, folder: Path, seed: int) -> None:
+    def __init__(
+        self, server: OwnServer, address: str, folder: Path, seed: int, *, pooler: str = ""
+    ) -> None:
         self._server = server
         self._address = address
         self._database = address.rpartition("/")[2]
@@ -188,21 +231,28 @@ class Cluster:
         self._shards = len(self._rows("SELECT 1 FROM slumberd.shards"))
         self._last_rows: dict[int, int] = {}
         self.figures = Figures()
-        self.hosts = [self._host(folder / f"host{number}") for number in range(DAEMONS)]
+        self.hosts = [
+            self._host(folder / f"host{number}", clock_hours)
+            for number, clock_hours in enumerate(CLOCK_HOURS)
+        ]
         self._putters = [
-            Putter(f"p{number}", address, random.Random(f"{seed}-{number}"))
+            Putter(
+                f"p{number}",
+                pooler if pooler and number == 0 else address,
+                random.Random(f"{seed}-{number}"),
+            )
             for number in range(PUTTERS)
         ]
         self._edits: dict[str, str] = {}
         self._undone: set[str] = set()
         self._desk = self._host(folder / "desk").home
 
-    def _host(self, folder: Path) -> Host:
+    def _host(self, folder: Path, clock_hours: int = 0) -> Host:
         settings = {"store": self._address, "postgres": {"lease": f"{LEASE_SECONDS:g}s"}}
         home = Home(folder, settings)
         home.rule("all", cadence={"every": 1})
         home.rule("many", cadence={"every": 20}, then_emits=["notes"])
-        return Host(home)
+        return Host(home, clock_hours=clock_hours)
 
     def run(self, seconds: float) -> Figures:
         """Run for some seconds, then wait until all is consolidated, and check it.
@@ -211,7 +261,8 @@ class Cluster:
             AssertionError: A promise is broken.
         """
         with self._running([host.keep_running for host in self.hosts]):
-            with self._running([*(putter.run for putter in self._putters), self._edit]):
+            works = [*(putter.run for putter in self._putters), self._edit, self._erase]
+            with self._running(works):
                 self._have_accidents(time.monotonic() + seconds)
             self._forget()
             wait_until(lambda: self._desk.slumberd("fire", "--all", check=False).returncode == 0)
@@ -280,7 +331,7 @@ class Cluster:
         return self._chance.choice(self.hosts)
 
     def _edit(self, stop: threading.Event) -> None:
-        """State facts as a person, about subjects of its own; undo some, and erase a user."""
+        """State facts as a person, about subjects of its own, and undo some."""
         number = 0
         while not stop.is_set():
             number += 1
@@ -289,11 +340,15 @@ class Cluster:
                 self._edits[subject] = stated
             else:
                 self._edits.pop(subject, None)  # it may be done, or not
-            if number % 4 == 0:
-                self._forget()
             if number % 2 == 0:
                 self._undo_an_edit(f"edited-undone{number}")
             stop.wait(0.2)
+
+    def _erase(self, stop: threading.Event) -> None:
+        """Erase a user again and again, while others edit and undo."""
+        while not stop.is_set():
+            self._forget()
+            stop.wait(1)
 
     def _pin(self, subject: str, stated: str) -> str:
         """Return the firing of a fact that a person states; empty when it may be done, or not."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster_run import Cluster
+from tests.cluster.cluster_run import Cluster, pooler_before
 from tests.support.postgres_server import OwnServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
@@ -16,8 +16,12 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 def test_nothing_is_lost_or_done_twice(
     own_postgres: OwnServer, tmp_path: Path, shards: int, seconds: float
 ) -> None:
-    with own_postgres.database(shards=shards) as name:
-        cluster = Cluster(own_postgres, own_postgres.address_of(name), tmp_path, seed=1)
+    with (
+        own_postgres.database(shards=shards) as name,
+        pooler_before(own_postgres, name) as pooler,
+    ):
+        address = own_postgres.address_of(name)
+        cluster = Cluster(own_postgres, address, tmp_path, seed=1, pooler=pooler)
         figures = cluster.run(seconds)
 
     assert figures.kills

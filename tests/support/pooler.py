@@ -28,6 +28,11 @@ MISSING = "no PgBouncer is here"
 _USUAL_PLACE = "/usr/sbin/pgbouncer"
 
 
+def program() -> str | None:
+    """Return the path of PgBouncer; None when it is not installed."""
+    return shutil.which("pgbouncer") or shutil.which(_USUAL_PLACE)
+
+
 @contextmanager
 def running_pooler(server: OwnServer, database: str, **settings: str) -> Iterator[str]:
     """Yield the address of a database behind a pooler.
@@ -37,8 +42,8 @@ def running_pooler(server: OwnServer, database: str, **settings: str) -> Iterato
         database: The name of the database.
         settings: Further settings of the pooler.
     """
-    program = shutil.which("pgbouncer") or shutil.which(_USUAL_PLACE)
-    if program is None:
+    found = program()
+    if found is None:
         if os.environ.get(REQUIRED_VARIABLE):
             pytest.fail(MISSING)
         pytest.skip(MISSING)
@@ -60,7 +65,7 @@ def running_pooler(server: OwnServer, database: str, **settings: str) -> Iterato
         if as_user:
             os.chown(folder, as_user["user"], as_user["group"])
         process = subprocess.Popen(
-            [program, "-q", str(config)],
+            [found, "-q", str(config)],
             stderr=subprocess.DEVNULL,
             cwd=folder,
             preexec_fn=_end_with_parent,
