@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -207,6 +207,7 @@ class OwnServer(PostgresServer):
         self._settings = settings
         self._data = folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
+        self._within: list[str] = []
         self._as_user = _server_user()
         found = programs()
         assert found is not None
@@ -232,12 +233,12 @@ class OwnServer(PostgresServer):
         settings = {**self._settings, "unix_socket_directories": str(self.folder)}
         given = [f"--{name}={value}" for name, value in settings.items()]
         self._process = subprocess.Popen(
-            [str(self._programs / "postgres"), "-D", str(self._data), *given],
+            [*self._within, str(self._programs / "postgres"), "-D", str(self._data), *given],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.folder,
             preexec_fn=_end_with_parent,
-            **self._as_user,
+            **({} if self._within else self._as_user),
         )
         wait_until(self._answers)
 
@@ -249,6 +250,19 @@ class OwnServer(PostgresServer):
         except psycopg.OperationalError:
             return False
         return True
+
+    def restart_within(self, words: Sequence[str]) -> None:
+        """Start the server again by a command that runs another one as root, in a namespace.
+
+        Args:
+            words: The words of that command.
+        """
+        self.stop()
+        self._within = [*words]
+        if self._as_user:
+            user, group = self._as_user["user"], self._as_user["group"]
+            self._within += ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+        self.start()
 
     @contextmanager
     def replica(self) -> Iterator[OwnServer]:
@@ -280,6 +294,12 @@ class OwnServer(PostgresServer):
         if self._as_user:
             os.chown(part, self._as_user["user"], self._as_user["group"])
         self.start()
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """The user and the group of the server's files."""
+        found = self.folder.stat()
+        return found.st_uid, found.st_gid
 
     @property
     def pid(self) -> int:

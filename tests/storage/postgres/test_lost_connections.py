@@ -1,0 +1,68 @@
+"""A connection is lost in the middle of a transaction: nothing is lost, and nothing done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from slumberd.consolidation.delta_batch import DeltaBatch
+from slumberd.errors import StoreError
+from slumberd.model.fact import FactPattern
+from slumberd.storage.postgres.fact_store import PostgresFactStore
+from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from tests.support.builders import rule, triple
+from tests.support.lossy_proxy import Loss, LossyProxy, lossy_proxy
+from tests.support.postgres_server import OwnServer, PostgresServer
+
+pytestmark = pytest.mark.integration
+
+EVERY = rule()
+
+
+@pytest.fixture
+def proxied(postgres: PostgresServer) -> Iterator[tuple[LossyProxy, str]]:
+    """Provide a proxy, and the address of a new database through it."""
+    if not isinstance(postgres, OwnServer):
+        pytest.skip("the server of the tests has no socket that is known")
+    with postgres.database() as name, lossy_proxy(postgres, name) as found:
+        yield found
+
+
+async def batch_of(memory: PostgresMemoryStore, facts: PostgresFactStore) -> DeltaBatch:
+    return await memory.consolidate(EVERY, window=await facts.next_window(EVERY.id))
+
+
+@pytest.mark.parametrize(
+    ("loss", "message", "exit_code", "is_done"),
+    [
+        pytest.param("request", "may be committed", 74, False, id="before the commit"),
+        pytest.param("answer", "may be committed", 74, True, id="after the commit"),
+        pytest.param("copy", "ended the connection", 69, False, id="in the copy"),
+    ],
+)
+async def test_facts_are_written_once(
+    proxied: tuple[LossyProxy, str], loss: Loss, message: str, exit_code: int, is_done: bool
+) -> None:
+    proxy, address = proxied
+    async with PostgresMemoryStore(address) as memory, PostgresFactStore(address) as facts:
+        await facts.bootstrap()
+        await facts.transactions.take_over()
+        await memory.put_many(
+            [triple(f"e{number}", "alice", f"likes {number}", "tea") for number in range(200)]
+        )
+        batch = await batch_of(memory, facts)
+        proxy.lose(loss, 1, within="COPY slumberd.ledger")
+
+        with pytest.raises(StoreError, match=message) as failed:
+            await facts.apply_deltas(batch)
+
+        assert proxy.is_done
+        assert failed.value.exit_code == exit_code
+        again = await batch_of(memory, facts)
+        assert again.is_empty is is_done
+        if not is_done:
+            await facts.apply_deltas(again)
+        assert len(await facts.query(FactPattern())) == 200
+        rows, _, broken = await facts.verify()
+        assert (rows, broken) == (201, None)
