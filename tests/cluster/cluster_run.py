@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -271,7 +271,7 @@ class Cluster:
         return self.figures
 
     @contextmanager
-    def _running(self, works: list[Callable[[threading.Event], None]]) -> Iterator[None]:
+    def _running(self, works: Sequence[Callable[[threading.Event], None]]) -> Iterator[None]:
         stop = threading.Event()
         failed: list[BaseException] = []
 
