@@ -30,13 +30,11 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 LOCK_SECONDS = 5.0
 """How long a statement waits for a lock."""
 
-_INTERVAL_STYLE = "iso_8601"
+_FIND_PROCESS = b"SELECT pg_backend_pid()"
 
 _OPTIONS = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO",
-    # Nothing here depends on it. The server reports its value, so it shows that options are heeded.
-    "IntervalStyle": _INTERVAL_STYLE,
     "TimeZone": "UTC",
     "search_path": "pg_catalog",
     "lock_timeout": f"{round(1000 * LOCK_SECONDS)}",
@@ -78,10 +76,12 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
         options["idle_in_transaction_session_timeout"] = f"{1000 * IDLE_SECONDS}"
     given = " ".join(f"-c {name}={value}" for name, value in options.items())
     with translate_errors(where(address)):
-        connection = psycopg.connect(address, autocommit=autocommit, options=given, **_NETWORK)
-    if connection.info.parameter_status("IntervalStyle") != _INTERVAL_STYLE:
+        connection = psycopg.connect(address, autocommit=True, options=given, **_NETWORK)
+        is_pooled = _is_pooled(connection)
+    if is_pooled:
         connection.close()
         raise PoolerError(where(address))
+    connection.autocommit = autocommit
     # Every integer has 8 bytes, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8Dumper)
     register_arrays(connection)
@@ -89,6 +89,20 @@ def connect(address: str, *, autocommit: bool = False, read_only: bool = False) 
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
     return connection
+
+
+def _is_pooled(connection: Connection) -> bool:
+    """Return whether a pooler is between; close the connection on an error.
+
+    A pooler answers a login by itself, so it does not know the process of the server. Settings do
+    not show a pooler: PgBouncer 1.20 and newer keeps those that the server reports.
+    """
+    try:
+        row = connection.execute(_FIND_PROCESS).fetchone()
+    except psycopg.Error:
+        connection.close()
+        raise
+    return row != (connection.info.backend_pid,)
 
 
 @contextmanager
