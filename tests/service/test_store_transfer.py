@@ -594,7 +594,7 @@ def test_each_shard_of_several_is_copied_into_a_directory_of_its_own(
         use_database(small, address)
         small.call("fire", "--all")
         PausedTable(address, 2).write(PAUSED)
-        found = []
+        found: list[str] = []
         for shard in range(3):
             folder, config = tmp_path / f"shard-{shard}", tmp_path / f"shard-{shard}.yaml"
             config.write_text(f"postgres: {{shard: {shard}}}\n")
