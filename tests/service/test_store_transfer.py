@@ -613,6 +613,30 @@ def test_each_shard_of_several_is_copied_into_a_directory_of_its_own(
         assert sorted(found) == sorted(each.id for each in episodes)
 
 
+def test_shard_in_a_directory_is_copied_into_a_database_with_one_shard(
+    small: Home, postgres: PostgresServer, postgres_address: str, tmp_path: Path
+) -> None:
+    folder, config = tmp_path / "shard-1", tmp_path / "shard-1.yaml"
+    config.write_text("postgres: {shard: 1}\n")
+    with postgres.database(shards=2) as name:
+        address = postgres.address_of(name)
+
+        async def put_there() -> None:
+            async with PostgresMemoryStore(address) as memory:
+                await memory.put_many(
+                    [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
+                )
+
+        asyncio.run(put_there())
+        use_database(small, address)
+        small.call("fire", "--all")
+        copy(address, folder, "--config", str(config))
+
+    copy(folder, postgres_address)
+
+    assert "equal" in copy(folder, postgres_address, "--verify")
+
+
 def test_shard_that_a_database_lacks_is_refused(postgres_address: str, tmp_path: Path) -> None:
     config = tmp_path / "slumberd.yaml"
     config.write_text("postgres: {shard: 1}\n")
