@@ -82,6 +82,16 @@ CASES = {
             )
         ],
     ),
+    "SlumberdEpisodesUnnumbered": Case(
+        trips=beats(range(40), database=DATABASE | {"unnumbered_seconds": 90.0}),
+        quiet=[
+            beat
+            for n in range(40)
+            for beat in beats(
+                [n], database=DATABASE | {"unnumbered_seconds": 90.0 if n % 4 else 0.0}
+            )
+        ],
+    ),
     "SlumberdDaemonFailed": Case(
         trips=[event_entry(0, "daemon.failed", error="StoreError")],
         quiet=[

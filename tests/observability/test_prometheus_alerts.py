@@ -56,6 +56,9 @@ CASES = {
     "SlumberdOldTransaction": Case(
         f"slumberd_database_oldest_transaction_seconds{DAEMON}", "0+20x60", "0x57 700x9"
     ),
+    "SlumberdEpisodesUnnumbered": Case(
+        f"slumberd_database_unnumbered_seconds{DAEMON}", "0x40 0+60x20", "0x57 90x9"
+    ),
     "SlumberdDaemonFailed": Case(
         f"slumberd_uptime_seconds{DAEMON}", "0+60x50 0 60 0 60 0 60x9", "0+60x50 0 60 0 60x9"
     ),

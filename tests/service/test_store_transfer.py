@@ -579,6 +579,74 @@ def test_files_of_two_state_directories_are_refused(
     assert not execute(postgres_address, "SELECT 1 FROM slumberd.episodes")
 
 
+def test_each_shard_of_several_is_copied_into_a_directory_of_its_own(
+    small: Home, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    episodes = [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
+    with postgres.database(shards=3) as name:
+        address = postgres.address_of(name)
+
+        async def put_there() -> None:
+            async with PostgresMemoryStore(address) as memory:
+                await memory.put_many(episodes)
+
+        asyncio.run(put_there())
+        use_database(small, address)
+        small.call("fire", "--all")
+        PausedTable(address, 2).write(PAUSED)
+        found: list[str] = []
+        for shard in range(3):
+            folder, config = tmp_path / f"shard-{shard}", tmp_path / f"shard-{shard}.yaml"
+            config.write_text(f"postgres: {{shard: {shard}}}\n")
+            words = ("--config", str(config))
+            copy(address, folder, *words)
+
+            assert "equal" in copy(folder, address, "--verify", *words)
+            verified = called("audit", "verify", "--state-dir", str(folder))
+            assert verified.returncode == 0, verified.stderr
+            rows = rows_of_files(folder)
+            facts = {row[0].decode() for row in rows["facts.db: facts"]}
+            assert facts == {row[1].decode() for row in rows["memory.db: episodes"]} != set()
+            assert PausedFile(folder).read() == (PAUSED if shard == 2 else {})
+            found += facts
+
+        assert sorted(found) == sorted(each.id for each in episodes)
+
+
+def test_shard_in_a_directory_is_copied_into_a_database_with_one_shard(
+    small: Home, postgres: PostgresServer, postgres_address: str, tmp_path: Path
+) -> None:
+    folder, config = tmp_path / "shard-1", tmp_path / "shard-1.yaml"
+    config.write_text("postgres: {shard: 1}\n")
+    with postgres.database(shards=2) as name:
+        address = postgres.address_of(name)
+
+        async def put_there() -> None:
+            async with PostgresMemoryStore(address) as memory:
+                await memory.put_many(
+                    [triple(f"u{n}", f"u{n}", "likes", "tea", user=f"u{n}") for n in range(12)]
+                )
+
+        asyncio.run(put_there())
+        use_database(small, address)
+        small.call("fire", "--all")
+        copy(address, folder, "--config", str(config))
+
+    copy(folder, postgres_address)
+
+    assert "equal" in copy(folder, postgres_address, "--verify")
+
+
+def test_shard_that_a_database_lacks_is_refused(postgres_address: str, tmp_path: Path) -> None:
+    config = tmp_path / "slumberd.yaml"
+    config.write_text("postgres: {shard: 1}\n")
+
+    printed = copy(postgres_address, tmp_path / "new", "--config", str(config), code=64)
+
+    assert "no shard 1" in printed
+    assert not (tmp_path / "new").exists()
+
+
 def test_database_with_several_shards_is_refused(home: Home, postgres: PostgresServer) -> None:
     with postgres.database(shards=2) as name:
         assert "several shards" in copy(home.state, postgres.address_of(name), code=64)

@@ -31,7 +31,12 @@ from slumberd.storage.postgres.row_copies import (
     copy_rows,
     find_differences,
 )
-from slumberd.storage.postgres.shard_rows import ShardRows, filling_shard, reading_shard
+from slumberd.storage.postgres.shard_rows import (
+    ShardRows,
+    check_readable,
+    filling_shard,
+    reading_shard,
+)
 from slumberd.storage.postgres.store_copies import write_files
 from slumberd.storage.sqlite.file_rows import FileRows, ForeignRows, reading_files
 
@@ -170,7 +175,7 @@ async def copy_into_database(
     """
     files = StateFiles(folder, settings)
     await asyncio.to_thread(files.check_source)
-    async with files.locked(), _holding(address, clock):
+    async with files.locked(), _holding(address, SHARD, clock):
         await files.complete(clock)
         return await asyncio.to_thread(_fill_shard, files, address, on_progress)
 
@@ -197,23 +202,26 @@ def _check_unchanged(place: str, end: int, later: FileRows | ShardRows) -> None:
 async def copy_into_files(
     address: str, folder: Path, settings: Settings, clock: Clock, on_progress: OnProgress
 ) -> Transferred:
-    """Copy a database into a state directory without stores.
+    """Copy a database, or one shard of several, into a state directory without stores.
 
     Args:
         address: The address of the database; no daemon may hold it.
         folder: The directory; it may have a configuration and rules.
-        settings: The names of the files.
+        settings: The names of the files, and the shard; without one, the database must have one.
         clock: The time.
         on_progress: Called after each page of rows.
 
     Raises:
+        UnsupportedByStoreError: The database has no such shard, or several and none is chosen.
         OutputExistsError: The directory has stores.
         SourceChangedError: Programs put episodes meanwhile.
         StateDirectoryLockedError: A daemon runs on the directory.
         DatabaseHeldError: A daemon holds the database.
     """
     files = StateFiles(folder, settings)
-    async with _holding(address, clock), files.locked():
+    shard = settings.postgres.shard
+    await asyncio.to_thread(check_readable, address, shard)
+    async with _holding(address, settings.shard, clock), files.locked():
         await asyncio.to_thread(files.check_target)
         stamp = f"{clock.now():%Y%m%dT%H%M%SZ}"
         return await asyncio.to_thread(_write_directory, address, files, stamp, on_progress)
@@ -222,16 +230,17 @@ async def copy_into_files(
 def _write_directory(
     address: str, files: StateFiles, stamp: str, on_progress: OnProgress
 ) -> Transferred:
+    shard = files.settings.postgres.shard
     file_exchange.discard(files.all.values())  # of a copy that was killed
-    paused = PausedTable(address, SHARD).read()
+    paused = PausedTable(address, shard or 0).read()
     staged: dict[StoreName, Path] = {
         store: file_exchange.staging_path(path) for store, path in files.databases.items()
     }
-    with reading_shard(address, SHARD) as source:
+    with reading_shard(address, shard) as source:
         rows = write_files(source, staged, on_progress)
         end, left_out = source.log_end().version, source.added_columns()
     try:
-        with reading_shard(address, SHARD) as later:
+        with reading_shard(address, shard) as later:
             _check_unchanged(where(address), end, later)
         if paused:
             write_paused(file_exchange.staging_path(files.all["paused"]), paused)
@@ -260,12 +269,12 @@ def _sync(paths: list[Path]) -> None:
 async def compare(
     folder: Path, address: str, settings: Settings, clock: Clock, on_progress: OnProgress
 ) -> Verified:
-    """Compare a state directory with a database, row by row, and verify the ledger.
+    """Compare a directory with a database or its chosen shard, row by row; verify the ledger.
 
     Args:
         folder: The state directory.
         address: The address of the database.
-        settings: The names of the files, and the key of the ledger.
+        settings: The names of the files, the key of the ledger, and the shard.
         clock: The time.
         on_progress: Called after each page of rows.
 
@@ -299,15 +308,15 @@ def _compare(
     names = ("the directory", "the database")
     with (
         reading_files(files.databases, files.foreign) as ours,
-        reading_shard(address, SHARD) as theirs,
+        reading_shard(address, files.settings.postgres.shard) as theirs,
     ):
         rows = {table.name: ours.count(table) for table in ours.tables}
         return rows, find_differences(ours, theirs, on_progress, names=names)
 
 
 @asynccontextmanager
-async def _holding(address: str, clock: Clock) -> AsyncIterator[None]:
+async def _holding(address: str, shard: int, clock: Clock) -> AsyncIterator[None]:
     place = where(address)
-    tenure = DatabaseTenure(address, SHARD, place, clock, seconds=_LEASE_SECONDS, is_daemon=False)
+    tenure = DatabaseTenure(address, shard, place, clock, seconds=_LEASE_SECONDS, is_daemon=False)
     async with tenure:
         yield

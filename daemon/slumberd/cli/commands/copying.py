@@ -46,7 +46,8 @@ def copy(
     meanwhile, the exit code is 75, and nothing is kept. The copy has the same ledger, with the same
     commitments and the same head. A copy that is killed leaves nothing: run it again.
 
-    The configuration names the files in the directory. The key of the ledger is needed only to
+    The configuration names the files in the directory. Its postgres.shard chooses one shard of a
+    database with several, for a copy into a directory. The key of the ledger is needed only to
     verify its chain.
 
     With --verify, the exit code is 1 when the two differ, or when the ledger is broken.

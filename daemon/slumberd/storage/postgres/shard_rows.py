@@ -118,25 +118,34 @@ def _is_storable(value: object) -> bool:
 
 @contextmanager
 def reading_shard(
-    address: str, shard: int, stores: Sequence[StoreName] = STORES, *, only: bool = True
+    address: str, shard: int | None, stores: Sequence[StoreName] = STORES
 ) -> Iterator[ShardRows]:
     """Yield the rows of a shard as of one moment.
 
     Args:
         address: The address of the database.
-        shard: The shard.
+        shard: The shard; None means the only one of the database.
         stores: The stores that are read.
-        only: Whether the database must have no other shard.
+
+    Raises:
+        UnsupportedByStoreError: The database has no such shard, or several and none is chosen.
     """
     place = where(address)
     with translate_errors(place), connect(address, read_only=True) as connection:
-        if only:
-            _check(connection, place)
-        else:
-            installation.check(connection, place=place)
-            connection.rollback()
-        with closing(PostgresSession(connection, place, shard)) as session:
+        _check(connection, place, shard)
+        with closing(PostgresSession(connection, place, shard or 0)) as session:
             yield ShardRows(session, stores)
+
+
+def check_readable(address: str, shard: int | None) -> None:
+    """Check that a database has a shard; None means that it must have one only.
+
+    Raises:
+        UnsupportedByStoreError: It has no such shard, or several and none is chosen.
+    """
+    place = where(address)
+    with translate_errors(place), connect(address, read_only=True) as connection:
+        _check(connection, place, shard)
 
 
 @contextmanager
@@ -164,13 +173,21 @@ def filling_shard(address: str, shard: int) -> Iterator[ShardRows]:
             yield ShardRows(session)
 
 
-def _check(connection: Connection, place: str) -> None:
+def _check(connection: Connection, place: str, shard: int | None = None) -> None:
     installation.check(connection, place=place)
     row = connection.execute(b"SELECT count(*) FROM slumberd.shards").fetchone()
     connection.rollback()
-    if row is None or row[0] != 1:
+    shards: int = row[0] if row else 0
+    if shard is not None and shard >= shards:
+        problem = f"the database has no shard {shard}"
+        raise UnsupportedByStoreError(place, problem, f"name one from 0 to {shards - 1}")
+    if shard is None and shards != 1:
         problem = "the database has several shards, and a state directory is one"
-        raise UnsupportedByStoreError(place, problem, "use a database with one shard")
+        remedy = (
+            "use a database with one shard; to copy one of several into a directory, "
+            "set postgres.shard"
+        )
+        raise UnsupportedByStoreError(place, problem, remedy)
 
 
 def _check_empty(session: PostgresSession) -> None:

@@ -73,7 +73,7 @@ class PostgresCopies:
         Raises:
             StoreError: The database cannot be read, or there is no space for the copy.
         """
-        with reading_shard(self._address, self._shard, [*targets], only=False) as source:
+        with reading_shard(self._address, self._shard, [*targets]) as source:
             write_files(source, targets, lambda *_: None)
 
     def check_not_in_use(self, store: StoreName) -> None:
