@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import orjson
@@ -80,8 +80,14 @@ class Operations:
 
 
 @contextmanager
-def daemon_on(address: str, operations: Operations) -> Iterator[None]:
-    """Hold a database and answer its requests in another thread, while the block runs."""
+def daemon_on(address: str, operations: Operations, *, holder: str | None = None) -> Iterator[None]:
+    """Hold a database and answer its requests in another thread, while the block runs.
+
+    Args:
+        address: The address of the database.
+        operations: The operations.
+        holder: The daemon that holds the database already; None to hold it by a lease.
+    """
     ready, stop = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -92,8 +98,8 @@ def daemon_on(address: str, operations: Operations) -> Iterator[None]:
         )
         served = ServedShards()
         async with (
-            tenure,
-            answer_requests(address, served, holder=tenure.name),
+            tenure if holder is None else nullcontext(),
+            answer_requests(address, served, holder=holder or tenure.name),
             served.serve(0, operations.by_name()),
         ):
             ready.set()
@@ -233,36 +239,10 @@ def test_request_that_nobody_took_is_performed_by_the_next_daemon(
     asked = asking(postgres_address, "echo", text="later")
     wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
     # The sender never sees a moment without a daemon: it would take its request back.
-    with postgres_taken_over(postgres_address, operations):
+    with daemon_on(postgres_address, operations, holder="a/1"):
         answer = asked.result()
 
     assert answer == {"echo": "later"}
-
-
-@contextmanager
-def postgres_taken_over(address: str, operations: Operations) -> Iterator[None]:
-    """Answer the requests of a database as the daemon ``a/1``, which holds it already."""
-    stop, loops = asyncio.Event(), list[asyncio.AbstractEventLoop]()
-    ready = threading.Event()
-
-    async def run() -> None:
-        loops.append(asyncio.get_running_loop())
-        served = ServedShards()
-        async with (
-            answer_requests(address, served, holder="a/1"),
-            served.serve(0, operations.by_name()),
-        ):
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),))
-    thread.start()
-    ready.wait()
-    try:
-        yield
-    finally:
-        loops[0].call_soon_threadsafe(stop.set)
-        thread.join()
 
 
 def test_request_is_taken_back_when_its_daemon_ends_before_it_took_it(
@@ -323,7 +303,7 @@ def test_daemon_that_lost_the_database_takes_no_request(
     postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:
     old, new = Operations(), Operations()
-    with postgres_taken_over(postgres_address, old), daemon_on(postgres_address, new):
+    with daemon_on(postgres_address, old, holder="a/1"), daemon_on(postgres_address, new):
         for number in range(20):
             ask_database(postgres_address, 0, "echo", {"text": str(number)})
 
@@ -345,7 +325,7 @@ def test_old_answers_are_removed_and_work_under_way_is_kept(
         database=database,
     )
 
-    with postgres_taken_over(postgres_address, Operations()):
+    with daemon_on(postgres_address, Operations(), holder="a/1"):
         ask_database(postgres_address, 0, "echo", {})
 
     left = postgres.rows("SELECT operation FROM slumberd.requests ORDER BY number", database)

@@ -33,6 +33,12 @@ def test_host_with_too_many_gives_back_the_latest_one() -> None:
     assert assign_shards(holders, ["a", "b"], "a", [0, 1, 3, 2]) == Assignment([], 2)
 
 
+def test_host_claims_no_shard_on_which_it_has_failed() -> None:
+    free = dict.fromkeys(range(3))
+
+    assert assign_shards(free, [], "a", [], resting={1}).claim == [0, 2]
+
+
 def test_host_with_its_share_changes_nothing() -> None:
     holders = {0: "a", 1: "a", 2: "b"}
 

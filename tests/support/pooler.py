@@ -17,9 +17,9 @@ import pytest
 from tests.support.postgres_server import (
     REQUIRED_VARIABLE,
     OwnServer,
-    _end_with_parent,
-    _open_directory,
-    _server_user,
+    end_with_parent,
+    open_directory,
+    server_user,
 )
 from tests.support.waiting import wait_until
 
@@ -47,8 +47,8 @@ def running_pooler(server: OwnServer, database: str, **settings: str) -> Iterato
         if os.environ.get(REQUIRED_VARIABLE):
             pytest.fail(MISSING)
         pytest.skip(MISSING)
-    with tempfile.TemporaryDirectory(prefix="pb", dir=_open_directory()) as name:
-        folder, as_user = Path(name), _server_user()
+    with tempfile.TemporaryDirectory(prefix="pb", dir=open_directory()) as name:
+        folder, as_user = Path(name), server_user()
         lines = {
             "listen_port": str(PORT),
             "unix_socket_dir": str(folder),
@@ -68,7 +68,7 @@ def running_pooler(server: OwnServer, database: str, **settings: str) -> Iterato
             [found, "-q", str(config)],
             stderr=subprocess.DEVNULL,
             cwd=folder,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
             **as_user,
         )
         address = f"postgresql://postgres@{quote(name, safe='')}:{PORT}/{database}"

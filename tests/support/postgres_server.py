@@ -77,7 +77,7 @@ def _version(programs: Path) -> float:
     return float(number) if number.replace(".", "", 1).isdecimal() else 0.0
 
 
-def _server_user() -> dict[str, Any]:
+def server_user() -> dict[str, Any]:
     """Return as whom the server runs: it refuses root."""
     if os.geteuid() != 0:
         return {}
@@ -86,7 +86,7 @@ def _server_user() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def _open_directory() -> Path:
+def open_directory() -> Path:
     """Return a directory for temporary files that the server's user can enter.
 
     In memory, a new database takes 16 ms of processor time; on a disk it took 70 to 250 ms.
@@ -208,7 +208,7 @@ class OwnServer(PostgresServer):
         self._data = folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
         self._within: list[str] = []
-        self._as_user = _server_user()
+        self._as_user = server_user()
         found = programs()
         assert found is not None
         self._programs = found
@@ -237,7 +237,7 @@ class OwnServer(PostgresServer):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.folder,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
             **({} if self._within else self._as_user),
         )
         wait_until(self._answers)
@@ -267,7 +267,7 @@ class OwnServer(PostgresServer):
     @contextmanager
     def replica(self) -> Iterator[OwnServer]:
         """Yield a replica of this server, which needs ``wal_level=replica``."""
-        with tempfile.TemporaryDirectory(prefix="pg", dir=_open_directory()) as folder:
+        with tempfile.TemporaryDirectory(prefix="pg", dir=open_directory()) as folder:
             copy = OwnServer(Path(folder), self._settings)
             copy._own_folder()
             command = [
@@ -319,7 +319,7 @@ class OwnServer(PostgresServer):
             self._process = None
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     # A test run that is killed must leave no server behind.
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGQUIT)
 
@@ -331,7 +331,7 @@ def running_server(**settings: str) -> Iterator[OwnServer]:
     Args:
         settings: Settings beside `SETTINGS`.
     """
-    with tempfile.TemporaryDirectory(prefix="pg", dir=_open_directory()) as folder:
+    with tempfile.TemporaryDirectory(prefix="pg", dir=open_directory()) as folder:
         server = OwnServer(Path(folder), SETTINGS | settings)
         server.create()
         try:

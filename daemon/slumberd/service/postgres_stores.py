@@ -62,14 +62,11 @@ def _own_shard(settings: Settings) -> int:
 
     Raises:
         UsageError: The database has several, and the configuration names none.
+        StoreError: The database cannot be used.
     """
     if settings.postgres.shard is not None:
         return settings.postgres.shard
-    try:
-        count = count_shards(database_of(settings))
-    except StoreError:  # whoever uses the store reports it
-        return 0
-    if count > 1:
+    if (count := count_shards(database_of(settings))) > 1:
         raise UsageError(
             f"{place_of(settings)!r} has {count} shards, each with a ledger of its own; name one "
             "by --shard"
@@ -116,13 +113,18 @@ def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> Facts:
 
 
 def inspections_of(settings: Settings) -> StoreInspections:
-    """Return what looks at the stores of a configuration while they are closed."""
+    """Return what looks at the stores of a configuration while they are closed.
+
+    A database that cannot be used is no error yet: it is what the inspections report.
+    """
     address, memory = database_of(settings), settings.memory
+    try:
+        shard = _own_shard(settings)
+    except StoreError:
+        shard = 0
     return StoreInspections(
-        PostgresEpisodeInspection(
-            address, _own_shard(settings), memory.naive_timestamps, memory.scope_mismatch
-        ),
-        PostgresFactInspection(address, _own_shard(settings)),
+        PostgresEpisodeInspection(address, shard, memory.naive_timestamps, memory.scope_mismatch),
+        PostgresFactInspection(address, shard),
     )
 
 

@@ -19,7 +19,12 @@ class Assignment(NamedTuple):
 
 
 def assign_shards(
-    holders: Mapping[int, str | None], hosts: Collection[str], own: str, held: Collection[int]
+    holders: Mapping[int, str | None],
+    hosts: Collection[str],
+    own: str,
+    held: Collection[int],
+    *,
+    resting: Collection[int] = (),
 ) -> Assignment:
     """Return what a host changes; when all hosts do so, each shard gets a holder.
 
@@ -32,13 +37,14 @@ def assign_shards(
         hosts: The names of the hosts that are alive; this host counts in any case.
         own: The name of this host.
         held: The shards that it holds, the latest last.
+        resting: The shards that it does not claim now, since it has failed on them.
     """
     alive = sorted({*hosts, own})
     share = -(-len(holders) // len(alive))
     if len(held) > share:
         return Assignment([], [*held][-1])
     free = [shard for shard, holder in sorted(holders.items()) if holder is None]
-    wanted = [shard for shard in free if shard not in held]
+    wanted = [shard for shard in free if shard not in held and shard not in resting]
     # Each host begins at another place, so that two seldom claim the same shard.
     start = alive.index(own) * len(wanted) // len(alive)
     return Assignment([*wanted[start:], *wanted[:start]][: share - len(held)])

@@ -203,12 +203,8 @@ class ShardedDaemon:
     async def _follow(self, view: ClusterView, group: asyncio.TaskGroup) -> None:
         """Start the daemons of shards that this process claims, or end one of too many."""
         now = self._clock.monotonic()
-        unusable = {shard for shard, trouble in self._troubles.items() if trouble.retry_at > now}
-        holders = {
-            shard: self._name if shard in unusable else holder
-            for shard, holder in view.shards.items()
-        }
-        change = assign_shards(holders, view.hosts, self._name, self._running)
+        resting = {shard for shard, trouble in self._troubles.items() if trouble.retry_at > now}
+        change = assign_shards(view.shards, view.hosts, self._name, self._running, resting=resting)
         if change.give_back is not None and not self._is_ending():
             self._running[change.give_back].stop.set()
         await self._read_rules_again(takes_over=bool(change.claim))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from slumberd.clock import Clock
@@ -51,19 +52,12 @@ def make_daemon(  # noqa: PLR0913 # one for each part that it joins
     Raises:
         StoreError: The database cannot be used.
     """
+    make: Callable[..., ReloadableDaemon] = partial(Daemon, waits=waits)
     if is_divided(settings):
         from slumberd.service.sharded_daemon import ShardedDaemon
 
-        return ShardedDaemon(
-            settings,
-            rules,
-            load,
-            clock=clock,
-            logs=logs,
-            notifier=notifier,
-            interfaces=interfaces,
-        )
-    return Daemon(
+        make = ShardedDaemon
+    return make(
         settings,
         rules,
         load,
@@ -71,5 +65,4 @@ def make_daemon(  # noqa: PLR0913 # one for each part that it joins
         logs=logs,
         notifier=notifier,
         interfaces=interfaces,
-        waits=waits,
     )

@@ -30,7 +30,7 @@ PUBLISHED_EXAMPLES = (
 COLUMNS = ("version", "rules", "published", "by", "files", "reason")
 
 SHOWN = 50
-"""How many versions the command lists, unless it is told otherwise."""
+"""How many versions the command lists without ``--limit``."""
 
 
 def publish(
