@@ -282,6 +282,25 @@ def test_sender_learns_that_its_daemon_ended_at_work(
     assert postgres.rows(COUNT, database) == [(1,)]
 
 
+def test_request_that_a_daemon_gives_back_with_its_shard_is_performed_by_the_next(
+    postgres: PostgresServer, postgres_address: str, database: str
+) -> None:
+    operations = Operations()
+    postgres.run(HOLDS, database=database)
+    postgres.run("INSERT INTO slumberd.hosts VALUES ('a/1', now(), '{}')", database=database)
+    asked = asking(postgres_address, "echo", text="late")
+    wait_until(lambda: postgres.rows(COUNT, database) == [(1,)])
+    postgres.run("UPDATE slumberd.requests SET holder = 'a/1'", database=database)
+    postgres.run("UPDATE slumberd.shards SET holder = 'b/2'", database=database)
+    with daemon_on(postgres_address, operations, holder="b/2"):
+        ask_database(postgres_address, 0, "echo", {"text": "between"})
+        postgres.run("UPDATE slumberd.requests SET holder = NULL", database=database)
+        answer = asked.result()
+
+    assert answer == {"echo": "late"}
+    assert [request["text"] for request in operations.seen] == ["between", "late"]
+
+
 def test_daemon_performs_no_request_whose_sender_has_ended_long_ago(
     postgres: PostgresServer, postgres_address: str, database: str
 ) -> None:

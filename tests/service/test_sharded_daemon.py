@@ -136,6 +136,26 @@ def test_suspended_host_loses_its_shards_and_goes_on_with_others(
         assert other.stop() == 0
 
 
+def test_host_that_first_learns_from_the_epoch_that_it_lost_its_shards_logs_it(
+    tmp_path: Path, database: str, postgres: PostgresServer
+) -> None:
+    home = home_on(tmp_path / "first", database)
+    home.configure({"store": database, "postgres": {"lease": "10m"}})  # no renewal in the test
+    with home.started(until="shards.held") as daemon:
+        for _ in range(SHARDS):
+            daemon.wait_for("daemon.ready")
+        postgres.run(
+            "UPDATE slumberd.shards SET holder = 'b/2', held_until = now() + interval '1 hour'",
+            "UPDATE slumberd.numbers SET value = value + 1 WHERE name = 'epoch'",
+            database=database.rpartition("/")[2],
+        )
+        put(database, 1)
+        lost = [daemon.wait_for("lease.lost") for _ in range(SHARDS)]
+        assert daemon.stop() == 0
+
+    assert {event["shard"] for event in lost} == {*range(SHARDS)}
+
+
 def test_every_counts_the_episodes_of_all_shards(
     tmp_path: Path, database: str, postgres: PostgresServer
 ) -> None:

@@ -387,7 +387,8 @@ _ALL = (
     _kind(
         "warning",
         "lease.lost",
-        "The lease of the database ended before it was renewed, and this process lost it.",
+        "The lease of the database ended before it was renewed, and this process lost it. The "
+        "holder is empty when it is not known.",
         database=TEXT,
         holder=TEXT,
     ),
@@ -513,7 +514,7 @@ _ALL = (
     _kind(
         "warning",
         "requests.failed",
-        "The daemon cannot read the requests of other hosts. It tries again.",
+        "The daemon cannot read or answer the requests of other hosts. It tries again.",
         message=TEXT,
     ),
     _kind("info", "rule.added", "A reload added a rule.", rule_id=TEXT, rule_hash=TEXT, file=TEXT),

@@ -214,20 +214,14 @@ class _AnswerWriter:
         self._opened: ConnectionThread[Connection] | None = None
 
     async def write(self, number: int, answer: bytes) -> None:
-        """Write an answer, again and again until the server has taken it."""
-        write = partial(answer_request, number=number, answer=answer, holder=self._holder)
-        async with self._alone:
-            while True:
-                try:
-                    return await self._run(write)
-                except StoreError as error:
-                    _log.warning("requests.failed", message=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
+        """Write an answer; try until the server has taken it."""
+        await self._repeat(
+            partial(answer_request, number=number, answer=answer, holder=self._holder)
+        )
 
     async def give_back(self, number: int) -> None:
-        """Leave a request to the next holder of its shard, if the server answers."""
-        with suppress(StoreError):
-            await self._run(partial(give_back_request, number=number, holder=self._holder))
+        """Leave a request to the next holder of its shard; try until the server has taken it."""
+        await self._repeat(partial(give_back_request, number=number, holder=self._holder))
 
     async def wake_queue(self) -> None:
         """End the waiting of the queue, if the server answers."""
@@ -240,6 +234,15 @@ class _AnswerWriter:
         if self._opened is not None:
             self._opened.release()
             self._opened = None
+
+    async def _repeat(self, work: Callable[[Connection], None]) -> None:
+        async with self._alone:
+            while True:
+                try:
+                    return await self._run(work)
+                except StoreError as error:
+                    _log.warning("requests.failed", message=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _run(self, work: Callable[[Connection], None]) -> None:
         if self._opened is None:

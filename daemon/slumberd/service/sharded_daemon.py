@@ -272,9 +272,13 @@ class ShardedDaemon:
     def _note_failure(self, shard: int, error: Exception) -> None:
         """Log why the daemon of a shard ended, and let it rest; another host may be luckier."""
         if isinstance(error, ExceptionGroup):
+            error = error.subgroup(LeaseLostError) or error
             error = first_store_error(error)
-        if isinstance(error, (DatabaseHeldError, LeaseLostError, StaleWriterError)):
-            return  # another host has the shard
+        if isinstance(error, (DatabaseHeldError, LeaseLostError)):
+            return  # another host has the shard, and the loss of a lease is logged
+        if isinstance(error, StaleWriterError):  # noticed before the lease was renewed
+            _log.warning("lease.lost", database=error.where, holder="")
+            return
         before = self._troubles.get(shard)
         failures = 1 if before is None else before.failures + 1
         pause = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1]

@@ -16,7 +16,6 @@ import psycopg
 from slumberd.errors import NotRunningError, StoreError
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
-from slumberd.storage.postgres.lease import Holder
 
 REQUESTS, ANSWERS = "slumberd_requests", "slumberd_answers"
 """The channels on which requests and answers are announced."""
@@ -28,7 +27,7 @@ WAITING_SECONDS = 10.0
 """How long a request waits for a daemon after its sender last touched it."""
 
 GRACE_SECONDS = 5.0
-"""How long a daemon may be late with its renewal before its requests count as lost."""
+"""How long a daemon may be silent before the requests that it has taken count as lost."""
 
 RECONNECT_SECONDS = 20.0
 """How long a sender tries to reach the server again, to read its answer."""
@@ -36,12 +35,28 @@ RECONNECT_SECONDS = 20.0
 _TOUCH_SECONDS = 2.0
 _FORGET_SECONDS = 600.0
 
-_HOLDER = b"""
-SELECT holder, host ->> 'daemon'
+_ACTIVE_DAEMON = b"""
+SELECT 1
 FROM slumberd.shards
 WHERE shard = $1::smallint
   AND holder IS NOT NULL
-  AND held_until >= clock_timestamp() - make_interval(secs => $2)
+  AND host ->> 'daemon' = 'true'
+  AND held_until >= clock_timestamp()
+"""
+_IS_ALIVE = b"""
+SELECT EXISTS (
+    SELECT 1
+    FROM slumberd.shards
+    WHERE shard = $1::smallint
+      AND holder = $2
+      AND held_until >= clock_timestamp() - make_interval(secs => $3)
+  )
+  OR EXISTS (
+    SELECT 1
+    FROM slumberd.hosts
+    WHERE name = $2
+      AND seen_at >= clock_timestamp() - make_interval(secs => $3)
+  )
 """
 _ADD = b"""
 INSERT INTO slumberd.requests (shard, operation, request, host)
@@ -173,8 +188,9 @@ class _Sent:
 
     def is_daemon_active(self, connection: Connection) -> bool:
         """Return whether a daemon holds the shard."""
-        holder = self._holder(connection)
-        return holder is not None and holder.is_daemon
+        with psycopg.RawCursor(connection) as cursor:
+            row = cursor.execute(_ACTIVE_DAEMON, (self._shard,)).fetchone()
+        return row is not None
 
     def add(self, connection: Connection, operation: str, line: bytes, host: str) -> None:
         """Write the request, and announce it."""
@@ -232,25 +248,29 @@ class _Sent:
 
     def _look(self, connection: Connection) -> bytes | None:
         """Return the answer; None while a daemon works on the request, or may take it."""
-        # First the holder: a daemon that has ended by then has answered before, or never does.
-        active = self._holder(connection)
-        last = self._holder(connection, late_seconds=GRACE_SECONDS)
+        answer, holder = self._read(connection)
+        if answer is not None:
+            return answer
+        if holder is None:
+            self._keep(connection)
+        elif not self._is_alive(connection, holder):
+            # It may have answered, or given the request back, before it ended.
+            answer, last = self._read(connection)
+            if answer is None and last == holder:
+                raise self._unknown(f"the daemon {holder} ended while it performed the request")
+        return answer
+
+    def _read(self, connection: Connection) -> tuple[bytes | None, str | None]:
+        """Return the answer, and the daemon that has taken the request; None for what is not."""
         with psycopg.RawCursor(connection) as cursor:
             row = cursor.execute(_LOOK, (self._number,)).fetchone()
         if row is None:
             raise self._unknown(f"request {self._number} is gone from the database")
-        answer: bytes | None = row[0]
-        if answer is not None:
-            return answer
-        if row[1] is None:
-            self._keep(connection, active)
-        elif last is None or last.name != row[1]:
-            raise self._unknown(f"the daemon {row[1]} ended while it performed the request")
-        return None
+        return row[0], row[1]
 
-    def _keep(self, connection: Connection, active: Holder | None) -> None:
-        """Keep the request for the daemon that is active; take it back without one."""
-        if active is not None and active.is_daemon:
+    def _keep(self, connection: Connection) -> None:
+        """Keep the request for the daemon that holds the shard; take it back without one."""
+        if self.is_daemon_active(connection):
             with psycopg.RawCursor(connection) as cursor:
                 cursor.execute(_TOUCH, (self._number, _TOUCH_SECONDS))
         elif self._withdraw(connection):
@@ -265,10 +285,14 @@ class _Sent:
         with psycopg.RawCursor(connection) as cursor:
             return cursor.execute(_WITHDRAW, (self._number,)).rowcount > 0
 
-    def _holder(self, connection: Connection, *, late_seconds: float = 0.0) -> Holder | None:
+    def _is_alive(self, connection: Connection, daemon: str) -> bool:
+        """Return whether a daemon holds the shard, or has just told that it runs.
+
+        A daemon that gives a shard back still answers, or gives back, what it has taken.
+        """
         with psycopg.RawCursor(connection) as cursor:
-            row = cursor.execute(_HOLDER, (self._shard, late_seconds)).fetchone()
-        return None if row is None else Holder(row[0], row[1] == "true")
+            row = cursor.execute(_IS_ALIVE, (self._shard, daemon, GRACE_SECONDS)).fetchone()
+        return row is not None and row[0]
 
     def _unknown(self, problem: str) -> StoreError:
         return StoreError(
