@@ -9,6 +9,7 @@ of its file, or the address of its database without a password::
     │   └── PatternError                  a malformed pattern of facts
     ├── InputError                        malformed data of a user               (exit 65)
     │   ├── AgentSettingsError            settings of a coding agent that cannot be edited
+    │   ├── BrokenLedgerError             a ledger that does not verify
     │   ├── UnreadableEpisodeError        an episode that a strict put refuses
     │   ├── RecordRefusedError            a record that a store cannot return unchanged
     │   ├── RowsNotCopiedError            rows that another kind of store cannot hold
@@ -219,6 +220,28 @@ class RowsNotCopiedError(InputError):
         super().__init__(
             f"{where!r}: {count} of the rows of {table} cannot be copied: {', '.join(rows)}{more}; "
             "correct or delete them, and copy again"
+        )
+
+
+class BrokenLedgerError(InputError):
+    """A ledger does not verify, so nothing is made of it.
+
+    Attributes:
+        where: The store.
+        seq: The row that is wrong; 0 for no single row.
+        problem: What is wrong.
+    """
+
+    see = "docs/reference/commands.md#slumberd-audit-verify"
+
+    def __init__(self, where: str, seq: int, problem: str) -> None:
+        self.where = where
+        self.seq = seq
+        self.problem = problem
+        place = f"row {seq} " if seq else ""
+        super().__init__(
+            f"{where!r}: the ledger is broken, {place}{problem}; nothing was copied, since new "
+            "chain hashes would hide it"
         )
 
 

@@ -31,6 +31,7 @@ from tests.support.moved_stores import (
     SETTINGS,
     change,
     full_home,
+    keyed_home,
     put,
     rows_of_files,
     schema_of,
@@ -266,17 +267,7 @@ def test_verify_reports_a_ledger_that_is_broken_in_both(home: Home, postgres_add
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Home:
-    """Provide a home whose ledger has a key."""
-    home = Home(tmp_path / "keyed", SETTINGS)
-    key = tmp_path / "ledger.key"
-    key.write_bytes(b"k" * 32)
-    key.chmod(0o600)
-    home.rule("all", cadence={"every": 1})
-    home.configure({"facts": {"key_file": str(key)}})
-    home.state.mkdir()
-    put(home, FIRST)
-    home.call("fire", "--all")
-    return home
+    return keyed_home(tmp_path / "keyed")
 
 
 def test_keyed_ledger_is_copied_without_its_key_and_verified_with_it(
@@ -645,11 +636,6 @@ def test_shard_that_a_database_lacks_is_refused(postgres_address: str, tmp_path:
 
     assert "no shard 1" in printed
     assert not (tmp_path / "new").exists()
-
-
-def test_database_with_several_shards_is_refused(home: Home, postgres: PostgresServer) -> None:
-    with postgres.database(shards=2) as name:
-        assert "several shards" in copy(home.state, postgres.address_of(name), code=64)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,20 @@ def full_home(folder: Path) -> Home:
     return home
 
 
+def keyed_home(folder: Path) -> Home:
+    """Return a home whose ledger has a key."""
+    home = Home(folder, SETTINGS)
+    key = folder / "ledger.key"
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    home.rule("all", cadence={"every": 1})
+    home.configure({"facts": {"key_file": str(key)}})
+    home.state.mkdir()
+    put(home, FIRST)
+    home.call("fire", "--all")
+    return home
+
+
 def put(home: Home, episodes: Sequence[Episode]) -> None:
     """Put episodes into the files of a home."""
     asyncio.run(_put(home.state / "memory.db", episodes))

@@ -78,6 +78,8 @@ def make_state_dir(settings: Settings) -> None:
 def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[DeltaLines]:
     """Write log lines where the settings say, while the block runs; yield the log of the deltas.
 
+    The lines name the shard that the settings name, if any.
+
     Args:
         settings: The configuration.
         clock: The time.
@@ -86,9 +88,12 @@ def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[D
     Raises:
         ConfigurationError: The file cannot be opened.
     """
-    with _sink(settings) as sink:
+    shard = settings.postgres.shard
+    named = {} if shard is None else {"shard": shard}
+    with _sink(settings) as sink, structlog.contextvars.bound_contextvars(**named):
         logging = settings.logging
         lines = send(sink, _render(settings), logging.level, clock.now, logging.scope)
+        lines = lines if shard is None else lines.of_shard(shard)
         yield lines.silent() if quiet else lines
 
 

@@ -15,7 +15,7 @@ class Record(NamedTuple):
     """One row of the ledger, without personal data other than ids.
 
     Attributes:
-        seq: Its number; without gaps, in order of commit.
+        seq: Its number, in order of commit; without gaps, except before a row of ``@copy``.
         firing_id: ``{rule}@{number of the firing's own row}``.
         rule_id: The rule, or ``@manual``.
         kind: The delta, or ``quarantine`` or ``firing``.

@@ -2,21 +2,31 @@
 
 A copy is whole or nothing. Into a database it is one transaction. Into a directory the files are
 written under other names, and exchanged as a restore does it. While a copy runs, it holds the lock
-of the directory and the lease of the database.
+of the directory and the leases of the shards. A database with several shards gets the rows divided
+among them; a directory gets the rows of one shard.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
-from slumberd.errors import LedgerKeyError, NoInputError, OutputExistsError, SourceChangedError
+from slumberd.errors import (
+    BrokenLedgerError,
+    LedgerKeyError,
+    NoInputError,
+    OutputExistsError,
+    SourceChangedError,
+)
+from slumberd.model.record import Break
+from slumberd.operations.caller import Caller
 from slumberd.service import file_exchange
 from slumberd.service.composition import adopt, facts_of, inspections_at, key_of, memory_of
 from slumberd.service.database_tenure import DatabaseTenure
@@ -24,24 +34,28 @@ from slumberd.service.pause import FILE, PausedFile, write_paused
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.installation import count_shards
 from slumberd.storage.postgres.paused_rules import PausedTable
 from slumberd.storage.postgres.row_copies import (
     Difference,
     OnProgress,
+    Whole,
     copy_rows,
     find_differences,
 )
+from slumberd.storage.postgres.shard_division import CopiedShard, DividedShards, ShardDivision
 from slumberd.storage.postgres.shard_rows import (
     ShardRows,
     check_readable,
-    filling_shard,
+    filling_shards,
     reading_shard,
+    reading_shards,
 )
 from slumberd.storage.postgres.store_copies import write_files
 from slumberd.storage.sqlite.file_rows import FileRows, ForeignRows, reading_files
 
-SHARD = 0
 _LEASE_SECONDS = 10.0
+_NAMES = ("the directory", "the database")
 
 
 class Transferred(NamedTuple):
@@ -160,14 +174,17 @@ async def copy_into_database(
 
     Args:
         folder: The state directory; no daemon may run on it.
-        address: The address of the database, with the schema of slumberd and one shard.
-        settings: The names of the files, and how rows of other programs are read.
+        address: The address of the database, with the schema of slumberd.
+        settings: The names of the files, how rows of other programs are read, and the key of the
+            ledger, which only a database with several shards needs.
         clock: The time.
         on_progress: Called after each page of rows.
 
     Raises:
         NoInputError: The directory has no episodes.
         OutputExistsError: The database holds rows already.
+        BrokenLedgerError: The ledger does not verify, and the database has several shards.
+        LedgerKeyError: The key of the ledger is missing, and the database has several shards.
         RowsNotCopiedError: Rows of other programs cannot be stored in a database.
         SourceChangedError: Programs put episodes meanwhile.
         StateDirectoryLockedError: A daemon runs on the directory.
@@ -175,22 +192,75 @@ async def copy_into_database(
     """
     files = StateFiles(folder, settings)
     await asyncio.to_thread(files.check_source)
-    async with files.locked(), _holding(address, SHARD, clock):
+    shards = await asyncio.to_thread(count_shards, address)
+    async with files.locked(), _holding(address, range(shards), clock):
         await files.complete(clock)
-        return await asyncio.to_thread(_fill_shard, files, address, on_progress)
+        origin = await _origin_of(files, clock) if shards > 1 else None
+        return await asyncio.to_thread(_fill_shards, files, address, origin, on_progress)
 
 
-def _fill_shard(files: StateFiles, address: str, on_progress: OnProgress) -> Transferred:
+class _Origin(NamedTuple):
+    """From where a database with several shards gets its rows.
+
+    Attributes:
+        head: The head of the ledger's chain, in hexadecimal.
+        at: The instant of the copy.
+        by: Who copies.
+    """
+
+    head: str
+    at: datetime
+    by: str
+
+
+async def _origin_of(files: StateFiles, clock: Clock) -> _Origin:
+    """Verify the ledger, which gets other chain hashes.
+
+    Raises:
+        BrokenLedgerError: The ledger does not verify.
+        LedgerKeyError: The key of the ledger is missing.
+    """
+    path, key = files.databases["facts"], key_of(files.settings)
+    async with facts_of(files.settings, clock, path, key=key, traceless=True) as facts:
+        _, head, broken = await facts.verify(())
+    if broken is not None:
+        raise BrokenLedgerError(str(path), broken.seq, broken.problem)
+    return _Origin(head, clock.now(), Caller.here().name)
+
+
+def _fill_shards(
+    files: StateFiles, address: str, origin: _Origin | None, on_progress: OnProgress
+) -> Transferred:
     paused = PausedFile(files.folder).read()
-    with filling_shard(address, SHARD) as target:
+    with filling_shards(address, key_of(files.settings) if origin else None) as shards:
         with reading_files(files.databases, files.foreign) as source:
-            rows = copy_rows(source, target, on_progress)
+            if origin is None:
+                rows = copy_rows(source, shards[0], on_progress)
+            else:
+                target = DividedShards(_division_of(source, shards, files), shards)
+                rows = copy_rows(source, target, on_progress)
+                target.write_copied(*origin)
             end, left_out = source.log_end().version, source.added_columns()
         with reading_files({"memory": files.databases["memory"]}) as later:
             _check_unchanged(str(files.databases["memory"]), end, later)
         # Before the rows are kept: a copy that is killed leaves no rules that fire unpaused.
-        PausedTable(address, SHARD).write(paused)
+        for shard in range(len(shards)):
+            PausedTable(address, shard).write(paused)
     return Transferred(rows, source.converted, len(paused), left_out)
+
+
+def _division_of(source: FileRows, shards: Sequence[ShardRows], files: StateFiles) -> ShardDivision:
+    tables = {table.name: table for table in source.tables}
+    positions = {row[1] for row in source.read(tables["watermark"])}
+    positions |= {row[2] for row in source.read(tables["held_batches"])}
+    return ShardDivision(
+        len(shards),
+        source.read(tables["keys"]),
+        positions,
+        shards[0].find_shards,
+        mismatch=files.foreign.mismatch,
+        key=key_of(files.settings),
+    )
 
 
 def _check_unchanged(place: str, end: int, later: FileRows | ShardRows) -> None:
@@ -221,7 +291,7 @@ async def copy_into_files(
     files = StateFiles(folder, settings)
     shard = settings.postgres.shard
     await asyncio.to_thread(check_readable, address, shard)
-    async with _holding(address, settings.shard, clock), files.locked():
+    async with _holding(address, [settings.shard], clock), files.locked():
         await asyncio.to_thread(files.check_target)
         stamp = f"{clock.now():%Y%m%dT%H%M%SZ}"
         return await asyncio.to_thread(_write_directory, address, files, stamp, on_progress)
@@ -280,20 +350,36 @@ async def compare(
 
     Raises:
         NoInputError: The directory has no episodes, or no ledger.
+        LedgerKeyError: The key is missing, and the directory was divided among several shards.
     """
     files = StateFiles(folder, settings)
     await asyncio.to_thread(_check_both, files)
+    if settings.postgres.shard is None and await asyncio.to_thread(count_shards, address) > 1:
+        head, broken = await _verify_files(files, clock)
+        rows, differences, problem = await asyncio.to_thread(
+            _compare_divided, files, address, head, on_progress
+        )
+        return Verified(rows, head, differences, broken or problem)
     rows, differences = await asyncio.to_thread(_compare, files, address, on_progress)
+    try:
+        head, broken = await _verify_files(files, clock)
+    except LedgerKeyError:
+        if key_of(files.settings) is not None:
+            raise
+        return Verified(rows, None, differences, "")
+    return Verified(rows, head, differences, broken)
+
+
+async def _verify_files(files: StateFiles, clock: Clock) -> tuple[str, str]:
+    """Return the head of the ledger of a directory, and what is broken."""
     path, key = files.databases["facts"], key_of(files.settings)
     async with facts_of(files.settings, clock, path, key=key, traceless=True) as facts:
-        try:
-            _, head, broken = await facts.verify(())
-        except LedgerKeyError:
-            if key is not None:
-                raise
-            return Verified(rows, None, differences, "")
-    problem = f"row {broken.seq}: {broken.problem}" if broken else ""
-    return Verified(rows, head, differences, problem)
+        _, head, broken = await facts.verify(())
+    return head, _words(broken) if broken else ""
+
+
+def _words(broken: Break) -> str:
+    return f"row {broken.seq}: {broken.problem}"
 
 
 def _check_both(files: StateFiles) -> None:
@@ -305,18 +391,47 @@ def _check_both(files: StateFiles) -> None:
 def _compare(
     files: StateFiles, address: str, on_progress: OnProgress
 ) -> tuple[dict[str, int], list[Difference]]:
-    names = ("the directory", "the database")
     with (
         reading_files(files.databases, files.foreign) as ours,
         reading_shard(address, files.settings.postgres.shard) as theirs,
     ):
-        rows = {table.name: ours.count(table) for table in ours.tables}
-        return rows, find_differences(ours, theirs, on_progress, names=names)
+        differences = find_differences(ours, [theirs], on_progress, names=_NAMES, division=Whole())
+        return _count_rows(ours), differences
+
+
+def _compare_divided(
+    files: StateFiles, address: str, head: str, on_progress: OnProgress
+) -> tuple[dict[str, int], list[Difference], str]:
+    """Compare a directory with all shards of a database, and verify the ledger of each shard."""
+    with (
+        reading_files(files.databases, files.foreign) as ours,
+        reading_shards(address, key_of(files.settings)) as shards,
+    ):
+        division = _division_of(ours, shards, files)
+        theirs = [*map(CopiedShard, shards)]
+        differences = find_differences(ours, theirs, on_progress, names=_NAMES, division=division)
+        for number, shard in enumerate(theirs):
+            wanted = division.copied(head, number)
+            if shard.found is None or shard.found[1] != wanted:
+                problem = f"shard {number} does not say that it was copied from this ledger"
+                differences.append(Difference("ledger", 1, problem))
+            elif broken := shard.shard.verify():
+                return _count_rows(ours), differences, f"shard {number}, {_words(broken)}"
+        return _count_rows(ours), differences, ""
+
+
+def _count_rows(files: FileRows) -> dict[str, int]:
+    return {table.name: files.count(table) for table in files.tables}
 
 
 @asynccontextmanager
-async def _holding(address: str, shard: int, clock: Clock) -> AsyncIterator[None]:
+async def _holding(address: str, shards: Iterable[int], clock: Clock) -> AsyncIterator[None]:
     place = where(address)
-    tenure = DatabaseTenure(address, shard, place, clock, seconds=_LEASE_SECONDS, is_daemon=False)
-    async with tenure:
+    async with AsyncExitStack() as stack:
+        for shard in shards:
+            await stack.enter_async_context(
+                DatabaseTenure(
+                    address, shard, place, clock, seconds=_LEASE_SECONDS, is_daemon=False
+                )
+            )
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.consolidation.manual import ManualBatch, Retract
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.service.store_transfer import compare, copy_into_database
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.postgres.fact_store import PostgresFactStore
@@ -108,8 +111,8 @@ def _episode(chance: random.Random, id: str, user: str, agent: str) -> Episode:
     )
 
 
-async def facts_of(world: World, seed: int) -> list[tuple[Any, ...]]:
-    for step, value in histories(seed):
+async def play(world: World, steps: Sequence[tuple[str, Any]]) -> None:
+    for step, value in steps:
         match step:
             case "put":
                 await world.put(value)
@@ -117,34 +120,69 @@ async def facts_of(world: World, seed: int) -> list[tuple[Any, ...]]:
                 await world.fire(value)
             case _:
                 await world.retract(*value)
+
+
+async def facts_of(world: World, seed: int) -> list[tuple[Any, ...]]:
+    await play(world, [*histories(seed)])
     return await world.facts()
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("shards", [1, 3, 64])
 async def test_shards_hold_the_facts_of_files(
     postgres: PostgresServer, tmp_path: Path, shards: int
 ) -> None:
     for seed in range(amount(2 if shards < 64 else 1, full=25 if shards < 64 else 4)):
         async with AsyncExitStack() as stack:
-            folder = tmp_path / f"{shards}-{seed}"
             clock = FakeClock(at(1_000))
-            memory = SQLiteMemoryStore(folder / "memory.db", clock=clock)
-            facts = SQLiteFactStore(folder / "facts.db", synchronous="normal", clock=clock)
-            files = World([await _opened(stack, memory, facts)])
+            files = await _files(stack, tmp_path / f"{shards}-{seed}", clock)
             address = postgres.address_of(stack.enter_context(postgres.database(shards=shards)))
-            branches = [
-                await _opened(
-                    stack,
-                    PostgresMemoryStore(address, shard=shard, clock=clock),
-                    PostgresFactStore(address, shard=shard, clock=clock),
-                )
-                for shard in range(shards)
-            ]
 
             expected = await facts_of(files, seed)
-            assert await facts_of(World(branches), seed) == expected
+            assert await facts_of(await _shards(stack, address, shards, clock), seed) == expected
             assert expected
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("shards", [2, 3, 64])
+async def test_history_of_files_goes_on_in_the_shards_of_a_copy(
+    postgres: PostgresServer, tmp_path: Path, shards: int
+) -> None:
+    for seed in range(amount(3 if shards < 64 else 1, full=25 if shards < 64 else 4)):
+        clock, folder = FakeClock(at(1_000)), tmp_path / f"{shards}-{seed}"
+        steps = [*histories(seed)]
+        cut = random.Random(seed).randrange(1, len(steps))
+        async with AsyncExitStack() as stack:
+            address = postgres.address_of(stack.enter_context(postgres.database(shards=shards)))
+            async with AsyncExitStack() as first:
+                await play(await _files(first, folder / "copied", clock), steps[:cut])
+            settings = Settings(state_dir=folder, rules_dir=folder)
+            parts = folder / "copied", address, settings, SystemClock(), lambda *_: None
+            await copy_into_database(*parts)
+            compared = await compare(*parts)
+            copied = await _shards(stack, address, shards, clock)
+            await play(copied, steps[cut:])
+            files = await _files(stack, folder / "whole", clock)
+
+            assert (compared.differences, compared.broken) == ([], "")
+            assert await copied.facts() == await facts_of(files, seed)
+
+
+async def _files(stack: AsyncExitStack, folder: Path, clock: FakeClock) -> World:
+    memory = SQLiteMemoryStore(folder / "memory.db", clock=clock)
+    facts = SQLiteFactStore(folder / "facts.db", synchronous="normal", clock=clock)
+    return World([await _opened(stack, memory, facts)])
+
+
+async def _shards(stack: AsyncExitStack, address: str, shards: int, clock: FakeClock) -> World:
+    branches = [
+        await _opened(
+            stack,
+            PostgresMemoryStore(address, shard=shard, clock=clock),
+            PostgresFactStore(address, shard=shard, clock=clock),
+        )
+        for shard in range(shards)
+    ]
+    return World(branches)
 
 
 async def _opened(

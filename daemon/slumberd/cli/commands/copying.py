@@ -46,9 +46,12 @@ def copy(
     meanwhile, the exit code is 75, and nothing is kept. The copy has the same ledger, with the same
     commitments and the same head. A copy that is killed leaves nothing: run it again.
 
+    A database with several shards gets the rows divided among them. Their commitments stay the
+    same; each shard gets a head of its own. This needs the key of the ledger.
+
     The configuration names the files in the directory. Its postgres.shard chooses one shard of a
-    database with several, for a copy into a directory. The key of the ledger is needed only to
-    verify its chain.
+    database with several, for a copy into a directory. Else the key of the ledger is needed only
+    to verify its chain.
 
     With --verify, the exit code is 1 when the two differ, or when the ledger is broken.
     """

@@ -33,19 +33,20 @@ _MOST_ROWS = 2**63 - 1
 _log = structlog.get_logger("slumberd")
 
 
-def checkpoints_in(stream: BinaryIO, name: str) -> Iterator[Checkpoint]:
+def checkpoints_in(stream: BinaryIO, name: str, shard: int | None = None) -> Iterator[Checkpoint]:
     """Yield the checkpoints of a log, in its order, and skip all other lines.
 
     Args:
         stream: The log, uncompressed.
         name: Its name, for the error.
+        shard: The shard of the ledger, if any: the lines of other shards are skipped.
 
     Raises:
         InputError: The compressed data ends early, or is damaged.
     """
     try:
         while line := stream.readline(MOST_BYTES):
-            checkpoint = _parse_checkpoint(line) if _MARK in line else None
+            checkpoint = _parse_checkpoint(line, shard) if _MARK in line else None
             if checkpoint is not None:
                 yield checkpoint
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -53,10 +54,12 @@ def checkpoints_in(stream: BinaryIO, name: str) -> Iterator[Checkpoint]:
         raise InputError(f"{name!r}: {problem}: {error}") from error
 
 
-def _parse_checkpoint(line: bytes) -> Checkpoint | None:
-    """Return the checkpoint of a line; None for a line of another program, or half a line."""
+def _parse_checkpoint(line: bytes, shard: int | None) -> Checkpoint | None:
+    """Return the checkpoint of a line; None for a line of another ledger or program, or a part."""
     try:
         event = orjson.loads(line)
+        if event.get("shard", shard) != shard:
+            return None
         if event["event"] != CHECKPOINT or not 0 <= event["rows"] <= _MOST_ROWS:
             return None
         return Checkpoint(event["rows"], bytes.fromhex(event["head"]), printable(event["ts"]))
@@ -184,7 +187,8 @@ async def _verify(settings: Settings, against: str | None, chain_only: bool) -> 
     if against is None:
         return await _verify_against(settings, Checkpoints(), chain_only)
     with open_input(against) as source:
-        checkpoints = Checkpoints(checkpoints_in(source.stream, against))
+        found = checkpoints_in(source.stream, against, settings.postgres.shard)
+        checkpoints = Checkpoints(found)
         verification = await _verify_against(settings, checkpoints, chain_only)
     if verification.broken is None and not checkpoints.count:
         raise InputError(f"{against!r} holds no checkpoint of the ledger; is it the daemon's log?")

@@ -1,7 +1,8 @@
 """Verify a ledger: the chain, the tables beside it, the heads in a log, and the facts.
 
-The chain shows any row that was changed, removed, inserted or reordered. It cannot show that rows
-at its end are missing. Other places may still refer to such rows: a firing, the last line logged,
+The chain shows any row that was changed, removed, inserted or reordered. Numbers of rows have gaps
+only before a row of a copy, which counts the rows before it. The chain cannot show that rows at its
+end are missing. Other places may still refer to such rows: a firing, the last line logged,
 the quarantine, a key, a fact. When all these agree, only a checkpoint that is kept outside of the
 database shows the loss.
 """
@@ -20,6 +21,7 @@ from slumberd.model.record import Break, Checkpoint
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
 from slumberd.storage.engine import Session
+from slumberd.storage.ledger.copies import copies_in
 from slumberd.storage.ledger.rows import (
     CLAIM,
     FIRING,
@@ -64,7 +66,7 @@ def verify(
     *,
     chain_only: bool = False,
 ) -> tuple[int, str, Break | None]:
-    """Verify a ledger; return the number of rows read, the head and the first break.
+    """Verify a ledger; return the number of the last row read, the head and the first break.
 
     Args:
         session: A session that may read only.
@@ -95,10 +97,11 @@ def verify(
 def _check_chain(session: Session) -> tuple[int, bytes, Break | None]:
     key = require_key(session)
     previous, before = GENESIS, 0
+    numbering = _Numbering(session)
     for *numbers, reason, commitment, chain in session.stream("ledger.hash_links"):
         seq = numbers[0]
-        if seq != before + 1:
-            return before, previous, Break(seq, _OUT_OF_ORDER.format(before))
+        if problem := numbering.find_problem(seq):
+            return before, previous, Break(seq, problem)
         if chain != _chain(numbers, reason, previous, commitment, key):
             return before, previous, Break(seq, _OTHER_CHAIN)
         previous, before = chain, seq
@@ -106,13 +109,13 @@ def _check_chain(session: Session) -> tuple[int, bytes, Break | None]:
 
 
 def first_break(session: Session) -> tuple[int, bytes, Break | None]:
-    """Recompute the chain and check the firings; return rows read, the head and the first break."""
+    """Recompute the chain and check the firings; return the last row, the head, the first break."""
     key = require_key(session)
-    firings, erasures = _Firings(session), _ErasureCheck()
+    firings, erasures, numbering = _Firings(session), _ErasureCheck(), _Numbering(session)
     previous, seq = GENESIS, 0
     rows = map(LedgerRow[bytes]._make, session.stream("ledger.rows_to_export"))
     for row in rows:
-        problem = _find_problem(row, previous, seq, key, firings)
+        problem = numbering.find_problem(row.seq) or _find_problem(row, previous, key, firings)
         if problem:
             return seq, previous, Break(row.seq, problem)
         seq, previous = row.seq, row.chain
@@ -121,15 +124,13 @@ def first_break(session: Session) -> tuple[int, bytes, Break | None]:
 
 
 def _find_problem(
-    row: LedgerRow[bytes], previous: bytes, before: int, key: bytes | None, firings: _Firings
+    row: LedgerRow[bytes], previous: bytes, key: bytes | None, firings: _Firings
 ) -> str:
     """Return what is wrong with a row; an empty text when nothing is."""
     (
         seq, first, firing, event, kind, reason, version,
         key_id, at, fact_id, replaces, payload, salt, commitment, chain,
     ) = row  # fmt: skip
-    if seq != before + 1:
-        return _OUT_OF_ORDER.format(before)
     if salt is None:
         if not _is_validly_erased(row):
             return _OTHER_CONTENT
@@ -165,6 +166,27 @@ def _is_validly_erased(row: LedgerRow[bytes]) -> bool:
     # The row of a firing holds nothing personal, so it is never erased.
     erased = all(value is None for value in content) and row.event != FIRING
     return erased and len(row.commitment) == HASH_BYTES
+
+
+class _Numbering:
+    """Checks that no row is missing, by the numbers of the rows."""
+
+    def __init__(self, session: Session) -> None:
+        newest = next(copies_in(session), None)
+        self._copied_at = newest[0] if newest else 0
+        self._kept = newest[1].kept if newest else 0
+        self._rows = 0
+        self._before = 0
+
+    def find_problem(self, seq: int) -> str:
+        """Return what is wrong with the number of the next row; an empty text when nothing is."""
+        before, rows = self._before, self._rows
+        self._before, self._rows = seq, rows + 1
+        if seq != before + 1 and seq > self._copied_at:
+            return _OUT_OF_ORDER.format(before)
+        if seq == self._copied_at and rows != self._kept:
+            return f"counts {self._kept} rows before it, and there are {rows}"
+        return ""
 
 
 class _ErasureCheck:
@@ -285,13 +307,27 @@ def _instant(value: object) -> int | None:
 
 
 def _check_against(session: Session, count: int, against: Iterable[Checkpoint]) -> Break | None:
+    """Compare the heads that a log has with the chain.
+
+    The rows before the row of a copy have other chain hashes than in their source. For them, the
+    log needs to have the head that the copy names.
+    """
+    copied_at, copied = next(copies_in(session), (0, None))
+    source = (copied.rows, copied.head) if copied else None
+    is_known, unknown = False, None
     for rows, head, logged in against:
         if rows > count:
             return Break(count, f"the ledger ends here, the log of {logged} saw row {rows}")
+        if 0 < rows < copied_at:
+            is_known = is_known or (rows, head.hex()) == source
+            unknown = unknown or Break(
+                copied_at, f"the log of {logged} is of another ledger than the one that was copied"
+            )
+            continue
         found = session.value("ledger.chain", (rows,)) if rows else GENESIS
         if found != head:
             return Break(rows, f"the log of {logged} has another head")
-    return None
+    return None if is_known else unknown
 
 
 def _first_changed_name(session: Session) -> Break | None:

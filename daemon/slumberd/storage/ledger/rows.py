@@ -136,7 +136,7 @@ class LedgerRow(NamedTuple, Generic[AnyStr]):
     ``LedgerRow[bytes]`` has texts as bytes, so that a check can read a row that is not valid UTF-8.
 
     Attributes:
-        seq: Its number; without gaps, in order of commit.
+        seq: Its number, in order of commit; without gaps, except before a row of ``@copy``.
         first: The number of the first row of an equal evaluation; its own number if it is new.
         firing: The number of its firing's own row.
         event: What it records: an index of `EVENTS`.

@@ -1,14 +1,14 @@
-"""Copy all rows between a shard and a pair of SQLite files, and compare them.
+"""Copy all rows between a pair of SQLite files and one shard or several, and compare them.
 
-Rows keep their numbers, salts, commitments and chain hashes. So a copy has the ledger of its
-source, and proofs about one are proofs about the other. Rows are read and written in pages: the
-memory that a copy takes does not depend on how many there are.
+Rows keep their numbers, salts and commitments. A copy into one shard keeps the chain hashes, too:
+it has the ledger of its source, and proofs about one are proofs about the other. Rows are read and
+written in pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from slumberd.storage.engine import Row
@@ -36,20 +36,24 @@ class Rows(Protocol):
         """Yield all rows of a table, in the order of its key."""
         ...
 
-    def write(self, table: Table, rows: Sequence[Row]) -> None:
-        """Write rows into an empty table."""
-        ...
-
     def log_end(self) -> LogEnd:
         """Return the last numbers of the log."""
         ...
 
-    def write_log_end(self, end: LogEnd) -> None:
-        """Let the log continue with the numbers after these; its episodes are written."""
-        ...
-
     def erasures(self) -> Erasures:
         """Return the erased scopes."""
+        ...
+
+
+class Target(Protocol):
+    """Empty stores, in one transaction."""
+
+    def write(self, table: Table, rows: Sequence[Row]) -> None:
+        """Write rows into an empty table."""
+        ...
+
+    def write_log_end(self, end: LogEnd) -> None:
+        """Let the log continue with the numbers after these; its episodes are written."""
         ...
 
     def write_erasures(self, erasures: Erasures) -> None:
@@ -57,7 +61,28 @@ class Rows(Protocol):
         ...
 
 
-def copy_rows(source: Rows, target: Rows, on_progress: OnProgress) -> dict[str, int]:
+class Division(Protocol):
+    """Says which rows of a source belong to which part of a target."""
+
+    def divide(self, table: Table, rows: Sequence[Row]) -> Mapping[int, Sequence[Row]]:
+        """Return the rows of each part, in their order.
+
+        Args:
+            table: The table.
+            rows: Some of its rows, after those of the call before.
+        """
+        ...
+
+
+class Whole:
+    """The division into one part, which has every row."""
+
+    def divide(self, _: Table, rows: Sequence[Row]) -> Mapping[int, Sequence[Row]]:
+        """Return the rows of the only part."""
+        return {0: rows}
+
+
+def copy_rows(source: Rows, target: Target, on_progress: OnProgress) -> dict[str, int]:
     """Copy all rows into empty stores; return how many, by table."""
     total = sum(map(source.count, source.tables))
     done = 0
@@ -90,32 +115,38 @@ class Difference(NamedTuple):
 
 
 def find_differences(
-    one: Rows, other: Rows, on_progress: OnProgress, *, names: tuple[str, str]
+    ours: Rows,
+    theirs: Sequence[Rows],
+    on_progress: OnProgress,
+    *,
+    names: tuple[str, str],
+    division: Division,
 ) -> list[Difference]:
-    """Compare all rows of two pairs of stores; return the tables that differ.
+    """Compare all rows of stores with those of their copy; return the tables that differ.
 
     Args:
-        one: One pair.
-        other: The other pair.
+        ours: The stores.
+        theirs: The parts of the copy.
         on_progress: Called after each page.
-        names: What to call each of them.
+        names: What to call the stores, and the copy.
+        division: Says which rows each part of the copy has.
     """
-    total = sum(map(one.count, one.tables))
+    total = sum(map(ours.count, ours.tables))
     done = 0
     found = []
-    for table in one.tables:
-        rows, first = 0, ""
-        for key, problem in _differing_rows(table, one.read(table), other.read(table), names):
-            done += 1
-            if problem:
-                rows += 1
-                first = first or f"row {key} {problem}"
-            if done % _PAGE_ROWS == 0:
-                on_progress(table.name, done, total)
-        if rows:
-            found.append(Difference(table.name, rows, first))
-    found += _differing_ends(one.log_end(), other.log_end(), names)
-    if one.erasures() != other.erasures():
+    for table in ours.tables:
+        comparison = _Comparison(table, [part.read(table) for part in theirs], names)
+        for page in _pages(ours.read(table)):
+            for place, rows in division.divide(table, page).items():
+                comparison.compare(place, rows)
+            done += len(page)
+            on_progress(table.name, done, total)
+        comparison.finish()
+        if comparison.rows:
+            found.append(Difference(table.name, comparison.rows, comparison.first))
+    for part in theirs:
+        found += _differing_ends(ours.log_end(), part.log_end(), names)
+    if ours.erasures() != theirs[0].erasures():
         found.append(Difference("erased_scopes", 1, "the erased scopes differ"))
     return found
 
@@ -128,26 +159,54 @@ def _differing_ends(ours: LogEnd, theirs: LogEnd, names: tuple[str, str]) -> Ite
             yield Difference(name, 1, ends)
 
 
-def _differing_rows(
-    table: Table, ours: Iterator[Row], theirs: Iterator[Row], names: tuple[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield the key of each row, and what is different; both sides are in the order of keys."""
-    keys = table.keys
-    our, their = next(ours, None), next(theirs, None)
-    while our is not None and their is not None:
-        if our[:keys] < their[:keys]:
-            yield _words(our, keys), f"is only in {names[0]}"
-            our = next(ours, None)
-        elif their[:keys] < our[:keys]:
-            yield _words(their, keys), f"is only in {names[1]}"
-            their = next(theirs, None)
-        else:
-            yield _words(our, keys), "" if our == their else "is different"
-            our, their = next(ours, None), next(theirs, None)
-    for first, rest, name in ((our, ours, names[0]), (their, theirs, names[1])):
-        if first is not None:
-            for row in chain([first], rest):
-                yield _words(row, keys), f"is only in {name}"
+class _Comparison:
+    """Compares a table with its copy; all rows come in the order of their keys.
+
+    Args:
+        table: The table.
+        parts: The rows of each part of the copy.
+        names: What to call the stores, and the copy.
+
+    Attributes:
+        rows: How many rows differ.
+        first: The key of the first such row, and what is different.
+    """
+
+    def __init__(self, table: Table, parts: list[Iterator[Row]], names: tuple[str, str]) -> None:
+        self.rows = 0
+        self.first = ""
+        self._keys = table.keys
+        self._names = names
+        self._parts = parts
+        self._next = [next(part, None) for part in parts]
+
+    def compare(self, part: int, rows: Sequence[Row]) -> None:
+        """Compare rows with the next ones of a part."""
+        for row in rows:
+            key = row[: self._keys]
+            while (their := self._next[part]) is not None and their[: self._keys] < key:
+                self._take_surplus(part, their)
+            if their is None or their[: self._keys] != key:
+                self._note(part, row, f"is only in {self._names[0]}")
+                continue
+            if their != row:
+                self._note(part, row, "is different")
+            self._next[part] = next(self._parts[part], None)
+
+    def finish(self) -> None:
+        """Compare with nothing what is left of the copy."""
+        for part in range(len(self._parts)):
+            while (their := self._next[part]) is not None:
+                self._take_surplus(part, their)
+
+    def _take_surplus(self, part: int, row: Row) -> None:
+        self._note(part, row, f"is only in {self._names[1]}")
+        self._next[part] = next(self._parts[part], None)
+
+    def _note(self, part: int, row: Row, problem: str) -> None:
+        self.rows += 1
+        place = f" of shard {part}" if len(self._parts) > 1 else ""
+        self.first = self.first or f"row {_words(row, self._keys)}{place} {problem}"
 
 
 def _words(row: Row, keys: int) -> str:

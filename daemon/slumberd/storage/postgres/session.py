@@ -157,7 +157,7 @@ class PostgresSession:
             self._check()
         found = _find_statement(name)
         cursor = psycopg.RawServerCursor(
-            self._connection, f"slumberd_{len(self._streams)}", scrollable=False
+            self._connection, f"slumberd_{self.shard}_{len(self._streams)}", scrollable=False
         )
         self._streams.append(cursor)
         parameters = self._parameters(name, found, values)

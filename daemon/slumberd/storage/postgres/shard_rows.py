@@ -1,17 +1,24 @@
-"""Read and write all rows of a shard, for copies from and to SQLite files."""
+"""Read and write all rows of shards, for copies from and to SQLite files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime
 from itertools import islice
 
 import psycopg
 
+from slumberd.consolidation.decision import Decision
 from slumberd.errors import OutputExistsError, RowsNotCopiedError, UnsupportedByStoreError
+from slumberd.model.firing import Firing
+from slumberd.model.record import Break
+from slumberd.storage.audit.verify import verify
 from slumberd.storage.closed_stores import STORES, StoreName
 from slumberd.storage.engine import Row
 from slumberd.storage.erased_scopes import record_erased_hash
+from slumberd.storage.ledger.batch import Batch, number
+from slumberd.storage.ledger.copies import COPIED, COPY, Copied, copies_in
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
@@ -96,6 +103,26 @@ class ShardRows:
             self._session.value("whole_tables.continue_episode_numbers", (last,))
             self._session.do("whole_tables.become_login")
 
+    def find_shards(self, ids: Sequence[str]) -> dict[str, int]:
+        """Return the shard of each episode of the whole database, by its id."""
+        return dict(self._session.rows("whole_tables.shards_of_episodes", {"ids": [*ids]}))
+
+    def write_copied(self, copied: Copied, at: datetime, by: str) -> None:
+        """Add the row of the ledger that says from where the rows before it are."""
+        firing = Firing(COPY, "", "manual", at, by=by)
+        batch = Batch(self._session, firing, number(self._session, "depth"))
+        batch.number = copied.rows + 1  # the last rows of the source may be those of other shards
+        batch.note = {COPIED: copied._asdict()}
+        batch.write(Decision.of(batch.resolution(), {}))
+
+    def copied(self) -> tuple[int, Copied] | None:
+        """Return the number and the content of the newest row of a copy; None without one."""
+        return next(copies_in(self._session), None)
+
+    def verify(self) -> Break | None:
+        """Verify the ledger of the shard; return its first break."""
+        return verify(self._session, number(self._session, "depth"))[2]
+
     def erasures(self) -> Erasures:
         """Return the erased scopes."""
         if not self._session.one("erased_scopes.exists"):
@@ -149,28 +176,63 @@ def check_readable(address: str, shard: int | None) -> None:
 
 
 @contextmanager
-def filling_shard(address: str, shard: int) -> Iterator[ShardRows]:
-    """Yield what writes the rows of an empty shard, and commit all of them at the end.
-
-    Until then nobody else puts into the shard, and no daemon writes its facts.
+def reading_shards(address: str, key: bytes | None) -> Iterator[list[ShardRows]]:
+    """Yield the rows of each shard of a database, all as of one moment.
 
     Args:
         address: The address of the database.
-        shard: The shard.
-
-    Raises:
-        OutputExistsError: The shard is not empty.
+        key: The key of the ledger; None without one.
     """
     place = where(address)
-    with translate_errors(place), connect(address) as connection:
-        _check(connection, place)
-        with closing(PostgresSession(connection, place, shard)) as session:
-            session.do("whole_tables.no_idle_timeout")
+    with (
+        translate_errors(place),
+        connect(address, read_only=True) as connection,
+        _sessions(connection, place, key) as sessions,
+    ):
+        yield [*map(ShardRows, sessions)]
+
+
+@contextmanager
+def filling_shards(address: str, key: bytes | None) -> Iterator[list[ShardRows]]:
+    """Yield what writes the rows of each shard of an empty database, and commit all at the end.
+
+    Until then nobody else puts into the database, and no daemon writes its facts.
+
+    Args:
+        address: The address of the database.
+        key: The key of the ledger; None without one.
+
+    Raises:
+        OutputExistsError: The database is not empty.
+    """
+    place = where(address)
+    with (
+        translate_errors(place),
+        connect(address) as connection,
+        _sessions(connection, place, key) as sessions,
+    ):
+        sessions[0].do("whole_tables.no_idle_timeout")
+        for session in sessions:
             session.value("whole_tables.lock_epoch")
             session.value("whole_tables.lock_log_end")
             session.exclude_other_writers()
             _check_empty(session)
-            yield ShardRows(session)
+        yield [*map(ShardRows, sessions)]
+
+
+@contextmanager
+def _sessions(
+    connection: Connection, place: str, key: bytes | None
+) -> Iterator[list[PostgresSession]]:
+    """Yield a session for each shard, all in one transaction."""
+    installation.check(connection, place=place)
+    row = connection.execute(b"SELECT count(*) FROM slumberd.shards").fetchone()
+    connection.rollback()
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(closing(PostgresSession(connection, place, shard, key=key)))
+            for shard in range(row[0] if row else 0)
+        ]
 
 
 def _check(connection: Connection, place: str, shard: int | None = None) -> None:

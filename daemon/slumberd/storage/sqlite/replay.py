@@ -120,9 +120,9 @@ def _fill(
     connection.execute(_SQL["attach"], (uri,))
     with transaction(connection):
         _copy(connection)
-        rows, _, broken = first_break(session)
+        _, _, broken = first_break(session)
         if broken is None:
-            replay = _replay(connection, session, depth, rows, divide)
+            replay = _replay(connection, session, depth, divide)
         else:
             replay = Replay(0, 0, 0, 0, 1, 0, broken)
     session.close()
@@ -141,8 +141,9 @@ def _copy(connection: sqlite3.Connection) -> None:
 
 
 def _replay(
-    connection: sqlite3.Connection, session: Session, depth: int, rows: int, divide: _Divide
+    connection: sqlite3.Connection, session: Session, depth: int, divide: _Divide
 ) -> Replay:
+    rows = _count(connection, "rows")
     erased, firings = _count(connection, "erased"), _count(connection, "firings")
     recomputation = Recomputation(session, depth)
     resolved = map(recomputation.resolve, divide(session))

@@ -742,6 +742,16 @@ SELECT seq, multi_valued
 FROM slumberd.channels
 WHERE shard = :shard
 
+-- name: copies
+SELECT ledger.seq, ledger.payload
+FROM slumberd.firings
+INNER JOIN slumberd.ledger
+  ON ledger.shard = firings.shard
+  AND ledger.seq = firings.n
+WHERE firings.shard = :shard
+  AND firings.rule = '@copy'
+ORDER BY firings.n DESC
+
 -- name: chain
 SELECT chain
 FROM slumberd.ledger

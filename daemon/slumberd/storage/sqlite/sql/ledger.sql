@@ -553,6 +553,13 @@ ORDER BY n
 SELECT seq, multi_valued
 FROM slumberd_channels
 
+-- name: copies
+SELECT ledger.seq, ledger.payload
+FROM slumberd_firings AS firings
+INNER JOIN slumberd_ledger AS ledger ON ledger.seq = firings.n
+WHERE firings.rule = '@copy'
+ORDER BY firings.n DESC
+
 -- name: chain
 SELECT chain
 FROM slumberd_ledger

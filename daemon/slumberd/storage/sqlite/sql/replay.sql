@@ -120,6 +120,10 @@ WHERE salt IS NULL
 ORDER BY seq
 LIMIT 1
 
+-- name: count_rows
+SELECT count(*)
+FROM main.slumberd_ledger
+
 -- name: count_erased
 SELECT count(*)
 FROM main.slumberd_ledger

@@ -1,0 +1,277 @@
+"""Divide the rows of a state directory among the shards of a database.
+
+All rows keep their numbers, salts and commitments: a shard has those rows that belong to its users
+and agents. Rows that belong to nobody, such as those of firings, go to every shard. So the numbers
+of a shard have gaps, and each shard gets chain hashes of its own. What models answered about
+episodes that are gone goes nowhere.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from slumberd.consolidation.claim import user_and_agent
+from slumberd.model.scope import ScopeMismatch, scope_of
+from slumberd.storage.engine import Row
+from slumberd.storage.episodes.rows import owner_of
+from slumberd.storage.ledger.copies import Copied
+from slumberd.storage.ledger.rows import FIRING, GENESIS, chain_of, fixed_part
+from slumberd.storage.postgres.shard_rows import ShardRows
+from slumberd.storage.postgres.shards import shard_of
+from slumberd.storage.sqlite.file_rows import Erasures, LogEnd, Table
+
+FindShards = Callable[[Sequence[str]], Mapping[str, int]]
+"""Returns the shard of each episode that exists, by its id."""
+
+_FIRST = 0
+"""The shard of the rows that only their sum matters of."""
+
+_ANSWERS = ("extractions", "model_summaries")
+"""The tables of what models answered about episodes."""
+
+_EVERY, _NONE = -1, -2
+"""In place of a shard: every shard, or none."""
+
+
+class ShardDivision:
+    """Says to which shards each row of a state directory belongs.
+
+    The tables are divided in the order in which they are copied, each of them once and whole.
+
+    Args:
+        shards: How many shards the database has.
+        keys: The rows of the table of keys.
+        positions: The numbers of the log's rows at which rules stopped; each rule checks its row.
+        find_shards: Finds the shards of episodes, after all episodes were divided.
+        mismatch: Which of scope key and content names the owner, when they differ.
+        key: The key of the ledger; None without one.
+    """
+
+    def __init__(
+        self,
+        shards: int,
+        keys: Iterable[Row],
+        positions: Collection[int],
+        find_shards: FindShards,
+        *,
+        mismatch: ScopeMismatch,
+        key: bytes | None,
+    ) -> None:
+        self._heads = [GENESIS] * shards
+        self._kept = [0] * shards
+        self._last_seq = 0
+        self._every = range(shards)
+        self._positions = positions
+        self._find_shards = find_shards
+        self._mismatch: ScopeMismatch = mismatch
+        self._key = key
+        self._owners: dict[tuple[str, str], int] = {}
+        self._episodes = _Episodes()
+        self._keys = _ShardsByNumber()
+        for name, _, key_id, *_ in keys:
+            self._keys[key_id] = self._shard_of_owner(name)
+        self._rows = _ShardsByNumber()
+        self._referrers: dict[str, int] = {}
+        self._by_table: dict[str, Callable[[Row], int]] = {
+            "episodes": self._add_episode,
+            "episode_log": self._shard_of_version,
+            "episode_deletions": lambda row: self._episodes.shard_of(row[1]),
+            "accesses": lambda row: self._shard_of_scope(row[1]),
+            "model_usage": lambda _: _FIRST,
+            "ledger": self._add_ledger_row,
+            "facts": lambda row: self._shard_of(row[1], row[2]),
+            "keys": lambda row: self._shard_of_owner(row[0]),
+            "claim_references": lambda row: self._referrers.get(row[1], _FIRST),
+            "quarantine": lambda row: self._shard_of_owner(row[4]),
+        }
+
+    def divide(self, table: Table, rows: Sequence[Row]) -> dict[int, list[Row]]:
+        """Return the rows of each shard, in their order; rows of the ledger with new chain hashes.
+
+        Args:
+            table: The table.
+            rows: Some of its rows, after those of the call before.
+        """
+        found: dict[int, list[Row]] = {}
+        for row, shard in zip(rows, self._shards_of(table, rows), strict=True):
+            for one in self._each(shard):
+                found.setdefault(one, []).append(
+                    self._with_chain(one, row) if table.name == "ledger" else row
+                )
+        return found
+
+    def _each(self, shard: int) -> Sequence[int]:
+        return self._every if shard == _EVERY else () if shard == _NONE else (shard,)
+
+    def copied(self, head: str, shard: int) -> Copied:
+        """Return what was copied into a shard, once all rows are divided.
+
+        Args:
+            head: The head of the source's chain.
+            shard: The shard.
+        """
+        return Copied(head, self._last_seq, self._kept[shard], shard, len(self._every))
+
+    def _shards_of(self, table: Table, rows: Sequence[Row]) -> Iterator[int]:
+        if table.name in _ANSWERS:
+            found = self._find_shards([row[1] for row in rows])
+            return (found.get(row[1], _NONE) for row in rows)
+        find = self._by_table.get(table.name, lambda _: _EVERY)
+        return map(find, rows)
+
+    def _shard_of(self, user: str, agent: str) -> int:
+        found = self._owners.get((user, agent))
+        if found is None:
+            found = self._owners[user, agent] = shard_of(user, agent, len(self._every))
+        return found
+
+    def _shard_of_owner(self, owner: str) -> int:
+        return self._shard_of(*user_and_agent(owner))
+
+    def _shard_of_scope(self, scope_key: str) -> int:
+        scope = scope_of(scope_key)
+        return self._shard_of("", "") if scope is None else self._shard_of(scope.user, scope.agent)
+
+    def _add_episode(self, row: Row) -> int:
+        number, _, scope_key, content, *_ = row
+        owner = owner_of(scope_key, content, self._mismatch)
+        shard = self._shard_of_scope(scope_key if owner is None else owner.key)
+        self._episodes.add(number, shard)
+        return shard
+
+    def _shard_of_version(self, row: Row) -> int:
+        seq, number, _ = row
+        return _EVERY if seq in self._positions else self._episodes.shard_of(number)
+
+    def _add_ledger_row(self, row: Row) -> int:
+        seq, first, _, event, _, _, _, key_id, _, fact_id, _, salt, payload, *_ = row
+        document: dict[str, Any] = orjson.loads(payload) if payload and event != FIRING else {}
+        if event == FIRING or salt is None:
+            shard = _EVERY
+        elif key_id is not None:
+            shard = self._keys[key_id]
+        elif "owner" in document:
+            shard = self._shard_of_owner(document["owner"])
+        else:
+            shard = self._rows[first] if first != seq else _EVERY
+        if document.get("names") and fact_id is not None:
+            self._referrers[fact_id] = shard
+        self._rows[seq] = shard
+        self._last_seq = seq
+        return shard
+
+    def _with_chain(self, shard: int, row: Row) -> Row:
+        seq, first, firing, event, kind, reason, version, *_, commitment, _ = row
+        fixed = fixed_part(seq, first, firing, version, event, kind)
+        self._heads[shard] = chain_of(
+            self._key, self._heads[shard], commitment, fixed, reason.encode()
+        )
+        self._kept[shard] += 1
+        return (*row[:-1], self._heads[shard])
+
+
+class DividedShards:
+    """The empty shards of a database, among which rows are divided.
+
+    Args:
+        division: Says to which shards a row belongs.
+        shards: All shards, in order.
+    """
+
+    def __init__(self, division: ShardDivision, shards: Sequence[ShardRows]) -> None:
+        self._division = division
+        self._shards = shards
+
+    def write(self, table: Table, rows: Sequence[Row]) -> None:
+        """Write each row into the shards to which it belongs."""
+        for shard, its_rows in self._division.divide(table, rows).items():
+            self._shards[shard].write(table, its_rows)
+
+    def write_log_end(self, end: LogEnd) -> None:
+        """Let the log of each shard continue with the numbers after these."""
+        for shard in self._shards:
+            shard.write_log_end(end)
+
+    def write_erasures(self, erasures: Erasures) -> None:
+        """Write the erased scopes, which are those of the whole database."""
+        self._shards[0].write_erasures(erasures)
+
+    def write_copied(self, head: str, at: datetime, by: str) -> None:
+        """Add a row to the ledger of each shard: from where the rows before it are.
+
+        Args:
+            head: The head of the source's chain.
+            at: The instant.
+            by: Who copies.
+        """
+        for place, shard in enumerate(self._shards):
+            shard.write_copied(self._division.copied(head, place), at, by)
+
+
+class CopiedShard:
+    """A shard without the row that says from where it was copied; it is to equal its source."""
+
+    def __init__(self, shard: ShardRows) -> None:
+        self.shard = shard
+        self.tables = shard.tables
+        self.found = shard.copied()
+
+    def count(self, table: Table) -> int:
+        """Return how many rows a table has."""
+        return self.shard.count(table)
+
+    def read(self, table: Table) -> Iterator[Row]:
+        """Yield the rows of a table, in the order of its key."""
+        own = self.found[0] if self.found and table.name in ("ledger", "firings") else None
+        return (row for row in self.shard.read(table) if row[0] != own)
+
+    def log_end(self) -> LogEnd:
+        """Return the last numbers of the log."""
+        return self.shard.log_end()
+
+    def erasures(self) -> Erasures:
+        """Return the erased scopes."""
+        return self.shard.erasures()
+
+
+class _Episodes:
+    """The shard of each episode, by the number of its row; the numbers come in order."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+        self._shards = array("h")
+
+    def add(self, number: int, shard: int) -> None:
+        self._numbers.append(number)
+        self._shards.append(shard)
+
+    def shard_of(self, number: int | None) -> int:
+        """Return the shard; every shard for an episode that is gone."""
+        if number is None:
+            return _EVERY
+        place = bisect_left(self._numbers, number)
+        is_known = place < len(self._numbers) and self._numbers[place] == number
+        return self._shards[place] if is_known else _EVERY
+
+
+class _ShardsByNumber:
+    """Shards by numbers from 1 on, most of which are in use."""
+
+    def __init__(self) -> None:
+        self._shards = array("h")
+
+    def __getitem__(self, number: int) -> int:
+        """Return the shard of a number; every shard for an unknown one."""
+        return self._shards[number] if number < len(self._shards) else _EVERY
+
+    def __setitem__(self, number: int, shard: int) -> None:
+        missing = number + 1 - len(self._shards)
+        if missing > 0:
+            self._shards.extend([_EVERY] * missing)
+        self._shards[number] = shard
