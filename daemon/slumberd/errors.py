@@ -232,8 +232,6 @@ class BrokenLedgerError(InputError):
         problem: What is wrong.
     """
 
-    see = "docs/reference/commands.md#slumberd-audit-verify"
-
     def __init__(self, where: str, seq: int, problem: str) -> None:
         self.where = where
         self.seq = seq
@@ -241,7 +239,7 @@ class BrokenLedgerError(InputError):
         place = f"row {seq} " if seq else ""
         super().__init__(
             f"{where!r}: the ledger is broken, {place}{problem}; nothing was copied, since new "
-            "chain hashes would hide it"
+            "chain hashes would hide it: copy into a database with one shard"
         )
 
 

@@ -90,7 +90,7 @@ FLAT = {
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
     "channels declared_states drop_held_batch drop_quarantine drop_states facts_by_id "
-    "firing first_watermark generations held_batches last_counts last_firings "
+    "firing firing_rows_of_rule first_watermark generations held_batches last_counts last_firings "
     "last_generation number put_quarantine put_state raise_number "
     "quarantined_records records records_of_fact "
     "referrers rules_of_firings served set_number set_served "

@@ -254,6 +254,12 @@ def counts_after(t: Tables, after: int, limit: int) -> list[Any]:
     return [values_of(row, "n", "rule", "counts") for row in t.firings if row.n > after][:limit]
 
 
+@ORACLES.rows(*EVERY_RULE)
+def firing_rows_of_rule(t: Tables, rule: str) -> list[Any]:
+    own = {firing.n for firing in t.firings if firing.rule == rule}
+    return [(row.seq, row.payload) for row in reversed(t.ledger) if row.seq in own]
+
+
 @ORACLES.rows(*((at,) for at in range(-1, 11)))
 def last_seq_by(t: Tables, at: int) -> list[Any]:
     return [[firing.last_seq] for firing in reversed(t.firings) if firing.at <= at][:1]

@@ -41,6 +41,6 @@ class Copied(NamedTuple):
 
 def copies_in(session: Session) -> Iterator[tuple[int, Copied]]:
     """Yield the number and the content of each readable row of a copy, the newest first."""
-    for seq, payload in session.rows("ledger.copies"):
+    for seq, payload in session.rows("ledger.firing_rows_of_rule", (COPY,)):
         with suppress(ValueError, KeyError, TypeError):
             yield seq, Copied(**orjson.loads(payload)[COPIED])

@@ -742,14 +742,14 @@ SELECT seq, multi_valued
 FROM slumberd.channels
 WHERE shard = :shard
 
--- name: copies
+-- name: firing_rows_of_rule
 SELECT ledger.seq, ledger.payload
 FROM slumberd.firings
 INNER JOIN slumberd.ledger
   ON ledger.shard = firings.shard
   AND ledger.seq = firings.n
 WHERE firings.shard = :shard
-  AND firings.rule = '@copy'
+  AND firings.rule = ?
 ORDER BY firings.n DESC
 
 -- name: chain

@@ -553,11 +553,11 @@ ORDER BY n
 SELECT seq, multi_valued
 FROM slumberd_channels
 
--- name: copies
+-- name: firing_rows_of_rule
 SELECT ledger.seq, ledger.payload
 FROM slumberd_firings AS firings
 INNER JOIN slumberd_ledger AS ledger ON ledger.seq = firings.n
-WHERE firings.rule = '@copy'
+WHERE firings.rule = ?
 ORDER BY firings.n DESC
 
 -- name: chain
