@@ -26,8 +26,8 @@ from slumberd.diagnostics.doctor import URGENT, run_checks
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.health import Finding
 from slumberd.service.composition import database_status_of, rules_of
-from slumberd.service.database_tenure import DatabaseTenure
-from slumberd.storage.postgres.lease import Lease
+from slumberd.service.database.tenure import DatabaseTenure
+from slumberd.storage.postgres.hosts.lease import Lease
 from tests.diagnostics.test_doctor import QUIET
 from tests.support.builders import at, triple
 from tests.support.installation import Installation

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd import errors
 from slumberd.cli.registry import program
-from slumberd.service.backup import KEY, MANIFEST
+from slumberd.service.copies.backup import KEY, MANIFEST
 from slumberd.service.file_exchange import JOURNAL
 
 pytestmark = pytest.mark.unit

@@ -16,10 +16,10 @@ from slumberd.errors import NotRunningError, StaleWriterError, StoreError
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.service.control_socket import RefusedError
-from slumberd.service.database_requests import ServedShards, answer_requests, ask_database
-from slumberd.service.database_tenure import DatabaseTenure
+from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
+from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.requests import send_request
+from slumberd.storage.postgres.hosts.requests import send_request
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
 

@@ -10,9 +10,9 @@ import pytest
 
 from slumberd.clock import SystemClock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
-from slumberd.service.database_tenure import DatabaseTenure
+from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.paused_rules import PausedTable
+from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from tests.support.postgres_server import OwnServer, PostgresServer
 from tests.support.waiting import wait_until
 

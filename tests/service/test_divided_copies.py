@@ -15,8 +15,8 @@ import pytest
 from slumberd.model.episode import Episode
 from slumberd.service.pause import PausedFile
 from slumberd.storage.ledger.rows import chain_of, fixed_part
+from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.paused_rules import PausedTable
 from slumberd.storage.postgres.shards import shard_of
 from tests.service.test_store_transfer import CHANGES, copy, execute, head_of, use_database
 from tests.support.builders import at, triple

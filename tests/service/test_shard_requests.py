@@ -28,9 +28,9 @@ from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer
 from slumberd.operations.table import OPERATIONS
 from slumberd.service.control_socket import RefusedError
-from slumberd.service.database_requests import ask_database
-from slumberd.service.shard_requests import shard_handlers
-from slumberd.service.shard_routes import ROUTES
+from slumberd.service.database.requests import ask_database
+from slumberd.service.shards.requests import shard_handlers
+from slumberd.service.shards.routes import ROUTES
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.shards import shard_of
 from tests.support.builders import triple

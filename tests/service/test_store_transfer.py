@@ -16,11 +16,11 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import MemoryScopeError, RowsNotCopiedError, SourceChangedError
 from slumberd.model.episode import Episode
+from slumberd.service.copies.store_transfer import copy_into_database, copy_into_files
 from slumberd.service.new_state_directory import make_state_directory
 from slumberd.service.pause import PausedFile
-from slumberd.service.store_transfer import copy_into_database, copy_into_files
+from slumberd.storage.postgres.hosts.paused_rules import PausedTable
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.paused_rules import PausedTable
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.cli_runner import called

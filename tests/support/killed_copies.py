@@ -11,7 +11,7 @@ from typing import Any
 
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.service import store_transfer
+from slumberd.service.copies import store_transfer
 from tests.support.daemons import FORKS
 from tests.support.failpoints import KILLED
 from tests.support.waiting import PATIENCE_SECONDS

@@ -31,7 +31,7 @@ from slumberd.service.control_socket import ask
 from slumberd.service.one_operation import run_operation
 
 if TYPE_CHECKING:  # of the extra ``postgres``
-    from slumberd.service.shard_requests import ShardRequests
+    from slumberd.service.shards.requests import ShardRequests
 
 LONG_OPERATIONS = {"backfill", "decide", "extract", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a progress bar."""

@@ -11,7 +11,7 @@ from typing import Any, TextIO, cast
 import typer
 
 from slumberd.cli.options import chosen_shard
-from slumberd.cli.output import ShardOutput, print_json, reading_shard
+from slumberd.cli.output import ShardOutput, print_json, shard_output
 from slumberd.config.settings import Settings
 from slumberd.errors import ConfigurationError, NoInputError, StoreError, UsageError
 from slumberd.service.composition import count_shards, shard_of_owner
@@ -138,11 +138,11 @@ def _headed(shard: int) -> Iterator[None]:
 
 @contextmanager
 def _into(output: ShardOutput) -> Iterator[None]:
-    token = reading_shard.set(output)
+    token = shard_output.set(output)
     try:
         yield
     finally:
-        reading_shard.reset(token)
+        shard_output.reset(token)
 
 
 def _shards_of(settings: Settings, user: Owners, agent: Owners) -> list[int]:

@@ -48,13 +48,13 @@ _COLUMNS = 80
 """The width of a terminal that does not report its width."""
 
 
-reading_shard: ContextVar[ShardOutput | None] = ContextVar("reading_shard", default=None)
+shard_output: ContextVar[ShardOutput | None] = ContextVar("shard_output", default=None)
 """The shard of a database that a command reads now, of several; None otherwise."""
 
 
 def is_new(value: Hashable) -> bool:
     """Return whether to print a value: not when an earlier shard of the command printed it."""
-    if (output := reading_shard.get()) is None:
+    if (output := shard_output.get()) is None:
         return True
     if value in output.seen:
         return False
@@ -64,7 +64,7 @@ def is_new(value: Hashable) -> bool:
 
 def print_json(document: object) -> None:
     """Print one document on one line; of several shards, keep it for the document of all."""
-    if (output := reading_shard.get()) is None:
+    if (output := shard_output.get()) is None:
         _print_line(document)
     else:
         output.documents.append(output.name_shard(document))
@@ -93,7 +93,7 @@ def _escape_surrogates(value: object) -> object:
 
 def print_json_lines(documents: Iterable[object]) -> None:
     """Print documents, one a line; of several shards, each names its own."""
-    output = reading_shard.get()
+    output = shard_output.get()
     for document in documents:
         _print_line(document if output is None else output.name_shard(document))
 

@@ -18,26 +18,26 @@ from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.protocols import Episodes, Facts
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling.due_finder import RuleCalls
-from slumberd.service.database_requests import ServedShards, answer_requests, ask_database
-from slumberd.service.database_tenure import DatabaseTenure
+from slumberd.service.database.requests import ServedShards, answer_requests, ask_database
+from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.service.pause import PausedRules
-from slumberd.service.shard_requests import ShardRequests, requests_of
+from slumberd.service.shards.requests import ShardRequests, requests_of
 from slumberd.storage.closed_stores import StoreCopies, StoreInspections
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.database_status import read_database_status
+from slumberd.storage.postgres.copies.store_copies import PostgresCopies
 from slumberd.storage.postgres.fact_store import PostgresFactStore
+from slumberd.storage.postgres.hosts.database_status import read_database_status
+from slumberd.storage.postgres.hosts.paused_rules import PausedTable
+from slumberd.storage.postgres.hosts.rule_calls import PostgresRuleCalls
+from slumberd.storage.postgres.hosts.rule_sets import RuleSetTable
 from slumberd.storage.postgres.inspection import (
     PostgresEpisodeInspection,
     PostgresFactInspection,
 )
 from slumberd.storage.postgres.installation import count_shards
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
-from slumberd.storage.postgres.paused_rules import PausedTable
-from slumberd.storage.postgres.rule_calls import PostgresRuleCalls
-from slumberd.storage.postgres.rule_sets import RuleSetTable
 from slumberd.storage.postgres.shards import shard_of
-from slumberd.storage.postgres.store_copies import PostgresCopies
 
 
 def database_of(settings: Settings) -> str:

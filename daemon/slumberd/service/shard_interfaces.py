@@ -17,8 +17,8 @@ from slumberd.service.composition import memory_of
 from slumberd.service.control_socket import listen
 from slumberd.service.interfaces import Interface, Served
 from slumberd.service.postgres_stores import database_of
-from slumberd.service.shard_puts import ShardPutter
-from slumberd.service.shard_requests import ask_patiently, shard_handlers
+from slumberd.service.shards.puts import ShardPutter
+from slumberd.service.shards.requests import ask_patiently, shard_handlers
 from slumberd.service.traced_calls import TracedCalls
 from slumberd.storage.postgres.installation import count_shards
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from slumberd.storage.postgres.lease import Lease
+from slumberd.storage.postgres.hosts.lease import Lease
 from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.manual import ManualBatch, Retract
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.service.store_transfer import compare, copy_into_database
+from slumberd.service.copies.store_transfer import compare, copy_into_database
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.postgres.fact_store import PostgresFactStore

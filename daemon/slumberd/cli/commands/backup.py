@@ -16,9 +16,9 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import megabytes
 from slumberd.observability.line_format import printable
-from slumberd.service.backup import Restored, back_up, check_backup
-from slumberd.service.backup import restore as put_back
-from slumberd.service.file_copies import Manifest
+from slumberd.service.copies.backup import Restored, back_up, check_backup
+from slumberd.service.copies.backup import restore as put_back
+from slumberd.service.copies.file_copies import Manifest
 
 
 def backup(

@@ -18,7 +18,7 @@ from slumberd.errors import UsageError
 from slumberd.service.composition import require_postgres
 
 if TYPE_CHECKING:
-    from slumberd.service.store_transfer import Verified
+    from slumberd.service.copies.store_transfer import Verified
 
 DIFFERS = 1
 """The exit code when both hold different rows, or the ledger is broken."""
@@ -67,7 +67,7 @@ def copy(
 def _copy(
     folder: Path, address: str, settings: Settings, *, is_into_database: bool, json: bool
 ) -> None:
-    from slumberd.service import store_transfer as transfer
+    from slumberd.service.copies import store_transfer as transfer
 
     clock = SystemClock()
     with bar(None) as shown:
@@ -96,7 +96,7 @@ def _copy(
 
 
 def _verify(folder: Path, address: str, settings: Settings, *, json: bool) -> None:
-    from slumberd.service import store_transfer as transfer
+    from slumberd.service.copies import store_transfer as transfer
 
     with bar(None) as shown:
 

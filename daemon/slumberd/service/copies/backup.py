@@ -40,7 +40,7 @@ from slumberd.service.composition import (
     key_of,
     tenure_of,
 )
-from slumberd.service.file_copies import (
+from slumberd.service.copies.file_copies import (
     LedgerHead,
     Manifest,
     Role,

@@ -29,29 +29,33 @@ from slumberd.model.record import Break
 from slumberd.operations.caller import Caller
 from slumberd.service import file_exchange
 from slumberd.service.composition import adopt, facts_of, inspections_at, key_of, memory_of
-from slumberd.service.database_tenure import DatabaseTenure
+from slumberd.service.database.tenure import DatabaseTenure
 from slumberd.service.pause import FILE, PausedFile, write_paused
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.installation import count_shards
-from slumberd.storage.postgres.paused_rules import PausedTable
-from slumberd.storage.postgres.row_copies import (
+from slumberd.storage.postgres.copies.row_copies import (
     Difference,
     OnProgress,
     Whole,
     copy_rows,
     find_differences,
 )
-from slumberd.storage.postgres.shard_division import CopiedShard, DividedShards, ShardDivision
-from slumberd.storage.postgres.shard_rows import (
+from slumberd.storage.postgres.copies.shard_division import (
+    CopiedShard,
+    DividedShards,
+    ShardDivision,
+)
+from slumberd.storage.postgres.copies.shard_rows import (
     ShardRows,
     check_readable,
     filling_shards,
     reading_shard,
     reading_shards,
 )
-from slumberd.storage.postgres.store_copies import write_files
+from slumberd.storage.postgres.copies.store_copies import write_files
+from slumberd.storage.postgres.hosts.paused_rules import PausedTable
+from slumberd.storage.postgres.installation import count_shards
 from slumberd.storage.sqlite.file_rows import FileRows, ForeignRows, reading_files
 
 _LEASE_SECONDS = 10.0

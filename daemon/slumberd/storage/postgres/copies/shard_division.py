@@ -22,7 +22,7 @@ from slumberd.storage.engine import Row
 from slumberd.storage.episodes.rows import owner_of
 from slumberd.storage.ledger.copies import Copied
 from slumberd.storage.ledger.rows import FIRING, GENESIS, chain_of, fixed_part
-from slumberd.storage.postgres.shard_rows import ShardRows
+from slumberd.storage.postgres.copies.shard_rows import ShardRows
 from slumberd.storage.postgres.shards import shard_of
 from slumberd.storage.sqlite.file_rows import Erasures, LogEnd, Table
 

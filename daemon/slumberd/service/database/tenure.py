@@ -14,8 +14,8 @@ import structlog
 
 from slumberd.clock import Clock
 from slumberd.errors import DatabaseHeldError, LeaseLostError, StoreError
-from slumberd.service.host_reports import HostReports
-from slumberd.storage.postgres.lease import Lease
+from slumberd.service.database.host_reports import HostReports
+from slumberd.storage.postgres.hosts.lease import Lease
 from slumberd.storage.protocols import Epoch
 
 _log = structlog.get_logger("slumberd")

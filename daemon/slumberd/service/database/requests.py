@@ -22,11 +22,11 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.forwarded_caller import for_forwarded
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.service.control_socket import answer_line, decode_answer, encode_request, refusal
-from slumberd.service.database_tenure import process_name
+from slumberd.service.database.tenure import process_name
 from slumberd.storage.connection_thread import ConnectionThread
 from slumberd.storage.postgres.address import where
 from slumberd.storage.postgres.connection import Connection, connect, translate_errors
-from slumberd.storage.postgres.requests import (
+from slumberd.storage.postgres.hosts.requests import (
     Request,
     RequestQueue,
     answer_request,

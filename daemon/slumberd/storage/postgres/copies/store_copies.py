@@ -9,8 +9,8 @@ from pathlib import Path
 from slumberd.errors import OutputExistsError, StoreError, UnsupportedByStoreError
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.address import where
-from slumberd.storage.postgres.row_copies import OnProgress, copy_rows
-from slumberd.storage.postgres.shard_rows import ShardRows, reading_shard
+from slumberd.storage.postgres.copies.row_copies import OnProgress, copy_rows
+from slumberd.storage.postgres.copies.shard_rows import ShardRows, reading_shard
 from slumberd.storage.sqlite import backup
 from slumberd.storage.sqlite.file_rows import writing_files
 

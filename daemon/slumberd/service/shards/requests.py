@@ -31,8 +31,8 @@ from slumberd.operations.shard_answers import combine_plans, merge_answers
 from slumberd.operations.shard_firings import name_firings
 from slumberd.operations.table import OPERATIONS
 from slumberd.service.control_socket import RefusedError, own_error
-from slumberd.service.database_requests import ask_database
-from slumberd.service.shard_routes import NOBODY, Parts, Request, ShardRoutes
+from slumberd.service.database.requests import ask_database
+from slumberd.service.shards.routes import NOBODY, Parts, Request, ShardRoutes
 from slumberd.storage.postgres.installation import count_shards
 from slumberd.storage.postgres.shard_lookup import ShardLookup
 

@@ -1,0 +1,1 @@
+"""Copy the stores of a daemon: backups, restores, and moves between files and a database."""

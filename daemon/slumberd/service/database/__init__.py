@@ -1,0 +1,1 @@
+"""Share a PostgreSQL database with other processes: leases, requests and reports of hosts."""

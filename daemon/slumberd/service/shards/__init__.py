@@ -1,0 +1,1 @@
+"""Serve several shards of a database: which ones, and how requests reach them."""

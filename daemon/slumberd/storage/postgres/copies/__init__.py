@@ -1,0 +1,1 @@
+"""Copy and compare all rows of a shard."""

@@ -1,0 +1,1 @@
+"""The tables that the processes of a database share: leases, requests, rules."""
