@@ -83,7 +83,7 @@ def measure(table: Table, shop: Workshop) -> None:
     if programs() is None:
         print(f"{SECTION}: {MISSING}", file=sys.stderr)
         return
-    with running_server(**SETTINGS) as server:
+    with running_server(on_disk=True, **SETTINGS) as server:
         for batch in BATCHES:
             asyncio.run(_compare(table, shop, server, batch))
         asyncio.run(_measure_short_firings(table, shop, server))
