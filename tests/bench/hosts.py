@@ -26,7 +26,7 @@ from tests.bench.measuring import Line, Table
 from tests.bench.postgres import SETTINGS, TOGETHER
 from tests.bench.server_costs import SharedCost, seconds_of
 from tests.support.daemons import processor_seconds
-from tests.support.postgres_server import MISSING, OwnServer, programs, running_server
+from tests.support.postgres_server import MISSING, OwnServer, programs, running_server_on_disk
 from tests.support.waiting import wait_until
 
 SECTION = "hosts"
@@ -81,7 +81,7 @@ def measure(table: Table, shop: Workshop) -> None:
         return
     count = _BACKLOG * shop.small
     sides = [_Side(division) for division in DIVISIONS]
-    with running_server(on_disk=True, **SETTINGS) as server:
+    with running_server_on_disk(**SETTINGS) as server:
         for _ in range(shop.times):
             for side in sides:
                 side.costs.append(_consolidate(shop, server, side.division, count))

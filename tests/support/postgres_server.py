@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -327,15 +327,27 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGQUIT)
 
 
-@contextmanager
-def running_server(*, on_disk: bool = False, **settings: str) -> Iterator[OwnServer]:
+def running_server(**settings: str) -> AbstractContextManager[OwnServer]:
     """Yield a new server of this process; it ends with the block.
 
     Args:
-        on_disk: Whether its files lie on a disk; else they lie in memory, where there is room.
         settings: Settings beside `SETTINGS`.
     """
-    with tempfile.TemporaryDirectory(prefix="pg", dir=open_directory(on_disk=on_disk)) as folder:
+    return _running_server(open_directory(), settings)
+
+
+def running_server_on_disk(**settings: str) -> AbstractContextManager[OwnServer]:
+    """Yield a new server whose files lie on a disk; it ends with the block.
+
+    Args:
+        settings: Settings beside `SETTINGS`.
+    """
+    return _running_server(open_directory(on_disk=True), settings)
+
+
+@contextmanager
+def _running_server(parent: Path, settings: dict[str, str]) -> Iterator[OwnServer]:
+    with tempfile.TemporaryDirectory(prefix="pg", dir=parent) as folder:
         server = OwnServer(Path(folder), SETTINGS | settings)
         server.create()
         try:
