@@ -8,13 +8,14 @@ leave the score to the same code. The questions are asked in turns.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from random import Random
 from statistics import mean
 from time import perf_counter
@@ -241,18 +242,18 @@ class _Asker:
         ways = [
             Way("slumberd", partial(self._search, searcher)),
             *(Way(kind.name, partial(self._find, kind)) for kind in self._kinds),
-            Way("slumberd's index alone", partial(self._search_kept, kept)),
+            Way("slumberd's index alone", partial(self._search_index, kept)),
+            Way("its scorer alone", partial(self._score_kept, kept)),
         ]
-        firsts, reading, bytes_each = [], [], []
+        firsts, reading = [], []
         questions: dict[str, list[Asked]] = {}
         for user in chosen:
-            began, resident = perf_counter(), _resident_bytes()
+            began = perf_counter()
             found = await self._facts.query(FactPattern(user=user))
             reading.append(perf_counter() - began)
             with collection_paused():
                 kept[user] = FactIndex(language=None, vectors=False)
                 kept[user].replace(found)
-            bytes_each.append((_resident_bytes() - resident) / len(found))
             each = -(-count // len(chosen))
             questions[user] = [Asked(user, text) for text in _questions(found, each)]
             began = perf_counter()
@@ -264,7 +265,20 @@ class _Asker:
         _line(table, f"{name}: slumberd, reading the facts", "ms", _in_ms(reading))
         _line(table, f"{name}: slumberd, the first search", "ms", _in_ms(firsts))
         if len(users) == 1:
-            _line(table, f"{name}: slumberd, memory of a fact", "bytes", bytes_each)
+            memory = await self._memory_of_a_fact(users[0])
+            _line(table, f"{name}: slumberd, memory of a fact", "bytes", [memory])
+
+    async def _memory_of_a_fact(self, user: str) -> float:
+        """Return the bytes that a fact and its part of the index take."""
+        gc.collect()
+        tracemalloc.start()
+        try:
+            found = await self._facts.query(FactPattern(user=user))
+            index = FactIndex(language=None, vectors=False)
+            index.replace(found)
+            return tracemalloc.get_traced_memory()[0] / len(found)
+        finally:
+            tracemalloc.stop()
 
     async def _ask(self, asked: Asked, ways: Sequence[Way], index: FactIndex) -> None:
         """Ask a question in each way, and compare what each finds with the full score."""
@@ -280,8 +294,13 @@ class _Asker:
         hits = await searcher.search(asked.text, user=asked.user, kinds=["fact"], limit=LIMIT)
         return [hit.id for hit in hits]
 
-    async def _search_kept(self, kept: dict[str, FactIndex], asked: Asked) -> Found:
+    async def _search_index(self, kept: dict[str, FactIndex], asked: Asked) -> Found:
+        """Search without reading the facts, as if the index followed their changes."""
         return [match.id for match in kept[asked.user].search(asked.text, limit=LIMIT)]
+
+    async def _score_kept(self, kept: dict[str, FactIndex], asked: Asked) -> Found:
+        """Search also without spelling and aliases, which the indexes of the database lack."""
+        return [match.id for match in kept[asked.user].index.search(asked.text, limit=LIMIT)]
 
     async def _find(self, kind: Candidates, asked: Asked) -> Found:
         """Choose candidates in the database, and score them."""
@@ -372,8 +391,3 @@ def _line(table: Table, name: str, unit: str, values: Sequence[float]) -> None:
 
 def _in_ms(seconds: Iterable[float]) -> list[float]:
     return [_MILLI * one for one in seconds]
-
-
-def _resident_bytes() -> int:
-    pages = Path("/proc/self/statm").read_text().split()[1]
-    return int(pages) * 4096
