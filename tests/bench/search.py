@@ -100,12 +100,14 @@ class Way:
         ask: Searches.
         seconds: How long each search took.
         recalls: The share of the full score's first ten that each search found.
+        shared: The share of slumberd's first ten that each search found.
     """
 
     name: str
     ask: Callable[[Asked], Awaitable[Found]]
     seconds: list[float] = field(default_factory=list)
     recalls: list[float] = field(default_factory=list)
+    shared: list[float] = field(default_factory=list)
 
 
 def measure(table: Table, shop: Workshop) -> None:
@@ -283,12 +285,14 @@ class _Asker:
     async def _ask(self, asked: Asked, ways: Sequence[Way], index: FactIndex) -> None:
         """Ask a question in each way, and compare what each finds with the full score."""
         everything = index.search(asked.text, limit=len(index.facts))
-        best = {match.id for match in everything[:LIMIT]}
+        best = [match.id for match in everything[:LIMIT]]
+        answers: list[Found] = []
         for way in ways:
             began = perf_counter()
-            found = await way.ask(asked)
+            answers.append(await way.ask(asked))
             way.seconds.append(perf_counter() - began)
-            way.recalls.append(len(best & {*found}) / max(len(best), 1))
+            way.recalls.append(_share(answers[-1], best))
+            way.shared.append(_share(answers[-1], answers[0]))
 
     async def _search(self, searcher: Searcher, asked: Asked) -> Found:
         hits = await searcher.search(asked.text, user=asked.user, kinds=["fact"], limit=LIMIT)
@@ -362,6 +366,10 @@ def _score(
     return [id for _, id in best[:LIMIT]]
 
 
+def _share(found: Found, wanted: Found) -> float:
+    return len({*found} & {*wanted}) / max(len(wanted), 1)
+
+
 def _questions(facts: Sequence[Fact], count: int) -> Iterator[str]:
     """Yield questions about facts at random, of three forms in turn."""
     chance = Random(len(facts))
@@ -383,6 +391,8 @@ def _add_ways(table: Table, name: str, ways: Sequence[Way]) -> None:
         table.ratio(SECTION, ratio, (way.seconds, ways[0].seconds))
     for way in ways:
         _line(table, f"{name}: {way.name}, recall@{LIMIT}", "", [mean(way.recalls)])
+    for way in ways[1:]:
+        _line(table, f"{name}: {way.name}, share of slumberd's {LIMIT}", "", [mean(way.shared)])
 
 
 def _line(table: Table, name: str, unit: str, values: Sequence[float]) -> None:
