@@ -256,6 +256,7 @@ class _Asker:
             with collection_paused():
                 kept[user] = FactIndex(language=None, vectors=False)
                 kept[user].replace(found)
+            gc.freeze()  # a daemon has no second index, which would make each collection longer
             each = -(-count // len(chosen))
             questions[user] = [Asked(user, text) for text in _questions(found, each)]
             began = perf_counter()
@@ -263,6 +264,7 @@ class _Asker:
             firsts.append(perf_counter() - began)
         for asked in (one for some in zip(*questions.values(), strict=True) for one in some):
             await self._ask(asked, ways, kept[asked.user])
+        gc.unfreeze()
         _add_ways(table, name, ways)
         _line(table, f"{name}: slumberd, reading the facts", "ms", _in_ms(reading))
         _line(table, f"{name}: slumberd, the first search", "ms", _in_ms(firsts))
