@@ -34,7 +34,7 @@ from tests.bench.serving import busy_share
 from tests.support.builders import rule, triple
 from tests.support.daemons import Daemon, Home, resident_mebibytes
 from tests.support.fakes import FakeDeltaLog
-from tests.support.postgres_server import MISSING, OwnServer, programs, running_server
+from tests.support.postgres_server import MISSING, OwnServer, programs, running_server_on_disk
 from tests.support.providers import PostgresProvider, Provider, SQLiteProvider
 
 SECTION = "postgres"
@@ -83,7 +83,7 @@ def measure(table: Table, shop: Workshop) -> None:
     if programs() is None:
         print(f"{SECTION}: {MISSING}", file=sys.stderr)
         return
-    with running_server(**SETTINGS) as server:
+    with running_server_on_disk(**SETTINGS) as server:
         for batch in BATCHES:
             asyncio.run(_compare(table, shop, server, batch))
         asyncio.run(_measure_short_firings(table, shop, server))
@@ -116,7 +116,7 @@ async def _put_and_fire(
         portions = [*_portions(count)]
         with _without_collector():
             side.puts.append(await meter.measure(partial(_put_all, memory, portions)))
-            side.firings.append(await meter.measure(partial(_fire, memory, facts, batch)))
+            side.firings.append(await meter.measure(partial(consolidate, memory, facts, batch)))
 
 
 async def _put_all(memory: EngineMemoryStore, portions: Sequence[Sequence[Episode]]) -> None:
@@ -160,7 +160,7 @@ async def _measure_short_firings(table: Table, shop: Workshop, server: OwnServer
                     await facts.bootstrap()
                     for episode in _single_episodes(number, FIRINGS):
                         await memory.put_many([episode])
-                        fire = partial(_fire, memory, facts, BATCHES[-1])
+                        fire = partial(consolidate, memory, facts, BATCHES[-1])
                         side.firings.append(await meter.measure(fire))
     for side in (ours, theirs):
         name = f"{FIRINGS} firings a minute, {side.name}"
@@ -235,21 +235,24 @@ async def _measure_sizes(table: Table, shop: Workshop, server: OwnServer) -> Non
             await facts.bootstrap()
             with _without_collector():
                 await _put_all(memory, [*_portions(shop.middle)])
-                await _fire(memory, facts, BATCHES[-1])
+                await consolidate(memory, facts, BATCHES[-1])
                 for name, size in meter.sizes().items():
                     _add(table, f"disk: {name}", "bytes", [size / shop.middle])
                 meter.checkpoint()
                 others = [*_portions(shop.small, seed=2)]
                 for what, work in (
                     ("put_many", partial(_put_all, memory, others)),
-                    ("fire", partial(_fire, memory, facts, BATCHES[-1])),
+                    ("fire", partial(consolidate, memory, facts, BATCHES[-1])),
                 ):
                     cost = await meter.measure(work)
                     name = f"{what} of {shop.small:,} after a checkpoint: WAL"
                     _add(table, name, "bytes", [cost.log_bytes / shop.small])
 
 
-async def _fire(memory: EngineMemoryStore, facts: EngineFactStore, batch: int) -> None:
+async def consolidate(
+    memory: EngineMemoryStore, facts: EngineFactStore, batch: int = BATCHES[-1]
+) -> None:
+    """Consolidate all that waits, in this process."""
     consolidator = Consolidator(memory, facts, FakeDeltaLog(), _CLOCK, batch=batch)
     await consolidator.fire(FireRequest(_RULE, "every", _CLOCK.now()))
 

@@ -14,12 +14,24 @@ pytestmark = pytest.mark.integration
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "section", ["audit", "consolidate", "fire", "forget", "http", "postgres", "read", "stages"]
+    "section",
+    [
+        "audit",
+        "consolidate",
+        "fire",
+        "forget",
+        "hosts",
+        "http",
+        "postgres",
+        "read",
+        "search",
+        "stages",
+    ],
 )
 def test_a_section_of_the_bench_measures_and_writes_its_figures(
     tmp_path: Path, section: str, request: pytest.FixtureRequest
 ) -> None:
-    if section == "postgres":
+    if section in {"hosts", "postgres", "search"}:
         request.getfixturevalue("postgres")  # skips, or fails, without a server
     figures = tmp_path / "figures.json"
 

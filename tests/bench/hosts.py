@@ -1,0 +1,165 @@
+"""Bench: several hosts that consolidate one PostgreSQL database, each with a part of the shards.
+
+Each host is a process ``slumberd run``. The hosts hold all shards before the backlog is complete,
+and the rule fires at its last episode: so the time is that of consolidation alone. The server, the
+hosts and the bench share the processors of this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+import psycopg
+
+from slumberd.model.episode import Episode
+from slumberd.storage.postgres.memory_store import PostgresMemoryStore
+from tests.bench.databases import Workshop, episodes
+from tests.bench.measuring import Line, Table
+from tests.bench.postgres import SETTINGS, TOGETHER
+from tests.bench.server_costs import SharedCost, seconds_of
+from tests.support.daemons import processor_seconds
+from tests.support.postgres_server import MISSING, OwnServer, programs, running_server_on_disk
+from tests.support.waiting import wait_until
+
+SECTION = "hosts"
+
+_BACKLOG = 4
+"""The backlog has so many times the episodes of `Workshop.small`."""
+
+_LOOK_SECONDS = 0.02
+"""The time between two looks whether all is consolidated."""
+
+_MICRO = 1e6
+_HOLDERS = b"SELECT count(*) FROM slumberd.shards WHERE holder IS NOT NULL GROUP BY holder"
+_CONSOLIDATED = b"SELECT coalesce(sum(seq), 0) FROM slumberd.watermark WHERE rule = 'all'"
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class Division(NamedTuple):
+    """How a database is divided.
+
+    Attributes:
+        hosts: The active hosts.
+        shards: The shards of the database.
+    """
+
+    hosts: int
+    shards: int
+
+    @property
+    def name(self) -> str:
+        hosts = "host" if self.hosts == 1 else "hosts"
+        shards = "shard" if self.shards == 1 else "shards"
+        return f"{self.hosts} {hosts}, {self.shards} {shards}"
+
+
+BASE = Division(1, 16)
+DIVISIONS = (Division(1, 1), BASE, Division(2, 16), Division(4, 16))
+
+
+@dataclass
+class _Side:
+    """A division, and what each of its backlogs has cost."""
+
+    division: Division
+    costs: list[SharedCost] = field(default_factory=list)
+
+
+def measure(table: Table, shop: Workshop) -> None:
+    """Consolidate a backlog with each number of hosts, in turns."""
+    if programs() is None:
+        print(f"{SECTION}: {MISSING}", file=sys.stderr)
+        return
+    count = _BACKLOG * shop.small
+    sides = [_Side(division) for division in DIVISIONS]
+    with running_server_on_disk(**SETTINGS) as server:
+        for _ in range(shop.times):
+            for side in sides:
+                side.costs.append(_consolidate(shop, server, side.division, count))
+    base = next(side for side in sides if side.division == BASE)
+    for side in sides:
+        _add_costs(table, side, count)
+    for side in sides:
+        if side is not base:
+            name = f"{side.division.name}: episodes/s, to {base.division.name}"
+            table.ratio(SECTION, name, (_rates(side.costs, 1), _rates(base.costs, 1)))
+
+
+def _add_costs(table: Table, side: _Side, count: int) -> None:
+    name, costs = side.division.name, side.costs
+    table.add(Line(SECTION, f"{name}: episodes", "/s", _rates(costs, count)))
+    clients = [_MICRO * cost.client / count for cost in costs]
+    table.add(Line(SECTION, f"{name}: hosts, an episode", "us", clients))
+    servers = [_MICRO * cost.server / count for cost in costs]
+    table.add(Line(SECTION, f"{name}: server, an episode", "us", servers))
+    busy = [(cost.client + cost.server) / cost.wall for cost in costs]
+    table.add(Line(SECTION, f"{name}: busy processors", "x", busy))
+
+
+def _rates(costs: Sequence[SharedCost], count: int) -> list[float]:
+    return [count / cost.wall for cost in costs]
+
+
+def _consolidate(shop: Workshop, server: OwnServer, division: Division, count: int) -> SharedCost:
+    """Let hosts consolidate a backlog; return the cost from its last put to its last fact."""
+    with server.database(shards=division.shards) as name, ExitStack() as stack:
+        address = server.address_of(name)
+        hosts = range(division.hosts)
+        pids = [stack.enter_context(_running(shop, address, count)) for _ in hosts]
+        connection = stack.enter_context(psycopg.connect(address, autocommit=True))
+        share = division.shards // division.hosts
+        wait_until(lambda: _holders(connection) == [share] * division.hosts)
+        backlog = episodes(count)
+        asyncio.run(_put(address, islice(backlog, count - 1)))
+        before = _read_clocks(server, pids)
+        asyncio.run(_put(address, backlog))
+        while _consolidated(connection) < count:
+            time.sleep(_LOOK_SECONDS)
+        after = _read_clocks(server, pids)
+    return SharedCost(*(end - start for start, end in zip(before, after, strict=True)))
+
+
+@contextmanager
+def _running(shop: Workshop, address: str, count: int) -> Iterator[int]:
+    """Run a host whose rule fires when all of the backlog is there; yield its process."""
+    # Its lines go to a file: the bench would take processor time to read them.
+    logging = {"format": "json", "file": "deltas.log"}
+    home = shop.home(settings={"store": address, "logging": logging}, cadence={"every": count})
+    process = subprocess.Popen(home.command("run"))
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _holders(connection: Connection) -> list[int]:
+    """Return how many shards each host holds."""
+    return [held for (held,) in connection.execute(_HOLDERS)]
+
+
+async def _put(address: str, some: Iterator[dict[str, Any]]) -> None:
+    async with PostgresMemoryStore(address) as memory:
+        while portion := [Episode(**fields) for fields in islice(some, TOGETHER)]:
+            await memory.put_many(portion)
+
+
+def _read_clocks(server: OwnServer, pids: Sequence[int]) -> tuple[float, float, float]:
+    """Return the time, and the processor seconds of the hosts and of the server."""
+    hosts = sum(map(processor_seconds, pids))
+    return time.perf_counter(), hosts, seconds_of(server.pid)
+
+
+def _consolidated(connection: Connection) -> int:
+    """Return how many rows of the log the rule has consolidated, in all shards."""
+    row = connection.execute(_CONSOLIDATED).fetchone()
+    return int(row[0]) if row else 0
