@@ -110,7 +110,9 @@ def print_table(
     """
     cells = [[cell(value) for value in row] for row in rows]
     if empty and not cells:
-        print(empty, file=sys.stderr)
+        output = shard_output.get()
+        place = "" if output is None else f"shard {output.shard}: "
+        print(f"{place}{empty}", file=sys.stderr)
         return
     console = _console()
     for line in lay_out(columns, cells, _width()):

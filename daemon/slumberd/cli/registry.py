@@ -198,6 +198,7 @@ ENTRIES = (
         "quarantine",
         "review:quarantine",
         "List, retry or drop the episodes that a rule could not read.",
+        per_shard=("ls",),
     ),
     Entry(
         "approve",
@@ -221,6 +222,7 @@ ENTRIES = (
         "rules",
         "rules:app",
         "Show the rules, and how far each has read; publish rules.",
+        per_shard=("rules",),
     ),
     Entry(
         "status",
@@ -362,6 +364,8 @@ class Deferred(TyperCommand):
         found = getattr(import_module(f"{__package__}.commands.{module}"), name)
         if isinstance(found, typer.Typer):
             group = cast("TyperGroup", get_command(found))
+            group.name = self._entry.name
+            self._repeat(group)
             for command in (group, *group.commands.values()):
                 command.params.append(_version_option())
             for command in group.commands.values():
