@@ -21,6 +21,7 @@ DAY = 24 * 60
 
 DATABASE = {
     "daemons": 2,
+    "unheld": 0,
     "unnumbered": 0,
     "unnumbered_seconds": 0.0,
     "requests": 0,
@@ -71,6 +72,14 @@ CASES = {
     "SlumberdNoneActive": Case(
         trips=[event_entry(n, "daemon.standby", host="bob") for n in range(40)],
         quiet=[*beats(range(40)), *(event_entry(n, "daemon.standby", host="b") for n in range(40))],
+    ),
+    "SlumberdShardUnheld": Case(
+        trips=beats(range(40), database=DATABASE | {"unheld": 1}),
+        quiet=[
+            beat
+            for n in range(40)
+            for beat in beats([n], database=DATABASE | {"unheld": 4 if n % 4 else 0})
+        ],
     ),
     "SlumberdOldTransaction": Case(
         trips=beats(range(40), database=DATABASE | {"oldest_transaction_seconds": 700.0}),

@@ -172,7 +172,12 @@ def test_panels_of_the_dashboard_use_its_variables() -> None:
 @pytest.mark.parametrize(("title", "query"), [*queries()])
 def test_panel_shows_data_of_a_sample_log(title: str, query: str) -> None:
     behind = [{"rule_id": f"r{n}", "pending": n, "oldest_seconds": 1.0} for n in range(5)]
-    database = {"daemons": 2, "unnumbered_seconds": 1.0, "oldest_transaction_seconds": 1.0}
+    database = {
+        "daemons": 2,
+        "unheld": 0,
+        "unnumbered_seconds": 1.0,
+        "oldest_transaction_seconds": 1.0,
+    }
     entries = [
         event_entry(0, "daemon.heartbeat", behind=behind, rss_bytes=1, database=database),
         event_entry(1, "firing.completed"),

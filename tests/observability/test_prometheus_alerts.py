@@ -53,6 +53,9 @@ CASES = {
         f"slumberd_heartbeat_timestamp_seconds{DAEMON}", "0+60x30 _x40", "0+60x42 _x40"
     ),
     "SlumberdNoneActive": Case(f"slumberd_standby{DAEMON}", "0x50 1x20", "1x50 0x20"),
+    "SlumberdShardUnheld": Case(
+        f"slumberd_database_unheld_shards{DAEMON}", "0x40 1x20", "0x40 1x4 0x20"
+    ),
     "SlumberdOldTransaction": Case(
         f"slumberd_database_oldest_transaction_seconds{DAEMON}", "0+20x60", "0x57 700x9"
     ),

@@ -371,6 +371,7 @@ async def test_beat_reports_the_database(tmp_path: Path) -> None:
 
     assert logs[0]["database"] == {
         "daemons": 2,
+        "unheld": 0,
         "unnumbered": 10,
         "unnumbered_seconds": 60.0,
         "requests": 0,

@@ -228,6 +228,11 @@ class DatabaseStatus:
         oldest = self.oldest_transaction
         return oldest.seconds or 0.0 if oldest else 0.0
 
+    @property
+    def unheld_shards(self) -> int:
+        """How many shards no daemon holds."""
+        return sum(shard.holder is None for shard in self.shards)
+
     def hosts_seen_within(self, seconds: float) -> list[HostStatus]:
         """Return the hosts that said something in the last seconds."""
         return [host for host in self.hosts if host.seen_seconds <= seconds]

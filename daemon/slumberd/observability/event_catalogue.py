@@ -81,6 +81,7 @@ _HEARTBEAT = {
         object_of(
             {
                 "daemons": COUNT,
+                "unheld": COUNT,
                 "unnumbered": COUNT,
                 "unnumbered_seconds": NUMBER,
                 "requests": COUNT,

@@ -129,7 +129,7 @@ OF_DAEMON: Sequence[Family[DaemonHealth]] = (
     Family(
         "database_unheld_shards",
         "Shards of the database that no daemon holds.",
-        lambda v: sum(s.holder is None for s in v.database.shards) if v.database else None,
+        lambda v: v.database.unheld_shards if v.database else None,
     ),
     Family(
         "database_unnumbered_versions",

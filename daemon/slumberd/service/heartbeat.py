@@ -184,6 +184,7 @@ def _database_fields(status: DatabaseStatus) -> dict[str, Any]:
     """Return the keys of the log line about the database."""
     return {
         "daemons": len(status.hosts_seen_within(ALIVE_SECONDS)),
+        "unheld": status.unheld_shards,
         "unnumbered": status.unnumbered,
         "unnumbered_seconds": round(status.unnumbered_seconds, 3),
         "requests": status.requests,

@@ -58,9 +58,9 @@ def _parse_checkpoint(line: bytes, shard: int | None) -> Checkpoint | None:
     """Return the checkpoint of a line; None for a line of another ledger or program, or a part."""
     try:
         event = orjson.loads(line)
-        if event.get("shard", shard) != shard:
-            return None
         if event["event"] != CHECKPOINT or not 0 <= event["rows"] <= _MOST_ROWS:
+            return None
+        if event.get("shard", shard) != shard:
             return None
         return Checkpoint(event["rows"], bytes.fromhex(event["head"]), printable(event["ts"]))
     except (ValueError, TypeError, KeyError):
