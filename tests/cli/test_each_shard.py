@@ -277,19 +277,30 @@ def test_rules_are_published_without_a_heading(home: Home) -> None:
     assert "==" not in home.call("rules", "published").stdout
 
 
-def test_command_that_writes_one_file_needs_a_shard(home: Home) -> None:
-    ended = home.call("export", "--kind", "facts", check=False)
+def test_export_has_the_lines_of_all_shards(home: Home, files: Home) -> None:
+    def exported(home: Home, *words: str) -> list[dict[str, Any]]:
+        lines = home.call("export", *words).stdout.splitlines()
+        return sorted(map(json.loads, lines), key=lambda line: str(line["id"]))
 
-    assert ended.returncode == 64
-    assert "name one by --shard" in ended.stderr
+    assert exported(home) == exported(files)
+    found, expected = exported(home, "--kind", "facts"), exported(files, "--kind", "facts")
+    assert [fact["payload"] for fact in found] == [fact["payload"] for fact in expected]
+    for fact in found:
+        (promotion,) = fact["promotions"]
+        shard = shard_of(fact["user"], fact["agent"], SHARDS)
+        assert promotion["firing"].startswith(f"{shard}~all@")
+
+
+def test_export_of_a_shard_has_its_lines_only(home: Home) -> None:
     exported = home.call("--shard", "1", "export", "--kind", "facts").stdout
+
     assert [user for user in USERS if f'"{user}"' in exported] == of_shard(1)
+    assert "~" not in exported
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(("export", "--kind", "episodes"), id="episodes"),
         pytest.param(("audit", "replay", "FILE"), id="replay"),
         pytest.param(("audit", "export"), id="audit export"),
     ],

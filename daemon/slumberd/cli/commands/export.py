@@ -12,6 +12,7 @@ import typer
 
 from slumberd.cli.commands.episodes import document
 from slumberd.cli.context import settings_of
+from slumberd.cli.each_shard import settings_of_shards
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, StateDir
 from slumberd.cli.output_file import STANDARD_OUTPUT, Write, open_output
@@ -23,6 +24,7 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.record import Record
+from slumberd.model.shard_firing import firing_of_shard
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.operations.responses import fact_document
 from slumberd.service.composition import open_facts, open_memory
@@ -56,31 +58,35 @@ def export(
     the edits of people, such as pins and undos. A line of a fact adds its channel, the episodes
     that it comes from, and the firings that promoted it.
 
+    Of a database with several shards, the lines of one shard follow those of another.
+
     The command writes a temporary file beside FILE, for owner and group only, and renames it when
     it is complete. It holds a page of 1,000 lines in memory. A daemon may run meanwhile. If an
     episode cannot be read, the command reports it, exports the others, and the exit code is 65.
     """
     settings = settings_of(config, state_dir)
     wanted = Wanted(user, agent)
+    unreadable = 0
     with open_output(file) as write:
-        if kind is Kind.FACTS:
-            asyncio.run(_export_facts(settings, wanted, write))
-            unreadable = 0
-        else:
-            unreadable = asyncio.run(_export_episodes(settings, wanted, write))
+        for shard in settings_of_shards(settings, user, agent):
+            if kind is Kind.FACTS:
+                is_named = shard is not settings
+                asyncio.run(_export_facts(shard, wanted, write, is_named=is_named))
+            else:
+                unreadable += asyncio.run(_export_episodes(shard, wanted, write, unreadable))
     if unreadable > MOST_PRINTED:
         say(f"and {unreadable - MOST_PRINTED} more episodes that cannot be read")
     if unreadable:
         raise typer.Exit(InputError.exit_code)
 
 
-async def _export_episodes(settings: Settings, wanted: Wanted, write: Write) -> int:
+async def _export_episodes(settings: Settings, wanted: Wanted, write: Write, reported: int) -> int:
     """Write the episodes; report those that cannot be read, and return how many there are."""
     unreadable = 0
     async with open_memory(settings) as memory:
         async for page in read_episodes(memory, wanted):
             faulty = [version for version in page if version.fault]
-            _report(faulty[: max(0, MOST_PRINTED - unreadable)])
+            _report(faulty[: max(0, MOST_PRINTED - reported - unreadable)])
             unreadable += len(faulty)
             write([_line(document(episode_of(one))) for one in page if not one.fault])
     return unreadable
@@ -91,20 +97,24 @@ def _report(faulty: Sequence[EpisodeVersion]) -> None:
         say(f"episode {printable(version.id)!r} cannot be read: {printable(version.fault)}")
 
 
-async def _export_facts(settings: Settings, wanted: Wanted, write: Write) -> None:
+async def _export_facts(
+    settings: Settings, wanted: Wanted, write: Write, *, is_named: bool
+) -> None:
+    """Write the facts; the ids of firings name the shard if `is_named`."""
+    shard = settings.shard if is_named else None
     async with open_facts(settings) as facts:
         pages: AsyncIterator[list[tuple[Fact, Explanation]]] = read_facts(facts, wanted)
         async for page in pages:
-            write([_line(_fact_document(*pair)) for pair in page])
+            write([_line(_fact_document(*pair, shard)) for pair in page])
 
 
-def _fact_document(fact: Fact, explanation: Explanation) -> dict[str, Any]:
+def _fact_document(fact: Fact, explanation: Explanation, shard: int | None) -> dict[str, Any]:
     return {
         **fact_document(fact),
         "channel": channel_of(fact.id),
         "sources": [*map(_source_document, explanation.sources)],
         "promotions": [
-            _promotion_document(asserting.row.record)
+            _promotion_document(asserting.row.record, shard)
             for asserting in explanation.assertions
             if asserting.counts
         ],
@@ -115,9 +125,10 @@ def _source_document(source: Source) -> dict[str, Any]:
     return {**source._asdict(), "at": source.at and timestamp(source.at)}
 
 
-def _promotion_document(record: Record) -> dict[str, Any]:
+def _promotion_document(record: Record, shard: int | None) -> dict[str, Any]:
+    firing = record.firing_id
     return {
-        "firing": record.firing_id,
+        "firing": firing if shard is None else firing_of_shard(shard, firing),
         "rule": record.rule_id,
         "seq": record.seq,
         "kind": record.kind,
