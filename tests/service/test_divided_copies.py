@@ -253,6 +253,34 @@ def test_ledger_with_a_key_is_copied_only_with_the_key(tmp_path: Path, address: 
     assert copy(home.state, address, "--verify", *words).startswith("equal: ")
 
 
+def test_login_of_the_daemon_may_copy(home: Home, postgres: PostgresServer) -> None:
+    with postgres.database(shards=SHARDS) as name:
+        postgres.login("divider", "slumberd_daemon")
+        address = postgres.address_of(name, login="divider")
+        copy(home.state, address)
+
+        assert "equal" in copy(home.state, address, "--verify")
+
+
+def test_daemon_on_any_shard_is_not_copied_over(home: Home, address: str) -> None:
+    execute(
+        address,
+        "UPDATE slumberd.shards SET holder = 'a/1', held_until = now() + interval '1 hour'"
+        " WHERE shard = 2",
+    )
+
+    assert "a/1" in copy(home.state, address, code=75)
+    assert not execute(address, "SELECT 1 FROM slumberd.episodes")
+    assert not execute(address, "SELECT 1 FROM slumberd.shards WHERE holder != 'a/1'")
+
+
+def test_filled_shard_is_not_copied_over(home: Home, address: str) -> None:
+    put_into(address, [likes("person5", 9)])
+
+    assert "has rows" in copy(home.state, address, code=73)
+    assert len(execute(address, "SELECT 1 FROM slumberd.episodes")) == 1
+
+
 @pytest.mark.parametrize("number", [1, 8, 18])
 def test_copy_that_is_killed_leaves_nothing(home: Home, address: str, number: int) -> None:
     assert is_killed(home.state, address, into_database=True, event="page", number=number)

@@ -653,8 +653,8 @@ def test_missing_source_is_reported(tmp_path: Path, postgres_address: str) -> No
 
 
 def test_login_of_the_daemon_may_copy(home: Home, postgres: PostgresServer, tmp_path: Path) -> None:
-    postgres.login("mover", "slumberd_daemon")
     with postgres.database() as name:
+        postgres.login("mover", "slumberd_daemon")
         address = postgres.address_of(name, login="mover")
         copy(home.state, address)
         copy(address, tmp_path / "back")

@@ -30,7 +30,7 @@ FindShards = Callable[[Sequence[str]], Mapping[str, int]]
 """Returns the shard of each episode that exists, by its id."""
 
 _FIRST = 0
-"""The shard of the rows that only their sum matters of."""
+"""The shard of rows of which only the sum over all shards counts."""
 
 _ANSWERS = ("extractions", "model_summaries")
 """The tables of what models answered about episodes."""
