@@ -103,6 +103,7 @@ def test_row_with_an_owner_goes_to_its_shard(division: ShardDivision, number: in
     [
         ("ledger", ledger_row(20, "firing", payload=b'{"owner":"ann/rag/facts/"}')),
         ("ledger", ledger_row(20, salt=None)),
+        ("ledger", ledger_row(20, "undone", payload=b'{"undoes":1,"owner":""}')),
         ("firings", (20, "all")),
         ("watermark", ("all", 7, "e", 1)),
         ("successes", ("all", 1)),

@@ -70,8 +70,8 @@ def export(
     with open_output(file) as write:
         for shard in settings_of_shards(settings, user, agent):
             if kind is Kind.FACTS:
-                is_named = shard is not settings
-                asyncio.run(_export_facts(shard, wanted, write, is_named=is_named))
+                number = None if shard is settings else shard.shard
+                asyncio.run(_export_facts(shard, wanted, write, number))
             else:
                 unreadable += asyncio.run(_export_episodes(shard, wanted, write, unreadable))
     if unreadable > MOST_PRINTED:
@@ -98,10 +98,9 @@ def _report(faulty: Sequence[EpisodeVersion]) -> None:
 
 
 async def _export_facts(
-    settings: Settings, wanted: Wanted, write: Write, *, is_named: bool
+    settings: Settings, wanted: Wanted, write: Write, shard: int | None
 ) -> None:
-    """Write the facts; the ids of firings name the shard if `is_named`."""
-    shard = settings.shard if is_named else None
+    """Write the facts; the ids of their firings name the shard, unless it is None."""
     async with open_facts(settings) as facts:
         pages: AsyncIterator[list[tuple[Fact, Explanation]]] = read_facts(facts, wanted)
         async for page in pages:

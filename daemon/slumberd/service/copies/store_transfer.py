@@ -34,6 +34,7 @@ from slumberd.service.pause import FILE, PausedFile, write_paused
 from slumberd.service.tenure import DirectoryTenure
 from slumberd.storage.closed_stores import StoreName
 from slumberd.storage.postgres.address import where
+from slumberd.storage.postgres.copies.divided_shards import CopiedShard, DividedShards
 from slumberd.storage.postgres.copies.row_copies import (
     Difference,
     OnProgress,
@@ -41,11 +42,7 @@ from slumberd.storage.postgres.copies.row_copies import (
     copy_rows,
     find_differences,
 )
-from slumberd.storage.postgres.copies.shard_division import (
-    CopiedShard,
-    DividedShards,
-    ShardDivision,
-)
+from slumberd.storage.postgres.copies.shard_division import ShardDivision
 from slumberd.storage.postgres.copies.shard_rows import (
     ShardRows,
     check_readable,
@@ -224,11 +221,9 @@ async def _origin_of(files: StateFiles, clock: Clock) -> _Origin:
         BrokenLedgerError: The ledger does not verify.
         LedgerKeyError: The key of the ledger is missing.
     """
-    path, key = files.databases["facts"], key_of(files.settings)
-    async with facts_of(files.settings, clock, path, key=key, traceless=True) as facts:
-        _, head, broken = await facts.verify(())
+    head, broken = await _verify_files(files, clock)
     if broken is not None:
-        raise BrokenLedgerError(str(path), broken.seq, broken.problem)
+        raise BrokenLedgerError(str(files.databases["facts"]), broken.seq, broken.problem)
     return _Origin(head, clock.now(), Caller.here().name)
 
 
@@ -363,7 +358,7 @@ async def compare(
         rows, differences, problem = await asyncio.to_thread(
             _compare_divided, files, address, head, on_progress
         )
-        return Verified(rows, head, differences, broken or problem)
+        return Verified(rows, head, differences, _words(broken) or problem)
     rows, differences = await asyncio.to_thread(_compare, files, address, on_progress)
     try:
         head, broken = await _verify_files(files, clock)
@@ -371,19 +366,23 @@ async def compare(
         if key_of(files.settings) is not None:
             raise
         return Verified(rows, None, differences, "")
-    return Verified(rows, head, differences, broken)
+    return Verified(rows, head, differences, _words(broken))
 
 
-async def _verify_files(files: StateFiles, clock: Clock) -> tuple[str, str]:
-    """Return the head of the ledger of a directory, and what is broken."""
+async def _verify_files(files: StateFiles, clock: Clock) -> tuple[str, Break | None]:
+    """Verify the ledger of a directory; return its head and its first break.
+
+    Raises:
+        LedgerKeyError: The key of the ledger is missing, or another one.
+    """
     path, key = files.databases["facts"], key_of(files.settings)
     async with facts_of(files.settings, clock, path, key=key, traceless=True) as facts:
         _, head, broken = await facts.verify(())
-    return head, _words(broken) if broken else ""
+    return head, broken
 
 
-def _words(broken: Break) -> str:
-    return f"row {broken.seq}: {broken.problem}"
+def _words(broken: Break | None) -> str:
+    return f"row {broken.seq}: {broken.problem}" if broken else ""
 
 
 def _check_both(files: StateFiles) -> None:
@@ -415,11 +414,10 @@ def _compare_divided(
         theirs = [*map(CopiedShard, shards)]
         differences = find_differences(ours, theirs, on_progress, names=_NAMES, division=division)
         for number, shard in enumerate(theirs):
-            wanted = division.copied(head, number)
-            if shard.found is None or shard.found[1] != wanted:
+            if shard.copied != division.copied(head, number):
                 problem = f"shard {number} does not say that it was copied from this ledger"
                 differences.append(Difference("ledger", 1, problem))
-            elif broken := shard.shard.verify():
+            elif broken := shard.verify():
                 return _count_rows(ours), differences, f"shard {number}, {_words(broken)}"
         return _count_rows(ours), differences, ""
 

@@ -161,8 +161,17 @@ def count_shards(address: str) -> int:
     """
     place = where(address)
     with connect(address, read_only=True) as connection, translate_errors(place):
-        check(connection, place=place)
-        row = connection.execute("SELECT count(*) FROM slumberd.shards").fetchone()
+        return count_shards_on(connection, place)
+
+
+def count_shards_on(connection: Connection, place: str) -> int:
+    """Return how many shards the database of a connection has.
+
+    Raises:
+        SchemaError: It has no schema of slumberd, or that of another version.
+    """
+    check(connection, place=place)
+    row = connection.execute(b"SELECT count(*) FROM slumberd.shards").fetchone()
     return int(row[0]) if row else 0
 
 

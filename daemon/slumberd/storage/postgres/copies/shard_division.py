@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from itertools import repeat
 from typing import Any
 
 import orjson
@@ -22,9 +22,8 @@ from slumberd.storage.engine import Row
 from slumberd.storage.episodes.rows import owner_of
 from slumberd.storage.ledger.copies import Copied
 from slumberd.storage.ledger.rows import FIRING, GENESIS, chain_of, fixed_part
-from slumberd.storage.postgres.copies.shard_rows import ShardRows
 from slumberd.storage.postgres.shards import shard_of
-from slumberd.storage.sqlite.file_rows import Erasures, LogEnd, Table
+from slumberd.storage.sqlite.file_rows import Table
 
 FindShards = Callable[[Sequence[str]], Mapping[str, int]]
 """Returns the shard of each episode that exists, by its id."""
@@ -63,33 +62,21 @@ class ShardDivision:
         mismatch: ScopeMismatch,
         key: bytes | None,
     ) -> None:
-        self._heads = [GENESIS] * shards
-        self._kept = [0] * shards
-        self._last_seq = 0
         self._every = range(shards)
+        self._owners = _Owners(shards)
         self._positions = positions
         self._find_shards = find_shards
         self._mismatch: ScopeMismatch = mismatch
         self._key = key
-        self._owners: dict[tuple[str, str], int] = {}
+        self._heads = [GENESIS] * shards
+        self._kept = [0] * shards
+        self._last_seq = 0
         self._episodes = _Episodes()
-        self._keys = _ShardsByNumber()
-        for name, _, key_id, *_ in keys:
-            self._keys[key_id] = self._shard_of_owner(name)
         self._rows = _ShardsByNumber()
         self._referrers: dict[str, int] = {}
-        self._by_table: dict[str, Callable[[Row], int]] = {
-            "episodes": self._add_episode,
-            "episode_log": self._shard_of_version,
-            "episode_deletions": lambda row: self._episodes.shard_of(row[1]),
-            "accesses": lambda row: self._shard_of_scope(row[1]),
-            "model_usage": lambda _: _FIRST,
-            "ledger": self._add_ledger_row,
-            "facts": lambda row: self._shard_of(row[1], row[2]),
-            "keys": lambda row: self._shard_of_owner(row[0]),
-            "claim_references": lambda row: self._referrers.get(row[1], _FIRST),
-            "quarantine": lambda row: self._shard_of_owner(row[4]),
-        }
+        self._keys = _ShardsByNumber()
+        for name, _, key_id, *_ in keys:
+            self._keys[key_id] = self._owners.shard_of_text(name)
 
     def divide(self, table: Table, rows: Sequence[Row]) -> dict[int, list[Row]]:
         """Return the rows of each shard, in their order; rows of the ledger with new chain hashes.
@@ -122,42 +109,57 @@ class ShardDivision:
         if table.name in _ANSWERS:
             found = self._find_shards([row[1] for row in rows])
             return (found.get(row[1], _NONE) for row in rows)
-        find = self._by_table.get(table.name, lambda _: _EVERY)
-        return map(find, rows)
+        if (find := _FINDERS.get(table.name)) is None:
+            return repeat(_EVERY, len(rows))
+        return (find(self, row) for row in rows)
 
-    def _shard_of(self, user: str, agent: str) -> int:
-        found = self._owners.get((user, agent))
-        if found is None:
-            found = self._owners[user, agent] = shard_of(user, agent, len(self._every))
-        return found
-
-    def _shard_of_owner(self, owner: str) -> int:
-        return self._shard_of(*user_and_agent(owner))
-
-    def _shard_of_scope(self, scope_key: str) -> int:
-        scope = scope_of(scope_key)
-        return self._shard_of("", "") if scope is None else self._shard_of(scope.user, scope.agent)
-
-    def _add_episode(self, row: Row) -> int:
+    def shard_of_episode(self, row: Row) -> int:
+        """Return the shard of an episode, and keep it for the rows that name its number."""
         number, _, scope_key, content, *_ = row
         owner = owner_of(scope_key, content, self._mismatch)
-        shard = self._shard_of_scope(scope_key if owner is None else owner.key)
+        shard = self._owners.shard_of_scope(scope_key if owner is None else owner.key)
         self._episodes.add(number, shard)
         return shard
 
-    def _shard_of_version(self, row: Row) -> int:
+    def shard_of_version(self, row: Row) -> int:
+        """Return the shard of a row of the log."""
         seq, number, _ = row
         return _EVERY if seq in self._positions else self._episodes.shard_of(number)
 
-    def _add_ledger_row(self, row: Row) -> int:
+    def shard_of_deletion(self, row: Row) -> int:
+        """Return the shard of a deleted episode."""
+        return self._episodes.shard_of(row[1])
+
+    def shard_of_access(self, row: Row) -> int:
+        """Return the shard of what counts the reads of an episode."""
+        return self._owners.shard_of_scope(row[1])
+
+    def shard_of_fact(self, row: Row) -> int:
+        """Return the shard of a fact."""
+        return self._owners.shard_of(row[1], row[2])
+
+    def shard_of_key(self, row: Row) -> int:
+        """Return the shard of a key."""
+        return self._owners.shard_of_text(row[0])
+
+    def shard_of_reference(self, row: Row) -> int:
+        """Return the shard of a reference: that of the fact that refers."""
+        return self._referrers.get(row[1], _FIRST)
+
+    def shard_of_quarantine(self, row: Row) -> int:
+        """Return the shard of a quarantined episode."""
+        return self._owners.shard_of_text(row[4])
+
+    def shard_of_ledger_row(self, row: Row) -> int:
+        """Return the shard of a row of the ledger, and keep it for the rows that repeat it."""
         seq, first, _, event, _, _, _, key_id, _, fact_id, _, salt, payload, *_ = row
         document: dict[str, Any] = orjson.loads(payload) if payload and event != FIRING else {}
         if event == FIRING or salt is None:
             shard = _EVERY
         elif key_id is not None:
             shard = self._keys[key_id]
-        elif "owner" in document:
-            shard = self._shard_of_owner(document["owner"])
+        elif owner := document.get("owner"):
+            shard = self._owners.shard_of_text(owner)
         else:
             shard = self._rows[first] if first != seq else _EVERY
         if document.get("names") and fact_id is not None:
@@ -176,68 +178,43 @@ class ShardDivision:
         return (*row[:-1], self._heads[shard])
 
 
-class DividedShards:
-    """The empty shards of a database, among which rows are divided.
+_FINDERS: Mapping[str, Callable[[ShardDivision, Row], int]] = {
+    "episodes": ShardDivision.shard_of_episode,
+    "episode_log": ShardDivision.shard_of_version,
+    "episode_deletions": ShardDivision.shard_of_deletion,
+    "accesses": ShardDivision.shard_of_access,
+    "model_usage": lambda *_: _FIRST,
+    "ledger": ShardDivision.shard_of_ledger_row,
+    "facts": ShardDivision.shard_of_fact,
+    "keys": ShardDivision.shard_of_key,
+    "claim_references": ShardDivision.shard_of_reference,
+    "quarantine": ShardDivision.shard_of_quarantine,
+}
+"""How the shard of a row is found, by the name of its table; other rows go to every shard."""
 
-    Args:
-        division: Says to which shards a row belongs.
-        shards: All shards, in order.
-    """
 
-    def __init__(self, division: ShardDivision, shards: Sequence[ShardRows]) -> None:
-        self._division = division
+class _Owners:
+    """The shards of users and agents."""
+
+    def __init__(self, shards: int) -> None:
         self._shards = shards
+        self._known: dict[tuple[str, str], int] = {}
 
-    def write(self, table: Table, rows: Sequence[Row]) -> None:
-        """Write each row into the shards to which it belongs."""
-        for shard, its_rows in self._division.divide(table, rows).items():
-            self._shards[shard].write(table, its_rows)
+    def shard_of(self, user: str, agent: str) -> int:
+        """Return the shard of a user and an agent."""
+        found = self._known.get((user, agent))
+        if found is None:
+            found = self._known[user, agent] = shard_of(user, agent, self._shards)
+        return found
 
-    def write_log_end(self, end: LogEnd) -> None:
-        """Let the log of each shard continue with the numbers after these."""
-        for shard in self._shards:
-            shard.write_log_end(end)
+    def shard_of_text(self, owner: str) -> int:
+        """Return the shard of an owner, or of a key, which begins with its owner."""
+        return self.shard_of(*user_and_agent(owner))
 
-    def write_erasures(self, erasures: Erasures) -> None:
-        """Write the erased scopes, which are those of the whole database."""
-        self._shards[0].write_erasures(erasures)
-
-    def write_copied(self, head: str, at: datetime, by: str) -> None:
-        """Add a row to the ledger of each shard: from where the rows before it are.
-
-        Args:
-            head: The head of the source's chain.
-            at: The instant.
-            by: Who copies.
-        """
-        for place, shard in enumerate(self._shards):
-            shard.write_copied(self._division.copied(head, place), at, by)
-
-
-class CopiedShard:
-    """A shard without the row that says from where it was copied; it is to equal its source."""
-
-    def __init__(self, shard: ShardRows) -> None:
-        self.shard = shard
-        self.tables = shard.tables
-        self.found = shard.copied()
-
-    def count(self, table: Table) -> int:
-        """Return how many rows a table has."""
-        return self.shard.count(table)
-
-    def read(self, table: Table) -> Iterator[Row]:
-        """Yield the rows of a table, in the order of its key."""
-        own = self.found[0] if self.found and table.name in ("ledger", "firings") else None
-        return (row for row in self.shard.read(table) if row[0] != own)
-
-    def log_end(self) -> LogEnd:
-        """Return the last numbers of the log."""
-        return self.shard.log_end()
-
-    def erasures(self) -> Erasures:
-        """Return the erased scopes."""
-        return self.shard.erasures()
+    def shard_of_scope(self, scope_key: str) -> int:
+        """Return the shard of a scope key; one that is none has the shard of nobody."""
+        scope = scope_of(scope_key)
+        return self.shard_of("", "") if scope is None else self.shard_of(scope.user, scope.agent)
 
 
 class _Episodes:

@@ -225,21 +225,23 @@ def _sessions(
     connection: Connection, place: str, key: bytes | None
 ) -> Iterator[list[PostgresSession]]:
     """Yield a session for each shard, all in one transaction."""
-    installation.check(connection, place=place)
-    row = connection.execute(b"SELECT count(*) FROM slumberd.shards").fetchone()
-    connection.rollback()
+    shards = _count_shards(connection, place)
     with ExitStack() as stack:
         yield [
             stack.enter_context(closing(PostgresSession(connection, place, shard, key=key)))
-            for shard in range(row[0] if row else 0)
+            for shard in range(shards)
         ]
 
 
-def _check(connection: Connection, place: str, shard: int | None = None) -> None:
-    installation.check(connection, place=place)
-    row = connection.execute(b"SELECT count(*) FROM slumberd.shards").fetchone()
+def _count_shards(connection: Connection, place: str) -> int:
+    """Return how many shards a database has; the next statement begins a transaction."""
+    shards = installation.count_shards_on(connection, place)
     connection.rollback()
-    shards: int = row[0] if row else 0
+    return shards
+
+
+def _check(connection: Connection, place: str, shard: int | None) -> None:
+    shards = _count_shards(connection, place)
     if shard is not None and shard >= shards:
         problem = f"the database has no shard {shard}"
         raise UnsupportedByStoreError(place, problem, f"name one from 0 to {shards - 1}")
