@@ -112,8 +112,12 @@ class History:
 
     def _decide(self, fired: Any, versions: list[EpisodeVersion]) -> None:
         number, at = self._rows + 1, microseconds(START) + self._rows
+        recorded = {
+            id: [each.claim for each in found if each.claim]
+            for id, found in self.known.evaluations.items()
+        }
         candidates = {
-            name: [*found, *withdraw_parts(found, self.known)]
+            name: [*found, *withdraw_parts(found, self.known, recorded)]
             for name, found in evaluate(versions, fired).items()
         }
         for found in candidates.values():

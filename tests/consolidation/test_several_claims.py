@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.batch_deltas import classify
-from slumberd.consolidation.claim import Claim, claim_of
-from slumberd.consolidation.incoming import Unsaid, evaluate
+from slumberd.consolidation.claim import Claim, Precedence, claim_of
+from slumberd.consolidation.incoming import ClaimCandidate, Unsaid, evaluate
 from slumberd.consolidation.precedence import Evaluation, MultiValued
 from slumberd.consolidation.resolution import Resolution
 from slumberd.consolidation.state import KnownState
@@ -32,6 +32,12 @@ ROME = OSLO | {"object": "Rome"}
 
 def saying(*triples: Any, id: str = "e1", minute: int = 0, own: Any = None) -> Episode:
     return episode(id, timestamp=at(minute), metadata={"triples": [*triples], **(own or {})})
+
+
+async def undo(home: OpenStores, firing_id: str) -> str:
+    """Undo a firing; return the id of the firing that undid it."""
+    outcome = await home.facts.ledger.undo(firing_id, at=START, by="me", dry_run=False)
+    return outcome.firing_id
 
 
 async def quarantined(home: OpenStores) -> list[tuple[str, str, str]]:
@@ -76,9 +82,40 @@ async def test_edit_withdraws_what_is_no_longer_said_and_an_undo_restores_it(
 
         assert await home.objects() == {"e1#1": "Rome"}
 
-        await home.facts.ledger.undo(edited.firing_ids[0], at=START, by="me", dry_run=False)
+        await undo(home, edited.firing_ids[0])
 
         assert await home.objects() == {"e1#1": "Oslo", "e1#2": "tea"}
+
+
+async def test_edit_of_an_undone_version_withdraws_its_claims_when_the_undo_is_undone(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
+        await home.put(saying(OSLO, TEA))
+        undone_by = await undo(home, (await home.fire()).firing_ids[0])
+        await home.put(saying(ROME))
+        await home.fire()
+
+        await undo(home, undone_by)
+
+        assert await home.objects() == {"e1#1": "Rome"}
+
+
+async def test_edit_leaves_the_undone_claim_of_an_episode_whose_id_looks_like_its_triple(
+    provider: Provider,
+) -> None:
+    beer = triple("e1#2", "bob", "likes", "beer").model_copy(update={"user": "bob"})
+    async with open_stores(provider) as home:
+        await home.put(beer)
+        undone_by = await undo(home, (await home.fire()).firing_ids[0])
+        await home.put(saying(OSLO))
+        await home.fire()
+        await home.put(saying(ROME))
+        await home.fire()
+
+        await undo(home, undone_by)
+
+        assert await home.objects() == {"e1#1": "Rome", "e1#2": "beer"}
 
 
 @pytest.mark.parametrize(
@@ -141,6 +178,20 @@ async def test_malformed_triple_is_quarantined_and_the_others_count(provider: Pr
         await home.fire()
 
         assert await quarantined(home) == []
+
+
+async def test_two_malformed_triples_of_an_episode_are_quarantined_once(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
+        await home.put(saying({"intent": "?"}, OSLO, {"intent": "!"}))
+
+        await home.fire()
+
+        assert await home.objects() == {"e1#2": "Oslo"}
+        [(eid, reason, detail)] = await quarantined(home)
+        assert (eid, reason) == ("e1", "intent_unknown")
+        assert detail.startswith("triple 3: intent is '!'")
 
 
 @pytest.mark.parametrize(
@@ -345,7 +396,7 @@ def test_gate_withdraws_a_triple_only_of_an_episode_that_passes_it(in_force: boo
     gated = version("e1", seq=2, metadata=TEA)._replace(gated=SalienceShortfall(0.1, 0.2))
 
     candidates = evaluate([gated], rule("all"))["facts"]
-    withdrawn = withdraw_parts(candidates, known_parts(in_force=in_force))
+    withdrawn = withdraw_parts(candidates, known_parts(in_force=in_force), {})
 
     assert [candidate.fact_id for candidate in withdrawn] == (["e1#1"] if in_force else [])
 
@@ -357,3 +408,24 @@ def test_withdrawal_under_an_id_of_another_owner_is_quarantined() -> None:
 
     [row] = resolution.entries
     assert (row.effect, row.reason) == ("quarantine", "id_taken")
+
+
+@pytest.mark.parametrize(
+    ("change", "withdrawn"),
+    [
+        pytest.param({}, ["e1#1"], id="of the episode"),
+        pytest.param({"owner": "bob/rag/facts/"}, [], id="of another user"),
+        pytest.param({"precedence": Precedence(0, 0, "e1#1")}, [], id="of another episode"),
+    ],
+)
+def test_undone_claim_is_withdrawn_only_if_it_is_of_the_episode(
+    change: dict[str, Any], withdrawn: list[str]
+) -> None:
+    part = evaluate([version("e1", metadata={"triples": [OSLO]})], rule("all"))["facts"][1]
+    assert isinstance(part, ClaimCandidate)
+    edit = evaluate([version("e1", seq=2, metadata=TEA)], rule("all"))["facts"]
+    known = KnownState(MultiValued({}), 8, parts={"e1": {"e1#1"}})
+
+    found = withdraw_parts(edit, known, {"e1#1": [part.claim._replace(**change)]})
+
+    assert [candidate.fact_id for candidate in found] == withdrawn

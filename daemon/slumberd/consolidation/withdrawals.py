@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.incoming import (
     Candidate,
     ClaimCandidate,
@@ -37,12 +38,17 @@ def withdraw(
     }
 
 
-def withdraw_parts(candidates: Sequence[Candidate], known: KnownState) -> list[Unsaid]:
+def withdraw_parts(
+    candidates: Sequence[Candidate], known: KnownState, recorded: Mapping[str, Sequence[Claim]]
+) -> list[Unsaid]:
     """Return candidates for the claims that episodes made besides their own, and make no more.
+
+    A claim that was undone gets a candidate, too: the undo may be undone later.
 
     Args:
         candidates: Of one channel.
         known: Knows the parts of their fact ids, and the evaluations of these parts.
+        recorded: All claims of these parts, undone ones too, by fact id.
     """
     arriving = {candidate.fact_id for candidate in candidates}
     return [
@@ -51,7 +57,7 @@ def withdraw_parts(candidates: Sequence[Candidate], known: KnownState) -> list[U
         if candidate.fact_id in known.parts
         if not isinstance(candidate, Contested | Erased) and _is_evaluated(candidate, known)
         for part in sorted(known.parts[candidate.fact_id] - arriving)
-        if _may_be_of(candidate, known.evaluations.get(part, ()))
+        if _may_be_of(candidate, known.evaluations.get(part, ()), recorded.get(part, ()))
     ]
 
 
@@ -68,10 +74,16 @@ def _is_evaluated(whole: Whole, known: KnownState) -> bool:
             return True
 
 
-def _may_be_of(whole: Whole, evaluations: Sequence[Evaluation]) -> bool:
-    """Return whether the claims of a part are of an episode, and not of another with that id."""
-    claims = [evaluation.claim for evaluation in evaluations if evaluation.claim is not None]
-    return not claims or any(claim.source == whole.eid for claim in claims)
+def _may_be_of(whole: Whole, evaluations: Sequence[Evaluation], recorded: Sequence[Claim]) -> bool:
+    """Return whether the claims of a part are of an episode, and not of another with that id.
+
+    Undone claims decide only when no claim is in force.
+    """
+    in_force = [evaluation.claim for evaluation in evaluations if evaluation.claim is not None]
+    if in_force:
+        return any(claim.source == whole.eid for claim in in_force)
+    origins = {(claim.source, claim.owner) for claim in recorded}
+    return not origins or (whole.eid, whole.owner) in origins
 
 
 def _unsaid(whole: Whole, part: str) -> Unsaid:

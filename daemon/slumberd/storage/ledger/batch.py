@@ -143,12 +143,12 @@ class Batch:
             candidate.fact_id
             for found in candidates.values()
             for candidate in found
-            if known.evaluations.get(candidate.fact_id)
+            if candidate.fact_id in known.evaluations
         ]
-        self.loaded.load_parts(again)
-        parts = {part for whole in again for part in known.parts.get(whole, ())}
-        self.loaded.load_evaluations(parts)
-        withdrawn = {name: withdraw_parts(found, known) for name, found in candidates.items()}
+        recorded = self.loaded.load_claims_of_parts(again)
+        withdrawn = {
+            name: withdraw_parts(found, known, recorded) for name, found in candidates.items()
+        }
         every = {name: [*found, *withdrawn[name]] for name, found in candidates.items()}
         if any(withdrawn.values()):
             # All together: what is withdrawn may name what arrives.
@@ -289,10 +289,9 @@ class Batch:
             if entry.event not in ("quarantine", "known")
         ]
         self._session.do_each("ledger.drop_quarantine", readable)
-        self._session.do_each(
-            "ledger.put_quarantine",
-            [_quarantine_row(entry) for entry in entries if entry.event == "quarantine"],
-        )
+        held = [_quarantine_row(entry) for entry in entries if entry.event == "quarantine"]
+        # Several triples of an episode may be malformed; the quarantine keeps the last.
+        self._session.do_each("ledger.put_quarantine", {row[:3]: row for row in held}.values())
 
     def _write_facts(self, current: Sequence[Row], removed: Iterable[str]) -> None:
         current_ids = {row[0] for row in current}

@@ -64,6 +64,22 @@ class LoadedState:
             if is_part_of(part, whole):
                 self.known_state.parts.setdefault(whole, set()).add(part)
 
+    def load_claims_of_parts(self, fact_ids: Sequence[str]) -> dict[str, list[Claim]]:
+        """Load the parts of episodes, with their evaluations.
+
+        Returns:
+            All claims of the parts, undone ones too, by the fact id of the part.
+        """
+        self.load_parts(fact_ids)
+        known = self.known_state
+        parts = {part for whole in fact_ids for part in known.parts.get(whole, ())}
+        histories = histories_from(self._select("evaluations", parts))
+        known.evaluations |= {part: history.remaining() for part, history in histories.items()}
+        return {
+            part: [found.claim for found in history.evaluations if found.claim is not None]
+            for part, history in histories.items()
+        }
+
     def load_waiting(self, rule_id: str, fact_ids: Sequence[str]) -> None:
         """Load the fact ids whose last evaluation by a rule was below its salience minimum."""
         parameters = {"rule": rule_id, "ids": [*fact_ids]}
