@@ -11,9 +11,10 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from slumberd.model.episode import Episode
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.bench.databases import Workshop, episodes
 from tests.bench.measuring import Line, Table
-from tests.bench.postgres import SETTINGS, TOGETHER
+from tests.bench.postgres import SETTINGS, STARTUP_SECONDS, TOGETHER
 from tests.bench.server_costs import SharedCost, seconds_of
 from tests.support.daemons import processor_seconds
 from tests.support.postgres_server import MISSING, OwnServer, programs, running_server_on_disk
@@ -33,6 +34,18 @@ SECTION = "hosts"
 
 _BACKLOG = 4
 """The backlog has so many times the episodes of `Workshop.small`."""
+
+MANY_SHARDS = 64
+"""Shards of one host that has little to do."""
+
+PUTS_A_MINUTE = 100
+"""Episodes that are put singly, each of another user; each lets a shard fire."""
+
+_WATCHED_SECONDS = 30.0
+"""How long such a host is measured, at rest and with puts."""
+
+_FULL = 100_000
+_MINUTE_SECONDS = 60.0
 
 _LOOK_SECONDS = 0.02
 """The time between two looks whether all is consolidated."""
@@ -85,6 +98,7 @@ def measure(table: Table, shop: Workshop) -> None:
         for _ in range(shop.times):
             for side in sides:
                 side.costs.append(_consolidate(shop, server, side.division, count))
+        _measure_few_puts(table, shop, server)
     base = next(side for side in sides if side.division == BASE)
     for side in sides:
         _add_costs(table, side, count)
@@ -126,6 +140,52 @@ def _consolidate(shop: Workshop, server: OwnServer, division: Division, count: i
             time.sleep(_LOOK_SECONDS)
         after = _read_clocks(server, pids)
     return SharedCost(*(end - start for start, end in zip(before, after, strict=True)))
+
+
+def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer) -> None:
+    """Measure a host of many shards at rest, and while single episodes are put."""
+    seconds = _WATCHED_SECONDS * min(1.0, shop.large / _FULL)  # to try it out takes seconds
+    with (
+        server.database(shards=MANY_SHARDS) as name,
+        psycopg.connect(server.address_of(name), autocommit=True) as connection,
+        _running(shop, server.address_of(name), 1) as pid,
+    ):
+        wait_until(lambda: _holders(connection) == [MANY_SHARDS])
+        time.sleep(STARTUP_SECONDS)
+        put = partial(_put_singly, server.address_of(name), episodes(_FULL), seconds)
+        for what, work in (
+            ("at rest", partial(time.sleep, seconds)),
+            (f"with {PUTS_A_MINUTE} puts a minute", put),
+        ):
+            shares = [_shares_of_a_core(server, pid, work) for _ in range(shop.times)]
+            for place, who in enumerate(("host", "server")):
+                label = f"1 host, {MANY_SHARDS} shards, {what}: {who}, of a core"
+                table.add(Line(SECTION, label, "%", [share[place] for share in shares]))
+
+
+def _shares_of_a_core(
+    server: OwnServer, pid: int, work: Callable[[], object]
+) -> tuple[float, float]:
+    """Return the shares of a core, in hundredths, that a host and the server take meanwhile."""
+    began = _read_clocks(server, [pid])
+    work()
+    wall, host, served = (
+        end - start for start, end in zip(began, _read_clocks(server, [pid]), strict=True)
+    )
+    return 100 * host / wall, 100 * served / wall
+
+
+def _put_singly(address: str, some: Iterator[dict[str, Any]], seconds: float) -> None:
+    """Put episodes one by one, `PUTS_A_MINUTE`, for some seconds."""
+
+    async def put() -> None:
+        async with PostgresMemoryStore(address) as memory:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                await memory.put_many([Episode(**next(some))])
+                await asyncio.sleep(_MINUTE_SECONDS / PUTS_A_MINUTE)
+
+    asyncio.run(put())
 
 
 @contextmanager
