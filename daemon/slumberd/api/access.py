@@ -137,11 +137,15 @@ class Access:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != _SCHEME:
             raise NotAuthenticatedError("the header Authorization is not of the scheme Bearer")
-        return self._caller_with(token.strip())
+        return self.caller_of_hash(hash_of(token.strip()))
 
-    def _caller_with(self, token: str) -> Caller:
+    def caller_of_hash(self, digest: str) -> Caller:
+        """Return who has the token with this hash.
+
+        Raises:
+            NotAuthenticatedError: The file of tokens does not have it.
+        """
         self._refresh()
-        digest = hash_of(token)
         found: Caller | None = None
         # Every hash is compared in constant time, so the time tells nothing about the file.
         for known, caller in self._callers.items():

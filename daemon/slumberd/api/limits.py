@@ -33,6 +33,9 @@ REPORT_SECONDS = 60.0
 OPEN_PATHS = frozenset({"/healthz", "/openapi.json"})
 """What anybody may read who can connect."""
 
+CONSOLE = "/console"
+"""The path of the web console, which asks people to sign in."""
+
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
     b"Connection: close\r\n\r\n"
@@ -237,7 +240,8 @@ class RequestSlots:
 class Gate:
     """Lets a request in when its caller is known, its body is small, and there is a place.
 
-    It stores the caller in ``scope["state"]["caller"]``.
+    It stores the caller in ``scope["state"]["caller"]``. The web console finds out its callers
+    itself; all of them share the places of one caller.
 
     Args:
         app: What answers.
@@ -264,17 +268,19 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        headers = Headers(scope=scope)
+        headers, path = Headers(scope=scope), scope["path"]
         try:
-            if scope["path"] in OPEN_PATHS:
-                caller = None
+            if path in OPEN_PATHS:
+                name = "anybody"
+            elif path == CONSOLE or path.startswith(f"{CONSOLE}/"):
+                name = "the console"
             else:
                 caller = self._access.caller_of(
                     scope["state"].pop("peer", None), headers.get("authorization")
                 )
-                scope["state"]["caller"] = caller
+                scope["state"]["caller"], name = caller, str(caller)
             body = LimitedBody(receive, headers.get("content-length"), self._most_bytes)
-            with self._slots.one(str(caller)):
+            with self._slots.one(name):
                 await self._app(scope, body.receive, send)
         except SlumberdError as error:
             if isinstance(error, NotAuthenticatedError):

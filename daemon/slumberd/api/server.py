@@ -44,6 +44,9 @@ from slumberd.service.interfaces import Served
 Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
 """Yields one more route, which is served until the end of its block."""
 
+Pages = Callable[[Served, Access], BaseRoute]
+"""Returns the route of the web console."""
+
 _MOST_HEADER_BYTES = 16_384
 _IDLE_SECONDS = 30
 _STOP_SECONDS = 5
@@ -51,12 +54,15 @@ _TICK_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def serve_http(served: Served, extensions: Sequence[Extension] = ()) -> AsyncIterator[None]:
+async def serve_http(
+    served: Served, extensions: Sequence[Extension] = (), pages: Pages | None = None
+) -> AsyncIterator[None]:
     """Serve HTTP while the block runs.
 
     Args:
         served: The daemon.
         extensions: What adds further routes.
+        pages: The web console; None without it.
 
     Raises:
         ConfigurationError: The file of tokens has mistakes.
@@ -68,6 +74,8 @@ async def serve_http(served: Served, extensions: Sequence[Extension] = ()) -> As
     access = Access(settings.serve.tokens_file, credentials=settings.credentials_dir)
     async with AsyncExitStack() as stack:
         more = [await stack.enter_async_context(extension(served)) for extension in extensions]
+        if pages is not None:
+            more.append(pages(served, access))
         sockets = stack.enter_context(open_sockets(settings))
         gate = Gate(
             application(served, stream, more),

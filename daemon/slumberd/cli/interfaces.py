@@ -16,14 +16,16 @@ def interfaces_of(settings: Settings) -> Sequence[Interface]:
     Raises:
         ExtraMissingError: The extra ``serve`` is needed, and not installed.
     """
-    return [_http()] if settings.serve.enabled else []
+    return [_http(settings)] if settings.serve.enabled else []
 
 
-def _http() -> Interface:
+def _http(settings: Settings) -> Interface:
     try:
         from slumberd.api.mcp_server import open_mcp
         from slumberd.api.server import serve_http
         from slumberd.api.traces import serve_traces
+        from slumberd.console.app import console_route
     except ImportError as error:
         raise ExtraMissingError("serve", "HTTP cannot be served") from error
-    return partial(serve_http, extensions=[open_mcp, serve_traces])
+    pages = console_route if settings.serve.console else None
+    return partial(serve_http, extensions=[open_mcp, serve_traces], pages=pages)

@@ -49,6 +49,8 @@ class ServeSettings(Form):
             token. Use ``0.0.0.0`` only behind a proxy with TLS. null (default) means none.
         tokens_file: The file of tokens, which ``slumberd token new`` makes lines for. Its mode is
             600. A relative path is relative to $CREDENTIALS_DIRECTORY. null (default) means none.
+        console: Whether the daemon serves the web console under ``/console``. People sign in with a
+            token. Default: true.
         allowed_hosts: Further values of the header ``Host`` that the Model Context Protocol
             answers, such as ``memory.example.com:443``. Default: none but the address.
         allowed_origins: Values of the header ``Origin`` that the Model Context Protocol answers,
@@ -65,6 +67,7 @@ class ServeSettings(Form):
     socket_mode: Literal[600, 660] = 660
     address: Address | None = None
     tokens_file: FilePath | None = None
+    console: bool = True
     allowed_hosts: list[str] = Field(default_factory=list)
     allowed_origins: list[str] = Field(default_factory=list)
     max_body_bytes: int = Field(default=4 * _MEBIBYTE, ge=1024, le=64 * _MEBIBYTE)

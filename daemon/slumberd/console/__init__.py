@@ -1,0 +1,1 @@
+"""The web console: pages for people, rendered by the daemon and served under ``/console``."""

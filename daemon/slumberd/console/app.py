@@ -1,0 +1,294 @@
+"""Answer the requests of browsers: find out who asks, let a page answer, and protect the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from slumberd.api.access import Access
+from slumberd.api.problems import status_of, title_of
+from slumberd.console.links import ROOT, Fields, is_own, link
+from slumberd.console.pages import PAGES, start_of
+from slumberd.console.rendering import STATIC, Renderer, read_static
+from slumberd.console.sessions import Session
+from slumberd.console.signing_in import COOKIE, SIGN_IN, SignIn, find_session
+from slumberd.console.visit import Page, Redirect, Shown, View, Visit
+from slumberd.errors import (
+    NotAllowedError,
+    NotAuthenticatedError,
+    RequestTooLargeError,
+    SlumberdError,
+    UsageError,
+)
+from slumberd.operations.caller import Caller
+from slumberd.service.interfaces import Served
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""The headers of every answer. No page may be framed, cached, or run what it does not serve."""
+
+_KEPT = {**HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
+_FORM = "application/x-www-form-urlencoded"
+_MOST_FIELDS = 1_000
+_FAILED = "the daemon failed, which is a bug; see its log"
+_FOREIGN = ("the form", "comes from another site, or from a session that has ended")
+
+_log = structlog.get_logger("slumberd")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who asks: a caller of operations, and the session in the browser."""
+
+    caller: Caller
+    session: Session
+
+
+def console_route(served: Served, access: Access) -> BaseRoute:
+    """Return the route of the console.
+
+    Args:
+        served: The daemon.
+        access: Finds out whose a token is.
+    """
+    return Mount(ROOT, routes=Console(served, access).routes())
+
+
+class Console:
+    """Answers every request under ``/console``.
+
+    Args:
+        served: The daemon.
+        access: Finds out whose a token is.
+    """
+
+    def __init__(self, served: Served, access: Access) -> None:
+        self._served = served
+        self._sign_in = SignIn(access, served.clock)
+        self._renderer = Renderer({})
+
+    def routes(self) -> list[Route]:
+        """Return the routes, below the root of the console."""
+        return [
+            Route("/", self._guarded(self._show_start)),
+            Route("/static/{version}/{name}", _answer_static),
+            Route(SIGN_IN, self._guarded(self._answer_sign_in), methods=["GET", "POST"]),
+            Route("/sign-out", self._guarded(self._answer_sign_out), methods=["POST"]),
+            *(
+                Route(page.path, self._guarded(self._endpoint(page)), methods=_methods_of(page))
+                for page in PAGES
+            ),
+            Route("/{other:path}", self._guarded(self._answer_unknown)),
+        ]
+
+    def _guarded(self, answer: Endpoint) -> Endpoint:
+        """Return an endpoint that answers each error with a page, and protects each answer."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                response = await answer(request)
+            except NotAuthenticatedError:
+                response = _to_sign_in(request)
+            except SlumberdError as error:
+                response = self._error(request, status_of(type(error)), error)
+            except Exception as error:  # noqa: BLE001 # a bug of one page must not end the server
+                _log.error("http.failed", operation=request.url.path, error=repr(error)[:500])
+                response = self._error(request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
+            response.headers.update(HEADERS)
+            return response
+
+        return guarded
+
+    def _endpoint(self, page: Page) -> Endpoint:
+        async def answer(request: Request) -> Response:
+            person = self._person(request)
+            if request.method == "POST" and page.submit is not None:
+                fields = await read_form(request)
+                check_form(request, person.session, fields)
+                shown = await page.submit(self._visit(page, person, fields))
+            else:
+                fields = _given(request.query_params.multi_items())
+                shown = await page.show(self._visit(page, person, fields))
+            return self._response(request, person, shown)
+
+        return answer
+
+    def _visit(self, page: Page, person: Person, fields: Fields) -> Visit:
+        return Visit(
+            served=self._served,
+            caller=person.caller,
+            session=person.session,
+            path=page.path,
+            fields=fields,
+        )
+
+    def _person(self, request: Request) -> Person:
+        """Return who asks.
+
+        Raises:
+            NotAuthenticatedError: Nobody is signed in, or the token does not exist any more.
+        """
+        found = find_session(request, self._sign_in.sessions)
+        if found is None:
+            raise NotAuthenticatedError("nobody is signed in")
+        return Person(self._sign_in.caller_of(found, request), found)
+
+    def _response(self, request: Request, person: Person | None, shown: Shown) -> Response:
+        if isinstance(shown, Redirect):
+            return RedirectResponse(shown.to, HTTPStatus.SEE_OTHER)
+        values = {**shown.values, "title": shown.title, **_frame_of(request, person)}
+        html = self._renderer.render(shown.template, values)
+        return Response(html, shown.status, media_type="text/html")
+
+    def _error(self, request: Request, status: int, error: SlumberdError | None) -> Response:
+        try:
+            person: Person | None = self._person(request)
+        except NotAuthenticatedError:
+            person = None
+        title = title_of(type(error)) if error else HTTPStatus(status).phrase
+        values = {"message": str(error) if error else _FAILED, "status_code": status}
+        return self._response(request, person, View("error.html", title, values, status))
+
+    async def _show_start(self, request: Request) -> Response:
+        start = start_of(self._person(request).caller)
+        return RedirectResponse(link(start), HTTPStatus.SEE_OTHER)
+
+    async def _answer_sign_in(self, request: Request) -> Response:
+        if request.method != "POST":
+            view = self._sign_in.show(request)
+            return self._response(request, None, view)
+        check_origin(request)
+        fields = await read_form(request)
+        try:
+            secret = self._sign_in.begin(request, fields)
+        except NotAuthenticatedError as error:
+            view = self._sign_in.show(request, problem=error.problem)
+            return self._response(request, None, view)
+        to = fields.get("next", "")
+        answer = RedirectResponse(to if is_own(to) else f"{ROOT}/", HTTPStatus.SEE_OTHER)
+        answer.set_cookie(
+            COOKIE, secret, path=ROOT, httponly=True, samesite="strict", secure=_is_secure(request)
+        )
+        return answer
+
+    async def _answer_sign_out(self, request: Request) -> Response:
+        person = self._person(request)
+        check_form(request, person.session, await read_form(request))
+        self._sign_in.sessions.end(request.cookies[COOKIE])
+        answer = RedirectResponse(link(SIGN_IN), HTTPStatus.SEE_OTHER)
+        answer.delete_cookie(COOKIE, path=ROOT)
+        return answer
+
+    async def _answer_unknown(self, request: Request) -> Response:
+        person = self._person(request)
+        values = {"message": "there is no such page", "status_code": HTTPStatus.NOT_FOUND}
+        view = View("error.html", HTTPStatus.NOT_FOUND.phrase, values, HTTPStatus.NOT_FOUND)
+        return self._response(request, person, view)
+
+
+def _methods_of(page: Page) -> list[str]:
+    return ["GET"] if page.submit is None else ["GET", "POST"]
+
+
+def _frame_of(request: Request, person: Person | None) -> dict[str, Any]:
+    """Return what the frame of every page shows."""
+    if person is None:
+        return {"caller": None, "menu": [], "form_secret": "", "new_form": None, "here": ""}
+    return {
+        "caller": person.caller,
+        "menu": [page for page in PAGES if page.menu and page.right in person.caller.rights],
+        "form_secret": person.session.form_secret,
+        "new_form": person.session.issue_form,
+        "here": request.url.path.removeprefix(ROOT),
+    }
+
+
+def _to_sign_in(request: Request) -> Response:
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    wanted = wanted if request.method == "GET" and wanted != f"{ROOT}/" else ""
+    return RedirectResponse(link(SIGN_IN, next=wanted), HTTPStatus.SEE_OTHER)
+
+
+async def read_form(request: Request) -> Fields:
+    """Return the fields of a form.
+
+    Raises:
+        RequestTooLargeError: The body is too large.
+        UsageError: The body is no form.
+    """
+    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if sent != _FORM:
+        raise UsageError(f"the body is of the type {sent!r}; send {_FORM}")
+    try:
+        text = (await request.body()).decode()
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except UnicodeDecodeError:
+        raise UsageError("the form is not UTF-8") from None
+    except ValueError:
+        raise RequestTooLargeError(_MOST_FIELDS) from None
+    return _given(pairs)
+
+
+def _given(pairs: list[tuple[str, str]]) -> Fields:
+    """Return the fields that are not empty; of a field that is there twice, the last."""
+    return {name: value for name, value in pairs if value != ""}
+
+
+def check_form(request: Request, session: Session, fields: Fields) -> None:
+    """Check that a form comes from a page of this session.
+
+    Raises:
+        NotAllowedError: It does not.
+    """
+    check_origin(request)
+    if not session.allows(fields.get("form_secret", "")):
+        raise NotAllowedError(*_FOREIGN)
+
+
+def check_origin(request: Request) -> None:
+    """Check that a browser sends a form from a page of this host.
+
+    Raises:
+        NotAllowedError: It does not say so, or says something else.
+    """
+    origin, fetched = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    if origin is not None:
+        own = urlsplit(origin).netloc == request.headers.get("host") and origin != "null"
+    else:
+        own = fetched in ("same-origin", "none")
+    if not own:
+        raise NotAllowedError(*_FOREIGN)
+
+
+def _is_secure(request: Request) -> bool:
+    """Return whether the browser reached the console by HTTPS, which a proxy may end."""
+    return request.headers.get("origin", "").startswith("https://")
+
+
+async def _answer_static(request: Request) -> Response:
+    """Send the stylesheet or the script; the address names its version."""
+    name: str = request.path_params["name"]
+    if name not in STATIC:
+        return Response(status_code=HTTPStatus.NOT_FOUND, headers=HEADERS)
+    return Response(read_static(name), headers=_KEPT, media_type=STATIC[name])

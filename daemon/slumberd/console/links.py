@@ -1,0 +1,29 @@
+"""Make the addresses of pages. Names stand in the query, because they may hold any character."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+ROOT = "/console"
+"""The path of the console."""
+
+Fields = Mapping[str, str]
+
+
+def link(page: str, **fields: Any) -> str:
+    """Return the address of a page.
+
+    Args:
+        page: Its path without the root, such as ``facts``.
+        fields: The query; a field of None, or of an empty text, is left out.
+    """
+    given = {name: value for name, value in fields.items() if value not in (None, "")}
+    query = urlencode(given, doseq=True)
+    return f"{ROOT}/{page.lstrip('/')}" + (f"?{query}" if query else "")
+
+
+def is_own(address: str) -> bool:
+    """Return whether an address is one of the console's pages, and nothing else."""
+    return address.startswith(f"{ROOT}/") and "//" not in address and "\\" not in address

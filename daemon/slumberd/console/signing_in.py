@@ -1,0 +1,101 @@
+"""Sign people in: by a token, or as the user at the other end of a unix socket."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from slumberd.api.access import Access, hash_of
+from slumberd.clock import Clock
+from slumberd.console.links import Fields
+from slumberd.console.sessions import Session, Sessions
+from slumberd.console.visit import View
+from slumberd.errors import NotAuthenticatedError
+from slumberd.operations.caller import Caller
+
+SIGN_IN = "/sign-in"
+"""The path of the page, without ``/console``."""
+
+COOKIE = "slumberd_session"
+
+OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+"""The hosts of a browser on the same machine, or at the end of a forwarded port."""
+
+_NOTHING_WRITTEN = "write a token"
+_NO_PEER = "only a browser that reaches the unix socket as localhost needs no token"
+
+
+def find_session(request: Request, sessions: Sessions) -> Session | None:
+    """Return the session of a browser; None without one."""
+    secret = request.cookies.get(COOKIE)
+    return None if secret is None else sessions.find(secret)
+
+
+class SignIn:
+    """Begins sessions, and finds out whose they are.
+
+    Attributes:
+        sessions: All sessions.
+
+    Args:
+        access: Finds out whose a token is.
+        clock: The time.
+    """
+
+    def __init__(self, access: Access, clock: Clock) -> None:
+        self._access = access
+        self.sessions = Sessions(clock)
+
+    def show(self, request: Request, problem: str = "") -> View:
+        """Return the page.
+
+        Args:
+            request: The request.
+            problem: Why the attempt before failed; empty without one.
+        """
+        values = {
+            "problem": problem,
+            "peer": _peer_of(request),
+            "next": request.query_params.get("next", ""),
+        }
+        return View("sign_in.html", "Sign in", values, 401 if problem else 200)
+
+    def begin(self, request: Request, fields: Fields) -> str:
+        """Begin a session; return the secret that the browser keeps.
+
+        Raises:
+            NotAuthenticatedError: The token is unknown, or there is none.
+        """
+        token = fields.get("token", "").strip()
+        if token:
+            digest = hash_of(token)
+            self._access.caller_of_hash(digest)
+            return self.sessions.begin(token_hash=digest)
+        if "peer" not in fields:
+            raise NotAuthenticatedError(_NOTHING_WRITTEN)
+        peer = _peer_of(request)
+        if peer is None:
+            raise NotAuthenticatedError(_NO_PEER)
+        return self.sessions.begin(uid=peer.uid)
+
+    def caller_of(self, session: Session, request: Request) -> Caller:
+        """Return whose a session is, with the rights of this moment.
+
+        Raises:
+            NotAuthenticatedError: The token does not exist any more, or the browser now is at the
+                other end of another socket.
+        """
+        if session.token_hash is not None:
+            return self._access.caller_of_hash(session.token_hash)
+        peer = _peer_of(request)
+        if peer is None or peer.uid != session.uid:
+            raise NotAuthenticatedError(_NO_PEER)
+        return peer
+
+
+def _peer_of(request: Request) -> Caller | None:
+    """Return the user of the unix socket; None on a network, or under a foreign name.
+
+    A foreign page could make its own name mean this machine, and then act as the user.
+    """
+    peer: Caller | None = getattr(request.state, "peer", None)
+    return peer if request.url.hostname in OWN_NAMES else None
