@@ -47,6 +47,8 @@ _DELTA: dict[str, Any] = {
     "replaces": [],
     "source_episode_ids": ["e1"],
     "reason": "",
+    "user": "ana",
+    "agent": "desk",
 }
 
 _CHANGES = {
@@ -237,6 +239,8 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                     "reason": "bad_metadata",
                     "detail": "the metadata is no JSON object",
                     "seq": 12,
+                    "user": "ana",
+                    "agent": "desk",
                 }
             ],
             "next": None,

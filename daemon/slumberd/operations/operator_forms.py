@@ -92,6 +92,8 @@ class QuarantineEntry(Result):
         reason: Why, in one word.
         detail: Why, for a person.
         seq: The row of the ledger that records it.
+        user: Whose the episode is; empty when its scope cannot be read.
+        agent: Who knows it; empty as `user`.
     """
 
     rule_id: str
@@ -100,6 +102,8 @@ class QuarantineEntry(Result):
     reason: str
     detail: str
     seq: int
+    user: str
+    agent: str
 
 
 class QuarantinePage(Result):

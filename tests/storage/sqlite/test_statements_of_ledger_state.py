@@ -307,6 +307,11 @@ def list_quarantine(t: Tables) -> list[Any]:
     return sorted(values_of(row, *columns) for row in t.quarantine)
 
 
+def entries_with_owner(t: Tables) -> list[Any]:
+    columns = ("rule", "channel", "eid", "reason", "detail", "seq", "owner")
+    return sorted(values_of(row, *columns) for row in t.quarantine)
+
+
 PLACES = [dict(zip(("rule", "channel", "eid"), key, strict=True)) for key in QUARANTINED]
 
 
@@ -315,7 +320,7 @@ PLACES = [dict(zip(("rule", "channel", "eid"), key, strict=True)) for key in QUA
     {"rule": "", "channel": "", "eid": "", "limit": 99},
 )
 def quarantine_after(t: Tables, rule: str, channel: str, eid: str, limit: int) -> list[Any]:
-    found = [row for row in list_quarantine(t) if tuple(row[:3]) > (rule, channel, eid)]
+    found = [row for row in entries_with_owner(t) if tuple(row[:3]) > (rule, channel, eid)]
     return found[:limit]
 
 
@@ -324,7 +329,7 @@ def quarantine_after(t: Tables, rule: str, channel: str, eid: str, limit: int) -
     *({"rule": rule, "channel": "", "eid": "", "limit": 99} for rule in RULES),
 )
 def quarantine_of_rule_after(t: Tables, rule: str, channel: str, eid: str, limit: int) -> list[Any]:
-    found = [row for row in list_quarantine(t) if row[0] == rule]
+    found = [row for row in entries_with_owner(t) if row[0] == rule]
     return [row for row in found if tuple(row[1:3]) > (channel, eid)][:limit]
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.decision import Decision
 from slumberd.model.firing import Firing, HeldBatch, Position
 from slumberd.model.record import Outcome
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
 
 
@@ -86,7 +87,14 @@ def read_quarantine_page(
         found = session.rows("ledger.quarantine_after", values)
     else:
         found = session.rows("ledger.quarantine_of_rule_after", {**values, "rule": rule})
-    return [dict(zip(_ENTRY, row, strict=True)) for row in found]
+    return [_entry_with_owner(row) for row in found]
+
+
+def _entry_with_owner(row: Row) -> dict[str, Any]:
+    """Return an entry, and whose the episode is; a scope that cannot be read belongs to nobody."""
+    *entry, owner = row
+    user, agent = user_and_agent(owner) if owner.count("/") > 1 else ("", "")
+    return {**dict(zip(_ENTRY, entry, strict=True)), "user": user, "agent": agent}
 
 
 def drop_entries(

@@ -559,7 +559,7 @@ WHERE shard = :shard
 ORDER BY rule, channel, eid
 
 -- name: quarantine_after
-SELECT rule, channel, eid, reason, detail, seq
+SELECT rule, channel, eid, reason, detail, seq, owner
 FROM slumberd.quarantine
 WHERE shard = :shard
   AND (rule, channel, eid) > (:rule, :channel, :eid)
@@ -567,7 +567,7 @@ ORDER BY rule, channel, eid
 LIMIT :limit
 
 -- name: quarantine_of_rule_after
-SELECT rule, channel, eid, reason, detail, seq
+SELECT rule, channel, eid, reason, detail, seq, owner
 FROM slumberd.quarantine
 WHERE shard = :shard
   AND rule = :rule

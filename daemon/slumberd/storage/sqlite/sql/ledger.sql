@@ -411,14 +411,14 @@ FROM slumberd_quarantine
 ORDER BY rule, channel, eid
 
 -- name: quarantine_after
-SELECT rule, channel, eid, reason, detail, seq
+SELECT rule, channel, eid, reason, detail, seq, owner
 FROM slumberd_quarantine
 WHERE (rule, channel, eid) > (:rule, :channel, :eid)
 ORDER BY rule, channel, eid
 LIMIT :limit
 
 -- name: quarantine_of_rule_after
-SELECT rule, channel, eid, reason, detail, seq
+SELECT rule, channel, eid, reason, detail, seq, owner
 FROM slumberd_quarantine
 WHERE rule = :rule
   AND (channel, eid) > (:channel, :eid)
