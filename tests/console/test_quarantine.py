@@ -11,8 +11,8 @@ from tests.support.builders import episode
 from tests.support.console_homes import (
     HOSTILE,
     OPERATOR,
-    ask_daemon,
     SELDOM,
+    ask_daemon,
     assert_shows,
     console_daemon,
     fire,
