@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -191,6 +192,19 @@ def test_one_run_fires_in_all_shards_and_is_undone_as_a_whole(both: list[Asker])
     assert len(undone[1]["undone"]) == SHARDS
     assert undone[1]["counts"] == undone[0]["counts"]
     assert both[1]("facts", user="ana")["facts"] == []
+
+
+def test_reason_is_in_the_ledger_of_each_shard(cluster: Home, of_shards: Asker) -> None:
+    of_shards.remember(*AGENTS)
+    run = of_shards("fire", reason="a test")["run"]
+    of_shards("undo", run=run, reason="no test")
+    plan = of_shards("forget", user="ana", dry_run=True, reason="not yet")["plan"]
+    erased = of_shards("forget", user="ana", plan=plan, reason="ana asked")
+
+    listed = cluster.call("audit", "ls", "--kind", "firing", "--json").stdout.splitlines()
+    reasons = Counter(orjson.loads(line)["reason"] for line in listed)
+    assert reasons == {"a test": SHARDS, "no test": SHARDS, "ana asked": SHARDS}
+    assert erased["reason"] == "ana asked"
 
 
 def test_dry_run_and_report_count_all_shards(both: list[Asker]) -> None:
