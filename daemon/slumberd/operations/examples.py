@@ -234,8 +234,8 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                     "rule_id": "home",
                     "channel": "facts",
                     "episode_id": "e7",
-                    "reason": "bad_metadata",
-                    "detail": "the metadata is no JSON object",
+                    "reason": "intent_unknown",
+                    "detail": "intent is 'shout'; write one of add, update, delete, noop",
                     "seq": 12,
                 }
             ],
