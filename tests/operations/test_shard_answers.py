@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slumberd.model.episode import microseconds
 from slumberd.model.fact import FactPattern, place_after
 from slumberd.model.recalled import BEGIN
+from slumberd.model.record import FiringPlace
 from slumberd.model.shard_firing import firing_of_shard, split_firing
+from slumberd.operations.firing_forms import NEWEST, FiringCursor
 from slumberd.operations.handlers import Answer
 from slumberd.operations.shard_answers import MERGES, combine_plans, merge_answers
 from slumberd.operations.shard_firings import NAMES, name_firings
@@ -262,9 +266,10 @@ def test_report_adds_the_counts_of_each_rule() -> None:
     counts = dict.fromkeys(
         ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked"), 1
     )
+    one = OPERATIONS["report"].example.answer
     answers = [
-        {"since": AT.format(2), "changes": counts, "rules": {"b": counts}},
-        {"since": AT.format(1), "changes": counts, "rules": {"a": counts, "b": counts}},
+        {**one, "since": AT.format(2), "changes": counts, "rules": {"b": counts}},
+        {**one, "since": AT.format(1), "changes": counts, "rules": {"a": counts, "b": counts}},
     ]
 
     merged = merge_answers("report", answers, {})
@@ -273,6 +278,94 @@ def test_report_adds_the_counts_of_each_rule() -> None:
     assert merged["changes"]["learned"] == 2
     assert [*merged["rules"]] == ["a", "b"]
     assert (merged["rules"]["a"]["learned"], merged["rules"]["b"]["learned"]) == (1, 2)
+
+
+CHANGES = dict.fromkeys(OPERATIONS["report"].example.answer["changes"], 0)
+
+
+def test_report_adds_users_and_days_and_names_the_most_changed() -> None:
+    def answer(learned: dict[str, int], day: str, other_users: int) -> Answer:
+        return {
+            **OPERATIONS["report"].example.answer,
+            "batches": len(learned),
+            "users": {user: {**CHANGES, "learned": count} for user, count in learned.items()},
+            "other_users": other_users,
+            "largest": [
+                {"firing_id": f"{user}@1", "rule_id": "a", "at": AT, **CHANGES, "learned": count}
+                for user, count in learned.items()
+            ],
+            "days": [{"day": day, **CHANGES, "learned": sum(learned.values())}],
+        }
+
+    answers = [
+        answer({"ana": 3, "bo": 4}, "2026-03-02", 0), answer({"ana": 2, "cy": 1}, "2026-03-02", 5),
+        answer({}, "2026-03-01", 0),
+    ]  # fmt: skip
+
+    merged = merge_answers("report", answers, {"limit": 2})
+
+    assert [(name, one["learned"]) for name, one in merged["users"].items()] == [
+        ("ana", 5), ("bo", 4),
+    ]  # fmt: skip
+    assert (merged["other_users"], merged["batches"]) == (6, 4)
+    assert [batch["firing_id"] for batch in merged["largest"]] == ["bo@1", "ana@1"]
+    assert [(day["day"], day["learned"]) for day in merged["days"]] == [
+        ("2026-03-01", 0), ("2026-03-02", 10),
+    ]  # fmt: skip
+
+
+def firings_of(numbers: Sequence[int], place: FiringPlace, limit: int) -> Answer:
+    """Return a page of the firings of a shard, several of which have one instant."""
+    example = OPERATIONS["firings"].example.answer["firings"][0]
+    found = [
+        {**example, "seq": seq, "firing_id": f"a@{seq}", "at": AT.format(number)}
+        for seq, number in enumerate(sorted(numbers), 1)
+        if seq < place.number and instant_of(number) <= place.at
+    ][::-1]
+    page = found[:limit]
+    following = None
+    if len(found) > limit:
+        at = datetime.fromisoformat(page[-1]["at"])
+        following = str(FiringCursor.after(at, 0, page[-1]["seq"]))
+    return {"firings": page, "next": following}
+
+
+def instant_of(number: int) -> int:
+    return microseconds(datetime.fromisoformat(AT.format(number)))
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=2, max_size=4), st.integers(1, 5))
+def test_pages_of_firings_hold_each_firing_of_all_shards_once(
+    shards: list[list[int]], limit: int
+) -> None:
+    seen, before = [], None
+    for _ in range(sum(map(len, shards)) + 1):
+        answers = []
+        for shard, numbers in enumerate(shards):
+            cursor = None if before is None else FiringCursor.read(before).in_shard(shard)
+            found = firings_of(numbers, NEWEST if cursor is None else cursor.place, limit)
+            answers.append(name_firings("firings", found, shard))
+        merged = merge_answers("firings", answers, {"limit": limit})
+        seen += merged["firings"]
+        before = merged["next"]
+        if before is None:
+            break
+        assert len(merged["firings"]) == limit
+
+    assert before is None
+    assert len({firing["firing_id"] for firing in seen}) == len(seen) == sum(map(len, shards))
+    assert [firing["at"] for firing in seen] == sorted((one["at"] for one in seen), reverse=True)
+
+
+def test_undo_of_a_firing_names_the_shard() -> None:
+    (example,) = OPERATIONS["firings"].example.answer["firings"]
+    answer = {"firings": [example, {**example, "undone_by": None, "undoes": "a@1"}], "next": None}
+
+    named = name_firings("firings", answer, 3)["firings"]
+
+    assert [(one["undone_by"], one["undoes"]) for one in named] == [
+        ("3~@undo@4", None), (None, "3~a@1"),
+    ]  # fmt: skip
 
 
 def test_rule_that_fails_in_several_shards_is_listed_once() -> None:

@@ -24,6 +24,7 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
+from slumberd.model.shard_firing import split_firing
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer
@@ -284,6 +285,56 @@ def test_dry_run_and_report_count_all_shards(both: list[Asker]) -> None:
     assert several["deltas_total"] == one["deltas_total"]
     assert reports[0]["changes"] == reports[1]["changes"]
     assert reports[0]["rules"] == reports[1]["rules"]
+
+
+def test_report_of_all_users_counts_all_shards(both: list[Asker]) -> None:
+    for ask in both:
+        ask.remember("agent1", "agent2", user="bob")
+        ask("fire")
+    one, several = (ask("report", limit=1) for ask in both)
+
+    for name in ("changes", "rules", "users", "other_users"):
+        assert several[name] == one[name]
+    assert [*several["users"]] == ["ana"]
+    assert several["batches"] == SHARDS
+    assert sum(day["learned"] for day in several["days"]) == several["changes"]["learned"]
+    assert len(several["largest"]) == 1
+    assert split_firing(several["largest"][0]["firing_id"])[0] is not None
+
+
+def test_firings_of_all_shards_are_paged_newest_first(of_shards: Asker) -> None:
+    for nth, value in enumerate(("tea", "rum", "milk")):
+        of_shards.remember(*AGENTS[nth:], value=value)
+        of_shards("fire")
+
+    whole = of_shards("firings", rule="all", limit=1_000)["firings"]
+    seen, before = [], None
+    while not seen or before is not None:
+        page = of_shards("firings", rule="all", limit=2, before=before)
+        seen += page["firings"]
+        before = page["next"]
+
+    assert seen == whole
+    assert sum(firing["counts"]["read"] for firing in whole) == 3 * len(AGENTS) - 3
+    instants = [firing["at"] for firing in whole]
+    assert instants == sorted(instants, reverse=True)
+    assert {split_firing(firing["firing_id"])[0] for firing in whole} == {*range(SHARDS)}
+
+
+def test_rows_of_a_firing_are_read_from_its_shard(of_shards: Asker) -> None:
+    of_shards.remember(*AGENTS)
+    of_shards("fire")
+    firing = of_shards("firings", rule="all", limit=1)["firings"][0]
+    undone = of_shards("undo", firing=firing["firing_id"])
+
+    rows = of_shards("deltas", firing=firing["firing_id"])["changes"]
+    (after,) = of_shards("firings", rule="all", limit=1)["firings"]
+    unnamed = of_shards.error("deltas", firing=split_firing(firing["firing_id"])[1])
+
+    assert len(rows) == firing["counts"]["added"] > 0
+    assert {row["firing_id"] for row in rows} == {firing["firing_id"]}
+    assert after["undone_by"] == undone["firing_id"]
+    assert isinstance(unnamed, UsageError)
 
 
 def test_search_and_context_read_all_shards(of_shards: Asker) -> None:
