@@ -47,6 +47,23 @@ _DELTA: dict[str, Any] = {
     "replaces": [],
     "source_episode_ids": ["e1"],
     "reason": "",
+    "user": "ana",
+    "agent": "desk",
+}
+
+_CHANGE: dict[str, Any] = {
+    "seq": 2,
+    "at": _AT,
+    "kind": "add",
+    "firing_id": _FIRING,
+    "rule_id": "home",
+    "fact_id": "e1",
+    "replaces": [],
+    "episode_ids": ["e1"],
+    "reason": "",
+    "confidence": 1.0,
+    "user": "ana",
+    "agent": "desk",
 }
 
 _CHANGES = {
@@ -84,6 +101,42 @@ _OUTCOME: dict[str, Any] = {
     "fact_id": "e1",
     "current": True,
     "would_change": "",
+}
+
+_LOADED_RULE: dict[str, Any] = {
+    "id": "home",
+    "state": {
+        "id": "home",
+        "cadence": {"cron": "0 3 * * *"},
+        "enabled": True,
+        "then_emits": ["facts"],
+        "file": "rules/home.yaml",
+        "watermark": 17,
+        "pending": 3,
+        "fired_at": _AT,
+        "last_success": _AT,
+        "quarantined": 1,
+        "held_firing_id": None,
+        "oldest_pending": _AT,
+        "last_outcome": _COUNTS,
+        "next_at": "2026-03-02T03:00:00Z",
+        "paused": False,
+    },
+    "outlook": {
+        "rule": "home",
+        "enabled": True,
+        "paused": False,
+        "paused_by": None,
+        "every": None,
+        "cron": "0 3 * * *",
+        "timezone": "UTC",
+        "words": "at 03:00, every day",
+        "next": [{"local": "2026-03-02T03:00:00+00:00", "utc": "2026-03-02T03:00:00Z"}],
+        "notes": [],
+    },
+    "due_at": None,
+    "late_seconds": 0.0,
+    "coverage": {"episodes": 120, "selected": 31, "failed": 0, "problem": ""},
 }
 
 _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -133,25 +186,35 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "changes": (
         {"after": 0, "limit": 1},
         {
-            "changes": [
-                {
-                    "seq": 2,
-                    "at": _AT,
-                    "kind": "add",
-                    "firing_id": _FIRING,
-                    "rule_id": "home",
-                    "fact_id": "e1",
-                    "replaces": [],
-                    "episode_ids": ["e1"],
-                    "reason": "",
-                    "confidence": 1.0,
-                    "user": "ana",
-                    "agent": "desk",
-                }
-            ],
+            "changes": [_CHANGE],
             "last": 2,
             "more": False,
         },
+    ),
+    "firings": (
+        {"rule": "home", "limit": 1},
+        {
+            "firings": [
+                {
+                    "seq": 1,
+                    "firing_id": _FIRING,
+                    "rule_id": "home",
+                    "at": _AT,
+                    "trigger": "manual",
+                    "by": "uid 1000",
+                    "reason": "after the import",
+                    "counts": _COUNTS,
+                    "run": _RUN,
+                    "undone_by": "@undo@4",
+                    "undoes": None,
+                }
+            ],
+            "next": "1772366400000000.0.1",
+        },
+    ),
+    "deltas": (
+        {"firing": _FIRING, "limit": 1},
+        {"changes": [_CHANGE], "last": 2, "more": True},
     ),
     "profile": (
         {"budget": 500},
@@ -159,7 +222,16 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "report": (
         {"days": 7},
-        {"since": _AT, "changes": _CHANGES, "rules": {"home": _CHANGES}},
+        {
+            "since": _AT,
+            "batches": 1,
+            "changes": _CHANGES,
+            "rules": {"home": _CHANGES},
+            "users": {"ana": _CHANGES},
+            "other_users": 0,
+            "largest": [{"firing_id": _FIRING, "rule_id": "home", "at": _AT, **_CHANGES}],
+            "days": [{"day": "2026-03-01", **_CHANGES}],
+        },
     ),
     "forget": (
         {"session": "s1", "dry_run": True},
@@ -189,6 +261,33 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                 }
             ]
         },
+    ),
+    "quarantined": (
+        {"rule": "home", "limit": 10},
+        {
+            "entries": [
+                {
+                    "rule_id": "home",
+                    "channel": "facts",
+                    "episode_id": "e7",
+                    "reason": "intent_unknown",
+                    "detail": "intent is 'shout'; write one of add, update, delete, noop",
+                    "seq": 12,
+                    "user": "ana",
+                    "agent": "desk",
+                }
+            ],
+            "next": None,
+            "totals": {"home": 1},
+        },
+    ),
+    "users": (
+        {"prefix": "a", "limit": 10},
+        {"users": [{"user": "ana", "agents": ["desk"], "facts": 1}], "next": None},
+    ),
+    "rules": (
+        {"rules": ["home"], "instants": 1, "coverage": True},
+        {"timezone": "UTC", "rules": [_LOADED_RULE]},
     ),
     "decide": ({"firing": _FIRING, "approve": True}, _FIRED),
     "fire": ({"rules": ["home"]}, _FIRED),

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from slumberd.model.shard_firing import MARK, firing_of_shard
+from slumberd.operations.firing_forms import FiringCursor
 from slumberd.operations.handlers import Answer
 
 _COMMANDS = re.compile("(`slumberd (?:undo|approve|reject) )")
@@ -48,6 +49,15 @@ def _of_rows(list_name: str, answer: Answer, shard: int) -> Answer:
     return {**answer, list_name: [_of_row(row, shard) for row in answer[list_name]]}
 
 
+def _of_firing_page(answer: Answer, shard: int) -> Answer:
+    fields = ("firing_id", "undone_by", "undoes")
+    cursor = answer["next"]
+    return {
+        "firings": [_name(fields, firing, shard) for firing in answer["firings"]],
+        "next": None if cursor is None else str(FiringCursor.read(cursor)._replace(shard=shard)),
+    }
+
+
 def _of_firings(answer: Answer, shard: int) -> Answer:
     return {**answer, "reports": [_of_report(report, shard) for report in answer["reports"]]}
 
@@ -70,7 +80,7 @@ def _of_certificate(answer: Answer, shard: int) -> Answer:
 
 def _of_explanation(answer: Answer, shard: int) -> Answer:
     explanation = {**answer["explanation"]}
-    for rows in ("promoted", "replaced_by"):
+    for rows in ("promoted", "replaced_by", "history"):
         if rows in explanation:
             explanation = _of_rows(rows, explanation, shard)
     if "rules" in explanation:
@@ -92,6 +102,14 @@ def _of_outcome(answer: Answer, shard: int) -> Answer:
     return {**answer, "rules": [_of_decision(rule, shard) for rule in answer["rules"]]}
 
 
+def _of_rules(answer: Answer, shard: int) -> Answer:
+    return {**answer, "rules": [_of_rule(rule, shard) for rule in answer["rules"]]}
+
+
+def _of_rule(rule: Answer, shard: int) -> Answer:
+    return {**rule, "state": _name(("held_firing_id",), rule["state"], shard)}
+
+
 NAMES: dict[str, Name | None] = {
     "remember": None,
     "recall": None,
@@ -102,10 +120,15 @@ NAMES: dict[str, Name | None] = {
     "explain": _of_explanation,
     "outcome": _of_outcome,
     "changes": partial(_of_rows, "changes"),
+    "firings": _of_firing_page,
+    "deltas": partial(_of_rows, "changes"),
     "profile": None,
-    "report": None,
+    "report": partial(_of_rows, "largest"),
     "forget": _of_certificate,
     "held": partial(_of_rows, "held"),
+    "quarantined": None,
+    "users": None,
+    "rules": _of_rules,
     "decide": _of_firings,
     "fire": _of_firings,
     "undo": _of_undo,

@@ -19,8 +19,10 @@ from slumberd.errors import (
     VersionConflictError,
 )
 from slumberd.operations import change_results as results
+from slumberd.operations import firing_forms as firings
 from slumberd.operations import forms
 from slumberd.operations import memory_forms as memory
+from slumberd.operations import operator_forms as operator
 from slumberd.operations import overview_forms as overview
 from slumberd.operations.caller import Right
 from slumberd.operations.examples import example_of
@@ -122,6 +124,27 @@ CHANGES = Operation(
     errors=(MemoryScopeError,),
     example=example_of("changes"),
 )
+FIRINGS = Operation(
+    name="firings",
+    summary="Return a page of firings, newest first, with what each did and what undid it.",
+    form=firings.FiringsForm,
+    result=firings.FiringPage,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("firings"),
+)
+DELTAS = Operation(
+    name="deltas",
+    summary="Return the rows of the ledger that one firing wrote.",
+    form=firings.DeltasForm,
+    result=memory.ChangePage,
+    right=Right.READ,
+    read_only=True,
+    idempotent=True,
+    errors=(MemoryScopeError, NoInputError),
+    example=example_of("deltas"),
+)
 PROFILE = Operation(
     name="profile",
     summary="Return the facts that an agent takes with it whatever it is asked, quoted as data.",
@@ -162,6 +185,36 @@ HELD = Operation(
     read_only=True,
     idempotent=True,
     example=example_of("held"),
+)
+QUARANTINED = Operation(
+    name="quarantined",
+    summary="Return a page of the episodes that rules could not read, and why.",
+    form=operator.QuarantinedForm,
+    result=operator.QuarantinePage,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("quarantined"),
+)
+USERS = Operation(
+    name="users",
+    summary="Return a page of the users who have current facts, by name.",
+    form=operator.UsersForm,
+    result=operator.UserPage,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("users"),
+)
+RULES = Operation(
+    name="rules",
+    summary="Return how far each rule has read, and when it fires next.",
+    form=operator.LoadedRulesForm,
+    result=operator.LoadedRules,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("rules"),
 )
 DECIDE = Operation(
     name="decide",
@@ -316,10 +369,15 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         EXPLAIN,
         OUTCOME,
         CHANGES,
+        FIRINGS,
+        DELTAS,
         PROFILE,
         REPORT,
         FORGET,
         HELD,
+        QUARANTINED,
+        USERS,
+        RULES,
         DECIDE,
         FIRE,
         UNDO,
