@@ -198,6 +198,7 @@ class Forgotten(Result):
         plan: The hash of the plan; only of a dry run.
         firing_id: The firing that the ledger records; absent for a dry run.
         by: Who requested it; absent for a dry run.
+        reason: Why; absent for a dry run, and without a reason.
         head_after: The head after; absent for a dry run.
         write_ahead_log_emptied: By file; absent for a dry run.
         rewritten: By file: what was rewritten; absent for a dry run.
@@ -216,6 +217,7 @@ class Forgotten(Result):
     plan: str | None = None
     firing_id: str | None = None
     by: str | None = None
+    reason: str | None = None
     head_after: str | None = None
     write_ahead_log_emptied: dict[str, bool] | None = None
     rewritten: dict[str, Any] | None = None

@@ -32,7 +32,7 @@ def hold_batch(session: Session, firing: Firing, problem: str, depth: int) -> Ou
     return replace(outcome, held=held)
 
 
-def record_decision(
+def record_decision(  # noqa: PLR0913 # the fields of its ledger row
     session: Session,
     held: HeldBatch,
     *,
@@ -40,6 +40,7 @@ def record_decision(
     at: datetime,
     by: str,
     depth: int,
+    reason: str = "",
 ) -> Firing:
     """Record the decision about a held batch, within the caller's transaction.
 
@@ -49,7 +50,7 @@ def record_decision(
     [mark] = session.rows("ledger.watermark", (held.rule_id,))
     watermark = Position(*mark)
     upto = watermark if approve else Position(*held.upto)
-    firing = Firing(held.rule_id, "", "manual", at, watermark, upto, by)
+    firing = Firing(held.rule_id, "", "manual", at, watermark, upto, by, reason=reason)
     batch = Batch(session, firing, depth)
     batch.note = {"approves" if approve else "rejects": held.firing_id}
     batch.write(Decision.of(batch.resolution(), {}))
@@ -72,9 +73,10 @@ def drop_entries(
     at: datetime,
     by: str,
     depth: int,
+    reason: str = "",
 ) -> Outcome:
     """Remove entries from the quarantine, within the caller's transaction."""
-    firing = Firing("@quarantine", "", "manual", at, by=by)
+    firing = Firing("@quarantine", "", "manual", at, by=by, reason=reason)
     batch = Batch(session, firing, depth)
     rows = sorted(entry["seq"] for entry in entries)
     batch.note = {"dropped": len(entries), "rows": rows}
