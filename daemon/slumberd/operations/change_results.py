@@ -20,6 +20,8 @@ class Delta(Result):
         replaces: The facts that it removed.
         source_episode_ids: The episodes that it comes from.
         reason: Why it changed nothing, if so.
+        user: Whose the fact is; empty when it is not known.
+        agent: Who knows it; empty as `user`.
     """
 
     kind: str
@@ -28,6 +30,8 @@ class Delta(Result):
     replaces: list[str]
     source_episode_ids: list[str]
     reason: str
+    user: str
+    agent: str
 
 
 class Deltas(Result):

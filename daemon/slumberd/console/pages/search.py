@@ -8,6 +8,7 @@ from typing import Any
 
 from slumberd.api.problems import status_of
 from slumberd.config.validation import problems
+from slumberd.console.instants import NEED
 from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import MemoryScopeError
 from slumberd.operations.caller import Right
@@ -26,7 +27,6 @@ _DEFAULTS: Mapping[str, str] = {
     "min_score": "0",
     "budget": str(ContextForm.model_fields["budget"].default),
 }
-_INSTANT = "an instant with an offset is needed, such as 2026-03-01T00:00:00Z"
 _ASKED: Mapping[str, str] = {"query": "q", "question": "q"}
 """The field of the page for a field of an operation, where the names differ."""
 
@@ -118,4 +118,4 @@ def _find_mistakes(visit: Visit) -> Iterator[tuple[str, str]]:
     for form, request in requests:
         for found in problems(form, request, strict=True):
             field = str(found.trail[0]) if found.trail else ""
-            yield _ASKED.get(field, field), _INSTANT if field == "as_of" else found.text
+            yield _ASKED.get(field, field), NEED if field == "as_of" else found.text
