@@ -201,5 +201,3 @@ def _on_database(health: DaemonHealth, lease: float) -> Iterator[Advice]:
 
 def _count(number: int, one: str, more: str) -> str:
     return f"{number:,} {one if number == 1 else more}"
-
-
