@@ -55,8 +55,8 @@ def remember(daemon: HttpDaemon, user: str, *objects: str, session: str = "s1") 
     learn(
         daemon,
         *(
-            likes(fresh_id(), object, user=user, session=session, timestamp=at(number))
-            for number, object in enumerate(objects)
+            likes(fresh_id(), each, user=user, session=session, timestamp=at(number))
+            for number, each in enumerate(objects)
         ),
     )
 

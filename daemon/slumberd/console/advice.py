@@ -142,7 +142,8 @@ def _on_provenance(health: DaemonHealth) -> Iterator[Advice]:
     if sink.rows and sink.seconds > LATE_SECONDS:
         yield Advice(
             "warning",
-            f"The provenance sink is {sink.rows:,} rows and {sink.seconds / 60:,.0f} minutes behind",
+            f"The provenance sink is {sink.rows:,} rows and {sink.seconds / 60:,.0f} minutes"
+            " behind",
             "Nothing is lost: the daemon publishes them once the sink answers. The line"
             " provenance.failed of the log says why it does not.",
         )
