@@ -395,6 +395,32 @@ def test_rule_that_fails_in_several_shards_is_listed_once() -> None:
     ]
 
 
+def test_shards_add_what_their_language_models_cost() -> None:
+    def status(calls: int, problem: str) -> Answer:
+        model = {
+            "day": "2026-03-01",
+            "calls": calls,
+            "tokens": 10 * calls,
+            "cost": 0.5,
+            "budget": {"calls": 200, "tokens": 1_000, "cost": None},
+            "problem": problem,
+        }
+        return {**OPERATIONS["status"].example.answer, "language_model": model}
+
+    merged = merge_answers("status", [status(2, ""), status(3, "no answer")], {})
+    without = merge_answers("status", [OPERATIONS["status"].example.answer] * 2, {})
+
+    assert merged["language_model"] == {
+        "day": "2026-03-01",
+        "calls": 5,
+        "tokens": 50,
+        "cost": 1.0,
+        "budget": {"calls": 400, "tokens": 2_000, "cost": None},
+        "problem": "no answer",
+    }
+    assert without["language_model"] is None
+
+
 def test_rule_that_one_shard_pauses_counts_as_paused() -> None:
     def cadences(paused_by: str | None) -> Answer:
         rule = {"id": "a", "enabled": True, "cadence": {"every": 5}, "paused_by": paused_by}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slumberd.service.control_socket import ask
 from tests.support.asked_models import said
 from tests.support.daemons import Home
 from tests.support.installation import jsonl
@@ -47,6 +48,32 @@ def test_daemon_asks_and_promotes_without_a_firing_that_waits(tmp_path: Path) ->
         assert promoted["fact_id"] == "e1#1"
         assert "bearer s3cret" in server.headers[0].lower()
         assert not any("s3cret" in str(event) for event in running.seen)
+
+
+def test_status_says_what_the_model_cost_and_that_it_answers(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        home = home_of(tmp_path, server)
+        with home.daemon() as running:
+            put(home, "I like tea")
+            running.wait_for("answers.recorded")
+            model = ask(home.state, "status")["language_model"]
+
+    assert (model["calls"], model["problem"]) == (1, "")
+    assert model["tokens"] > 0
+    assert model["budget"] == {"calls": 200, "tokens": 500_000, "cost": None}
+
+
+def test_status_says_why_the_model_does_not_answer(tmp_path: Path) -> None:
+    with server_in_a_thread() as server:
+        server.otherwise = lambda _: Reply(503, b"loading")
+        home = home_of(tmp_path, server)
+        with home.daemon() as running:
+            put(home, "I like tea")
+            running.wait_for("answers.waiting")
+            model = ask(home.state, "status")["language_model"]
+
+    assert model["problem"].startswith("ModelUnavailableError: ")
+    assert "HTTP 503: loading" in model["problem"]
 
 
 @pytest.mark.parametrize("resting", ["disabled", "paused"])

@@ -47,8 +47,13 @@ def show_text(value: object) -> Markup:
     """Return a text of other people: isolated, escaped, and cut when it is too long."""
     text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
     cut = "" if len(text) <= MOST_CHARACTERS else f" … ({len(text):,} characters)"
-    shown = _HIDDEN.sub(_spell_out, text[:MOST_CHARACTERS])
-    return Markup("<bdi>") + escape(shown) + Markup("</bdi>") + escape(cut)
+    return show_whole_text(text[:MOST_CHARACTERS]) + escape(cut)
+
+
+def show_whole_text(text: str) -> Markup:
+    """Return a text of other people that its reader needs as a whole: isolated and escaped."""
+    shown = _HIDDEN.sub(_spell_out, text)
+    return Markup("<bdi>") + escape(shown) + Markup("</bdi>")
 
 
 def _spell_out(found: re.Match[str]) -> str:
@@ -100,6 +105,7 @@ class Renderer:
         )
         filters: dict[str, Callable[..., Any]] = {
             "text": show_text,
+            "whole_text": show_whole_text,
             "instant": show_instant,
             "number": show_number,
             "duration": show_duration,

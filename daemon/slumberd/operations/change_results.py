@@ -257,6 +257,26 @@ class FailingRule(Result):
     degraded: bool
 
 
+class ModelState(Result):
+    """What the language model cost today, and whether it answers.
+
+    Attributes:
+        day: The day, UTC.
+        calls: The requests, failed ones included.
+        tokens: The tokens of requests and answers.
+        cost: The cost, in the currency of the configured prices.
+        budget: What calls, tokens and cost may be in a day; None means no limit.
+        problem: Why the last attempt failed; empty when it did not.
+    """
+
+    day: str
+    calls: int
+    tokens: int
+    cost: float
+    budget: dict[str, float | None]
+    problem: str
+
+
 class DaemonStatus(Result):
     """How the daemon is.
 
@@ -266,6 +286,7 @@ class DaemonStatus(Result):
         generation: How often it loaded rules.
         rules_hash: The hash of the rules in force.
         failing: The rules that fail now.
+        language_model: The state of the language model; None when none is configured.
     """
 
     pid: int
@@ -273,6 +294,7 @@ class DaemonStatus(Result):
     generation: int
     rules_hash: str
     failing: list[FailingRule]
+    language_model: ModelState | None
 
 
 class RuleCadence(Result):

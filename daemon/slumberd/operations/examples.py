@@ -346,6 +346,7 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "generation": 1,
             "rules_hash": _HASH,
             "failing": [],
+            "language_model": None,
         },
     ),
     "next": (

@@ -60,6 +60,9 @@ class ModelWorker:
         rules: Returns the rules that may be asked about.
         clock: The time.
         recorded: Called with the id of a rule that may fire now.
+
+    Attributes:
+        problem: Why the last attempt failed; empty when it did not.
     """
 
     def __init__(  # noqa: PLR0913 # one for each part that it joins
@@ -84,6 +87,7 @@ class ModelWorker:
         self._summaries: dict[str, tuple[str, list[SummaryQuestion]]] = {}
         self._failures = 0
         self._reported = ""
+        self.problem = ""
         self._cleaned_on = ""
         self._alone = asyncio.Lock()
 
@@ -108,7 +112,7 @@ class ModelWorker:
             return self._report(error)
         if failed:
             return self._report(failed[0])
-        self._failures, self._reported = 0, ""
+        self._failures, self._reported, self.problem = 0, "", ""
         return POLL_SECONDS
 
     async def _ask(self, rule: ConsolidationRule) -> ModelRequestError | FilterError | None:
@@ -254,6 +258,7 @@ class ModelWorker:
         elif isinstance(error, BudgetSpentError | ModelRequestError | FilterError):
             pause = BACKOFF_SECONDS[-1]
         name = type(error).__name__
+        self.problem = f"{name}: {error}"
         if name != self._reported:
             failure = {"error": name, "message": str(error), "retry_seconds": pause}
             if isinstance(error, ModelRequestError):

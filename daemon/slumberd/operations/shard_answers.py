@@ -394,6 +394,25 @@ def _merge_statuses(answers: Answers, _: Request) -> Answer:
         "uptime_seconds": min(answer["uptime_seconds"] for answer in answers),
         "generation": max(answer["generation"] for answer in answers),
         "failing": [_worst_trouble(troubles) for troubles in failing.values()],
+        "language_model": _merge_model_states(
+            [one for answer in answers if (one := answer["language_model"])]
+        ),
+    }
+
+
+def _merge_model_states(states: Answers) -> Answer | None:
+    """Add what the shards spent, and what they may spend: each has a budget of its own."""
+    if not states:
+        return None
+    budgets = [state["budget"] for state in states]
+    return {
+        **states[0],
+        **{name: sum(state[name] for state in states) for name in ("calls", "tokens", "cost")},
+        "budget": {
+            name: None if limit is None else sum(budget[name] for budget in budgets)
+            for name, limit in budgets[0].items()
+        },
+        "problem": next((state["problem"] for state in states if state["problem"]), ""),
     }
 
 

@@ -63,7 +63,7 @@ from slumberd.service.health_metrics import HealthCollector, HealthSources
 from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat, StandbyHeartbeat
 from slumberd.service.interfaces import Interface, Served
-from slumberd.service.language_model import answer_recorder, model_worker_of
+from slumberd.service.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.standby import Standby
@@ -357,7 +357,7 @@ class Daemon:
         """Return the operations of the control socket, by name."""
         reloading = components.reloading
         own = [
-            typed_handler(table.STATUS, partial(self._on_status, components.scheduler)),
+            typed_handler(table.STATUS, partial(self._on_status, components)),
             typed_handler(table.NEXT, partial(self._on_next, components.pausing)),
             typed_handler(table.RELOAD, reloading.answer),
             typed_handler(table.OUTDATED, reloading.outdated),
@@ -496,7 +496,8 @@ class Daemon:
         if report.cut_short:
             raise StoppedError(f"rule {rule.id!r} was stopped before it had read everything")
 
-    async def _on_status(self, scheduler: Scheduler, _: RequestForm, __: Caller) -> Answer:
+    async def _on_status(self, components: Components, _: RequestForm, __: Caller) -> Answer:
+        stores, worker = components.stores, components.operations.worker
         return {
             "pid": os.getpid(),
             "uptime_seconds": self._uptime(),
@@ -510,8 +511,11 @@ class Daemon:
                     "error": trouble.error,
                     "degraded": trouble.degraded,
                 }
-                for rule_id, trouble in scheduler.troubles.by_rule.items()
+                for rule_id, trouble in components.scheduler.troubles.by_rule.items()
             ],
+            "language_model": await read_model_state(
+                self._in_force.settings, stores, worker, self._clock
+            ),
         }
 
     async def _on_next(self, pausing: Pausing, _: RequestForm, __: Caller) -> Answer:

@@ -11,8 +11,12 @@ from slumberd.config.settings import Settings
 from slumberd.language_models.budget import Budget, Spending
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.handlers import Answer
 from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.stores import Stores
+
+_MICRO = 1_000_000
+_NO_CLIENT = "the extra llm is not installed"
 
 
 def model_worker_of(
@@ -38,6 +42,32 @@ def model_worker_of(
         clock=clock,
         recorded=recorded,
     )
+
+
+async def read_model_state(
+    settings: Settings, stores: Stores, worker: ModelWorker | None, clock: Clock
+) -> Answer | None:
+    """Return what the language model cost today, and whether it answers; None without one.
+
+    Args:
+        settings: The configuration.
+        stores: The open stores.
+        worker: Asks the model; None when its extra is not installed.
+        clock: Says which day it is.
+    """
+    wanted = settings.language_model
+    if wanted.base_url is None:
+        return None
+    day = clock.now().date().isoformat()
+    spent = await stores.memory.answers.spent(day)
+    return {
+        "day": day,
+        "calls": spent.calls,
+        "tokens": spent.tokens_in + spent.tokens_out,
+        "cost": spent.cost_micros / _MICRO,
+        "budget": wanted.budget.model_dump(),
+        "problem": _NO_CLIENT if worker is None else worker.problem,
+    }
 
 
 @asynccontextmanager

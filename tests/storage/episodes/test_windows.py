@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.errors import StoppedError
 from slumberd.filters import sandbox
-from slumberd.storage.episodes.windows import Matching, Reader
+from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import rule
 from tests.support.open_stores import stream
@@ -50,7 +50,10 @@ async def test_every_page_is_counted(tmp_path: Path, filter: str, found: Matchin
 
     with closing(sqlite3.connect(path)) as connection:
         sandbox.prepare(connection)
-        matching = reader.matching(session_of(connection))
+        session = session_of(connection)
+        matching, after = Matching(), FIRST_PAGE
+        while after is not None:
+            matching, after = reader.match_page(session, matching, after)
 
     assert matching == found
 

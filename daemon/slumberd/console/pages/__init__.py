@@ -6,9 +6,11 @@ from slumberd.console.changes import PATH as CHANGE
 from slumberd.console.pages import (
     approvals,
     changing,
+    erase,
     firings,
     health,
     quarantine,
+    rules,
     search,
     today,
 )
@@ -22,6 +24,9 @@ PAGES = (
     Page(path="/firing", show=firings.show_one, right=Right.OPERATE),
     Page(path="/approvals", menu="Approvals", show=approvals.show, right=Right.OPERATE),
     Page(path="/quarantine", menu="Quarantine", show=quarantine.show, right=Right.OPERATE),
+    Page(path="/rules", menu="Rules", show=rules.show_list, right=Right.OPERATE),
+    Page(path="/rule", show=rules.show_one, submit=rules.submit, right=Right.OPERATE),
+    Page(path="/erase", menu="Erase", show=erase.show, submit=erase.submit, right=Right.ERASE),
     Page(path="/health", menu="Health", show=health.show, right=Right.OPERATE),
     Page(path=CHANGE, show=changing.show, submit=changing.submit),
 )

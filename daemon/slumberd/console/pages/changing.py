@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from slumberd.console.changes import Change, back_to, submit_change
+from slumberd.console.instants import read_instant, read_period
 from slumberd.console.links import Fields, link
 from slumberd.console.visit import Redirect, Shown, Visit
-from slumberd.errors import UsageError
-from slumberd.model.episode import microseconds
 from slumberd.operations.handlers import Answer
 
 _UNDO = "@undo@"
@@ -41,14 +39,28 @@ def _undoing_firing(_: Fields, answer: Answer) -> str:
 
 def _read_since(fields: Fields) -> dict[str, Any]:
     """Return a rule, and an instant in microseconds."""
-    text = fields["since"]
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise UsageError(f"since: {text[:40]!r} is not an instant with an offset")
-    return {"rule": fields["rule"], "since": microseconds(at)}
+    return {"rule": fields["rule"], "since": read_instant(fields, "since")}
+
+
+# Backfilling
+
+
+def _read_backfill(fields: Fields) -> dict[str, Any]:
+    """Return a rule, and the period when the form names one."""
+    period = read_period(fields)
+    return {"rule": fields["rule"], **({} if period is None else {"between": period})}
+
+
+def _backfill_sentence(fields: Fields) -> str:
+    begin, end = fields.get("from"), fields.get("to")
+    bounds = [
+        *([] if begin is None else [f"since {begin}"]),
+        *([] if end is None else [f"before {end}"]),
+    ]
+    return (
+        f"You ask to backfill the rule {fields['rule']}: its facts from episodes"
+        f" {' and '.join(bounds) or 'of all times'} become those that it would promote now."
+    )
 
 
 # Batches that await approval
@@ -125,6 +137,16 @@ CHANGES: Mapping[str, Change] = {
         read=lambda fields: {"rules": [fields["rule"]]},
         sentence=lambda fields: f"You ask to fire the rule {fields['rule']} now.",
         back=back_to("rule", "rule"),
+        done=_firings_of,
+    ),
+    "backfill": Change(
+        operation="backfill",
+        title="Backfill a rule",
+        button="Backfill the rule",
+        takes=("rule", "from", "to"),
+        read=_read_backfill,
+        sentence=_backfill_sentence,
+        back=back_to("rule", "rule", "from", "to"),
         done=_firings_of,
     ),
     "approve": Change(

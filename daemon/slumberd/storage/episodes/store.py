@@ -53,7 +53,7 @@ from slumberd.storage.episodes.reporters import (
     log_misspelling,
 )
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
-from slumberd.storage.episodes.windows import Matching, Reader
+from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
 from slumberd.storage.episodes.writes import (
     Encode,
     GroupCommit,
@@ -379,17 +379,22 @@ class EngineMemoryStore:
         return await self._engine.write(partial(purge_episodes, seqs=seqs))
 
     async def matching(self, rule: ConsolidationRule) -> Matching:
-        """Count what a rule's filter selects now of all episodes, in one snapshot.
+        """Count what a rule's filter selects now of all episodes.
 
-        The count uses the stored rows, not the log. An edited episode counts once, in its current
+        Each page has a snapshot of its own, so no firing waits for more than one page. An episode
+        that is put meanwhile may count. The count uses the stored rows, not the log. An edited episode counts once, in its current
         version. An unreadable one counts when the filter selects its row.
 
         Raises:
             FilterError: The rule's filter must not run, or ran over its budget.
             StoppedError: `stop` was called.
         """
-        reader = self._reader(rule)
-        return await self._engine.read(reader.matching)
+        reader, found = self._reader(rule), Matching()
+        after: int | None = FIRST_PAGE
+        while after is not None:
+            page = partial(reader.match_page, found=found, after=after)
+            found, after = await self._engine.read(page)
+        return found
 
     async def recorded_summaries(self, eids: Sequence[str]) -> dict[str, RecordedSummary]:
         """Return what language models wrote about groups that begin with these episodes, by key."""

@@ -55,6 +55,9 @@ class Matching:
 Found = tuple[int, int, Sequence[Any]]
 """A log row's number, the rowid of its episode, and the episode's columns."""
 
+FIRST_PAGE = -(2**63)
+"""The place before the first page of all episodes."""
+
 PAGE_ROWS = 5_000
 """Episodes that a pass over all of them reads at a time, by default."""
 
@@ -194,15 +197,24 @@ class Reader:
             else:
                 yield self._decode_selected(result, 0, rid, row)
 
-    def matching(self, session: Session) -> Matching:
-        """Count the episodes that the filter selects, without decoding them."""
-        after, found = -(2**63), Matching()
-        while rows := session.rows("episodes.rowids", (after, self._page_rows)):
-            self._check_stopped()
-            page = [rid for (rid,) in rows]
-            after = page[-1]
-            found = found.plus(page, self._run_filter(session, page))
-        return found
+    def match_page(
+        self, session: Session, found: Matching, after: int
+    ) -> tuple[Matching, int | None]:
+        """Count what the filter selects of a page of episodes, without decoding them.
+
+        Args:
+            session: Inside a snapshot.
+            found: The counts of the pages before; they are added.
+            after: The rowid where the page before ended; `FIRST_PAGE` for the first page.
+
+        Returns:
+            The counts, and where the page ended; None after the last page.
+        """
+        self._check_stopped()
+        page = [rid for (rid,) in session.rows("episodes.rowids", (after, self._page_rows))]
+        if not page:
+            return found, None
+        return found.plus(page, self._run_filter(session, page)), page[-1]
 
     def _versions(self, session: Session, found: Sequence[Found]) -> list[EpisodeVersion]:
         result = self._run_filter(session, [rid for _, rid, _ in found])
