@@ -2,21 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
+from slumberd.console.links import link
+from slumberd.console.report_pictures import draw_days, draw_largest, growth_of
 from slumberd.console.visit import Shown, View, Visit
 from slumberd.operations.caller import Right
 
-_MOST_DAYS = 31
+MOST_DAYS = 366
+_PICTURE_DAYS = 14
+_LISTED = 10
+
+CountLink = Callable[[str], str]
+"""Returns the page of what a number counts, by the name of the number, such as ``learned``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLinks:
+    """The addresses of what the numbers of a report count.
+
+    Attributes:
+        since: The first instant of the report.
+        user: The user that it concerns; empty for all.
+        operates: Whether the person may read about firings.
+    """
+
+    since: str
+    user: str
+    operates: bool
+
+    def to_all(self, name: str) -> str:
+        """Return the page of everything that a number counts."""
+        return self._changes(name)
+
+    def of_rule(self, rule: str) -> CountLink:
+        """Return the links of the numbers of a rule."""
+        return lambda name: self._changes(name, rule=rule)
+
+    def of_user(self, user: str) -> CountLink:
+        """Return the links of the numbers of a user."""
+        return lambda name: self._changes(name, user=user)
+
+    def of_day(self, day: str) -> CountLink:
+        """Return the links of the numbers of a day in UTC, within the report."""
+        start = datetime.combine(datetime.fromisoformat(day), time(), UTC)
+        since = max(start, datetime.fromisoformat(self.since))
+        until = (start + timedelta(days=1)).isoformat()
+        return lambda name: self._changes(name, since=since.isoformat(), until=until)
+
+    def day(self, day: str) -> str:
+        """Return the page of all changes of a day."""
+        return self.of_day(day)("")
+
+    def firing(self, firing_id: str) -> str:
+        """Return the page of a firing; empty for a person who may not read about firings."""
+        return link("firing", id=firing_id) if self.operates else ""
+
+    def rule(self, rule: str) -> str:
+        """Return the page of a rule; empty for edits, and for a person who may not see rules."""
+        return link("rule", rule=rule) if self.operates and rule[:1] != "@" else ""
+
+    def _changes(self, name: str, **fields: str) -> str:
+        return link("changes", **{"since": self.since, "user": self.user, **fields}, counted=name)
 
 
 async def show(visit: Visit) -> Shown:
     """Show the report of the last day, or of more days."""
-    days = max(1, min(visit.number("days", 1), _MOST_DAYS))
+    days = max(1, min(visit.number("days", 1), MOST_DAYS))
     user = visit.fields.get("user")
-    report = await visit.ask("report", days=days, user=user)
-    values: dict[str, Any] = {"days": days, "user": user, "report": report, "held": [], "health": None}
-    if visit.may(Right.OPERATE):
-        values["held"] = (await visit.ask("held"))["held"]
-        values["health"] = await visit.served.health()
+    report = await visit.ask("report", days=days, user=user, limit=_LISTED)
+    pictured = report
+    if days < _PICTURE_DAYS:
+        pictured = await visit.ask("report", days=_PICTURE_DAYS, user=user, limit=1)
+    operates = visit.may(Right.OPERATE)
+    own = visit.caller.user
+    links = ReportLinks(report["since"], user or own or "", operates)
+    values: dict[str, Any] = {
+        "days": days,
+        "most_days": MOST_DAYS,
+        "user": user or own,
+        "own_user": own,
+        "report": report,
+        "pictured": pictured,
+        "growth": growth_of(pictured),
+        "links": links,
+        "pictured_links": (past := ReportLinks(pictured["since"], links.user, operates)),
+        "pictures": draw_days(pictured, past.day),
+        "largest": draw_largest(report, links.firing),
+        "waiting": await _find_waiting(visit) if operates and user is None else None,
+    }
     return View("today.html", "Today" if days == 1 else f"The last {days} days", values)
+
+
+async def _find_waiting(visit: Visit) -> dict[str, Any]:
+    """Return what waits for a person, and the rules that are late, the latest first."""
+    held = (await visit.ask("held"))["held"]
+    health = await visit.served.health()
+    statuses = [rule.status for rule in health.rules]
+    late = [status for status in statuses if status.late_seconds > 0]
+    return {
+        "held": [one for one in held if not one["approved"]],
+        "quarantined": health.quarantined,
+        "late": sorted(late, key=lambda status: -status.late_seconds),
+        "pending": sum(status.pending or 0 for status in statuses),
+    }
