@@ -37,6 +37,11 @@ def read_static(name: str) -> bytes:
     return (resources.files(PACKAGE) / "static" / name).read_bytes()
 
 
+def read_style() -> Markup:
+    """Return the stylesheet, for a file that stands alone; the text is our own."""
+    return Markup(read_static("console.css").decode())  # noqa: S704
+
+
 def static_address(name: str) -> str:
     """Return the address of a file; it changes with the content, so browsers may keep the file."""
     version = hashlib.sha256(read_static(name)).hexdigest()[:_HASH_CHARACTERS]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from slumberd.console.changes import PATH as CHANGE
-from slumberd.console.pages import health, search, today
+from slumberd.console.pages import changed, health, search, today
 from slumberd.console.pages.changing import submit
 from slumberd.console.visit import Page
 from slumberd.operations.caller import Caller, Right
 
 PAGES = (
     Page(path="/today", menu="Today", show=today.show),
+    Page(path="/changes", show=changed.show),
     Page(path="/search", menu="Search", show=search.show),
     Page(path="/health", menu="Health", show=health.show, right=Right.OPERATE),
     Page(path=CHANGE, show=today.show, submit=submit),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from slumberd.console.links import link
-from slumberd.console.report_pictures import draw_days, draw_largest, growth_of
+from slumberd.console.report_pictures import Counts, draw_days, draw_largest, growth_of, sum_days
 from slumberd.console.visit import Shown, View, Visit
 from slumberd.operations.caller import Right
 
@@ -46,27 +46,37 @@ class ReportLinks:
         """Return the links of the numbers of a user."""
         return lambda name: self._changes(name, user=user)
 
-    def of_day(self, day: str) -> CountLink:
-        """Return the links of the numbers of a day in UTC, within the report."""
-        start = datetime.combine(datetime.fromisoformat(day), time(), UTC)
-        since = max(start, datetime.fromisoformat(self.since))
-        until = (start + timedelta(days=1)).isoformat()
-        return lambda name: self._changes(name, since=since.isoformat(), until=until)
+    def of_day(self, day: Counts) -> CountLink:
+        """Return the links of the numbers of a day in UTC, or of several days."""
+        first, last = (date.fromisoformat(day.get(name, day["day"])) for name in ("day", "last"))
+        since = max(_start_of(first), datetime.fromisoformat(self.since)).isoformat()
+        until = _start_of(last + timedelta(days=1)).isoformat()
+        return lambda name: self._changes(name, since=since, until=until)
 
-    def day(self, day: str) -> str:
-        """Return the page of all changes of a day."""
+    def day(self, day: Counts) -> str:
+        """Return the page of all changes of a day, or of several days."""
         return self.of_day(day)("")
 
-    def firing(self, firing_id: str) -> str:
+    def firing(self, batch: Counts) -> str:
         """Return the page of a firing; empty for a person who may not read about firings."""
-        return link("firing", id=firing_id) if self.operates else ""
+        return link("firing", id=batch["firing_id"]) if self.operates else ""
 
     def rule(self, rule: str) -> str:
         """Return the page of a rule; empty for edits, and for a person who may not see rules."""
         return link("rule", rule=rule) if self.operates and rule[:1] != "@" else ""
 
     def _changes(self, name: str, **fields: str) -> str:
+        """Return the page of what a number counts; empty where the person may see no such page."""
+        if name == "quarantined":
+            return link("quarantine", rule=fields.get("rule")) if self.operates else ""
+        if name in ("marked", "unmarked"):
+            rule, since = fields.get("rule"), fields.get("since", self.since)
+            return link("firings", rule=rule, since=since) if self.operates else ""
         return link("changes", **{"since": self.since, "user": self.user, **fields}, counted=name)
+
+
+def _start_of(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
 
 
 async def show(visit: Visit) -> Shown:
@@ -77,6 +87,7 @@ async def show(visit: Visit) -> Shown:
     pictured = report
     if days < _PICTURE_DAYS:
         pictured = await visit.ask("report", days=_PICTURE_DAYS, user=user, limit=1)
+    pictured = sum_days(pictured)
     operates = visit.may(Right.OPERATE)
     own = visit.caller.user
     links = ReportLinks(report["since"], user or own or "", operates)
