@@ -46,6 +46,88 @@ class Record(NamedTuple):
     run: str = ""
 
 
+class FiringPlace(NamedTuple):
+    """A place in the order of firings: before a number, and not after an instant.
+
+    Attributes:
+        number: Only firings with a smaller number.
+        at: Only firings up to this instant, microseconds since 1970 UTC.
+    """
+
+    number: int
+    at: int
+
+
+class RecordedFiring(NamedTuple):
+    """A firing as the ledger records it.
+
+    Attributes:
+        number: The number of its own row.
+        firing_id: ``{rule}@{number}``.
+        rule_id: The rule; edits, undos and erasures have ids that begin with ``@``.
+        at: Its instant.
+        trigger: Why it fired.
+        by: The person or program that requested it; empty for a cadence.
+        reason: Why it was requested; empty when no reason was given.
+        counts: What became of the episode versions, in all channels together. A firing without
+            a window, such as an undo, counts its rows.
+        run: The id of the command or the due cadence that it belongs to; empty without one.
+        undone_by: The firing that undid it; empty when it is not undone now.
+        undoes: The firing that it undoes; empty when it is no undo.
+    """
+
+    number: int
+    firing_id: str
+    rule_id: str
+    at: datetime
+    trigger: str
+    by: str
+    reason: str
+    counts: Counts
+    run: str
+    undone_by: str
+    undoes: str
+
+
+class ChangeGroup(NamedTuple):
+    """Rows of one firing that are alike.
+
+    Attributes:
+        firing: The number of the firing's own row.
+        rule_id: Its rule.
+        at: Its instant.
+        kind: What each row did.
+        marks: Whether they concern marks or weights of episodes, not facts.
+        user: Whose they are; empty when it is not known.
+        agent: Who knows them; empty as `user`.
+        rows: How many rows there are.
+    """
+
+    firing: int
+    rule_id: str
+    at: datetime
+    kind: Kind
+    marks: bool
+    user: str
+    agent: str
+    rows: int
+
+
+class GroupedChanges(NamedTuple):
+    """The rows of some whole firings, in groups.
+
+    Attributes:
+        groups: The groups, by firing, oldest first.
+        last: The number of the last row of these firings; where to go on.
+        erasure: The number of the last erasure in the ledger; 0 for none. Rows before it may have
+            changed: an erasure removes their owners.
+    """
+
+    groups: list[ChangeGroup]
+    last: int
+    erasure: int
+
+
 class Break(NamedTuple):
     """The first defect of a ledger.
 

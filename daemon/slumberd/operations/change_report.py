@@ -1,22 +1,23 @@
-"""Sum up what a ledger's rows changed: per rule, per user, and the largest batches."""
+"""Sum up what a ledger's rows changed: per rule, per user, per day, and the largest batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from heapq import nlargest
+from datetime import UTC, date, datetime
+from heapq import nlargest, nsmallest
+from itertools import groupby
 from typing import Any
 
-from slumberd.model.fact_ids import channel_of
-from slumberd.model.record import Kind, Record
+from slumberd.model.record import ChangeGroup, Kind, Record
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.stages import MARKS, WEIGHTS
 from slumberd.observability.line_format import timestamp
-from slumberd.operations.protocols import LedgerReader
+from slumberd.operations.ledger_reader import LedgerReader
+from slumberd.storage.ledger.rows import firing_id_of
 
 PAGE_ROWS = 5_000
-"""Ledger rows that are read at a time."""
+"""Ledger rows that are counted at a time."""
 
 _COUNTED: dict[Kind, str] = {
     "add": "learned",
@@ -53,12 +54,14 @@ class Changes:
         """How many changes of facts there are."""
         return self.learned + self.changed + self.forgotten
 
-    def count(self, record: Record) -> None:
-        """Count one row; rows that change nothing are not counted."""
-        is_mark = channel_of(record.fact_id) in (MARKS, WEIGHTS) and record.kind in _MARKED
-        name = (_MARKED if is_mark else _COUNTED).get(record.kind)
-        if name is not None:
-            setattr(self, name, getattr(self, name) + 1)
+    def add(self, name: str, count: int) -> None:
+        """Add to the number of a name; a negative count subtracts."""
+        setattr(self, name, getattr(self, name) + count)
+
+    def add_all(self, other: Changes, sign: int) -> None:
+        """Add all numbers of another; with -1 as the sign, subtract them."""
+        for name in _NAMES:
+            self.add(name, sign * getattr(other, name))
 
     def document(self) -> dict[str, int]:
         """Return the numbers by name."""
@@ -73,16 +76,26 @@ class BatchChanges:
     """What one batch changed.
 
     Attributes:
-        firing_id: The batch.
+        number: The number of its own row in the ledger.
         rule_id: Its rule.
         at: Its instant.
         changes: What it changed.
     """
 
-    firing_id: str
+    number: int
     rule_id: str
     at: datetime
     changes: Changes = field(default_factory=Changes)
+
+    @property
+    def firing_id(self) -> str:
+        """The id of the batch."""
+        return firing_id_of(self.rule_id, self.number)
+
+    @property
+    def size(self) -> tuple[int, str]:
+        """How large it is; no two batches are equally large."""
+        return self.changes.facts, self.firing_id
 
 
 @dataclass(slots=True)
@@ -95,6 +108,7 @@ class ChangeReport:
         rules: What the batches of each rule changed. Manual edits, undos and erasures have rule ids
             that begin with ``@``.
         users: What changed for each user; rows whose user is unknown are in no entry.
+        days: What changed on each day, in UTC, on which there were batches.
         largest: The batches with the most changes of facts, the largest first.
     """
 
@@ -102,11 +116,12 @@ class ChangeReport:
     changes: Changes = field(default_factory=Changes)
     rules: dict[str, Changes] = field(default_factory=dict)
     users: dict[str, Changes] = field(default_factory=dict)
+    days: dict[date, Changes] = field(default_factory=dict)
     largest: list[BatchChanges] = field(default_factory=list)
 
     def top_users(self, most: int) -> list[tuple[str, Changes]]:
         """Return the users with the most changes of facts, then by name."""
-        return sorted(self.users.items(), key=lambda one: (-one[1].facts, one[0]))[:most]
+        return nsmallest(most, self.users.items(), key=lambda one: (-one[1].facts, one[0]))
 
     def document(self, most: int) -> dict[str, Any]:
         """Return the report as a JSON object, with at most so many users and batches."""
@@ -128,61 +143,128 @@ class ChangeReport:
         }
 
 
-class ChangeCounter:
-    """Adds rows to a report.
+class LargestBatches:
+    """The largest of many batches, of which the oldest may leave again.
 
-    Attributes:
-        report: The report on the rows so far; `largest` is complete after `finish` only.
+    Args:
+        kept: At least so many of the largest are kept.
     """
 
-    def __init__(self) -> None:
-        self.report = ChangeReport()
-        self._batches: dict[str, BatchChanges] = {}
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._batches: dict[int, BatchChanges] = {}
+        self._dropped: tuple[int, str] | None = None
+        """The size of the largest batch that was not kept."""
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Add rows, in order."""
-        report = self.report
-        for record in records:
-            batch = self._batches.get(record.firing_id)
-            if batch is None:
-                batch = BatchChanges(record.firing_id, record.rule_id, record.at)
-                self._batches[record.firing_id] = batch
-            counted = [report.changes, batch.changes]
-            counted.append(report.rules.setdefault(record.rule_id, Changes()))
-            if record.user:
-                counted.append(report.users.setdefault(record.user, Changes()))
-            for changes in counted:
-                changes.count(record)
+    def add(self, batch: BatchChanges) -> None:
+        """Add a batch; drop the smaller half once there are twice as many as are kept."""
+        if not batch.changes.facts or (self._dropped is not None and batch.size < self._dropped):
+            return
+        self._batches[batch.number] = batch
+        if len(self._batches) > 2 * self._kept:
+            largest = nlargest(self._kept + 1, self._batches.values(), key=_size_of)
+            self._dropped = largest.pop().size
+            self._batches = {each.number: each for each in largest}
 
-    def finish(self, most: int) -> ChangeReport:
-        """Return the report with its largest batches.
+    def remove(self, number: int) -> None:
+        """Remove a batch, if it is there."""
+        self._batches.pop(number, None)
 
-        Args:
-            most: At most this many batches.
-        """
-        self.report.rules = {
-            rule_id: changes
-            for rule_id, changes in self.report.rules.items()
-            if _is_shown(rule_id, changes)
-        }
-        shown = [one for one in self._batches.values() if _is_shown(one.rule_id, one.changes)]
-        changed = [batch for batch in shown if batch.changes.facts]
-        self.report.largest = nlargest(most, changed, key=_size_of)
-        self.report.batches = len(shown)
-        return self.report
+    def covers(self, most: int) -> bool:
+        """Return whether `top` returns what it would if no batch had been dropped."""
+        return self._dropped is None or len(self._batches) >= most
 
-
-def _is_shown(rule_id: str, changes: Changes) -> bool:
-    """Return whether rows are of a rule, or of an edit or a setting that changed something."""
-    return changes != _NOTHING or not rule_id.startswith("@")
+    def top(self, most: int) -> list[BatchChanges]:
+        """Return the largest batches, the largest first."""
+        return nlargest(most, self._batches.values(), key=_size_of)
 
 
 def _size_of(batch: BatchChanges) -> tuple[int, str]:
-    return batch.changes.facts, batch.firing_id
+    return batch.size
 
 
-def is_of(row: Record, scope: ScopeFilter) -> bool:
-    """Return whether a row concerns the user and the agent of a scope."""
+class ChangeCounter:
+    """Adds firings to a report, and takes them out again.
+
+    Args:
+        kept: How many of the largest batches it keeps at least.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._report = ChangeReport()
+        self._batches: Counter[str] = Counter()
+        """How many batches each rule has; of a rule id with ``@``, those that changed something."""
+        self._rows: Counter[str] = Counter()
+        """How many rows each user has."""
+        self._largest = LargestBatches(kept)
+
+    def add(self, groups: Iterable[ChangeGroup]) -> None:
+        """Add the groups of whole firings, which follow each other."""
+        for batch in self._count(groups, 1):
+            self._largest.add(batch)
+
+    def remove(self, groups: Iterable[ChangeGroup]) -> None:
+        """Take firings out that were added before."""
+        for batch in self._count(groups, -1):
+            self._largest.remove(batch.number)
+
+    def _count(self, groups: Iterable[ChangeGroup], sign: int) -> list[BatchChanges]:
+        return [
+            self._count_firing([*found], sign)
+            for _, found in groupby(groups, lambda one: one.firing)
+        ]
+
+    def _count_firing(self, groups: Sequence[ChangeGroup], sign: int) -> BatchChanges:
+        first, report = groups[0], self._report
+        batch = BatchChanges(first.firing, first.rule_id, first.at)
+        for group in groups:
+            name = _name_of(group)
+            if name is not None:
+                batch.changes.add(name, group.rows)
+            if group.user:
+                self._count_user(group.user, name, sign * group.rows)
+        report.changes.add_all(batch.changes, sign)
+        report.rules.setdefault(batch.rule_id, Changes()).add_all(batch.changes, sign)
+        day = batch.at.astimezone(UTC).date()
+        report.days.setdefault(day, Changes()).add_all(batch.changes, sign)
+        if batch.changes != _NOTHING or not batch.rule_id.startswith("@"):
+            report.batches += sign
+            self._batches[batch.rule_id] += sign
+        return batch
+
+    def _count_user(self, user: str, name: str | None, count: int) -> None:
+        self._rows[user] += count
+        if not self._rows[user]:
+            del self._rows[user], self._report.users[user]
+            return
+        changes = self._report.users.setdefault(user, Changes())
+        if name is not None:
+            changes.add(name, count)
+
+    def covers(self, most: int) -> bool:
+        """Return whether `finish` can return so many of the largest batches."""
+        return self._largest.covers(most)
+
+    def finish(self, most: int) -> ChangeReport:
+        """Return the report, without what has left it.
+
+        Args:
+            most: At most this many of the largest batches.
+        """
+        report = self._report
+        report.rules = {name: one for name, one in report.rules.items() if self._batches[name]}
+        report.largest = self._largest.top(most)
+        return report
+
+
+def _name_of(group: ChangeGroup) -> str | None:
+    """Return the name of what a group counts as; None when its rows changed nothing."""
+    marked = _MARKED.get(group.kind) if group.marks else None
+    return marked or _COUNTED.get(group.kind)
+
+
+def is_of(row: Record | ChangeGroup, scope: ScopeFilter) -> bool:
+    """Return whether a row, or a group of rows, concerns the user and the agent of a scope."""
     return row.user == scope.user and scope.agent in (None, row.agent)
 
 
@@ -197,9 +279,11 @@ async def read_changes(
         most: At most this many largest batches.
         scope: Only rows of this user and agent; None for all rows.
     """
-    counter = ChangeCounter()
-    after = await reads.last_row_before(since)
-    while page := await reads.records(after=after, limit=PAGE_ROWS):
-        counter.add(row for row in page if scope is None or is_of(row, scope))
-        after = page[-1].seq
+    counter = ChangeCounter(most)
+    after, last = -1, await reads.last_row_before(since)
+    while last > after:
+        after = last
+        found = await reads.group_changes(after=after, limit=PAGE_ROWS)
+        counter.add(one for one in found.groups if scope is None or is_of(one, scope))
+        last = found.last
     return counter.finish(most)

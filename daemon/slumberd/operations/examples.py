@@ -49,6 +49,21 @@ _DELTA: dict[str, Any] = {
     "reason": "",
 }
 
+_CHANGE: dict[str, Any] = {
+    "seq": 2,
+    "at": _AT,
+    "kind": "add",
+    "firing_id": _FIRING,
+    "rule_id": "home",
+    "fact_id": "e1",
+    "replaces": [],
+    "episode_ids": ["e1"],
+    "reason": "",
+    "confidence": 1.0,
+    "user": "ana",
+    "agent": "desk",
+}
+
 _CHANGES = {
     "learned": 1,
     "changed": 0,
@@ -133,25 +148,35 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "changes": (
         {"after": 0, "limit": 1},
         {
-            "changes": [
-                {
-                    "seq": 2,
-                    "at": _AT,
-                    "kind": "add",
-                    "firing_id": _FIRING,
-                    "rule_id": "home",
-                    "fact_id": "e1",
-                    "replaces": [],
-                    "episode_ids": ["e1"],
-                    "reason": "",
-                    "confidence": 1.0,
-                    "user": "ana",
-                    "agent": "desk",
-                }
-            ],
+            "changes": [_CHANGE],
             "last": 2,
             "more": False,
         },
+    ),
+    "firings": (
+        {"rule": "home", "limit": 1},
+        {
+            "firings": [
+                {
+                    "seq": 1,
+                    "firing_id": _FIRING,
+                    "rule_id": "home",
+                    "at": _AT,
+                    "trigger": "manual",
+                    "by": "uid 1000",
+                    "reason": "after the import",
+                    "counts": _COUNTS,
+                    "run": _RUN,
+                    "undone_by": "@undo@4",
+                    "undoes": None,
+                }
+            ],
+            "next": "1772366400000000.0.1",
+        },
+    ),
+    "deltas": (
+        {"firing": _FIRING, "limit": 1},
+        {"changes": [_CHANGE], "last": 2, "more": True},
     ),
     "profile": (
         {"budget": 500},
@@ -159,7 +184,16 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "report": (
         {"days": 7},
-        {"since": _AT, "changes": _CHANGES, "rules": {"home": _CHANGES}},
+        {
+            "since": _AT,
+            "batches": 1,
+            "changes": _CHANGES,
+            "rules": {"home": _CHANGES},
+            "users": {"ana": _CHANGES},
+            "other_users": 0,
+            "largest": [{"firing_id": _FIRING, "rule_id": "home", "at": _AT, **_CHANGES}],
+            "days": [{"day": "2026-03-01", **_CHANGES}],
+        },
     ),
     "forget": (
         {"session": "s1", "dry_run": True},

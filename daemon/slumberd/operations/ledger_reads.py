@@ -1,19 +1,30 @@
-"""Read the ledger for callers: its rows as they are added, and the batches that wait."""
+"""Read the ledger for callers: its rows, its firings, and the batches that wait."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 
-from slumberd.model.record import Record
+from slumberd.errors import NoInputError
+from slumberd.model.record import Record, RecordedFiring
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
 from slumberd.operations import table
-from slumberd.operations.caller import Caller, Right
+from slumberd.operations.caller import Caller
 from slumberd.operations.change_report import is_of
 from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.firing_forms import (
+    NEWEST,
+    DeltasForm,
+    FiringCounts,
+    FiringCursor,
+    FiringPage,
+    FiringsForm,
+    KnownFiring,
+)
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.protocols import Facts
+from slumberd.operations.scopes import reading_scope
 
 
 class LedgerReads:
@@ -33,6 +44,8 @@ class LedgerReads:
         return dict(
             [
                 typed_handler(table.CHANGES, self.changes),
+                typed_handler(table.FIRINGS, self.firings),
+                typed_handler(table.DELTAS, self.deltas),
                 typed_handler(table.HELD, self.held),
             ]
         )
@@ -42,7 +55,7 @@ class LedgerReads:
 
         A caller that may name one user only gets no rows of others, and no firings.
         """
-        scope = _scope_of(request, caller)
+        scope = reading_scope(request, caller)
         committed = self._commits.next
         page = await self._page(request, scope)
         with suppress(TimeoutError):
@@ -68,6 +81,39 @@ class LedgerReads:
             more=len(rows) == request.limit,
         )
 
+    async def firings(self, request: FiringsForm, _: Caller) -> Answer:
+        """Return a page of firings, newest first."""
+        place = NEWEST if request.before is None else FiringCursor.read(request.before).place
+        found = await self._facts.reads.firings(
+            place, rule_id=request.rule, since=request.since, limit=request.limit + 1
+        )
+        page = found[: request.limit]
+        last = page[-1] if len(found) > len(page) else None
+        return FiringPage(
+            firings=[_known_firing(each) for each in page],
+            next=None if last is None else str(FiringCursor.after(last.at, 0, last.number)),
+        ).document()
+
+    async def deltas(self, request: DeltasForm, caller: Caller) -> Answer:
+        """Return the rows that a firing wrote.
+
+        A caller that may name one user only gets no rows of others.
+
+        Raises:
+            NoInputError: The ledger does not have the firing.
+        """
+        scope = reading_scope(request, caller)
+        rows = await self._facts.reads.records_of_firing(
+            request.firing, after=request.after, limit=request.limit
+        )
+        if rows is None:
+            raise NoInputError(request.firing, "the ledger has no firing of that id")
+        return forms.ChangePage(
+            changes=[_change_of(row) for row in rows if scope is None or is_of(row, scope)],
+            last=rows[-1].seq if rows else request.after,
+            more=len(rows) == request.limit,
+        ).document()
+
     async def held(self, request: forms.HeldForm, caller: Caller) -> Answer:
         """Return the batches that await approval."""
         held = (await self._facts.ledger.held()).values()
@@ -84,11 +130,20 @@ class LedgerReads:
         ).document()
 
 
-def _scope_of(request: forms.ChangesForm, caller: Caller) -> ScopeFilter | None:
-    """Return the scope of a request; None when an operator names none."""
-    if caller.user is None and request.user is None and Right.OPERATE in caller.rights:
-        return None
-    return caller.scope(request.user, request.agent)
+def _known_firing(firing: RecordedFiring) -> KnownFiring:
+    return KnownFiring(
+        seq=firing.number,
+        firing_id=firing.firing_id,
+        rule_id=firing.rule_id,
+        at=firing.at,
+        trigger=firing.trigger,
+        by=firing.by,
+        reason=firing.reason,
+        counts=FiringCounts(**firing.counts._asdict()),
+        run=firing.run or None,
+        undone_by=firing.undone_by or None,
+        undoes=firing.undoes or None,
+    )
 
 
 def _change_of(row: Record) -> forms.Change:

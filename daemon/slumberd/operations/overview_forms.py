@@ -1,13 +1,13 @@
-"""The forms of the operations that sum up one user's memory, and the values that they return."""
+"""The forms of the operations that sum up memory, and the values that they return."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated
 
 from pydantic import Field
 
-from slumberd.operations.memory_forms import Result, ScopedForm
+from slumberd.operations.memory_forms import Limit, Result, ScopedForm
 
 
 class ProfileForm(ScopedForm):
@@ -25,9 +25,11 @@ class ReportForm(ScopedForm):
 
     Attributes:
         days: From so many days before now on.
+        limit: At most this many users, and at most this many of the largest batches.
     """
 
-    days: Annotated[int, Field(ge=1, le=31)] = 1
+    days: Annotated[int, Field(ge=1, le=366)] = 1
+    limit: Limit = 10
 
 
 class ChangeCounts(Result):
@@ -50,16 +52,52 @@ class ChangeCounts(Result):
     unmarked: int
 
 
+class BatchReport(ChangeCounts):
+    """How much one batch changed.
+
+    Attributes:
+        firing_id: The batch.
+        rule_id: Its rule.
+        at: When.
+    """
+
+    firing_id: str
+    rule_id: str
+    at: datetime
+
+
+class DayReport(ChangeCounts):
+    """How much changed on one day.
+
+    Attributes:
+        day: The day, in UTC.
+    """
+
+    day: date
+
+
 class ScopeReport(Result):
-    """What changed in one user's memory.
+    """What changed in one user's memory, or in the memory of all users.
 
     Attributes:
         since: From this instant on.
+        batches: How many batches there were; of one user, those with rows of the user.
         changes: How much changed.
         rules: How much each rule changed. Manual edits, undos and erasures have rule ids that begin
             with ``@``.
+        users: The users with the most changes of facts, and how much changed for each. Rows whose
+            user is not known any more are in no entry.
+        other_users: How many other users had changes. Over several shards of a database, a user
+            with agents in several shards may count more than once.
+        largest: The batches with the most changes of facts, the largest first.
+        days: Each day of the time, the oldest first. The first one may be cut by `since`.
     """
 
     since: datetime
+    batches: int
     changes: ChangeCounts
     rules: dict[str, ChangeCounts]
+    users: dict[str, ChangeCounts]
+    other_users: int
+    largest: list[BatchReport]
+    days: list[DayReport]

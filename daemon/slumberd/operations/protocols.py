@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, Self, overload
+from typing import Protocol, Self, overload
 
 from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
-from slumberd.consolidation.explanation import Decision, Explanation
+from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.manual import ManualBatch
-from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.consolidation.protocols import CurrentFacts, EpisodeLog, Ledger, Watermarks
 from slumberd.graph.protocols import GraphRuleTarget
 from slumberd.language_models.protocols import AnswerLog
 from slumberd.model.delta import AnyDelta
-from slumberd.model.episode import Episode, EpisodeVersion
-from slumberd.model.firing import Counts, HeldBatch, Window
+from slumberd.model.episode import Episode
+from slumberd.model.firing import HeldBatch, Window
 from slumberd.model.record import Break, Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
+from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.provenance.protocols import Promotions
 from slumberd.retrieval.protocols import EpisodeFeed
 from slumberd.storage.audit.results import Replay
@@ -143,69 +143,6 @@ class Episodes(MemoryStore, EpisodeLog, OpenStore, Protocol):
 
     async def scrub(self) -> Scrubbed:
         """Remove the bytes of erased rows from the store and its logs; return what was done."""
-        ...
-
-
-class LedgerReader(Protocol):
-    """Reads of the ledger and of what it says about rules and episodes."""
-
-    async def channels(self) -> dict[str, frozenset[str]]:
-        """Return which predicates are multi-valued now, by channel."""
-        ...
-
-    async def find_multi_valued_hints(self) -> list[MultiValuedHint]:
-        """Return the single-valued predicates on most of whose keys an object replaced another."""
-        ...
-
-    async def counts(self, after: int, *, limit: int) -> list[tuple[int, str, list[Counts]]]:
-        """Return number, rule, and counts by channel, of the batches after a number."""
-        ...
-
-    async def has_any(self, wanted: Wanted) -> bool:
-        """Return whether the ledger has a firing of a run, or any firing of a rule."""
-        ...
-
-    async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
-        """Return the ledger rows after a number, oldest first."""
-        ...
-
-    async def ledger_rows(self) -> int:
-        """Return how many rows the ledger has."""
-        ...
-
-    async def last_row_before(self, at: datetime) -> int:
-        """Return the number of the last row that was recorded before an instant; 0 for none."""
-        ...
-
-    async def decisions_of(
-        self,
-        episode_id: str,
-        rules: Sequence[ConsolidationRule],
-        versions: Mapping[str, EpisodeVersion],
-    ) -> list[Decision]:
-        """Return the decisions about an episode, one for each rule and channel.
-
-        Args:
-            episode_id: The episode; it need not exist any more.
-            rules: The loaded rules. Other rules that evaluated the episode are included.
-            versions: By the id of a loaded rule, the newest version as that rule reads it; read
-                before this call.
-        """
-        ...
-
-    async def export(self, *, after: int, limit: int) -> tuple[int, list[bytes]]:
-        """Return the ledger rows after a number as lines of JSON, and the number of the last one.
-
-        At the end of the ledger the list is empty, and the number is `after`.
-        """
-        ...
-
-    async def count_quarantined(self) -> dict[str, int]:
-        """Return how many episodes are quarantined, by rule."""
-        ...
-
-    async def quarantine(self) -> list[dict[str, Any]]:
-        """Return the quarantined episodes, by rule, channel and id."""
         ...
 
 

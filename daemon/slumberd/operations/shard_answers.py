@@ -8,11 +8,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from heapq import nsmallest
 from typing import Any
 
 import orjson
 
 from slumberd.model.fact import Fact, cursor
+from slumberd.model.shard_firing import split_firing
+from slumberd.operations.firing_forms import FiringCursor, FiringsForm
+from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer
 from slumberd.operations.memory_forms import (
     ContextText,
@@ -21,6 +25,7 @@ from slumberd.operations.memory_forms import (
     FactsForm,
     RecallForm,
 )
+from slumberd.operations.overview_forms import ReportForm
 from slumberd.operations.responses import LISTED
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
 from slumberd.retrieval.hits import Hit
@@ -91,7 +96,7 @@ def _limit(request: Request, default: int) -> int:
     return default if limit is None else int(limit)
 
 
-def _default_limit(form: type[RecallForm | EpisodesForm | FactsForm]) -> int:
+def _default_limit(form: type[RequestForm]) -> int:
     return int(form.model_fields["limit"].default)
 
 
@@ -182,18 +187,62 @@ def _choose_first(answers: Answers, _: Request) -> Answer:
     return answers[0]
 
 
-def _merge_reports(answers: Answers, _: Request) -> Answer:
-    rules = sorted({name for answer in answers for name in answer["rules"]})
+def _merge_reports(answers: Answers, request: Request) -> Answer:
+    limit = _limit(request, _default_limit(ReportForm))
+    users = _add_named([answer["users"] for answer in answers])
+    shown = nsmallest(limit, users.items(), key=lambda one: (-_fact_changes(one[1]), one[0]))
+    largest = _concatenate(answers, "largest")
+    largest.sort(key=lambda batch: (_fact_changes(batch), batch["firing_id"]), reverse=True)
     return {
         "since": min((answer["since"] for answer in answers), key=_instant),
+        "batches": _total(answers, "batches"),
         "changes": _add_counts(answer["changes"] for answer in answers),
-        "rules": {
-            name: _add_counts(
-                answer["rules"][name] for answer in answers if name in answer["rules"]
-            )
-            for name in rules
-        },
+        "rules": dict(sorted(_add_named([answer["rules"] for answer in answers]).items())),
+        "users": dict(shown),
+        "other_users": len(users) - len(shown) + _total(answers, "other_users"),
+        "largest": largest[:limit],
+        "days": _merge_days(answers),
     }
+
+
+def _add_named(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add the counts of each name."""
+    by_name: dict[str, list[Mapping[str, int]]] = {}
+    for each in counts:
+        for name, found in each.items():
+            by_name.setdefault(name, []).append(found)
+    return {name: _add_counts(found) for name, found in by_name.items()}
+
+
+def _fact_changes(counts: Mapping[str, Any]) -> int:
+    changes: int = counts["learned"] + counts["changed"] + counts["forgotten"]
+    return changes
+
+
+def _merge_days(answers: Answers) -> list[Answer]:
+    """Add the counts of each day; the shards may have answered before and after midnight."""
+    by_day = [
+        {day["day"]: {name: one for name, one in day.items() if name != "day"} for day in each}
+        for each in (answer["days"] for answer in answers)
+    ]
+    return [{"day": day, **counts} for day, counts in sorted(_add_named(by_day).items())]
+
+
+# Firings
+
+
+def _merge_firing_pages(answers: Answers, request: Request) -> Answer:
+    """Merge pages, newest first; firings of one instant are in the order of their shards."""
+    limit = _limit(request, _default_limit(FiringsForm))
+    found = sorted(_concatenate(answers, "firings"), key=_cursor_of, reverse=True)
+    page = found[:limit]
+    is_last = len(found) <= limit and all(answer["next"] is None for answer in answers)
+    return {"firings": page, "next": None if is_last else str(_cursor_of(page[-1]))}
+
+
+def _cursor_of(firing: Mapping[str, Any]) -> FiringCursor:
+    shard, _ = split_firing(firing["firing_id"])
+    return FiringCursor.after(_instant(firing["at"]), shard or 0, firing["seq"])
 
 
 # What changes facts
@@ -385,6 +434,8 @@ MERGES: dict[str, Merge] = {
     "explain": _choose_explanation,
     "outcome": _choose_first,
     "changes": _choose_first,
+    "firings": _merge_firing_pages,
+    "deltas": _choose_first,
     "profile": _merge_profile,
     "report": _merge_reports,
     "forget": _merge_certificates,
@@ -407,5 +458,5 @@ MERGES: dict[str, Merge] = {
 }
 """How the answers of several shards become one, by the operation's name.
 
-`remember`, `pin`, `decide`, `outcome` and `changes` concern one shard only.
+`remember`, `pin`, `decide`, `outcome`, `changes` and `deltas` concern one shard only.
 """

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from slumberd.model.shard_firing import MARK, firing_of_shard
+from slumberd.operations.firing_forms import FiringCursor
 from slumberd.operations.handlers import Answer
 
 _COMMANDS = re.compile("(`slumberd (?:undo|approve|reject) )")
@@ -46,6 +47,15 @@ _of_undo = partial(_name, ("firing_id", "firing_ids", "undone"))
 
 def _of_rows(list_name: str, answer: Answer, shard: int) -> Answer:
     return {**answer, list_name: [_of_row(row, shard) for row in answer[list_name]]}
+
+
+def _of_firing_page(answer: Answer, shard: int) -> Answer:
+    fields = ("firing_id", "undone_by", "undoes")
+    cursor = answer["next"]
+    return {
+        "firings": [_name(fields, firing, shard) for firing in answer["firings"]],
+        "next": None if cursor is None else str(FiringCursor.read(cursor)._replace(shard=shard)),
+    }
 
 
 def _of_firings(answer: Answer, shard: int) -> Answer:
@@ -102,8 +112,10 @@ NAMES: dict[str, Name | None] = {
     "explain": _of_explanation,
     "outcome": _of_outcome,
     "changes": partial(_of_rows, "changes"),
+    "firings": _of_firing_page,
+    "deltas": partial(_of_rows, "changes"),
     "profile": None,
-    "report": None,
+    "report": partial(_of_rows, "largest"),
     "forget": _of_certificate,
     "held": partial(_of_rows, "held"),
     "decide": _of_firings,

@@ -19,6 +19,7 @@ from slumberd.errors import (
     VersionConflictError,
 )
 from slumberd.operations import change_results as results
+from slumberd.operations import firing_forms as firings
 from slumberd.operations import forms
 from slumberd.operations import memory_forms as memory
 from slumberd.operations import overview_forms as overview
@@ -121,6 +122,27 @@ CHANGES = Operation(
     idempotent=True,
     errors=(MemoryScopeError,),
     example=example_of("changes"),
+)
+FIRINGS = Operation(
+    name="firings",
+    summary="Return a page of firings, newest first, with what each did and what undid it.",
+    form=firings.FiringsForm,
+    result=firings.FiringPage,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("firings"),
+)
+DELTAS = Operation(
+    name="deltas",
+    summary="Return the rows of the ledger that one firing wrote.",
+    form=firings.DeltasForm,
+    result=memory.ChangePage,
+    right=Right.READ,
+    read_only=True,
+    idempotent=True,
+    errors=(MemoryScopeError, NoInputError),
+    example=example_of("deltas"),
 )
 PROFILE = Operation(
     name="profile",
@@ -316,6 +338,8 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         EXPLAIN,
         OUTCOME,
         CHANGES,
+        FIRINGS,
+        DELTAS,
         PROFILE,
         REPORT,
         FORGET,

@@ -89,12 +89,13 @@ FLAT = {
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
-    "channels declared_states drop_held_batch drop_quarantine drop_states facts_by_id "
-    "firing firing_rows_of_rule first_watermark generations held_batches last_counts last_firings "
-    "last_generation number put_quarantine put_state raise_number "
-    "quarantined_records records records_of_fact "
+    "channels declared_states drop_held_batch drop_quarantine drop_states "
+    "end_of_firing facts_by_id firing firing_rows_of_rule firings_before firings_of_rule_before "
+    "first_watermark generations held_batches last_counts last_firings "
+    "last_generation last_of_firings number put_quarantine put_state raise_number "
+    "owned_rows quarantined_records records records_of_fact records_of_firing "
     "referrers rules_of_firings served set_number set_served "
-    "set_success set_watermark states_of_keys states_of_slots successes undone_by "
+    "set_success set_watermark states_of_keys states_of_slots successes undone_after undone_by "
     "watermark watermarks whole_rows whole_states",
     "inspection": "any_fact_of_user episodes_of_rows erasures kind_of_facts last_firings "
     "next_scope_key next_user_of_facts "
@@ -117,7 +118,8 @@ FIRST = {
 """Statements that read a table in its own order, and end after the first rows."""
 
 FOUND = {
-    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since parts last_of_rule "
+    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys "
+    "firings_since kinds_in_firings parts last_of_rule "
     "detailed_records removals evaluations evaluations_between evaluated_in_firing "
     "promoted_by quarantined",
     "similarity": "winners_between",

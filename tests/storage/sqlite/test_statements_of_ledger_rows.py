@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -133,6 +134,83 @@ def any_firing_of(t: Tables, rules: list[str]) -> list[Any]:
 def undone_by(t: Tables, undo: str) -> list[Any]:
     undoing = [firing.n for firing in reversed(t.firings) if firing.rule == undo]
     return [(n, content_of(t.row(n)).get("undoes")) for n in undoing]
+
+
+PLACES = [
+    {"before": before, "upto": upto, "limit": limit}
+    for before in (1, 30, LARGE)
+    for upto in (0, 4, LARGE)
+    for limit in (1, 3, LARGE)
+]
+
+
+def stored_firing(t: Tables, firing: SimpleNamespace) -> list[Any]:
+    columns = values_of(firing, "n", "rule", "cause", "at", "last_seq", "counts")
+    return [*columns, t.row(firing.n).payload]
+
+
+@ORACLES.rows(*PLACES)
+def firings_before(t: Tables, before: int, upto: int, limit: int) -> list[Any]:
+    found = [firing for firing in reversed(t.firings) if firing.n < before and firing.at <= upto]
+    return [stored_firing(t, firing) for firing in found][:limit]
+
+
+@ORACLES.rows(*({**place, "rule": rule} for place in PLACES for rule in ("a", "c", "unknown")))
+def firings_of_rule_before(t: Tables, rule: str, before: int, upto: int, limit: int) -> list[Any]:
+    found = firings_before(t, before, upto, LARGE)
+    return [row for row in found if row[1] == rule][:limit]
+
+
+@ORACLES.rows(*({"undo": undo, "after": after} for undo in ("@undo", "a") for after in range(60)))
+def undone_after(t: Tables, undo: str, after: int) -> list[Any]:
+    return [row for row in undone_by(t, undo) if row[0] > after]
+
+
+@ORACLES.rows({"numbers": [1, LARGE, *range(2, 40)]}, {"numbers": []}, in_any_order=True)
+def kinds_in_firings(t: Tables, numbers: list[int]) -> list[Any]:
+    firings = [firing for firing in t.firings if firing.n in numbers]
+    counted = Counter(
+        (firing.n, row.what, row.kind)
+        for firing in firings
+        for row in t.ledger
+        if firing.n < row.seq <= firing.last_seq
+    )
+    return [[*group, rows] for group, rows in counted.items()]
+
+
+@ORACLES.rows(
+    *(
+        {"firing": firing, "after": after, "limit": limit}
+        for firing in range(40)
+        for after in (0, firing + 2)
+        for limit in (2, LARGE)
+    )
+)
+def records_of_firing(t: Tables, firing: int, after: int, limit: int) -> list[Any]:
+    ends = {each.n: each.last_seq for each in t.firings}
+    rows = [row for row in t.ledger if firing < row.seq <= ends.get(firing, 0) if row.seq > after]
+    return [record(t, row) for row in rows][:limit]
+
+
+@ORACLES.rows((0,), *((n,) for n in range(1, 60)), (LARGE,))
+def end_of_firing(t: Tables, number: int) -> list[Any]:
+    return [[firing.last_seq] for firing in t.firings if firing.n <= number][-1:]
+
+
+@ORACLES.rows(*((rule,) for rule in (*RULES, "unknown")))
+def last_of_firings(t: Tables, rule: str) -> list[Any]:
+    return [[max((firing.n for firing in t.firings if firing.rule == rule), default=None)]]
+
+
+@ORACLES.rows(*({"after": after, "upto": upto} for after in (0, 9, 30) for upto in (8, 25, LARGE)))
+def owned_rows(t: Tables, after: int, upto: int) -> list[Any]:
+    found = []
+    for row in t.ledger:
+        if after < row.seq <= upto:
+            firing = values_of(t.firing(row), "n", "rule", "at")
+            own = values_of(row, "kind", "reason", "fact_id")
+            found.append([*firing, *own, claim_of(t, row), row.payload])
+    return found
 
 
 @ORACLES.rows({"numbers": [1, LARGE, *range(2, 20)]}, in_any_order=True)

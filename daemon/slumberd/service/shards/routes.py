@@ -9,7 +9,9 @@ from slumberd.errors import UsageError, VersionConflictError
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.shard_firing import MARK, split_firing
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.firing_forms import FiringCursor
 from slumberd.operations.memory import DEFAULT
+from slumberd.operations.memory_forms import MOST
 from slumberd.storage.postgres.shard_lookup import ShardLookup
 from slumberd.storage.postgres.shards import shard_of
 
@@ -98,6 +100,31 @@ class ShardRoutes:
         raise UsageError(
             "changes: each shard of the database has a ledger of its own; name a user and an agent"
         )
+
+    def firings(self, request: Request, _: Caller) -> Parts:
+        """Ask all shards for the firings before the same place."""
+        if request.get("before") is None:
+            return self._to_all(request)
+        cursor = FiringCursor.read(request["before"])
+        return {
+            shard: {**request, "before": str(cursor.in_shard(shard))}
+            for shard in range(self._shards)
+        }
+
+    def deltas(self, request: Request, _: Caller) -> Parts:
+        """Ask the shard of the firing."""
+        return self._firing(request)
+
+    def report(self, request: Request, caller: Caller) -> Parts:
+        """Ask the shard of the agent; without one, all shards.
+
+        The users with the most changes are known once all shards have named theirs.
+        """
+        is_open = caller.user is request.get("user") is request.get("agent") is None
+        if is_open and Right.OPERATE in caller.rights:
+            return self._to_all({**request, "limit": MOST})
+        parts = self.scoped(request, caller)
+        return parts if len(parts) == 1 else self._to_all({**request, "limit": MOST})
 
     def correct(self, request: Request, caller: Caller) -> Parts:
         """Ask the shards that hold the facts; a new fact belongs to the default agent."""
@@ -190,8 +217,10 @@ ROUTES: dict[str, Route | None] = {
     "explain": ShardRoutes.explain,
     "outcome": ShardRoutes.outcome,
     "changes": ShardRoutes.changes,
+    "firings": ShardRoutes.firings,
+    "deltas": ShardRoutes.deltas,
     "profile": ShardRoutes.scoped,
-    "report": ShardRoutes.scoped,
+    "report": ShardRoutes.report,
     "forget": ShardRoutes.scoped,
     "held": None,
     "decide": ShardRoutes.decide,

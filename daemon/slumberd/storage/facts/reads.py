@@ -12,13 +12,15 @@ from slumberd.consolidation.explanation import Decision
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint, find_multi_valued_hints
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts
-from slumberd.model.record import Record
+from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.audit.explain import decisions_of
 from slumberd.storage.audit.export import export_rows
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import list_quarantine
 from slumberd.storage.facts.transactions import FactTransactions
+from slumberd.storage.ledger.change_groups import group_changes
+from slumberd.storage.ledger.firing_pages import firings_before, records_of_firing
 from slumberd.storage.ledger.history import channels_at, seq_at
 from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
@@ -68,6 +70,54 @@ class FactReader:
     async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
         """Return the ledger rows after a number, oldest first."""
         return await self._transactions.read(lambda session: records_after(session, after, limit))
+
+    async def firings(
+        self,
+        place: FiringPlace,
+        *,
+        rule_id: str | None = None,
+        since: datetime | None = None,
+        limit: int,
+    ) -> list[RecordedFiring]:
+        """Return firings before a place, newest first.
+
+        Args:
+            place: Where to begin.
+            rule_id: Only firings of this rule, for episodes and for a graph; None for all.
+            since: Only firings from this instant on; None for all.
+            limit: At most this many.
+        """
+        return await self._transactions.read(
+            lambda session: firings_before(
+                session, place, rule_id=rule_id, since=since, limit=limit
+            )
+        )
+
+    async def records_of_firing(
+        self, firing_id: str, *, after: int, limit: int
+    ) -> list[Record] | None:
+        """Return the rows that a firing wrote, after a number, without its own row.
+
+        Returns:
+            The rows, oldest first; None when the ledger does not have the firing.
+        """
+        return await self._transactions.read(
+            lambda session: records_of_firing(session, firing_id, after=after, limit=limit)
+        )
+
+    async def group_changes(
+        self, *, after: int, limit: int, upto: int | None = None
+    ) -> GroupedChanges:
+        """Return the rows after a number, in groups of rows that are alike.
+
+        Args:
+            after: The number of the last row of a firing; 0 for all rows.
+            limit: About how many rows are read; the last firing is read whole.
+            upto: The number of the last row of a firing; no later rows are read. None for all.
+        """
+        return await self._transactions.read(
+            lambda session: group_changes(session, after, limit=limit, upto=upto)
+        )
 
     async def records_of(self, fact_id: str) -> list[Record]:
         """Return the ledger rows of one fact id, oldest first."""

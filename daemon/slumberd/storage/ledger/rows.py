@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256 as _sha256
 from itertools import starmap
 from typing import Any, AnyStr, Generic, NamedTuple, assert_never
@@ -431,6 +431,11 @@ def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tup
     """Return the user and agent of a row, from its document or that of a row of the same fact."""
     if not has_known_owner(fact_id, reason):
         return "", ""
+    return owner_in(document)
+
+
+def owner_in(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the user and agent that the document of a row names; empty when it names none."""
     if "owner" in document:
         return user_and_agent(document["owner"])
     payload = document.get("payload", {})

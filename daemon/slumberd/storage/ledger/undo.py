@@ -43,11 +43,23 @@ def undone_firing_ids(undoings: Iterable[tuple[int, str]], undo: str) -> set[str
             first. An undo firing that is itself undone does not count.
         undo: The rule id of undo firings.
     """
-    undone: set[str] = set()
+    return {*undoings_in_force(undoings, undo)}
+
+
+def undoings_in_force(undoings: Iterable[tuple[int, str]], undo: str) -> dict[str, str]:
+    """Return the undo firing of each undone firing, by the id of the undone one.
+
+    Args:
+        undoings: As for `undone_firing_ids`. Of two that undo the same firing, the earlier one is
+            returned.
+        undo: The rule id of undo firings.
+    """
+    undone_by: dict[str, str] = {}
     for number, firing_id in undoings:
-        if f"{undo}@{number}" not in undone:
-            undone.add(firing_id)
-    return undone
+        undo_firing = f"{undo}@{number}"
+        if undo_firing not in undone_by:
+            undone_by[firing_id] = undo_firing
+    return undone_by
 
 
 def in_order(firings: Sequence[Undoing], undo: str) -> list[Undoing]:

@@ -811,3 +811,105 @@ WHERE ledger.what = 1
   AND keys.slot = ''
   AND (slumberd.as_jsonb(ledger.payload) ->> 'asserts')::boolean
 GROUP BY keys.key
+
+-- part: firing_columns
+  firings.n, firings.rule, firings.cause, firings.at, firings.last_seq, firings.counts, own.payload
+
+-- name: firings_before
+SELECT
+  -- include: firing_columns
+FROM slumberd.firings AS firings
+LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
+WHERE firings.shard = :shard
+  AND firings.n < :before
+  AND firings.at <= :upto
+ORDER BY firings.n DESC
+LIMIT :limit
+
+-- name: firings_of_rule_before
+SELECT
+  -- include: firing_columns
+FROM slumberd.firings AS firings
+LEFT JOIN slumberd.ledger AS own ON own.shard = :shard AND own.seq = firings.n
+WHERE firings.shard = :shard
+  AND firings.rule = :rule
+  AND firings.n < :before
+  AND firings.at <= :upto
+ORDER BY firings.n DESC
+LIMIT :limit
+
+-- name: undone_after
+SELECT firings.n,
+  substring(convert_from(own.payload, 'UTF8') FROM '"undoes":"([^"\\]*)"')
+FROM slumberd.firings AS firings
+INNER JOIN slumberd.ledger AS own
+  ON firings.shard = :shard
+  AND own.shard = :shard
+  AND own.seq = firings.n
+WHERE firings.rule = :undo
+  AND firings.n > :after
+ORDER BY firings.n DESC
+
+-- name: kinds_in_firings
+SELECT wanted.value, ledger.what, ledger.kind, count(*)
+FROM unnest(:numbers::bigint[]) AS wanted(value)
+CROSS JOIN LATERAL (
+  SELECT last_seq
+  FROM slumberd.firings
+  WHERE shard = :shard
+    AND n = wanted.value
+  OFFSET 0
+) AS firings
+CROSS JOIN LATERAL (
+  SELECT what, kind
+  FROM slumberd.ledger
+  WHERE shard = :shard
+    AND seq > wanted.value
+    AND seq <= firings.last_seq
+  OFFSET 0
+) AS ledger
+GROUP BY wanted.value, ledger.what, ledger.kind
+
+-- name: records_of_firing
+SELECT
+  -- include: record_columns
+-- include: rows_with_firings
+WHERE ledger.seq > greatest(:after::bigint, :firing::bigint)
+  AND ledger.seq <= (SELECT last_seq FROM slumberd.firings WHERE shard = :shard AND n = :firing)
+ORDER BY ledger.seq
+LIMIT :limit
+
+-- name: end_of_firing
+SELECT last_seq
+FROM slumberd.firings
+WHERE shard = :shard
+  AND n <= ?
+ORDER BY n DESC
+LIMIT 1
+
+-- name: last_of_firings
+SELECT max(n)
+FROM slumberd.firings
+WHERE shard = :shard
+  AND rule = ?
+
+-- name: owned_rows
+SELECT ledger.firing, firings.rule, firings.at, ledger.kind, ledger.reason, ledger.fact_id,
+  CASE WHEN ledger.what IN (4, 5, 6) THEN (
+    SELECT sibling.payload
+    FROM slumberd.ledger AS sibling
+    WHERE sibling.shard = :shard
+      AND sibling.fact_id = ledger.fact_id
+      AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
+      AND sibling.payload IS NOT NULL
+    LIMIT 1
+  ) END,
+  ledger.payload
+FROM slumberd.ledger AS ledger
+INNER JOIN slumberd.firings AS firings
+  ON ledger.shard = :shard
+  AND firings.shard = :shard
+  AND firings.n = ledger.firing
+WHERE ledger.seq > :after
+  AND ledger.seq <= :upto
+ORDER BY ledger.seq

@@ -612,3 +612,80 @@ WHERE ledger.what = 1
   AND keys.slot = ''
   AND json_extract(CAST(ledger.payload AS TEXT), '$.asserts')
 GROUP BY keys.key
+
+-- part: firing_columns
+  firings.n, firings.rule, firings.cause, firings.at, firings.last_seq, firings.counts, own.payload
+
+-- name: firings_before
+SELECT
+  -- include: firing_columns
+FROM slumberd_firings AS firings
+LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.n < :before
+  AND firings.at <= :upto
+ORDER BY firings.n DESC
+LIMIT :limit
+
+-- name: firings_of_rule_before
+SELECT
+  -- include: firing_columns
+FROM slumberd_firings AS firings
+LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.rule = :rule
+  AND firings.n < :before
+  AND firings.at <= :upto
+ORDER BY firings.n DESC
+LIMIT :limit
+
+-- name: undone_after
+SELECT firings.n, json_extract(CAST(own.payload AS TEXT), '$.undoes')
+FROM slumberd_firings AS firings
+CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.rule = :undo
+  AND firings.n > :after
+ORDER BY firings.n DESC
+
+-- name: kinds_in_firings
+SELECT firings.n, ledger.what, ledger.kind, count(*)
+FROM json_each(:numbers) AS wanted
+CROSS JOIN slumberd_firings AS firings ON firings.n = wanted.value
+CROSS JOIN slumberd_ledger AS ledger ON ledger.seq > firings.n AND ledger.seq <= firings.last_seq
+GROUP BY firings.n, ledger.what, ledger.kind
+
+-- name: records_of_firing
+SELECT
+  -- include: record_columns
+-- include: rows_with_firings
+WHERE ledger.seq > max(:after, :firing)
+  AND ledger.seq <= (SELECT last_seq FROM slumberd_firings WHERE n = :firing)
+ORDER BY ledger.seq
+LIMIT :limit
+
+-- name: end_of_firing
+SELECT last_seq
+FROM slumberd_firings
+WHERE n <= ?
+ORDER BY n DESC
+LIMIT 1
+
+-- name: last_of_firings
+SELECT max(n)
+FROM slumberd_firings
+WHERE rule = ?
+
+-- name: owned_rows
+SELECT ledger.firing, firings.rule, firings.at, ledger.kind, ledger.reason, ledger.fact_id,
+  CASE WHEN ledger.what IN (4, 5, 6) THEN (
+    SELECT sibling.payload
+    FROM slumberd_ledger AS sibling
+    WHERE sibling.fact_id = ledger.fact_id
+      AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
+      AND sibling.payload IS NOT NULL
+    LIMIT 1
+  ) END,
+  ledger.payload
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.seq > :after
+  AND ledger.seq <= :upto
+ORDER BY ledger.seq

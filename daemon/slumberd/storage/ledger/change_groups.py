@@ -1,0 +1,50 @@
+"""Count the rows of the ledger by firing, kind and owner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import orjson
+
+from slumberd.model.episode import instant
+from slumberd.model.record import ChangeGroup, GroupedChanges
+from slumberd.model.stages import MARK_IDS
+from slumberd.storage.engine import Row, Session
+from slumberd.storage.ledger.rows import KINDS, has_known_owner, owner_in
+
+_ERASURE = "@erasure"
+
+
+def group_changes(
+    session: Session, after: int, *, limit: int, upto: int | None = None
+) -> GroupedChanges:
+    """Return the rows after a number, in groups.
+
+    Args:
+        session: Inside a snapshot.
+        after: The number of the last row of a firing; 0 for all rows.
+        limit: About how many rows are read; the firing that the last of them is of is read whole.
+        upto: The number of the last row of a firing; no later rows are read. None for all.
+    """
+    erasure = session.value("ledger.last_of_firings", (_ERASURE,)) or 0
+    found = session.one("ledger.end_of_firing", (after + limit,))
+    last = max(after, found[0]) if found else after
+    if upto is not None:
+        last = min(last, upto)
+    rows = session.stream("ledger.owned_rows", {"after": after, "upto": last})
+    counted = Counter(map(_group_of, rows))
+    groups = [
+        ChangeGroup(firing, rule_id, instant(at), KINDS[kind], *group, rows)
+        for (firing, rule_id, at, kind, *group), rows in counted.items()
+    ]
+    return GroupedChanges(groups, last, erasure)
+
+
+def _group_of(row: Row) -> tuple[Any, ...]:
+    firing, rule_id, at, kind, reason, fact_id, sibling, payload = row
+    if not has_known_owner(fact_id, reason):
+        return firing, rule_id, at, kind, False, "", ""
+    stored = sibling or payload
+    owner = owner_in(orjson.loads(stored)) if stored else ("", "")
+    return firing, rule_id, at, kind, fact_id is not None and fact_id.startswith(MARK_IDS), *owner
