@@ -67,7 +67,7 @@ def test_demo_shows_the_facts_of_its_story(tmp_path: Path) -> None:
 
     assert today.status_code == 200
     assert today.url.path == "/console/today"
-    assert '<b>25</b> learned' in today.text
+    assert "<b>25</b> learned" in today.text
 
 
 def test_demo_serves_this_machine_only(tmp_path: Path) -> None:

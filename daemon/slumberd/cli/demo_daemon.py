@@ -42,7 +42,12 @@ def write_access(config: Path) -> str:
     file = config.parent / _TOKENS
     file.touch(mode=0o600)
     file.write_bytes(orjson.dumps({"tokens": [entry]}))
-    section = {"enabled": True, "socket": None, "address": ADDRESS, "tokens_file": str(file.resolve())}
+    section = {
+        "enabled": True,
+        "socket": None,
+        "address": ADDRESS,
+        "tokens_file": str(file.resolve()),
+    }
     with config.open("ab") as stream:
         stream.write(b"serve: " + orjson.dumps(section) + b"\n")
     return token

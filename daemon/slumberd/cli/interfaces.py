@@ -10,7 +10,6 @@ from slumberd.config.settings import Settings
 from slumberd.errors import ExtraMissingError
 from slumberd.service.interfaces import Interface
 
-
 Listening = Callable[[Sequence[socket.socket]], None]
 """Is told the sockets of HTTP, when clients can connect."""
 
@@ -37,4 +36,6 @@ def _http(settings: Settings, listening: Listening | None) -> Interface:
     except ImportError as error:
         raise ExtraMissingError("serve", "HTTP cannot be served") from error
     pages = console_route if settings.serve.console else None
-    return partial(serve_http, extensions=[open_mcp, serve_traces], pages=pages, listening=listening)
+    return partial(
+        serve_http, extensions=[open_mcp, serve_traces], pages=pages, listening=listening
+    )

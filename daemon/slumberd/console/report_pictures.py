@@ -100,7 +100,9 @@ def growth_of(report: Report) -> list[int]:
 
 def _column(name: str, label: str, counts: Counts, page_of: Address) -> Column:
     values: Sequence[int] = [counts[row] for row in ROWS]
-    return Column(name=name, label=label, values=values, href=page_of(counts) if any(values) else "")
+    return Column(
+        name=name, label=label, values=values, href=page_of(counts) if any(values) else ""
+    )
 
 
 def _label_of(day: Counts) -> str:

@@ -12,6 +12,7 @@ from slumberd.console.links import link
 from slumberd.console.report_pictures import ROWS, Counts
 from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import UsageError
+from slumberd.model.stages import MARK_IDS
 from slumberd.operations.caller import Right
 from slumberd.operations.change_report import name_of_change
 from slumberd.operations.memory_forms import MOST
@@ -45,7 +46,7 @@ class _Asked:
 
     def includes(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row of a firing is asked for."""
-        name = name_of_change(row["kind"], row["fact_id"])
+        name = name_of_change(row["kind"], marks=row["fact_id"].startswith(MARK_IDS))
         return name in ROWS if self.counted is None else name == self.counted
 
 
@@ -82,8 +83,7 @@ async def show(visit: Visit) -> Shown:
         "batches": len(batches),
         "cut": len(report["largest"]) == MOST,
         "firings": found.firings,
-        "next": found.next
-        and link("changes", **given, firing=found.next[0], after=found.next[1]),
+        "next": found.next and link("changes", **given, firing=found.next[0], after=found.next[1]),
         "operates": visit.may(Right.OPERATE),
         "links": {name: link("changes", **{**given, "counted": name}) for name in ROWS},
     }
