@@ -82,6 +82,14 @@ def perform_request(
                 raise
 
 
+def reason_field(reason: str | None) -> dict[str, Any]:
+    """Return the field of a request that says why; none without a reason.
+
+    A daemon of an earlier version refuses a field that it does not know, even when it is null.
+    """
+    return {} if reason is None else {"reason": reason}
+
+
 def _shards_of(settings: Settings) -> ShardRequests | None:
     """Return what sends requests to several shards; None when a configuration has one only."""
     if settings.store is None:

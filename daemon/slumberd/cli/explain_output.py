@@ -95,7 +95,8 @@ class FactExplanation:
 def _assertion_row(asserting: AssertingRow) -> tuple[object, ...]:
     row, record = asserting.row, asserting.row.record
     return (
-        record.seq, record.at, record.firing_id, row.rule_hash or None, row.trigger, row.by or None,
+        record.seq, record.at, record.firing_id, row.rule_hash or None, row.trigger,
+        _with_reason(row.by, row.firing_reason) or None,
         _with_reason(record.kind, record.reason), ", ".join(record.replaces), asserting.counts,
     )  # fmt: skip
 

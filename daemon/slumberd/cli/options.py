@@ -58,6 +58,30 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")
 ]
 
+
+def unicode_of(text: str) -> str:
+    """Return an argument as it is.
+
+    Raises:
+        typer.BadParameter: Its bytes are not valid Unicode.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter(f"{text!r} is not valid Unicode") from error
+    return text
+
+
+ReasonOrNone = Annotated[
+    str | None,
+    typer.Option(
+        "--reason",
+        parser=unicode_of,
+        metavar="TEXT",
+        help="Why, without personal data; the ledger keeps it for good.",
+    ),
+]
+
 Listed = Annotated[
     int | None,
     typer.Option(

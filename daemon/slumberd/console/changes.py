@@ -9,18 +9,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
+from slumberd.api.problems import status_of
+from slumberd.console.dry_runs import read_dry_run
+from slumberd.console.fact_words import add_words
 from slumberd.console.links import Fields, link
 from slumberd.console.visit import Redirect, Shown, View, Visit
-from slumberd.errors import UsageError
+from slumberd.errors import SlumberdError, UsageError
 from slumberd.operations.handlers import Answer
+from slumberd.operations.table import OPERATIONS
 
 PATH = "/change"
 """The path that all forms with changes are sent to."""
 
+LISTED = 200
+"""A preview lists so many changes of facts; it counts all."""
+
 _SENT = "this form was sent before; open the page again to see what it has changed"
-_LISTED = 200
 
 
 def _same_fields(fields: Fields) -> dict[str, Any]:
@@ -54,87 +58,100 @@ class Change:
     read: Callable[[Fields], dict[str, Any]] = _same_fields
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What a form asks for.
+
+    Attributes:
+        change: The change.
+        given: The fields of the form that it takes.
+        fields: The fields of the operation, without the reason.
+        sentence: What the person asks for.
+        back: The page that the person comes from.
+    """
+
+    change: Change
+    given: Fields
+    fields: Mapping[str, Any]
+    sentence: str
+    back: str
+
+
 async def submit_change(visit: Visit, changes: Mapping[str, Change]) -> Shown:
     """Show what a change would do; run it when the form says so.
+
+    An error of the change is shown with a link back to the page that the person comes from.
 
     Args:
         visit: The form that was sent.
         changes: All changes, by name.
 
     Raises:
-        UsageError: There is no such change, it has no reason, or it was sent before.
+        UsageError: There is no such change, or a field of it is missing.
     """
     change = changes.get(visit.need("change"))
     if change is None:
         raise UsageError(f"unknown change {visit.need('change')[:40]!r}")
-    given = {name: visit.fields[name] for name in change.takes if name in visit.fields}
-    fields = {**change.read(given), **change.fixed, "reason": visit.need("reason")}
-    number = visit.fields.get("form")
+    asked = _read_request(change, visit.fields)
+    try:
+        return await _submit(visit, asked)
+    except SlumberdError as error:
+        return _failed(asked, error)
+
+
+def _read_request(change: Change, fields: Fields) -> _Request:
+    """Return what a form asks for.
+
+    Raises:
+        UsageError: A field is missing.
+    """
+    given = {name: fields[name] for name in change.takes if name in fields}
+    try:
+        asked = {**change.read(given), **change.fixed}
+        return _Request(change, given, asked, change.sentence(given), change.back(given))
+    except KeyError as error:
+        raise UsageError(f"{error.args[0]}: is missing") from error
+
+
+async def _submit(visit: Visit, asked: _Request) -> Shown:
+    change, number = asked.change, visit.fields.get("form")
+    fields = {**asked.fields, "reason": visit.need("reason")}
     if number is None:
-        answer = await visit.ask(change.operation, **fields, dry_run=True)
-        return _preview(visit, change, answer)
+        answer = await visit.ask(change.operation, **fields, **_dry_run_of(change.operation))
+        return await _preview(visit, asked, answer)
     if not visit.session.use_form(number):
         raise UsageError(_SENT)
     answer = await visit.ask(change.operation, **fields, dry_run=False)
-    return Redirect(change.done(visit.fields, answer))
+    return Redirect(change.done(asked.given, answer))
 
 
-def _preview(visit: Visit, change: Change, answer: Answer) -> View:
+def _dry_run_of(operation: str) -> dict[str, Any]:
+    """Return the fields of a dry run; some operations have no list to limit."""
+    limited = "limit" in OPERATIONS[operation].form.model_fields
+    return {"dry_run": True, "limit": LISTED} if limited else {"dry_run": True}
+
+
+async def _preview(visit: Visit, asked: _Request, answer: Answer) -> View:
     """Return the page that shows a dry run, with the form that runs the change."""
-    rows = _deltas_in(answer)
-    sent = ("change", "reason", *change.takes)
-    fields = {name: visit.fields[name] for name in sent if name in visit.fields}
+    found = read_dry_run(answer, most=LISTED)
+    fields = {"change": visit.need("change"), "reason": visit.need("reason"), **asked.given}
     if "plan" in answer:  # of an erasure: it erases what the person saw, or nothing
         fields["plan"] = answer["plan"]
-    return View(
-        "preview.html",
-        change.title,
-        {
-            "sentence": change.sentence(visit.fields),
-            "counts": _counts_in(answer),
-            "deltas": rows[:_LISTED],
-            "cut": len(rows) > _LISTED,
-            "details": _details_in(answer),
-            "fields": fields,
-            "button": change.button,
-            "back": change.back(visit.fields),
-        },
-    )
-
-
-def _reports_in(answer: Answer) -> list[Mapping[str, Any]]:
-    reports: list[Mapping[str, Any]] = answer.get("reports", [])
-    return reports
-
-
-def _deltas_in(answer: Answer) -> list[Mapping[str, Any]]:
-    """Return the deltas of a dry run, which an answer has for all rules, or for each of them."""
-    rows = [*answer.get("deltas", [])]
-    for report in _reports_in(answer):
-        rows += report.get("deltas") or []
-    return rows
-
-
-def _counts_in(answer: Answer) -> dict[str, int]:
-    """Return what a dry run would change, by kind."""
-    found: dict[str, int] = dict(answer.get("counts", {}))
-    for report in _reports_in(answer):
-        for channel in report["channels"].values():
-            for name, count in channel.items():
-                found[name] = found.get(name, 0) + count
-    for name in ("dropped",):
-        if name in answer:
-            found[name] = answer[name]
-    return {name: count for name, count in found.items() if count}
-
-
-def _details_in(answer: Answer) -> dict[str, str]:
-    """Return the certificate of an erasure, as its plan has it."""
-    certificate: Mapping[str, Any] = answer.get("certificate", {})
-    return {
-        name: value if isinstance(value, str) else orjson.dumps(value).decode()
-        for name, value in certificate.items()
+    values = {
+        "sentence": asked.sentence,
+        "dry_run": found,
+        "deltas": await add_words(visit, found.deltas),
+        "fields": fields,
+        "button": asked.change.button,
+        "back": asked.back,
     }
+    return View("preview.html", asked.change.title, values)
+
+
+def _failed(asked: _Request, error: SlumberdError) -> View:
+    """Return the page that says why a change is impossible."""
+    values = {"sentence": asked.sentence, "problem": str(error), "back": asked.back}
+    return View("change_failed.html", asked.change.title, values, status_of(type(error)))
 
 
 def back_to(page: str, *names: str) -> Callable[[Fields], str]:

@@ -259,7 +259,7 @@ class Consolidator:
         self._ask_for_summaries(rule, report)
         return report
 
-    async def backfill(
+    async def backfill(  # noqa: PLR0913 # the fields of one request
         self,
         rule: ConsolidationRule,
         at: datetime,
@@ -268,6 +268,7 @@ class Consolidator:
         between: tuple[int, int] | None = None,
         dry_run: bool = False,
         run: str = "",
+        reason: str = "",
     ) -> Report:
         """Make a rule's facts equal to those that it would promote now; keep its watermark.
 
@@ -279,11 +280,12 @@ class Consolidator:
                 second exclusive; None takes all.
             dry_run: Report the effect on at most `Sizes.previewed` log rows; write nothing.
             run: The id that all of its batches share.
+            reason: Why that person requested it; empty without a reason.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
         """
-        call = FiringCall(FireRequest(rule, "backfill", at, by, run=run))
+        call = FiringCall(FireRequest(rule, "backfill", at, by, run=run, reason=reason))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._facts.watermarks.position(rule.id) or START
         limit = self._sizes.previewed if dry_run else self._batch
@@ -303,7 +305,7 @@ class Consolidator:
             self._ask_for_summaries(rule, report)
         return report
 
-    async def retry(
+    async def retry(  # noqa: PLR0913 # the fields of one request
         self,
         rule: ConsolidationRule,
         at: datetime,
@@ -312,6 +314,7 @@ class Consolidator:
         eids: Sequence[str] | None = None,
         dry_run: bool = False,
         run: str = "",
+        reason: str = "",
     ) -> Report:
         """Evaluate quarantined episodes again, as if they came in order now.
 
@@ -322,8 +325,9 @@ class Consolidator:
             eids: Their ids; None takes all that are quarantined for the rule.
             dry_run: Report the effect, and write nothing.
             run: The id that all of its batches share.
+            reason: Why that person requested it; empty without a reason.
         """
-        call = FiringCall(FireRequest(rule, "retry", at, by, run=run))
+        call = FiringCall(FireRequest(rule, "retry", at, by, run=run, reason=reason))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._facts.watermarks.position(rule.id) or START
         quarantined = await self._facts.ledger.quarantined_of(rule.id)

@@ -56,6 +56,7 @@ class DetailedRecord(NamedTuple):
         trigger: Why the rule fired.
         by: Who requested the firing; empty when the rule was due.
         undoes: The id of the firing that it undoes; empty when it does not.
+        firing_reason: Why that person requested the firing; empty without a reason.
     """
 
     record: Record
@@ -69,6 +70,7 @@ class DetailedRecord(NamedTuple):
     trigger: str
     by: str
     undoes: str
+    firing_reason: str = ""
 
     @property
     def asserts(self) -> bool:

@@ -30,6 +30,7 @@ class FireRequest:
         stop: When it is set, the current batch is rolled back; committed batches stay.
         timing: How the firing relates to the instants of the rule's cron expression.
         run: The id that all batches of the run share.
+        reason: Why the person requested the firing; empty without a reason.
     """
 
     rule: ConsolidationRule
@@ -39,6 +40,7 @@ class FireRequest:
     stop: asyncio.Event | None = None
     timing: Timing = UNTIMED
     run: str = ""
+    reason: str = ""
 
     @property
     def stopped(self) -> bool:
@@ -70,4 +72,5 @@ class FiringCall:
             limits=self.limits,
             timing=request.timing,
             run=request.run,
+            reason=request.reason,
         )

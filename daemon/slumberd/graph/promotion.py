@@ -248,6 +248,7 @@ class Promoter:
             at=request.at,
             by=request.by,
             run=run,
+            reason=request.reason,
         )
         await self.consolidator.log_pending_records()
         report = self._report(rule, rows, promoted, run)

@@ -68,6 +68,7 @@ class GraphRuleTarget(Protocol):
         by: str = "",
         dry_run: bool = False,
         run: str = "",
+        reason: str = "",
     ) -> Promoted:
         """Promote the new and changed facts of a graph in one transaction and one firing.
 
@@ -80,5 +81,6 @@ class GraphRuleTarget(Protocol):
             by: The person who started it; empty for the rule itself.
             dry_run: Return the outcome, and write nothing.
             run: The id that all firings of one command or due cadence share.
+            reason: Why that person started it; empty without a reason.
         """
         ...

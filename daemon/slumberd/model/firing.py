@@ -216,6 +216,8 @@ class Firing:
             links none.
         run: The id of the command or the due cadence that the batch belongs to; empty when unknown.
         marks: Whether the batch marks episodes, and promotes none.
+        reason: Why a person requested it; empty without a reason. It is not part of any scope, so
+            no erasure removes it.
     """
 
     rule_id: str
@@ -230,6 +232,7 @@ class Firing:
     min_similarity: float | None = None
     run: str = ""
     marks: bool = False
+    reason: str = ""
 
     @property
     def again(self) -> bool:

@@ -22,7 +22,8 @@ class Record(NamedTuple):
         fact_id: The id of its fact; empty for firings.
         replaces: The ids of the facts that were removed.
         source_episode_ids: The episodes of the claim; empty for firings.
-        reason: Why it is a noop or a quarantine; empty otherwise.
+        reason: Why it is a noop or a quarantine; of a firing, why a person requested it; empty
+            otherwise.
         confidence: 0 to 1.
         at: The firing's instant.
         user: The fact's user; empty when there is none, or it is unknown or erased.

@@ -20,6 +20,8 @@ class Delta(Result):
         replaces: The facts that it removed.
         source_episode_ids: The episodes that it comes from.
         reason: Why it changed nothing, if so.
+        user: Whose the fact is; empty when it is not known.
+        agent: Who knows it; empty as `user`.
     """
 
     kind: str
@@ -28,6 +30,8 @@ class Delta(Result):
     replaces: list[str]
     source_episode_ids: list[str]
     reason: str
+    user: str
+    agent: str
 
 
 class Deltas(Result):
@@ -198,6 +202,7 @@ class Forgotten(Result):
         plan: The hash of the plan; only of a dry run.
         firing_id: The firing that the ledger records; absent for a dry run.
         by: Who requested it; absent for a dry run.
+        reason: Why; absent for a dry run, and without a reason.
         head_after: The head after; absent for a dry run.
         write_ahead_log_emptied: By file; absent for a dry run.
         rewritten: By file: what was rewritten; absent for a dry run.
@@ -216,6 +221,7 @@ class Forgotten(Result):
     plan: str | None = None
     firing_id: str | None = None
     by: str | None = None
+    reason: str | None = None
     head_after: str | None = None
     write_ahead_log_emptied: dict[str, bool] | None = None
     rewritten: dict[str, Any] | None = None

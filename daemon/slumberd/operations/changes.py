@@ -129,16 +129,26 @@ class Operations:
             if request.dry_run:
                 return report_firings(await self._preview(rules), limit=_limit(request))
             run = caller.run or new_run_id()
-            reports = [await self._fire(rule, caller, run) for rule in rules]
+            reports = [await self._fire(rule, request, caller, run) for rule in rules]
         return report_firings(reports, run=run)
 
     async def _preview(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
         now = self._clock.now()
         return [await self._runner.preview(rule, now) for rule in rules]
 
-    async def _fire(self, rule: ConsolidationRule, caller: Caller, run: str) -> Report:
+    async def _fire(
+        self, rule: ConsolidationRule, request: forms.ReasonedForm, caller: Caller, run: str
+    ) -> Report:
         return await self._runner.fire(
-            FireRequest(rule, "manual", self._clock.now(), by=str(caller), stop=self._stop, run=run)
+            FireRequest(
+                rule,
+                "manual",
+                self._clock.now(),
+                by=str(caller),
+                stop=self._stop,
+                run=run,
+                reason=_reason(request),
+            )
         )
 
     async def backfill(self, request: forms.BackfillForm, caller: Caller) -> Answer:
@@ -153,6 +163,7 @@ class Operations:
                 between=(int(between[0]), int(between[1])) if between else None,
                 dry_run=request.dry_run,
                 run=run,
+                reason=_reason(request),
             )
         return report_firings([report], limit=_limit(request), run=run)
 
@@ -174,6 +185,7 @@ class Operations:
                     eids=request.episodes,
                     dry_run=request.dry_run,
                     run=run,
+                    reason=_reason(request),
                 )
                 for rule in require_episode_rules(rules, "quarantine retry")
             ]
@@ -228,6 +240,7 @@ class Operations:
                 at=self._clock.now(),
                 by=str(caller),
                 dry_run=dry_run,
+                reason=_reason(request),
             )
             if not dry_run:
                 await self._consolidator.log_pending_records()
@@ -267,11 +280,15 @@ class Operations:
             if request.dry_run:
                 return report_firings(await self._preview(rules), limit=_limit(request))
             await self._facts.ledger.decide(
-                held, approve=approve, at=self._clock.now(), by=str(caller)
+                held,
+                approve=approve,
+                at=self._clock.now(),
+                by=str(caller),
+                reason=_reason(request),
             )
             await self._consolidator.log_pending_records()
             run = caller.run or new_run_id()
-            reports = [await self._fire(rule, caller, run) for rule in rules]
+            reports = [await self._fire(rule, request, caller, run) for rule in rules]
         self.decided()
         return report_firings(reports, run=run)
 
@@ -308,28 +325,40 @@ class Operations:
                     return document | {"dry_run": True, "plan": plan}
                 if request.plan != plan:
                     raise VersionConflictError("what the plan erases", "ask for a new plan")
-            erasure, tables = await self._erase(unfinished)
+            erasure, tables = await self._erase(unfinished, _reason(request))
             done, out_of_reach = await self._scrub_files()
         document = certificate(scope, moment, erasure, tables, naming=stored.naming)
         document["out_of_reach"] += out_of_reach
-        return {**document, "firing_id": erasure.outcome.firing_id, "by": str(caller), **done}
+        document |= {"firing_id": erasure.outcome.firing_id, "by": str(caller)}
+        why = {} if request.reason is None else {"reason": request.reason}
+        return {**document, **why, **done}
 
-    async def _erase(self, unfinished: Unfinished) -> tuple[Erasure, dict[str, int]]:
+    async def _erase(self, unfinished: Unfinished, reason: str) -> tuple[Erasure, dict[str, int]]:
         """Erase a scope from both databases, and from what this process keeps in memory."""
         if self.worker is not None:
             self.worker.drop_questions()
         try:
-            erasure = await self._erase_facts(unfinished, dry_run=False)
+            erasure = await self._erase_facts(unfinished, dry_run=False, reason=reason)
             return erasure, await self._erase_episodes([unfinished])
         finally:
             await self.erased(unfinished.reach.user)
 
-    async def _erase_facts(self, unfinished: Unfinished, *, dry_run: bool) -> Erasure:
+    async def _erase_facts(
+        self, unfinished: Unfinished, *, dry_run: bool, reason: str = ""
+    ) -> Erasure:
         scope, eids, moment, by = unfinished
         kept, key = await self._memory.ids_outside(scope, eids), await self._erasure_key()
         now = self._clock.now()
         return await self._facts.erasures.forget(
-            scope, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run
+            scope,
+            eids,
+            kept=kept,
+            key=key,
+            moment=moment,
+            at=now,
+            by=by,
+            dry_run=dry_run,
+            reason=reason,
         )
 
     async def _erasure_key(self) -> bytes:
@@ -426,12 +455,10 @@ class Operations:
         dry_run, run = request.dry_run, caller.run or new_run_id()
         wanted = wanted_firings(request)
         async with self.turn:
-            undoer = Undoer(self._clock.now(), str(caller), run)
+            undoer = Undoer(self._clock.now(), str(caller), run, _reason(request))
             if not isinstance(wanted, str):
                 return await self._undo_each(wanted, undoer, request)
-            outcome = await self._facts.ledger.undo(
-                wanted, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
-            )
+            outcome = await self._facts.ledger.undo(wanted, dry_run=dry_run, **undoer._asdict())
             answer = await self._answer(outcome, dry_run=dry_run, limit=_limit(request))
         done = {} if dry_run else {"run": run, "firing_ids": [outcome.firing_id]}
         return {**answer, "run": None, "firing_ids": [], "undone": [wanted], **done}
@@ -505,6 +532,11 @@ class Operations:
 def _limit(request: forms.ChangeForm) -> int:
     """Return how many deltas an answer lists at most."""
     return LISTED if request.limit is None else request.limit
+
+
+def _reason(request: forms.ReasonedForm) -> str:
+    """Return why a person requests a change; empty without a reason."""
+    return request.reason or ""
 
 
 def _nothing() -> None:

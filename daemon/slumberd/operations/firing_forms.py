@@ -72,16 +72,29 @@ class FiringsForm(RequestForm):
     """The request ``firings``: a page of firings, newest first.
 
     Attributes:
+        firing: Only this firing.
         rule: Only firings of this rule.
+        run: Only firings of this run.
         before: The place where the page before ended.
         since: Only firings from this instant on.
         limit: At most this many.
     """
 
+    firing: Name | None = None
     rule: Name | None = None
+    run: Name | None = None
     before: Cursor | None = None
     since: Instant | None = None
     limit: Limit = 50
+
+    @property
+    def place(self) -> FiringPlace:
+        """The place to begin at; that of an id of no firing is before all firings."""
+        if self.firing is not None:
+            number = self.firing.rpartition("@")[2]
+            is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS
+            return FiringPlace(int(number) + 1 if is_number else 0, _LARGEST)
+        return NEWEST if self.before is None else FiringCursor.read(self.before).place
 
 
 class DeltasForm(ScopedForm):

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from slumberd.config.validation import Form
 
 _INSTANTS = 2**62
 """Microseconds around 1970; the calendar has no instant beyond them."""
 
+MOST_REASON_CHARACTERS = 1_000
+"""The longest reason of a request."""
+
+
+def _check_reason(text: str) -> str:
+    # The JSON of SQLite may end a text at NUL, and that of PostgreSQL refuses it.
+    if not text.strip() or "\0" in text or len(text) > MOST_REASON_CHARACTERS:
+        need = (
+            f"1 to {MOST_REASON_CHARACTERS:,} characters are needed, without NUL and not all blank"
+        )
+        raise ValueError(need)
+    return text
+
+
 Texts = list[str] | None
+Reason = Annotated[
+    str,
+    AfterValidator(_check_reason),
+    Field(json_schema_extra={"minLength": 1, "maxLength": MOST_REASON_CHARACTERS}),
+]
+"""Why a person requests a change: a text without personal data, since no erasure removes it."""
 Instant = Annotated[int, Field(ge=-_INSTANTS, le=_INSTANTS)]
 
 
@@ -39,7 +59,18 @@ class ChangeForm(RequestForm):
     limit: Annotated[int, Field(ge=0)] | None = None
 
 
-class FireForm(ChangeForm):
+class ReasonedForm(ChangeForm):
+    """The fields of a change whose firings may have a reason in the ledger.
+
+    Attributes:
+        reason: Why; the ledger keeps it with the firings. It must not hold personal data: no
+            erasure removes it.
+    """
+
+    reason: Reason | None = None
+
+
+class FireForm(ReasonedForm):
     """The request ``fire``: rules.
 
     Attributes:
@@ -56,14 +87,14 @@ class ExtractForm(RequestForm):
     again: bool = False
 
 
-class BackfillForm(ChangeForm):
+class BackfillForm(ReasonedForm):
     """The request ``backfill``: a rule, and two instants in microseconds since 1970 UTC."""
 
     rule: str
     between: Annotated[list[Instant], Field(min_length=2, max_length=2)] | None = None
 
 
-class QuarantineForm(ChangeForm):
+class QuarantineForm(ReasonedForm):
     """The request ``retry``: the ids of rules and of episodes; null means all."""
 
     rules: Texts = None
@@ -76,7 +107,7 @@ class DropForm(QuarantineForm):
     all: bool = False
 
 
-class UndoForm(ChangeForm):
+class UndoForm(ReasonedForm):
     """The request ``undo``: one firing, one run, or the firings of a rule since an instant.
 
     Attributes:
@@ -92,7 +123,7 @@ class UndoForm(ChangeForm):
     since: Instant | None = None
 
 
-class DecideForm(ChangeForm):
+class DecideForm(ReasonedForm):
     """The request ``decide``: the firing of a held batch, and whether it is approved.
 
     Attributes:
@@ -104,7 +135,7 @@ class DecideForm(ChangeForm):
     approve: bool = False
 
 
-class ForgetForm(ChangeForm):
+class ForgetForm(ReasonedForm):
     """The request ``forget``: a scope; without session or agent, all of the user's.
 
     Attributes:

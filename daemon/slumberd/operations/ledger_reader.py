@@ -12,6 +12,7 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Counts
 from slumberd.model.record import FiringPlace, GroupedChanges, Record, RecordedFiring
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import LastBatch, UserFacts
 from slumberd.storage.ledger.undo import Wanted
 
 
@@ -43,6 +44,7 @@ class LedgerReader(Protocol):
         place: FiringPlace,
         *,
         rule_id: str | None = None,
+        run: str | None = None,
         since: datetime | None = None,
         limit: int,
     ) -> list[RecordedFiring]:
@@ -51,6 +53,7 @@ class LedgerReader(Protocol):
         Args:
             place: Where to begin.
             rule_id: Only firings of this rule, for episodes and for a graph; None for all.
+            run: Only firings of this run; None for all.
             since: Only firings from this instant on; None for all.
             limit: At most this many.
         """
@@ -115,4 +118,30 @@ class LedgerReader(Protocol):
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined episodes, by rule, channel and id."""
+        ...
+
+    async def quarantine_page(
+        self, rule: str | None, *, after: tuple[str, str, str] | None, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return a page of the quarantined episodes, by rule, channel and id.
+
+        Args:
+            rule: Only entries of this rule; None for all.
+            after: Rule, channel and episode of the entry before the page; None for the first page.
+            limit: At most this many.
+        """
+        ...
+
+    async def users(self, prefix: str, *, after: str | None, limit: int) -> list[UserFacts]:
+        """Return the users who have current facts, by name.
+
+        Args:
+            prefix: Only users whose names begin with this text.
+            after: Only users after this one; None for the first page.
+            limit: At most this many.
+        """
+        ...
+
+    async def last_batches(self) -> dict[str, LastBatch]:
+        """Return the last batch of each rule."""
         ...

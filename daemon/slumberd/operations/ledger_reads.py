@@ -14,7 +14,6 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.change_report import is_of
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.firing_forms import (
-    NEWEST,
     DeltasForm,
     FiringCounts,
     FiringCursor,
@@ -83,10 +82,15 @@ class LedgerReads:
 
     async def firings(self, request: FiringsForm, _: Caller) -> Answer:
         """Return a page of firings, newest first."""
-        place = NEWEST if request.before is None else FiringCursor.read(request.before).place
         found = await self._facts.reads.firings(
-            place, rule_id=request.rule, since=request.since, limit=request.limit + 1
+            request.place,
+            rule_id=request.rule,
+            run=request.run,
+            since=request.since,
+            limit=request.limit + 1,
         )
+        if request.firing is not None:
+            found = [each for each in found[:1] if each.firing_id == request.firing]
         page = found[: request.limit]
         last = page[-1] if len(found) > len(page) else None
         return FiringPage(

@@ -192,7 +192,9 @@ class MemoryOperations:
             limit=request.limit,
             after=request.cursor,
         )
-        found = await self._facts.query(pattern, valid_at=request.valid_at)
+        found = await self._facts.query(
+            pattern, valid_at=request.valid_at, believed_at=request.believed_at
+        )
         full = len(found) == request.limit
         following = pattern.following(found[-1]).after if full else None
         return forms.FactPage(facts=[*map(_known, found)], next=following).document()

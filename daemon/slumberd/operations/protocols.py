@@ -157,7 +157,9 @@ class RuleProgressTable(Watermarks, Protocol):
 class EditableLedger(Ledger, Protocol):
     """A ledger that people and settings change, too."""
 
-    async def decide(self, held: HeldBatch, *, approve: bool, at: datetime, by: str) -> None:
+    async def decide(
+        self, held: HeldBatch, *, approve: bool, at: datetime, by: str, reason: str = ""
+    ) -> None:
         """Approve or reject a batch that awaits approval; the ledger records the decision.
 
         Args:
@@ -165,6 +167,7 @@ class EditableLedger(Ledger, Protocol):
             approve: Whether the rule commits it at its next firing; else the rule skips it.
             at: The moment.
             by: The person who decides.
+            reason: Why; empty without a reason.
         """
         ...
 
@@ -176,6 +179,7 @@ class EditableLedger(Ledger, Protocol):
         at: datetime,
         by: str,
         dry_run: bool,
+        reason: str = "",
     ) -> int:
         """Remove entries from the quarantine; return how many.
 
@@ -185,11 +189,19 @@ class EditableLedger(Ledger, Protocol):
             at: The moment.
             by: The person.
             dry_run: Count, and write nothing.
+            reason: Why; empty without a reason.
         """
         ...
 
     async def undo(
-        self, firing_id: str, *, at: datetime, by: str, dry_run: bool, run: str = ""
+        self,
+        firing_id: str,
+        *,
+        at: datetime,
+        by: str,
+        dry_run: bool,
+        run: str = "",
+        reason: str = "",
     ) -> Outcome:
         """Withdraw every version that a firing was the first to evaluate.
 
@@ -199,6 +211,7 @@ class EditableLedger(Ledger, Protocol):
             by: The person.
             dry_run: Return the outcome, and write nothing.
             run: The id of the command that it belongs to.
+            reason: Why; empty without a reason.
 
         Raises:
             UsageError: There is no such firing, or it is an erasure.
@@ -212,7 +225,7 @@ class EditableLedger(Ledger, Protocol):
 
         Args:
             wanted: Which firings.
-            undoer: The person, the moment, and the run.
+            undoer: The person, the moment, the run, and the reason.
             dry_run: Return the outcome, and write nothing.
             limit: The most new ledger rows that are returned.
 
@@ -262,6 +275,7 @@ class FactErasures(Protocol):
         at: datetime,
         by: str,
         dry_run: bool,
+        reason: str = "",
     ) -> Erasure:
         """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
 
@@ -274,6 +288,7 @@ class FactErasures(Protocol):
             at: The moment of the request.
             by: The person.
             dry_run: Return the outcome, and write nothing.
+            reason: Why; empty without a reason. Later erasures keep it.
         """
         ...
 

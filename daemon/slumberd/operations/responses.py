@@ -216,4 +216,6 @@ def _delta_document(record: Record) -> dict[str, Any]:
         "replaces": record.replaces,
         "source_episode_ids": record.source_episode_ids,
         "reason": record.reason,
+        "user": record.user,
+        "agent": record.agent,
     }

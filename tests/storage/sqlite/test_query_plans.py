@@ -83,17 +83,17 @@ FLAT = {
     "find_facts_of_subject_and_predicates find_facts_of_subject_and_predicates_between "
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
-    "find_facts_without_object has_fact put_fact retracted_by_people",
+    "find_facts_without_object has_fact owners_from put_fact retracted_by_people",
     "erased_content": "timestamps",
     "unfinished_erasures": "all begin count end",
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
-    "channels declared_states drop_held_batch drop_quarantine drop_states "
-    "end_of_firing facts_by_id firing firing_rows_of_rule firings_before firings_of_rule_before "
-    "first_watermark generations held_batches last_counts last_firings "
-    "last_generation last_of_firings number put_quarantine put_state raise_number "
-    "owned_rows quarantined_records records records_of_fact records_of_firing "
+    "channels declared_states drop_held_batch drop_quarantine drop_states end_of_firing "
+    "facts_by_id firing firing_rows_of_rule firings_before firings_of_rule_before first_watermark "
+    "generations held_batches last_counts last_firings last_generation last_of_firings number "
+    "owned_rows put_quarantine put_state quarantine_after quarantine_of_rule_after "
+    "quarantined_records raise_number records records_of_fact records_of_firing "
     "referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_after undone_by "
     "watermark watermarks whole_rows whole_states",
@@ -150,6 +150,7 @@ WHOLE = {
     "ledger.all_references": "the same, and verification",
     "ledger.all_firings": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
+    "ledger.firings_of_run_before": "a person looks at a run; its firings may be anywhere",
     "ledger.firings_of_run": "a person undoes a run; its firings may be anywhere",
     "ledger.object_counts": "a person asks for what rules would do to all that there is",
     "ledger.keys": "once, when lineages are to be deeper",
@@ -178,7 +179,7 @@ SMALL = {
 }  # fmt: skip
 """Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
 
-STEPS = {"agents", "rules", "CONSTANT ROW"}
+STEPS = {"agents", "owners", "rules", "CONSTANT ROW"}
 """Names in plans that are not tables, but temporary results of a statement."""
 
 

@@ -161,6 +161,18 @@ def firings_of_rule_before(t: Tables, rule: str, before: int, upto: int, limit: 
     return [row for row in found if row[1] == rule][:limit]
 
 
+@ORACLES.rows(
+    *(
+        {"before": place["before"], "upto": place["upto"], "run": run}
+        for place in PLACES
+        for run in ("r1", "r2", "unknown")
+    )
+)
+def firings_of_run_before(t: Tables, run: str, before: int, upto: int) -> list[Any]:
+    found = firings_before(t, before, upto, LARGE)
+    return [row for row in found if content_of(t.row(row[0])).get("run") == run]
+
+
 @ORACLES.rows(*({"undo": undo, "after": after} for undo in ("@undo", "a") for after in range(60)))
 def undone_after(t: Tables, undo: str, after: int) -> list[Any]:
     return [row for row in undone_by(t, undo) if row[0] > after]

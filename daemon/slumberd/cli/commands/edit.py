@@ -9,28 +9,15 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from slumberd.cli.client import perform_request
+from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.commands.fire import print_edit
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
-from slumberd.cli.options import Config, DryRun, Json, StateDir
+from slumberd.cli.options import Config, DryRun, Json, ReasonOrNone, StateDir, unicode_of
 from slumberd.cli.output import print_json
 from slumberd.errors import NotConfirmedError, UsageError
 from slumberd.observability.line_format import printable
 from slumberd.storage.strict_json import read_object
-
-
-def unicode_of(text: str) -> str:
-    """Return an argument as it is.
-
-    Raises:
-        BadParameter: Its bytes are not valid Unicode.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise typer.BadParameter(f"{text!r} is not valid Unicode") from error
-    return text
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 # any JSON
@@ -143,6 +130,7 @@ def forget(
     session: Annotated[str | None, typer.Option(help="Erase only those of this session.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Erase without asking.")] = False,
     dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -156,13 +144,20 @@ def forget(
 
     The command reads both databases whole, and overwrites their free bytes in place. If it cannot,
     it rewrites the file, which needs as much disk space again, and other programs wait meanwhile.
-    If nothing of the user is stored, and the user was never erased, the exit code is 66.
+    If nothing of the user is stored, and the user was never erased, the exit code is 66. The ledger
+    keeps the --reason, and no erasure removes it, so do not name the user there.
     """
     settings = settings_of(config, state_dir)
     if not (yes or dry_run):
         _require_confirmation(user, session, agent)
     certificate = perform_request(
-        settings, "forget", user=user, session=session, agent=agent, dry_run=dry_run
+        settings,
+        "forget",
+        user=user,
+        session=session,
+        agent=agent,
+        dry_run=dry_run,
+        **reason_field(reason),
     )
     if json:
         print_json(certificate)

@@ -11,10 +11,19 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import perform_request
+from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
-from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
+from slumberd.cli.options import (
+    Config,
+    DryRun,
+    Json,
+    Listed,
+    ReasonOrNone,
+    StateDir,
+    Verbose,
+    instant_of,
+)
 from slumberd.cli.output import join_names, number, plural, print_json, print_table
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
@@ -28,6 +37,7 @@ def fire(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Fire every enabled rule.")] = False,
     dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
     limit: Listed = None,
     verbose: Verbose = False,
     json: Json = False,
@@ -54,6 +64,7 @@ def fire(
         rules=None if every else rules,
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
+        **reason_field(reason),
     )
     print_firings(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
 
@@ -76,6 +87,7 @@ def undo(
         ),
     ] = None,
     dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
     limit: Listed = None,
     verbose: Verbose = False,
     json: Json = False,
@@ -106,6 +118,7 @@ def undo(
         since=microseconds(since) if since else None,
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
+        **reason_field(reason),
     )
     print_undo(answer, dry_run=dry_run, json=json)
 

@@ -12,10 +12,19 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import perform_request
+from slumberd.cli.client import perform_request, reason_field
 from slumberd.cli.commands.fire import limit_of, print_answer, print_firings
 from slumberd.cli.context import settings_of
-from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
+from slumberd.cli.options import (
+    Config,
+    DryRun,
+    Json,
+    Listed,
+    ReasonOrNone,
+    StateDir,
+    Verbose,
+    instant_of,
+)
 from slumberd.cli.output import join_names, number, plural, print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.config.settings import Settings
@@ -56,6 +65,7 @@ def backfill(
     since: Since = None,
     until: Until = None,
     dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
     limit: Listed = None,
     verbose: Verbose = False,
     json: Json = False,
@@ -76,6 +86,7 @@ def backfill(
         between=_range_of(since, until),
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
+        **reason_field(reason),
     )
     print_firings(answer, dry_run=dry_run, json=json, nothing="the rule has passed no such episode")
 
@@ -90,6 +101,7 @@ def _range_of(since: datetime | None, until: datetime | None) -> list[int] | Non
 def approve(
     firing: HeldFiring,
     dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
     limit: Listed = None,
     verbose: Verbose = False,
     json: Json = False,
@@ -105,6 +117,7 @@ def approve(
         approve=True,
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
+        **reason_field(reason),
     )
     print_firings(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
 
@@ -112,6 +125,7 @@ def approve(
 def reject(
     firing: HeldFiring,
     dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -122,7 +136,14 @@ def reject(
     them.
     """
     settings = settings_of(config, state_dir)
-    answer = perform_request(settings, "decide", firing=firing, approve=False, dry_run=dry_run)
+    answer = perform_request(
+        settings,
+        "decide",
+        firing=firing,
+        approve=False,
+        dry_run=dry_run,
+        **reason_field(reason),
+    )
     if json:
         print_answer(answer, dry_run=dry_run)
     else:
@@ -165,6 +186,7 @@ def retry(
     episodes: EpisodesOrAll = None,
     rules: Rules = None,
     dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
     limit: Listed = None,
     verbose: Verbose = False,
     json: Json = False,
@@ -185,6 +207,7 @@ def retry(
         episodes=episodes or None,
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
+        **reason_field(reason),
     )
     if not json:
         _print_still_quarantined(answer)
@@ -215,6 +238,7 @@ def drop(
     every: Annotated[bool, typer.Option("--all", help="Drop all that is listed.")] = False,
     rules: Rules = None,
     dry_run: DryRun = False,
+    reason: ReasonOrNone = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -231,6 +255,7 @@ def drop(
         episodes=episodes or None,
         all=every,
         dry_run=dry_run,
+        **reason_field(reason),
     )
     if json:
         print_answer(answer, dry_run=dry_run)

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from slumberd.console.changes import PATH as CHANGE
-from slumberd.console.pages import changed, health, search, today
-from slumberd.console.pages.changing import submit
+from slumberd.console.pages import (
+    approvals,
+    changed,
+    changing,
+    firings,
+    health,
+    quarantine,
+    search,
+    today,
+)
 from slumberd.console.visit import Page
 from slumberd.operations.caller import Caller, Right
 
@@ -12,8 +20,12 @@ PAGES = (
     Page(path="/today", menu="Today", show=today.show),
     Page(path="/changes", show=changed.show),
     Page(path="/search", menu="Search", show=search.show),
+    Page(path="/firings", menu="Firings", show=firings.show_list, right=Right.OPERATE),
+    Page(path="/firing", show=firings.show_one, right=Right.OPERATE),
+    Page(path="/approvals", menu="Approvals", show=approvals.show, right=Right.OPERATE),
+    Page(path="/quarantine", menu="Quarantine", show=quarantine.show, right=Right.OPERATE),
     Page(path="/health", menu="Health", show=health.show, right=Right.OPERATE),
-    Page(path=CHANGE, show=today.show, submit=submit),
+    Page(path=CHANGE, show=changing.show, submit=changing.submit),
 )
 """All pages."""
 

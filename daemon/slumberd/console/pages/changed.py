@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
+from slumberd.console.fact_words import add_words
 from slumberd.console.links import link
 from slumberd.console.report_pictures import ROWS, Counts
 from slumberd.console.visit import Shown, View, Visit
@@ -140,4 +142,6 @@ async def _read_rows(visit: Visit, asked: _Asked, batches: Sequence[Counts]) -> 
             break
     if place < len(batches):
         found.next = (ids[place], after)
+    worded = iter(await add_words(visit, [row for _, each in found.firings for row in each]))
+    found.firings = [(batch, [*islice(worded, len(each))]) for batch, each in found.firings]
     return found

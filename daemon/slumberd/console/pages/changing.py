@@ -3,16 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 from slumberd.console.changes import Change, back_to, submit_change
 from slumberd.console.links import Fields, link
-from slumberd.console.visit import Shown, Visit
+from slumberd.console.visit import Redirect, Shown, Visit
+from slumberd.errors import UsageError
+from slumberd.model.episode import microseconds
 from slumberd.operations.handlers import Answer
+
+_UNDO = "@undo@"
 
 
 def _firings_of(_: Fields, answer: Answer) -> str:
     """Return the page of the run that an answer tells of; else the page of all firings."""
     return link("firings", run=answer.get("run"))
+
+
+# Undoing
+
+
+def _undo_sentence(fields: Fields) -> str:
+    firing = fields["firing"]
+    if _UNDO in firing:
+        return f"You ask to undo the undo {firing}: what it took back takes effect again."
+    return f"You ask to undo the firing {firing}: what it changed is taken back."
+
+
+def _undoing_firing(_: Fields, answer: Answer) -> str:
+    """Return the page of the firing that undid another; of several, the page of their run."""
+    firings = answer["firing_ids"]
+    if len(firings) == 1:
+        return link("firing", id=firings[0])
+    return link("firings", run=answer["run"])
+
+
+def _read_since(fields: Fields) -> dict[str, Any]:
+    """Return a rule, and an instant in microseconds."""
+    text = fields["since"]
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise UsageError(f"since: {text[:40]!r} is not an instant with an offset")
+    return {"rule": fields["rule"], "since": microseconds(at)}
+
+
+# Batches that await approval
+
+
+def _decided(_: Fields, answer: Answer) -> str:
+    """Return the page of the run that applied a batch; else the page of what awaits approval."""
+    run = answer["run"]
+    return link("approvals") if run is None else link("firings", run=run)
+
+
+# Quarantine
+
+
+def _read_entries(fields: Fields) -> dict[str, Any]:
+    """Return the rule, and the episode when the form names one."""
+    episode = fields.get("episode")
+    return {"rules": [fields["rule"]], **({} if episode is None else {"episodes": [episode]})}
+
+
+def _read_dropped(fields: Fields) -> dict[str, Any]:
+    return {**_read_entries(fields), "all": "episode" not in fields}
+
+
+def _name_entries(fields: Fields) -> str:
+    rule, episode = fields["rule"], fields.get("episode")
+    if episode is None:
+        return f"all episodes that the rule {rule} could not read"
+    return f"the episode {episode}, which the rule {rule} could not read"
+
+
+def _retried(fields: Fields, answer: Answer) -> str:
+    """Return the page of the run that read episodes again; else the page of the quarantine."""
+    run = answer["run"]
+    return link("quarantine", rule=fields["rule"]) if run is None else link("firings", run=run)
 
 
 CHANGES: Mapping[str, Change] = {
@@ -21,9 +92,30 @@ CHANGES: Mapping[str, Change] = {
         title="Undo a firing",
         button="Undo the firing",
         takes=("firing",),
-        sentence=lambda fields: f"You ask to undo the firing {fields['firing']}.",
+        sentence=_undo_sentence,
         back=lambda fields: link("firing", id=fields["firing"]),
-        done=_firings_of,
+        done=_undoing_firing,
+    ),
+    "undo run": Change(
+        operation="undo",
+        title="Undo a run",
+        button="Undo the run",
+        takes=("run",),
+        sentence=lambda fields: f"You ask to undo all firings of the run {fields['run']}.",
+        back=back_to("firings", "run"),
+        done=_undoing_firing,
+    ),
+    "undo since": Change(
+        operation="undo",
+        title="Undo firings of a rule",
+        button="Undo the firings",
+        takes=("rule", "since"),
+        read=_read_since,
+        sentence=lambda fields: (
+            f"You ask to undo all firings of the rule {fields['rule']} since {fields['since']}."
+        ),
+        back=back_to("firings", "rule", "since"),
+        done=_undoing_firing,
     ),
     "fire": Change(
         operation="fire",
@@ -35,8 +127,64 @@ CHANGES: Mapping[str, Change] = {
         back=back_to("rule", "rule"),
         done=_firings_of,
     ),
+    "approve": Change(
+        operation="decide",
+        title="Approve a batch",
+        button="Approve the batch",
+        takes=("firing",),
+        fixed={"approve": True},
+        sentence=lambda fields: (
+            f"You ask to approve the batch {fields['firing']}: its rule fires now, without the"
+            " limit on deletions for this batch."
+        ),
+        back=back_to("approvals", "firing"),
+        done=_decided,
+    ),
+    "reject": Change(
+        operation="decide",
+        title="Reject a batch",
+        button="Reject the batch",
+        takes=("firing",),
+        fixed={"approve": False},
+        sentence=lambda fields: (
+            f"You ask to reject the batch {fields['firing']}: its rule skips the episodes of the"
+            " batch and continues. A backfill of the rule can apply them later."
+        ),
+        back=back_to("approvals", "firing"),
+        done=lambda fields, _: link("approvals", rejected=fields["firing"]),
+    ),
+    "retry": Change(
+        operation="retry",
+        title="Retry what is in quarantine",
+        button="Read again",
+        takes=("rule", "episode"),
+        read=_read_entries,
+        sentence=lambda fields: f"You ask to read again {_name_entries(fields)}.",
+        back=back_to("quarantine", "rule"),
+        done=_retried,
+    ),
+    "drop": Change(
+        operation="drop",
+        title="Drop what is in quarantine",
+        button="Drop from the quarantine",
+        takes=("rule", "episode"),
+        read=_read_dropped,
+        sentence=lambda fields: (
+            f"You ask to drop from the quarantine {_name_entries(fields)}. The episodes stay"
+            " stored, and the ledger keeps its rows."
+        ),
+        back=back_to("quarantine", "rule"),
+        done=lambda fields, answer: link(
+            "quarantine", rule=fields["rule"], dropped=answer["dropped"]
+        ),
+    ),
 }
 """All changes, by the name that a form sends."""
+
+
+async def show(_: Visit) -> Shown:
+    """Show the first page instead: a reload of a preview has no form."""
+    return Redirect(link(""))
 
 
 async def submit(visit: Visit) -> Shown:

@@ -102,7 +102,9 @@ class ShardRoutes:
         )
 
     def firings(self, request: Request, _: Caller) -> Parts:
-        """Ask all shards for the firings before the same place."""
+        """Ask the shard of a firing; without one, all shards for the firings before a place."""
+        if request.get("firing") is not None:
+            return self._firing(request)
         if request.get("before") is None:
             return self._to_all(request)
         cursor = FiringCursor.read(request["before"])
@@ -223,6 +225,9 @@ ROUTES: dict[str, Route | None] = {
     "report": ShardRoutes.report,
     "forget": ShardRoutes.scoped,
     "held": None,
+    "quarantined": None,
+    "users": None,
+    "rules": None,
     "decide": ShardRoutes.decide,
     "fire": None,
     "undo": ShardRoutes.undo,

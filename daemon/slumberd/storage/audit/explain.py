@@ -269,7 +269,7 @@ def _detailed_record(columns: Sequence[Any]) -> DetailedRecord:
     return DetailedRecord(
         record_from(found), row.first, EVENTS[row.event], row.version & _LOG_NUMBER, row.key_id,
         row.at, orjson.loads(row.payload) if row.payload else {}, rule_hash, trigger,
-        firing.get("by", ""), firing.get("undoes", ""),
+        firing.get("by", ""), firing.get("undoes", ""), firing.get("reason", ""),
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ class ErasureTable:
         at: datetime,
         by: str,
         dry_run: bool,
+        reason: str = "",
     ) -> Erasure:
         """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
 
@@ -46,9 +47,10 @@ class ErasureTable:
             at: The moment of the request.
             by: The person.
             dry_run: Return the outcome, and write nothing.
+            reason: Why; empty without a reason. Later erasures keep it.
         """
         ids = frozenset(eids), frozenset(kept)
-        request = ErasureRequest(scope, *ids, moment, at, by, key)
+        request = ErasureRequest(scope, *ids, moment, at, by, key, reason)
         depth = self._transactions.lineage_depth
         return await self._transactions.append(
             lambda session: erase(session, request, depth=depth),

@@ -56,7 +56,9 @@ class FactLedger:
         """Return the batches that await approval, or are approved, by rule."""
         return await self._transactions.read(_read_held)
 
-    async def decide(self, held: HeldBatch, *, approve: bool, at: datetime, by: str) -> None:
+    async def decide(
+        self, held: HeldBatch, *, approve: bool, at: datetime, by: str, reason: str = ""
+    ) -> None:
         """Approve or reject a batch that awaits approval; the ledger records the decision.
 
         Args:
@@ -64,11 +66,14 @@ class FactLedger:
             approve: Whether the rule commits it at its next firing; else the rule skips it.
             at: The moment.
             by: The person who decides.
+            reason: Why; empty without a reason.
         """
 
         def work(session: Session) -> None:
             depth = self._transactions.lineage_depth
-            firing = record_decision(session, held, approve=approve, at=at, by=by, depth=depth)
+            firing = record_decision(
+                session, held, approve=approve, at=at, by=by, depth=depth, reason=reason
+            )
             if not approve:
                 self.watermarks.advance(session, firing)
 
@@ -92,6 +97,7 @@ class FactLedger:
         at: datetime,
         by: str,
         dry_run: bool,
+        reason: str = "",
     ) -> int:
         """Remove entries from the quarantine; return how many.
 
@@ -101,6 +107,7 @@ class FactLedger:
             at: The moment.
             by: The person.
             dry_run: Count, and write nothing.
+            reason: Why; empty without a reason.
         """
         entries = [
             entry
@@ -110,12 +117,19 @@ class FactLedger:
         ]
         if entries:
             depth = self._transactions.lineage_depth
-            drop = partial(drop_entries, entries=entries, at=at, by=by, depth=depth)
+            drop = partial(drop_entries, entries=entries, at=at, by=by, depth=depth, reason=reason)
             await self._transactions.append_batch(drop, keep=not dry_run)
         return len(entries)
 
     async def undo(
-        self, firing_id: str, *, at: datetime, by: str, dry_run: bool, run: str = ""
+        self,
+        firing_id: str,
+        *,
+        at: datetime,
+        by: str,
+        dry_run: bool,
+        run: str = "",
+        reason: str = "",
     ) -> Outcome:
         """Withdraw every version that a firing was the first to evaluate.
 
@@ -125,11 +139,12 @@ class FactLedger:
             by: The person.
             dry_run: Return the outcome, and write nothing.
             run: The id of the command that it belongs to.
+            reason: Why; empty without a reason.
 
         Raises:
             UsageError: There is no such firing, or it is an erasure.
         """
-        undoer, depth = Undoer(at, by, run), self._transactions.lineage_depth
+        undoer, depth = Undoer(at, by, run, reason), self._transactions.lineage_depth
         return await self._transactions.append_batch(
             lambda session: undo(session, firing_id, depth, undoer), keep=not dry_run
         )
@@ -141,7 +156,7 @@ class FactLedger:
 
         Args:
             wanted: Which firings.
-            undoer: The person, the moment, and the run.
+            undoer: The person, the moment, the run, and the reason.
             dry_run: Return the outcome, and write nothing.
             limit: The most new ledger rows that are returned.
 

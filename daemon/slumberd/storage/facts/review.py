@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.decision import Decision
 from slumberd.model.firing import Firing, HeldBatch, Position
 from slumberd.model.record import Outcome
-from slumberd.storage.engine import Session
+from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.batch import Batch
 
 
@@ -32,7 +33,7 @@ def hold_batch(session: Session, firing: Firing, problem: str, depth: int) -> Ou
     return replace(outcome, held=held)
 
 
-def record_decision(
+def record_decision(  # noqa: PLR0913 # the fields of its ledger row
     session: Session,
     held: HeldBatch,
     *,
@@ -40,6 +41,7 @@ def record_decision(
     at: datetime,
     by: str,
     depth: int,
+    reason: str = "",
 ) -> Firing:
     """Record the decision about a held batch, within the caller's transaction.
 
@@ -49,7 +51,7 @@ def record_decision(
     [mark] = session.rows("ledger.watermark", (held.rule_id,))
     watermark = Position(*mark)
     upto = watermark if approve else Position(*held.upto)
-    firing = Firing(held.rule_id, "", "manual", at, watermark, upto, by)
+    firing = Firing(held.rule_id, "", "manual", at, watermark, upto, by, reason=reason)
     batch = Batch(session, firing, depth)
     batch.note = {"approves" if approve else "rejects": held.firing_id}
     batch.write(Decision.of(batch.resolution(), {}))
@@ -58,11 +60,41 @@ def record_decision(
     return firing
 
 
+_ENTRY = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
+"""The columns of an entry of the quarantine."""
+
+
 def list_quarantine(session: Session) -> list[dict[str, Any]]:
     """Return the quarantined episodes, by rule, channel and id."""
-    names = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
     found = session.rows("ledger.list_quarantine")
-    return [dict(zip(names, row, strict=True)) for row in found]
+    return [dict(zip(_ENTRY, row, strict=True)) for row in found]
+
+
+def read_quarantine_page(
+    session: Session, rule: str | None, after: tuple[str, str, str] | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return a page of the quarantined episodes, by rule, channel and id.
+
+    Args:
+        session: A session of the facts.
+        rule: Only entries of this rule; None for all.
+        after: Rule, channel and episode of the entry before the page; None for the first page.
+        limit: At most this many.
+    """
+    last_rule, channel, eid = after or ("", "", "")
+    values = {"rule": last_rule, "channel": channel, "eid": eid, "limit": limit}
+    if rule is None:
+        found = session.rows("ledger.quarantine_after", values)
+    else:
+        found = session.rows("ledger.quarantine_of_rule_after", {**values, "rule": rule})
+    return [_entry_with_owner(row) for row in found]
+
+
+def _entry_with_owner(row: Row) -> dict[str, Any]:
+    """Return an entry, and whose the episode is; a scope that cannot be read belongs to nobody."""
+    *entry, owner = row
+    user, agent = user_and_agent(owner) if owner.count("/") > 1 else ("", "")
+    return {**dict(zip(_ENTRY, entry, strict=True)), "user": user, "agent": agent}
 
 
 def drop_entries(
@@ -72,9 +104,10 @@ def drop_entries(
     at: datetime,
     by: str,
     depth: int,
+    reason: str = "",
 ) -> Outcome:
     """Remove entries from the quarantine, within the caller's transaction."""
-    firing = Firing("@quarantine", "", "manual", at, by=by)
+    firing = Firing("@quarantine", "", "manual", at, by=by, reason=reason)
     batch = Batch(session, firing, depth)
     rows = sorted(entry["seq"] for entry in entries)
     batch.note = {"dropped": len(entries), "rows": rows}

@@ -294,6 +294,7 @@ class EngineFactStore:
         by: str = "",
         dry_run: bool = False,
         run: str = "",
+        reason: str = "",
     ) -> Promoted:
         """Promote those facts of a graph that are new, in one transaction and one firing.
 
@@ -309,13 +310,16 @@ class EngineFactStore:
             by: The person who started it; empty for the rule itself.
             dry_run: Return the outcome, and write nothing.
             run: The id of the command or the due cadence that it belongs to.
+            reason: Why that person started it; empty without a reason.
 
         Raises:
             InputError: A fact cannot be stored unchanged.
         """
         now = self.transactions.clock.now() if at is None else at
         author = f"rule:{rule_id}" + (f", {by}" if by else "")
-        firing = Firing(ledger_rule_id(rule_id), rule_hash, trigger, now, by=author, run=run)
+        firing = Firing(
+            ledger_rule_id(rule_id), rule_hash, trigger, now, by=author, run=run, reason=reason
+        )
 
         def append(session: Session) -> Promoted:
             promoted = promote(session, facts, self.transactions.lineage_depth, firing)

@@ -264,6 +264,7 @@ class Batch:
                 "generation": self._generation,
                 "last_seq": last_seq,
                 "by": firing.by,
+                **({"reason": firing.reason} if firing.reason else {}),
                 **({"run": firing.run} if firing.run else {}),
                 "counts": {channel: count._asdict() for channel, count in counts.items()},
                 **self.note,
@@ -313,8 +314,8 @@ class Batch:
 
     def _firing_record(self, firing_id: str, at: datetime) -> Record:
         return Record(
-            self.number, firing_id, self._firing.rule_id, "firing", "", (), (), "", 1.0, at,
-            run=self._firing.run,
+            self.number, firing_id, self._firing.rule_id, "firing", "", (), (),
+            self._firing.reason, 1.0, at, run=self._firing.run,
         )  # fmt: skip
 
     def _record(self, entry: ResolvedEffect, firing_id: str, at: datetime) -> Record:

@@ -195,6 +195,7 @@ class ErasureRequest(NamedTuple):
         at: The instant of the request.
         by: Who requested the erasure.
         key: The key of the scope hashes, for a database without one.
+        reason: Why; empty without a reason. Later erasures keep it.
     """
 
     scope: ScopeFilter
@@ -204,6 +205,7 @@ class ErasureRequest(NamedTuple):
     at: datetime
     by: str
     key: bytes | None
+    reason: str = ""
 
 
 def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
@@ -216,7 +218,7 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     """
     scope, moment = request.scope, request.moment
     found = find_scope(session, scope, request.eids - request.kept)
-    firing = Firing(FORGET, "", "manual", request.at, by=request.by)
+    firing = Firing(FORGET, "", "manual", request.at, by=request.by, reason=request.reason)
     batch = Batch(session, firing, depth)
     head = batch.head.hex()
     digest = record_erased_scope(session, scope, moment, request.key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import merge
 from itertools import islice, takewhile
@@ -51,6 +51,7 @@ def firings_before(
     place: FiringPlace,
     *,
     rule_id: str | None,
+    run: str | None,
     since: datetime | None,
     limit: int,
 ) -> list[RecordedFiring]:
@@ -60,11 +61,15 @@ def firings_before(
         session: Inside a snapshot.
         place: Where to begin.
         rule_id: Only firings of this rule, for episodes and for a graph; None for all.
+        run: Only firings of this run; None for all.
         since: Only firings from this instant on; None for all.
         limit: At most this many.
     """
-    values = {"before": place.number, "upto": place.at, "limit": limit}
-    rows = _rows_before(session, values, rule_id)
+    if run is None:
+        values = {"before": place.number, "upto": place.at, "limit": limit}
+        rows = _rows_before(session, values, rule_id)
+    else:
+        rows = _rows_of_run(session, place, run, rule_id)
     if since is not None:
         first = microseconds(since)
         rows = takewhile(lambda row: row[3] >= first, rows)  # instants never decrease
@@ -82,6 +87,17 @@ def _rows_before(session: Session, values: dict[str, int], rule_id: str | None) 
         for rule in (rule_id, ledger_rule_id(rule_id))
     ]
     return merge(*each, key=lambda row: row[0], reverse=True)
+
+
+def _rows_of_run(
+    session: Session, place: FiringPlace, run: str, rule_id: str | None
+) -> Iterator[Row]:
+    values = {"before": place.number, "upto": place.at, "run": run}
+    rows = session.stream("ledger.firings_of_run_before", values)
+    if rule_id is None:
+        return rows
+    rules = {rule_id, ledger_rule_id(rule_id)}
+    return (row for row in rows if row[1] in rules)
 
 
 def _found_from(row: Row) -> _Found:

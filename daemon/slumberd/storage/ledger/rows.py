@@ -13,6 +13,7 @@ import hmac
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256 as _sha256
 from itertools import starmap
 from typing import Any, AnyStr, Generic, NamedTuple, assert_never
@@ -400,6 +401,10 @@ def firing_id_of(rule_id: str, number: int) -> str:
     return f"{rule_id}@{number}"
 
 
+_REASON_KEY = b'"reason":'
+"""It is in the document of a firing with a reason; few have one, so few are parsed."""
+
+
 def record_from(columns: Sequence[Any]) -> Record:
     """Return a record from a row of the query ``records``."""
     *found, sibling, run = columns
@@ -414,12 +419,23 @@ def record_from(columns: Sequence[Any]) -> Record:
         fact_id,
         replaced_ids(row),
         sources_of(fact_id, document),
-        row.reason,
+        row.reason or reason_of_firing(row),
         document.get("confidence", 1.0),
         instant(fired_at),
         *_owner_of(fact_id, row.reason, orjson.loads(sibling) if sibling else document),
         run or "",
     )
+
+
+def reason_of_firing(row: LedgerRow[str]) -> str:
+    """Return why a person requested a firing; empty for other rows, and without a reason."""
+    if row.event != FIRING or not row.payload or _REASON_KEY not in row.payload:
+        return ""
+    with suppress(orjson.JSONDecodeError):  # another program changed the row
+        document = orjson.loads(row.payload)
+        if isinstance(document, dict):
+            return str(document.get("reason", ""))
+    return ""
 
 
 def has_known_owner(fact_id: str | None, reason: str) -> bool:

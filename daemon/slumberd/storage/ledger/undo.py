@@ -99,11 +99,12 @@ Wanted = ByRun | BySince
 
 
 class Undoer(NamedTuple):
-    """Who undoes firings, when, and as part of which run."""
+    """Who undoes firings, when, as part of which run, and why."""
 
     at: datetime
     by: str
     run: str = ""
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -198,7 +199,8 @@ def _ledger_ids_of(rule_id: str) -> list[str]:
 
 def _undo(session: Session, undoing: Undoing, depth: int, undoer: Undoer) -> Outcome:
     number = undoing.number
-    firing = Firing(UNDO, "", "manual", undoer.at, by=undoer.by, run=undoer.run)
+    at, by, run, reason = undoer
+    firing = Firing(UNDO, "", "manual", at, by=by, run=run, reason=reason)
     batch = Batch(session, firing, depth)
     batch.note = {"undoes": firing_id_of(undoing.rule_id, number)}
     parameters = {"rule": undoing.rule_id, "firing": number}

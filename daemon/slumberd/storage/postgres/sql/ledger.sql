@@ -558,6 +558,23 @@ FROM slumberd.quarantine
 WHERE shard = :shard
 ORDER BY rule, channel, eid
 
+-- name: quarantine_after
+SELECT rule, channel, eid, reason, detail, seq, owner
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND (rule, channel, eid) > (:rule, :channel, :eid)
+ORDER BY rule, channel, eid
+LIMIT :limit
+
+-- name: quarantine_of_rule_after
+SELECT rule, channel, eid, reason, detail, seq, owner
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = :rule
+  AND (channel, eid) > (:channel, :eid)
+ORDER BY channel, eid
+LIMIT :limit
+
 -- name: last_firings
 WITH RECURSIVE rules(rule) AS (
   SELECT min(rule)
@@ -837,6 +854,20 @@ WHERE firings.shard = :shard
   AND firings.at <= :upto
 ORDER BY firings.n DESC
 LIMIT :limit
+
+-- name: firings_of_run_before
+SELECT
+  -- include: firing_columns
+FROM slumberd.firings AS firings
+INNER JOIN slumberd.ledger AS own
+  ON firings.shard = :shard
+  AND own.shard = :shard
+  AND own.seq = firings.n
+WHERE firings.n < :before
+  AND firings.at <= :upto
+  AND position(convert_to(:run::text, 'UTF8') IN own.payload) > 0
+  AND substring(convert_from(own.payload, 'UTF8') FROM '"run":"([^"\\]*)"') = :run::text
+ORDER BY firings.n DESC
 
 -- name: undone_after
 SELECT firings.n,

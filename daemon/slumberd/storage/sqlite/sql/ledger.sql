@@ -410,6 +410,21 @@ SELECT rule, channel, eid, reason, detail, seq
 FROM slumberd_quarantine
 ORDER BY rule, channel, eid
 
+-- name: quarantine_after
+SELECT rule, channel, eid, reason, detail, seq, owner
+FROM slumberd_quarantine
+WHERE (rule, channel, eid) > (:rule, :channel, :eid)
+ORDER BY rule, channel, eid
+LIMIT :limit
+
+-- name: quarantine_of_rule_after
+SELECT rule, channel, eid, reason, detail, seq, owner
+FROM slumberd_quarantine
+WHERE rule = :rule
+  AND (channel, eid) > (:channel, :eid)
+ORDER BY channel, eid
+LIMIT :limit
+
 -- name: last_firings
 WITH RECURSIVE rules(rule) AS (
   SELECT min(rule)
@@ -636,6 +651,17 @@ WHERE firings.rule = :rule
   AND firings.at <= :upto
 ORDER BY firings.n DESC
 LIMIT :limit
+
+-- name: firings_of_run_before
+SELECT
+  -- include: firing_columns
+FROM slumberd_firings AS firings
+CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.n < :before
+  AND firings.at <= :upto
+  AND instr(own.payload, CAST(:run AS BLOB)) > 0
+  AND json_extract(CAST(own.payload AS TEXT), '$.run') = :run
+ORDER BY firings.n DESC
 
 -- name: undone_after
 SELECT firings.n, json_extract(CAST(own.payload AS TEXT), '$.undoes')

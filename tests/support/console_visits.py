@@ -1,0 +1,156 @@
+"""Visit the web console as a browser without scripts does: pages, links and forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+
+from tests.support.http_daemon import HttpDaemon
+
+Fields = dict[str, str]
+
+
+@dataclass
+class Form:
+    """A form of a page.
+
+    Attributes:
+        action: Where it is sent.
+        method: ``get`` or ``post``.
+        fields: The values of its fields, by name.
+    """
+
+    action: str
+    method: str
+    fields: Fields = field(default_factory=dict)
+
+
+class PageParser(HTMLParser):
+    """Reads what a page says.
+
+    Attributes:
+        text: The text that a person sees, with single blanks.
+        links: The addresses of the links, by their text.
+        forms: The forms.
+        tags: The names of all elements.
+    """
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.links: dict[str, str] = {}
+        self.forms: list[Form] = []
+        self.tags: set[str] = set()
+        self._words: list[str] = []
+        self._link: tuple[str, list[str]] | None = None
+        self.feed(html)
+        self.close()
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self._words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.tags.add(tag)
+        if tag == "a":
+            self._link = (values.get("href", ""), [])
+        elif tag == "form":
+            self.forms.append(Form(values.get("action", ""), values.get("method", "get")))
+        elif tag == "input" and "name" in values and self.forms:
+            self.forms[-1].fields[values["name"]] = values.get("value", "")
+        if tag not in ("a", "b", "bdi", "code", "strong", "span", "time", "q"):
+            self._words.append(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a" and self._link is not None:
+            address, words = self._link
+            self.links[" ".join("".join(words).split())] = address
+            self._link = None
+
+    def handle_data(self, data: str) -> None:
+        self._words.append(data)
+        if self._link is not None:
+            self._link[1].append(data)
+
+
+class Seen:
+    """An answer of the console, as a person sees it.
+
+    Attributes:
+        answer: The answer.
+        page: What it says.
+    """
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.answer = answer
+        self.page = PageParser(answer.text)
+
+    @property
+    def status(self) -> int:
+        return self.answer.status_code
+
+    @property
+    def text(self) -> str:
+        return self.page.text
+
+    @property
+    def to(self) -> str:
+        """The address that the browser goes to next; empty when it stays."""
+        return self.answer.headers.get("location", "")
+
+    def form(self, **fields: str) -> Form:
+        """Return the only form that has these fields."""
+        [found] = [form for form in self.page.forms if fields.items() <= form.fields.items()]
+        return found
+
+
+class Visitor:
+    """A person with a browser who is signed in.
+
+    Args:
+        client: The browser, with its cookies.
+        url: The address of the daemon.
+    """
+
+    def __init__(self, client: httpx.Client, url: str) -> None:
+        self._client = client
+        self._url = url
+
+    def go(self, address: str, **query: Any) -> Seen:
+        """Open a page: an address of the console, such as ``/console/today`` or ``/today``."""
+        path = address if address.startswith("/console") else f"/console{address}"
+        return Seen(self._client.get(path, params=query or None))
+
+    def send(self, form: Form, **fields: str) -> Seen:
+        """Fill in the fields of a form, and send it."""
+        return self.post(form.action, {**form.fields, **fields})
+
+    def post(self, path: str, fields: Fields, **headers: str) -> Seen:
+        """Send fields as a form of a page of the daemon does; headers may say otherwise."""
+        sent = {"Origin": self._url, **headers}
+        return Seen(self._client.post(path, data=fields, headers=sent))
+
+    def follow(self, seen: Seen) -> Seen:
+        """Open the page that an answer leads to."""
+        assert seen.status == 303, seen.text
+        return self.go(seen.to)
+
+    def confirm(self, preview: Seen) -> Seen:
+        """Press the button of a preview."""
+        [form] = [form for form in preview.page.forms if "form" in form.fields]
+        return self.send(form)
+
+
+@contextmanager
+def visitor(daemon: HttpDaemon, name: str) -> Iterator[Visitor]:
+    """Yield a person who signed in with the token of a name."""
+    with httpx.Client(base_url=daemon.url, timeout=60) as client:
+        found = Visitor(client, daemon.url)
+        form = found.go("/sign-in").form()
+        assert found.send(form, token=daemon.tokens[name]).status == 303
+        yield found
