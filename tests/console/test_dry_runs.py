@@ -117,7 +117,9 @@ def test_list_that_is_whole_is_not_cut() -> None:
             id="unread",
         ),
         pytest.param(
-            {"unrecorded": True}, "Some episodes of the rule a wait for a language model.", id="model"
+            {"unrecorded": True},
+            "Some episodes of the rule a wait for a language model.",
+            id="model",
         ),
         pytest.param(
             {"held_batch": {"firing_id": "a@3", "problem": "too many"}},

@@ -99,9 +99,7 @@ def describe_counts(counts: Mapping[str, int]) -> list[Count]:
     return [*_describe(counts, CHANGED)]
 
 
-def _describe(
-    counts: Mapping[str, int], words: Mapping[str, tuple[str, str]]
-) -> Iterator[Count]:
+def _describe(counts: Mapping[str, int], words: Mapping[str, tuple[str, str]]) -> Iterator[Count]:
     for name, (one, more) in words.items():
         if number := counts.get(name, 0):
             yield Count(number, one if number == 1 else more)
