@@ -74,6 +74,22 @@ def test_fire_prints_its_run_and_its_firings(site: Installation) -> None:
     assert line.endswith(f"`slumberd undo --run {run}` undoes it")
 
 
+def test_reason_of_a_command_shows_beside_its_author(site: Installation) -> None:
+    put(site, 0, 1)
+    run = answer_of(site, "fire", "--all", "--reason", "the first night")["run"]
+    answer_of(site, "undo", "--run", run, "--reason", "too early, \x1b[31m")
+    refused = site.call("undo", "--run", run, "--reason", " ")
+
+    listed = site.call("audit", "ls", "--kind", "firing").stdout
+    reasons = [row["reason"] for row in site.lines("audit", "ls", "--kind", "firing")]
+    why = site.call("why", "e0").stdout
+    assert reasons[-2:] == ["the first night", "too early, \x1b[31m"]
+    assert "\x1b" not in listed
+    assert "(the first night)" in why
+    assert refused.returncode == 64
+    assert "undo: reason: 1 to 1,000 characters are needed" in refused.stderr
+
+
 def test_undo_of_a_run_undoes_every_batch_of_every_rule(site: Installation) -> None:
     put(site, 0, 20)
     answer_of(site, "fire", "--all")

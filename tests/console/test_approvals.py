@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.console_homes import (
     HOSTILE,
+    OPERATOR,
     ask_daemon,
     assert_shows,
     console_daemon,
@@ -83,7 +84,7 @@ def test_approved_batch_is_applied_with_a_name_and_a_reason(
     assert [batch["firing_id"] for batch in held] == [firing]
     assert ask_daemon(daemon, "held")["held"] == []
     newest = newest_firing(daemon)
-    assert (newest["by"], newest["reason"]) == ("operator", "she asked for it")
+    assert (newest["by"], newest["reason"]) == (OPERATOR, "she asked for it")
     assert newest["counts"]["deleted"] == 1
     assert newest["firing_id"] in operator.follow(done).text
 
@@ -100,7 +101,7 @@ def test_rejected_batch_is_skipped_with_a_name_and_a_reason(
     assert_shows(preview, f"You ask to reject the batch {firing}", "No fact would change.")
     assert_shows(operator.follow(done), f"The batch {firing} is decided.", "No batch awaits")
     newest = newest_firing(daemon)
-    assert (newest["rule_id"], newest["by"], newest["reason"]) == ("careful", "operator", "a joke")
+    assert (newest["rule_id"], newest["by"], newest["reason"]) == ("careful", OPERATOR, "a joke")
     assert newest["counts"]["deleted"] == 0
 
 

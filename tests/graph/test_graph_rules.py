@@ -270,7 +270,7 @@ async def test_firing_counts_every_row(facts: SQLiteFactStore) -> None:
     graph, log = FakeGraphStore(*rows), FakeDeltaLog()
 
     report = await promoter(facts, graph, log).fire(
-        FireRequest(graph_rule(), "cron", START, by="uid 1000")
+        FireRequest(graph_rule(), "cron", START, by="uid 1000", reason="it was late")
     )
 
     (counts,) = report.channels.values()
@@ -281,6 +281,7 @@ async def test_firing_counts_every_row(facts: SQLiteFactStore) -> None:
     explained = await facts.why((await facts.query(FactPattern()))[0].id)
     assert {line.row.by for line in explained.assertions} == {"rule:team, uid 1000"}
     assert {line.row.trigger for line in explained.assertions} == {"cron"}
+    assert {line.row.firing_reason for line in explained.assertions} == {"it was late"}
 
 
 async def test_facts_go_to_the_channel_of_the_rule(facts: SQLiteFactStore) -> None:

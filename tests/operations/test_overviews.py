@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from slumberd import Memory
 from slumberd.client.transports import Transport
 from slumberd.errors import NotAllowedError, UsageError
-from slumberd.operations.caller import Caller
+from slumberd.operations.caller import Caller, Right
 from tests.support.mcp_clients import served_by
 
 pytestmark = pytest.mark.integration
@@ -51,7 +53,55 @@ async def test_report_counts_changes_of_the_scope(transport: Transport) -> None:
     assert other_agent["rules"] == {}
 
 
-@pytest.mark.parametrize("days", [0, 32, 1.5])
+async def test_report_of_all_users_names_those_with_the_most_changes(
+    transport: Transport,
+) -> None:
+    found = await transport.call("report", {"days": 2})
+    cut = await transport.call("report", {"days": 2, "limit": 1})
+
+    assert (found["changes"]["learned"], found["changes"]["changed"]) == (2, 1)
+    assert [*found["users"]] == ["ada", "eve"]
+    assert (found["users"]["ada"]["changed"], found["other_users"]) == (1, 0)
+    assert ([*cut["users"]], cut["other_users"], len(cut["largest"])) == (["ada"], 1, 1)
+    assert cut["changes"] == found["changes"]
+    assert found["batches"] == sum(one["learned"] + one["changed"] for one in found["largest"])
+    assert found["largest"][0]["firing_id"].startswith("preferences@")
+
+
+async def test_report_has_each_day_of_its_time(transport: Transport) -> None:
+    found = await transport.call("report", {"days": 366})
+
+    days = [date.fromisoformat(day["day"]) for day in found["days"]]
+    assert days[0] == datetime.fromisoformat(found["since"]).date()
+    assert [later - day for day, later in pairwise(days)] == [timedelta(days=1)] * 366
+    assert sum(day["learned"] for day in found["days"]) == found["changes"]["learned"]
+    assert not any(day["learned"] for day in found["days"][:-2])
+
+
+async def test_report_of_one_user_has_no_other_user(transport: Transport) -> None:
+    found = await transport.call("report", OF_ADA)
+
+    assert [*found["users"]] == ["ada"]
+    assert found["users"]["ada"] == found["changes"]
+    assert len(found["largest"]) == found["batches"]
+
+
+@pytest.mark.parametrize("request_", [{}, {"agent": "desk"}])
+async def test_only_an_operator_may_leave_out_the_user(
+    tmp_path: Path, request_: dict[str, Any]
+) -> None:
+    reader = Caller(name="token", rights=frozenset({Right.READ}))
+    async with Memory.open(tmp_path / "memory", user="host") as memory:
+        with pytest.raises(UsageError, match="name a user"):
+            await served_by(memory).dispatcher.call("report", request_, reader)
+
+
+async def test_operator_who_names_an_agent_must_name_its_user(transport: Transport) -> None:
+    with pytest.raises(UsageError, match="name a user"):
+        await transport.call("report", {"agent": "desk"})
+
+
+@pytest.mark.parametrize("days", [0, 367, 1.5])
 async def test_report_of_too_long_a_time_is_refused(transport: Transport, days: float) -> None:
     with pytest.raises(UsageError, match="days"):
         await transport.call("report", {**OF_ADA, "days": days})

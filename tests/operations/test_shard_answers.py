@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slumberd.model.episode import microseconds
 from slumberd.model.fact import FactPattern, place_after
 from slumberd.model.recalled import BEGIN
+from slumberd.model.record import FiringPlace
 from slumberd.model.shard_firing import firing_of_shard, split_firing
+from slumberd.operations.firing_forms import NEWEST, FiringCursor
 from slumberd.operations.handlers import Answer
 from slumberd.operations.shard_answers import MERGES, combine_plans, merge_answers
 from slumberd.operations.shard_firings import NAMES, name_firings
@@ -262,9 +266,10 @@ def test_report_adds_the_counts_of_each_rule() -> None:
     counts = dict.fromkeys(
         ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked"), 1
     )
+    one = OPERATIONS["report"].example.answer
     answers = [
-        {"since": AT.format(2), "changes": counts, "rules": {"b": counts}},
-        {"since": AT.format(1), "changes": counts, "rules": {"a": counts, "b": counts}},
+        {**one, "since": AT.format(2), "changes": counts, "rules": {"b": counts}},
+        {**one, "since": AT.format(1), "changes": counts, "rules": {"a": counts, "b": counts}},
     ]
 
     merged = merge_answers("report", answers, {})
@@ -273,6 +278,94 @@ def test_report_adds_the_counts_of_each_rule() -> None:
     assert merged["changes"]["learned"] == 2
     assert [*merged["rules"]] == ["a", "b"]
     assert (merged["rules"]["a"]["learned"], merged["rules"]["b"]["learned"]) == (1, 2)
+
+
+CHANGES = dict.fromkeys(OPERATIONS["report"].example.answer["changes"], 0)
+
+
+def test_report_adds_users_and_days_and_names_the_most_changed() -> None:
+    def answer(learned: dict[str, int], day: str, other_users: int) -> Answer:
+        return {
+            **OPERATIONS["report"].example.answer,
+            "batches": len(learned),
+            "users": {user: {**CHANGES, "learned": count} for user, count in learned.items()},
+            "other_users": other_users,
+            "largest": [
+                {"firing_id": f"{user}@1", "rule_id": "a", "at": AT, **CHANGES, "learned": count}
+                for user, count in learned.items()
+            ],
+            "days": [{"day": day, **CHANGES, "learned": sum(learned.values())}],
+        }
+
+    answers = [
+        answer({"ana": 3, "bo": 4}, "2026-03-02", 0), answer({"ana": 2, "cy": 1}, "2026-03-02", 5),
+        answer({}, "2026-03-01", 0),
+    ]  # fmt: skip
+
+    merged = merge_answers("report", answers, {"limit": 2})
+
+    assert [(name, one["learned"]) for name, one in merged["users"].items()] == [
+        ("ana", 5), ("bo", 4),
+    ]  # fmt: skip
+    assert (merged["other_users"], merged["batches"]) == (6, 4)
+    assert [batch["firing_id"] for batch in merged["largest"]] == ["bo@1", "ana@1"]
+    assert [(day["day"], day["learned"]) for day in merged["days"]] == [
+        ("2026-03-01", 0), ("2026-03-02", 10),
+    ]  # fmt: skip
+
+
+def firings_of(numbers: Sequence[int], place: FiringPlace, limit: int) -> Answer:
+    """Return a page of the firings of a shard, several of which have one instant."""
+    example = OPERATIONS["firings"].example.answer["firings"][0]
+    found = [
+        {**example, "seq": seq, "firing_id": f"a@{seq}", "at": AT.format(number)}
+        for seq, number in enumerate(sorted(numbers), 1)
+        if seq < place.number and instant_of(number) <= place.at
+    ][::-1]
+    page = found[:limit]
+    following = None
+    if len(found) > limit:
+        at = datetime.fromisoformat(page[-1]["at"])
+        following = str(FiringCursor.after(at, 0, page[-1]["seq"]))
+    return {"firings": page, "next": following}
+
+
+def instant_of(number: int) -> int:
+    return microseconds(datetime.fromisoformat(AT.format(number)))
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=2, max_size=4), st.integers(1, 5))
+def test_pages_of_firings_hold_each_firing_of_all_shards_once(
+    shards: list[list[int]], limit: int
+) -> None:
+    seen, before = [], None
+    for _ in range(sum(map(len, shards)) + 1):
+        answers = []
+        for shard, numbers in enumerate(shards):
+            cursor = None if before is None else FiringCursor.read(before).in_shard(shard)
+            found = firings_of(numbers, NEWEST if cursor is None else cursor.place, limit)
+            answers.append(name_firings("firings", found, shard))
+        merged = merge_answers("firings", answers, {"limit": limit})
+        seen += merged["firings"]
+        before = merged["next"]
+        if before is None:
+            break
+        assert len(merged["firings"]) == limit
+
+    assert before is None
+    assert len({firing["firing_id"] for firing in seen}) == len(seen) == sum(map(len, shards))
+    assert [firing["at"] for firing in seen] == sorted((one["at"] for one in seen), reverse=True)
+
+
+def test_undo_of_a_firing_names_the_shard() -> None:
+    (example,) = OPERATIONS["firings"].example.answer["firings"]
+    answer = {"firings": [example, {**example, "undone_by": None, "undoes": "a@1"}], "next": None}
+
+    named = name_firings("firings", answer, 3)["firings"]
+
+    assert [(one["undone_by"], one["undoes"]) for one in named] == [
+        ("3~@undo@4", None), (None, "3~a@1"),
+    ]  # fmt: skip
 
 
 def test_rule_that_fails_in_several_shards_is_listed_once() -> None:
@@ -327,3 +420,83 @@ def test_plan_changes_with_the_plan_of_any_shard() -> None:
 
     assert plan == combine_plans({2: "b", 0: "a"})
     assert len({plan, combine_plans({0: "a", 1: "b"}), combine_plans({0: "a"})}) == 3
+
+
+def rule_of_shard(**overrides: Any) -> Answer:
+    known = OPERATIONS["rules"].example.answer["rules"][0]
+    state = {**known["state"], **overrides.pop("state", {})}
+    return {"timezone": "UTC", "rules": [{**known, "state": state, **overrides}]}
+
+
+def test_rule_of_several_shards_is_as_late_and_as_full_as_all_together() -> None:
+    early, late = AT.format(1), AT.format(2)
+    first = rule_of_shard(
+        state={"pending": 2, "fired_at": early, "oldest_pending": late, "quarantined": 1},
+        due_at=late,
+        late_seconds=3.0,
+        coverage={"episodes": 5, "selected": 2, "failed": 0, "problem": ""},
+    )
+    second = rule_of_shard(
+        state={"pending": 3, "fired_at": late, "oldest_pending": early, "last_outcome": None},
+        due_at=early,
+        late_seconds=4.0,
+        coverage={"episodes": 7, "selected": 1, "failed": 1, "problem": "no JSON"},
+    )
+    idle = rule_of_shard(
+        state={"pending": None, "fired_at": None, "oldest_pending": None}, coverage=None
+    )
+
+    (rule,) = merge_answers("rules", [idle, first, second], {})["rules"]
+
+    state = rule["state"]
+    assert (state["watermark"], state["pending"], state["quarantined"]) == (None, 5, 3)
+    assert (state["fired_at"], state["last_outcome"]) == (late, None)
+    assert state["oldest_pending"] == rule["due_at"] == early
+    assert rule["late_seconds"] == 4.0
+    assert rule["coverage"] == {"episodes": 12, "selected": 3, "failed": 1, "problem": "no JSON"}
+
+
+def test_rule_that_one_shard_pauses_or_holds_counts_as_paused_or_held() -> None:
+    outlook = OPERATIONS["rules"].example.answer["rules"][0]["outlook"]
+    paused = rule_of_shard(
+        state={"paused": True, "held_firing_id": "home@3"},
+        outlook={**outlook, "paused": True, "paused_by": "uid 0"},
+    )
+    answers = [name_firings("rules", each, k) for k, each in enumerate([rule_of_shard(), paused])]
+
+    (rule,) = merge_answers("rules", answers, {})["rules"]
+
+    assert rule["state"]["paused"]
+    assert rule["outlook"]["paused_by"] == "uid 0"
+    assert rule["state"]["held_firing_id"] == "1~home@3"
+
+
+def test_user_of_several_shards_has_the_facts_and_agents_of_all() -> None:
+    def page(*users: tuple[str, str, int]) -> Answer:
+        listed = [{"user": user, "agents": [agent], "facts": facts} for user, agent, facts in users]
+        return {"users": listed, "next": "more"}
+
+    merged = merge_answers(
+        "users", [page(("ana", "desk", 2), ("eve", "a", 1)), page(("ana", "b", 3))], {"limit": 3}
+    )
+
+    assert merged == {
+        "users": [
+            {"user": "ana", "agents": ["b", "desk"], "facts": 5},
+            {"user": "eve", "agents": ["a"], "facts": 1},
+        ],
+        "next": None,
+    }
+
+
+def test_quarantine_of_one_place_in_two_shards_comes_on_one_page() -> None:
+    def page(*ids: str) -> Answer:
+        known = OPERATIONS["quarantined"].example.answer["entries"][0]
+        entries = [{**known, "episode_id": id} for id in ids]
+        return {"entries": entries, "next": None, "totals": {"home": len(ids)}}
+
+    merged = merge_answers("quarantined", [page("e1", "e2"), page("e2", "e3")], {"limit": 2})
+
+    assert [entry["episode_id"] for entry in merged["entries"]] == ["e1", "e2", "e2"]
+    assert merged["next"] is not None
+    assert merged["totals"] == {"home": 4}

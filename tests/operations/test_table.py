@@ -73,6 +73,8 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("changes", {"user": "ana"}),
     ("profile", {"user": "ana"}),
     ("report", {"user": "ana", "days": 31}),
+    ("report", {"days": 31}),
+    ("firings", {}),
     ("held", {}),
     ("quarantined", {}),
     ("users", {}),
@@ -99,6 +101,7 @@ async def test_answers_of_the_daemon_have_the_form_of_the_table(tmp_path: Path) 
             ("resume", {"rules": [rule]}),
             ("backfill", {"rule": rule}),
             ("undo", {"rule": rule, "since": 0}),
+            ("deltas", {"firing": f"{rule}@1"}),
         ]
 
         for name, request in [*REQUESTS[:-2], *by_rule, *REQUESTS[-2:]]:

@@ -37,6 +37,7 @@ from tests.support.postgres_server import PostgresServer
 pytestmark = pytest.mark.integration
 
 SHARDS = 3
+WHY = "they asked us to"
 USERS = [f"person{number}" for number in range(12)]
 
 
@@ -44,7 +45,7 @@ USERS = [f"person{number}" for number in range(12)]
 def template(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """Provide a home with a row of every kind in every table, and with many users."""
     home = full_home(tmp_path_factory.mktemp("full") / "home")
-    home.slumberd("approve", held_batch(home))
+    home.slumberd("approve", held_batch(home), "--reason", WHY)
     put(home, [likes(user, 1) for user in USERS])
     late = triple("late", "bob", "likes", "ale", user="bob", timestamp=at(3))
     write_row(home.state / "memory.db", late)  # of a scope that was erased
@@ -82,6 +83,11 @@ def held_batch(home: Home) -> str:
     return str(held)
 
 
+def firings_of(home: Home) -> list[dict[str, Any]]:
+    listed = home.call("audit", "ls", "--kind", "firing", "--json", "--limit", "1000").stdout
+    return [orjson.loads(line) for line in listed.splitlines()]
+
+
 def facts_of(home: Home) -> list[tuple[Any, ...]]:
     return sorted((f["id"], f["user"], f["payload"].get("object")) for f in home.facts())
 
@@ -96,6 +102,7 @@ def test_each_user_has_its_rows_in_one_shard(home: Home, address: str) -> None:
     assert head_of(printed) == head_of(wanted)
     assert facts_of(home) == facts
     assert home.call("audit", "verify").stdout.count("verified: ") == SHARDS
+    assert {each["reason"] for each in firings_of(home)} >= {"", WHY}
     assert [PausedTable(address, shard).read() for shard in range(SHARDS)] == [PAUSED] * SHARDS
     for table, user in (("facts", '"user"'), ("episodes", "split_part(scope_key, '/', 3)")):
         found = execute(address, f"SELECT DISTINCT {user}, shard FROM slumberd.{table}")

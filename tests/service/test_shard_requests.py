@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from slumberd.errors import (
     UsageError,
     VersionConflictError,
 )
+from slumberd.model.shard_firing import split_firing
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer
@@ -129,14 +131,14 @@ def comparable(value: Any) -> Any:
     return [comparable(one) for one in value] if isinstance(value, list) else value
 
 
-def pages(ask: Asker, limit: int) -> list[Any]:
-    """Return all facts of a user, page after page."""
-    found, page = [], ask("facts", user="ana", limit=limit)
+def pages(ask: Asker, operation: str = "facts", field: str = "facts", **request: Any) -> list[Any]:
+    """Return all items of an operation, page after page."""
+    found, page = [], ask(operation, **request)
     while True:
-        found.append(page["facts"])
+        found.append(page[field])
         if page["next"] is None:
             return found
-        page = ask("facts", user="ana", limit=limit, cursor=page["next"])
+        page = ask(operation, **request, cursor=page["next"])
 
 
 def test_every_operation_has_a_route() -> None:
@@ -175,10 +177,76 @@ def test_pages_of_facts_are_those_of_one_store(both: list[Asker]) -> None:
     for ask in both:
         ask("fire")
 
-    one, several = (comparable(pages(ask, 4)) for ask in both)
+    one, several = (comparable(pages(ask, user="ana", limit=4)) for ask in both)
 
     assert several == one
     assert sum(map(len, several)) == len(AGENTS)
+
+
+def test_pages_of_an_earlier_belief_are_those_of_one_store(both: list[Asker]) -> None:
+    answers = []
+    for ask in both:
+        ask("fire")
+        ids = [f"{agent}-ana-tea" for agent in AGENTS]
+        facts = ask("facts", user="ana")["facts"]
+        then = max(fact["pinned_at"] for fact in facts)
+        ask("unpin", facts=ids, reason="wrong")
+        answers.append(pages(ask, user="ana", limit=4, believed_at=then))
+
+    one, several = (comparable(answer) for answer in answers)
+
+    assert several == one
+    assert sum(map(len, several)) == len(AGENTS)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_pages_of_users_are_those_of_one_store(both: list[Asker], limit: int) -> None:
+    for ask in both:
+        for user in ("bob", "eve"):
+            ask.remember(*AGENTS[:4], user=user)
+        ask("fire")
+
+    one, several = (pages(ask, "users", "users", limit=limit) for ask in both)
+
+    assert several == one
+    assert [(user["user"], user["facts"]) for page in several for user in page] == [
+        ("ana", len(AGENTS)), ("bob", 4), ("eve", 4)
+    ]  # fmt: skip
+
+
+def test_quarantine_of_all_shards_is_that_of_one_store(both: list[Asker]) -> None:
+    for ask in both:
+        for agent in AGENTS:
+            ask(
+                "remember", text="x", id=f"odd-{agent}", user="ana", agent=agent,
+                metadata={"intent": "shout"},
+            )  # fmt: skip
+        ask("fire")
+
+    one, several = (pages(ask, "quarantined", "entries", limit=4) for ask in both)
+    totals = [ask("quarantined", rule="all", limit=1)["totals"] for ask in both]
+
+    assert [[{**entry, "seq": 0} for entry in page] for page in several] == [
+        [{**entry, "seq": 0} for entry in page] for page in one
+    ]
+    assert totals == [{"all": len(AGENTS)}] * 2
+
+
+def test_rules_of_all_shards_are_summed_up(both: list[Asker]) -> None:
+    before = [ask("rules", coverage=True)["rules"][0] for ask in both]
+    for ask in both:
+        ask("fire")
+    after = [ask("rules", rules=["all"], instants=2)["rules"][0] for ask in both]
+
+    for one, several in (before, after):
+        assert several["outlook"] == one["outlook"]
+        assert several["coverage"] == one["coverage"]
+        for name in ("pending", "quarantined", "held_firing_id", "paused", "next_at"):
+            assert several["state"][name] == one["state"][name]
+    assert before[1]["coverage"]["selected"] == before[1]["state"]["pending"] == len(AGENTS)
+    assert after[1]["state"]["pending"] == 0
+    assert after[1]["state"]["fired_at"] is not None
+    assert len(after[1]["outlook"]["next"]) == 2
 
 
 def test_one_run_fires_in_all_shards_and_is_undone_as_a_whole(both: list[Asker]) -> None:
@@ -193,6 +261,19 @@ def test_one_run_fires_in_all_shards_and_is_undone_as_a_whole(both: list[Asker])
     assert both[1]("facts", user="ana")["facts"] == []
 
 
+def test_reason_is_in_the_ledger_of_each_shard(cluster: Home, of_shards: Asker) -> None:
+    of_shards.remember(*AGENTS)
+    run = of_shards("fire", reason="a test")["run"]
+    of_shards("undo", run=run, reason="no test")
+    plan = of_shards("forget", user="ana", dry_run=True, reason="not yet")["plan"]
+    erased = of_shards("forget", user="ana", plan=plan, reason="ana asked")
+
+    listed = cluster.call("audit", "ls", "--kind", "firing", "--json").stdout.splitlines()
+    reasons = Counter(orjson.loads(line)["reason"] for line in listed)
+    assert reasons == {"a test": SHARDS, "no test": SHARDS, "ana asked": SHARDS}
+    assert erased["reason"] == "ana asked"
+
+
 def test_dry_run_and_report_count_all_shards(both: list[Asker]) -> None:
     dry = [ask("fire", dry_run=True) for ask in both]
     for ask in both:
@@ -204,6 +285,56 @@ def test_dry_run_and_report_count_all_shards(both: list[Asker]) -> None:
     assert several["deltas_total"] == one["deltas_total"]
     assert reports[0]["changes"] == reports[1]["changes"]
     assert reports[0]["rules"] == reports[1]["rules"]
+
+
+def test_report_of_all_users_counts_all_shards(both: list[Asker]) -> None:
+    for ask in both:
+        ask.remember("agent1", "agent2", user="bob")
+        ask("fire")
+    one, several = (ask("report", limit=1) for ask in both)
+
+    for name in ("changes", "rules", "users", "other_users"):
+        assert several[name] == one[name]
+    assert [*several["users"]] == ["ana"]
+    assert several["batches"] == SHARDS
+    assert sum(day["learned"] for day in several["days"]) == several["changes"]["learned"]
+    assert len(several["largest"]) == 1
+    assert split_firing(several["largest"][0]["firing_id"])[0] is not None
+
+
+def test_firings_of_all_shards_are_paged_newest_first(of_shards: Asker) -> None:
+    for nth, value in enumerate(("tea", "rum", "milk")):
+        of_shards.remember(*AGENTS[nth:], value=value)
+        of_shards("fire")
+
+    whole = of_shards("firings", rule="all", limit=1_000)["firings"]
+    seen, before = [], None
+    while not seen or before is not None:
+        page = of_shards("firings", rule="all", limit=2, before=before)
+        seen += page["firings"]
+        before = page["next"]
+
+    assert seen == whole
+    assert sum(firing["counts"]["read"] for firing in whole) == 3 * len(AGENTS) - 3
+    instants = [firing["at"] for firing in whole]
+    assert instants == sorted(instants, reverse=True)
+    assert {split_firing(firing["firing_id"])[0] for firing in whole} == {*range(SHARDS)}
+
+
+def test_rows_of_a_firing_are_read_from_its_shard(of_shards: Asker) -> None:
+    of_shards.remember(*AGENTS)
+    of_shards("fire")
+    firing = of_shards("firings", rule="all", limit=1)["firings"][0]
+    undone = of_shards("undo", firing=firing["firing_id"])
+
+    rows = of_shards("deltas", firing=firing["firing_id"])["changes"]
+    (after,) = of_shards("firings", rule="all", limit=1)["firings"]
+    unnamed = of_shards.error("deltas", firing=split_firing(firing["firing_id"])[1])
+
+    assert len(rows) == firing["counts"]["added"] > 0
+    assert {row["firing_id"] for row in rows} == {firing["firing_id"]}
+    assert after["undone_by"] == undone["firing_id"]
+    assert isinstance(unnamed, UsageError)
 
 
 def test_search_and_context_read_all_shards(of_shards: Asker) -> None:

@@ -19,6 +19,10 @@ HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 """A text that a page must show, and never run."""
 
 SELDOM = 1_000_000
+"""A rule with this cadence fires when it is told to."""
+
+OPERATOR = "token operator"
+"""The name in the ledger of the person who signed in as operator."""
 
 
 @contextmanager
@@ -59,12 +63,16 @@ def learn(daemon: HttpDaemon, *episodes: Episode) -> str:
 
 def likes(id: str, object: str, **fields: Any) -> Episode:
     """Return an episode of ana, who likes something."""
-    return triple(id, "ana", "likes", object, **{"user": "ana", "content": f"I like {object}", **fields})
+    return triple(
+        id, "ana", "likes", object, **{"user": "ana", "content": f"I like {object}", **fields}
+    )
 
 
 def unreadable(id: str, **fields: Any) -> Episode:
     """Return an episode of ana that no rule can read."""
-    return episode(id, **{"user": "ana", "metadata": {"intent": "nonsense"}, **fields})
+    return episode(
+        id, **{"user": "ana", "metadata": {"object": "tea", "intent": "nonsense"}, **fields}
+    )
 
 
 def hold(daemon: HttpDaemon, object: str = "tea") -> str:

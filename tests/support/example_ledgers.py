@@ -50,7 +50,9 @@ async def write_ledger_of_every_kind(path: Path, key: bytes | None = None) -> No
         await fire(store, NOTES, AGAIN)
         await store.ledger.set_channels({"facts": frozenset({"likes"})}, at=at(200))
         await _edit_manually(store, clock)
-        await store.ledger.undo(first.firing_id, at=at(1100), by="uid 0", dry_run=False)
+        await store.ledger.undo(
+            first.firing_id, at=at(1100), by="uid 0", dry_run=False, reason="the rule was wrong"
+        )
         await fire(store, NOTES, LAST_OF_NOTES)
         await fire(store, ALL, LATER)
         await store.watermarks.mark_logged((await store.ledger.head()).rows)

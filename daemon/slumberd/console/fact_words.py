@@ -43,9 +43,15 @@ async def _worded(words: _Words, row: Row) -> dict[str, Any]:
     found = {fact_id: await words.of_fact(user, fact_id) for fact_id in named}
     text = None
     if says is None and row["kind"] in ("add", "update"):
-        text = await words.of_episode(user, row["source_episode_ids"][:1])
+        text = await words.of_episode(user, _episodes_of(row)[:1])
     before = {fact_id: payload for fact_id, payload in found.items() if payload is not None}
     return {**row, "says": says, "text": text, "before": before}
+
+
+def _episodes_of(row: Row) -> Sequence[str]:
+    """Return the episodes of a change, which dry runs and rows of the ledger name differently."""
+    found: Sequence[str] = row["episode_ids"] if "episode_ids" in row else row["source_episode_ids"]
+    return found
 
 
 class _Words:

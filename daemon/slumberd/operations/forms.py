@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from slumberd.config.validation import Form
+from slumberd.model.graph import is_storable
 
 _INSTANTS = 2**62
 """Microseconds around 1970; the calendar has no instant beyond them."""
@@ -16,12 +17,10 @@ MOST_REASON_CHARACTERS = 1_000
 
 
 def _check_reason(text: str) -> str:
-    # The JSON of SQLite may end a text at NUL, and that of PostgreSQL refuses it.
-    if not text.strip() or "\0" in text or len(text) > MOST_REASON_CHARACTERS:
-        need = (
-            f"1 to {MOST_REASON_CHARACTERS:,} characters are needed, without NUL and not all blank"
-        )
-        raise ValueError(need)
+    if not text.strip() or len(text) > MOST_REASON_CHARACTERS:
+        raise ValueError(f"1 to {MOST_REASON_CHARACTERS:,} characters are needed, not all blank")
+    if not is_storable(text):
+        raise ValueError("it holds NUL or invalid Unicode")
     return text
 
 

@@ -200,9 +200,12 @@ class ExplainForm(ScopedForm):
 
     Attributes:
         id: The fact or the episode.
+        kind: What it is: most facts have the id of their episode. By default a fact that is
+            current, else an episode; ``fact`` also explains a fact that is not current any more.
     """
 
     id: Name
+    kind: Kind | None = None
 
 
 class OutcomeForm(ScopedForm):

@@ -20,7 +20,7 @@ from slumberd.operations.outlooks import Outlook, outlooks
 from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.rule_progress import RuleProgressReader, limit_pending
-from slumberd.operations.rule_states import RuleState, name_in_ledger, timestamp_or_none
+from slumberd.operations.rule_states import RuleState, name_in_ledger
 from slumberd.operations.stores import Stores
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses
 
@@ -128,7 +128,7 @@ def _state(
         rule=rule,
         file=loaded.sources[rule.id],
         status=limit_pending(status),
-        oldest=timestamp_or_none(progress.oldest_at),
+        oldest=progress.oldest_at.isoformat() if progress.oldest_at else None,
         fired_at=batch.at if batch else None,
         outcome=batch.counts if batch else None,
     )

@@ -80,7 +80,7 @@ def _of_certificate(answer: Answer, shard: int) -> Answer:
 
 def _of_explanation(answer: Answer, shard: int) -> Answer:
     explanation = {**answer["explanation"]}
-    for rows in ("promoted", "replaced_by"):
+    for rows in ("promoted", "replaced_by", "history"):
         if rows in explanation:
             explanation = _of_rows(rows, explanation, shard)
     if "rules" in explanation:

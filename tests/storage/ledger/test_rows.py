@@ -14,7 +14,15 @@ from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Break
-from slumberd.storage.ledger.rows import CLAIM, GENESIS, SALT_BYTES, LedgerRow, seal
+from slumberd.storage.ledger.rows import (
+    CLAIM,
+    FIRING,
+    GENESIS,
+    SALT_BYTES,
+    LedgerRow,
+    reason_of_firing,
+    seal,
+)
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 
@@ -55,6 +63,23 @@ async def find_break(path: Path) -> Break | None:
 
 async def test_an_untouched_ledger_verifies(path: Path) -> None:
     assert await find_break(path) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "payload", "reason"),
+    [
+        pytest.param(FIRING, b'{"by":"me","reason":"why"}', "why", id="firing"),
+        pytest.param(FIRING, b'{"by":"me"}', "", id="no reason"),
+        pytest.param(FIRING, b'{"by":"me","reason":', "", id="no JSON"),
+        pytest.param(FIRING, b'["\\"reason\\":", "reason",{"reason":1}]', "", id="no object"),
+        pytest.param(FIRING, None, "", id="no payload"),
+        pytest.param(CLAIM, b'{"reason":"of another kind"}', "", id="claim"),
+    ],
+)
+def test_reason_is_that_of_a_firing(event: int, payload: bytes | None, reason: str) -> None:
+    row = LedgerRow(1, 1, 1, event, 5, "", 0, None, None, None, None, payload)
+
+    assert reason_of_firing(row) == reason
 
 
 def test_no_two_rows_share_a_salt_however_many_are_sealed() -> None:

@@ -8,7 +8,14 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from slumberd.console.links import link
-from slumberd.console.report_pictures import Counts, draw_days, draw_largest, growth_of, sum_days
+from slumberd.console.report_pictures import (
+    Counts,
+    Report,
+    draw_days,
+    draw_largest,
+    growth_of,
+    sum_days,
+)
 from slumberd.console.visit import Shown, View, Visit
 from slumberd.operations.caller import Right
 
@@ -87,25 +94,38 @@ async def show(visit: Visit) -> Shown:
     pictured = report
     if days < _PICTURE_DAYS:
         pictured = await visit.ask("report", days=_PICTURE_DAYS, user=user, limit=1)
-    pictured = sum_days(pictured)
-    operates = visit.may(Right.OPERATE)
-    own = visit.caller.user
-    links = ReportLinks(report["since"], user or own or "", operates)
-    values: dict[str, Any] = {
+    operates, own = visit.may(Right.OPERATE), visit.caller.user
+    values = {
         "days": days,
         "most_days": MOST_DAYS,
         "user": user or own,
         "own_user": own,
-        "report": report,
-        "pictured": pictured,
-        "growth": growth_of(pictured),
-        "links": links,
-        "pictured_links": (past := ReportLinks(pictured["since"], links.user, operates)),
-        "pictures": draw_days(pictured, past.day),
-        "largest": draw_largest(report, links.firing),
         "waiting": await _find_waiting(visit) if operates and user is None else None,
+        **_lay_out(report, sum_days(pictured), user or own or "", operates=operates),
     }
     return View("today.html", "Today" if days == 1 else f"The last {days} days", values)
+
+
+def _lay_out(report: Report, pictured: Report, user: str, *, operates: bool) -> dict[str, Any]:
+    """Return a report with its pictures and links.
+
+    Args:
+        report: What the page counts.
+        pictured: What the pictures of the days show.
+        user: The user that both concern; empty for all.
+        operates: Whether the person may read about firings.
+    """
+    links = ReportLinks(report["since"], user, operates)
+    pictured_links = ReportLinks(pictured["since"], user, operates)
+    return {
+        "report": report,
+        "links": links,
+        "largest": draw_largest(report, links.firing),
+        "pictured": pictured,
+        "pictured_links": pictured_links,
+        "pictures": draw_days(pictured, pictured_links.day),
+        "growth": growth_of(pictured),
+    }
 
 
 async def _find_waiting(visit: Visit) -> dict[str, Any]:

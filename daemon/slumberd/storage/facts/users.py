@@ -26,7 +26,8 @@ def list_users(session: Session, prefix: str, after: str | None, limit: int) -> 
     """
     # NUL is the first character: no text lies between a text and that text with NUL appended.
     low = prefix if after is None else max(prefix, f"{after}\0")
-    values = {"low": low, "high": upper_bound(prefix), "after": after or ""}
+    # Where the index has long names in a shorter form, only the whole name before finds its place.
+    values = {"low": low, "high": upper_bound(prefix), "prefix": prefix, "after": after or ""}
     owners = (
         (user, agent, facts)
         for user, agent, facts in session.stream("facts.owners_from", values)

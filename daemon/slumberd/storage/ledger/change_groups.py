@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -35,8 +37,8 @@ def group_changes(
     rows = session.stream("ledger.owned_rows", {"after": after, "upto": last})
     counted = Counter(map(_group_of, rows))
     groups = [
-        ChangeGroup(firing, rule_id, instant(at), KINDS[kind], *group, rows)
-        for (firing, rule_id, at, kind, *group), rows in counted.items()
+        ChangeGroup(firing, rule_id, _instant(at), KINDS[kind], marks, user, agent, count)
+        for (firing, rule_id, at, kind, marks, user, agent), count in counted.items()
     ]
     return GroupedChanges(groups, last, erasure)
 
@@ -48,3 +50,8 @@ def _group_of(row: Row) -> tuple[Any, ...]:
     stored = sibling or payload
     owner = owner_in(orjson.loads(stored)) if stored else ("", "")
     return firing, rule_id, at, kind, fact_id is not None and fact_id.startswith(MARK_IDS), *owner
+
+
+@lru_cache(maxsize=1_024)
+def _instant(at: int) -> datetime:
+    return instant(at)

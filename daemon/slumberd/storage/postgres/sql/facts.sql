@@ -177,7 +177,7 @@ WITH RECURSIVE owners (short_user, short_agent, "user", agent) AS (
     SELECT slumberd.short("user"), slumberd.short(agent), "user", agent
     FROM slumberd.facts
     WHERE shard = :shard
-      AND slumberd.short("user") >= :low
+      AND slumberd.short("user") >= :prefix
       AND slumberd.short("user") > slumberd.short(:after)
       AND slumberd.short("user") < :high
     ORDER BY slumberd.short("user"), slumberd.short(agent)
