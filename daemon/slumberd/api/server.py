@@ -47,6 +47,9 @@ Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
 Pages = Callable[[Served, Access], BaseRoute]
 """Returns the route of the web console."""
 
+Listening = Callable[[Sequence[socket.socket]], None]
+"""Is told the sockets, when clients can connect."""
+
 _MOST_HEADER_BYTES = 16_384
 _IDLE_SECONDS = 30
 _STOP_SECONDS = 5
@@ -55,7 +58,10 @@ _TICK_SECONDS = 1.0
 
 @asynccontextmanager
 async def serve_http(
-    served: Served, extensions: Sequence[Extension] = (), pages: Pages | None = None
+    served: Served,
+    extensions: Sequence[Extension] = (),
+    pages: Pages | None = None,
+    listening: Listening | None = None,
 ) -> AsyncIterator[None]:
     """Serve HTTP while the block runs.
 
@@ -63,6 +69,7 @@ async def serve_http(
         served: The daemon.
         extensions: What adds further routes.
         pages: The web console; None without it.
+        listening: Is told the sockets, when clients can connect; None tells nobody.
 
     Raises:
         ConfigurationError: The file of tokens has mistakes.
@@ -89,6 +96,8 @@ async def serve_http(
             group.create_task(server.serve(sockets=sockets))
             try:
                 await server.listening.wait()
+                if listening is not None:
+                    listening(sockets)
                 yield
             finally:
                 stream.stop()

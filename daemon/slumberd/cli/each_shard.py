@@ -19,8 +19,8 @@ from slumberd.service.composition import count_shards, shard_of_owner
 Owners = str | Sequence[str] | None
 """A user or an agent, or several, or any."""
 
-_WITHOUT_STORES = ("cron", "kinds")
-"""Arguments of `next` and `doctor` with which they read no store."""
+_ONCE = ("cron", "html", "kinds")
+"""Arguments with which `next` and `doctor` read no store, and `report` reads all shards itself."""
 
 
 def with_shard(settings: Settings) -> Settings:
@@ -87,8 +87,8 @@ def for_each_shard(
 
 
 def _shards_to_read(given: dict[str, Any], settings_of: Callable[..., Settings]) -> list[int]:
-    """Return the shards for which a command runs; none when it runs as for files."""
-    if any(given.get(name) for name in _WITHOUT_STORES):
+    """Return the shards for which a command runs; none when it runs once, as for files."""
+    if any(given.get(name) for name in _ONCE):
         return []
     try:
         settings = settings_of(given.get("config"), given.get("state_dir"))

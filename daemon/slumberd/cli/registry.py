@@ -46,7 +46,7 @@ ENTRIES = (
         "demo",
         "demo:demo",
         "Show the path from episodes to facts on a small story.",
-        ("slumberd demo", "slumberd demo --keep /tmp/slumberd-demo"),
+        ("slumberd demo", "slumberd demo --keep /tmp/slumberd-demo", "slumberd demo --serve"),
     ),
     Entry(
         "init",
@@ -313,7 +313,11 @@ ENTRIES = (
         "report",
         "report:report",
         "Report what was learned, changed and forgotten.",
-        ("slumberd report", "slumberd report --since 7d --json"),
+        (
+            "slumberd report",
+            "slumberd report --since 7d --json",
+            "slumberd report --since 30d --html november.html",
+        ),
         per_shard=("report",),
     ),
     Entry("hooks", "hooks:hooks", "Give coding agents a memory: install or remove hooks."),

@@ -37,6 +37,11 @@ def read_static(name: str) -> bytes:
     return (resources.files(PACKAGE) / "static" / name).read_bytes()
 
 
+def read_style() -> Markup:
+    """Return the stylesheet, for a file that stands alone; the text is our own."""
+    return Markup(read_static("console.css").decode())  # noqa: S704
+
+
 def static_address(name: str) -> str:
     """Return the address of a file; it changes with the content, so browsers may keep the file."""
     version = hashlib.sha256(read_static(name)).hexdigest()[:_HASH_CHARACTERS]
@@ -58,6 +63,11 @@ def show_whole_text(text: str) -> Markup:
 
 def _spell_out(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
+
+
+def show_plain(value: str) -> str:
+    """Return a text of other people where no element may stand, as in a picture."""
+    return _HIDDEN.sub(_spell_out, value[:MOST_CHARACTERS])
 
 
 def show_instant(value: str | datetime | None) -> Markup:
@@ -106,6 +116,7 @@ class Renderer:
         filters: dict[str, Callable[..., Any]] = {
             "text": show_text,
             "whole_text": show_whole_text,
+            "plain": show_plain,
             "instant": show_instant,
             "number": show_number,
             "duration": show_duration,

@@ -52,14 +52,19 @@ def sum_health(parts: Sequence[DaemonHealth]) -> DaemonHealth:
 def _sum_rule(parts: Sequence[RuleHealth]) -> RuleHealth:
     tallies = [part.tally for part in parts if part.tally is not None]
     return RuleHealth(
-        _sum_status([part.status for part in parts]),
+        sum_rule_status([part.status for part in parts]),
         failures=max(part.failures for part in parts),
         failed=sum(part.failed for part in parts),
         tally=reduce(BatchTotals.plus, tallies) if tallies else None,
     )
 
 
-def _sum_status(parts: Sequence[RuleStatus]) -> RuleStatus:
+def sum_rule_status(parts: Sequence[RuleStatus]) -> RuleStatus:
+    """Return how far a rule is in several shards, as `sum_health` sums.
+
+    Args:
+        parts: How far it is in each shard, at least one.
+    """
     pending = [part.pending for part in parts if part.pending is not None]
     return RuleStatus(
         parts[0].rule_id,

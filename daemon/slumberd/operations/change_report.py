@@ -218,7 +218,7 @@ class ChangeCounter:
         first, report = groups[0], self._report
         batch = BatchChanges(first.firing, first.rule_id, first.at)
         for group in groups:
-            name = _name_of(group)
+            name = name_of_change(group.kind, marks=group.marks)
             if name is not None:
                 batch.changes.add(name, group.rows)
             if group.user:
@@ -257,10 +257,15 @@ class ChangeCounter:
         return report
 
 
-def _name_of(group: ChangeGroup) -> str | None:
-    """Return the name of what a group counts as; None when its rows changed nothing."""
-    marked = _MARKED.get(group.kind) if group.marks else None
-    return marked or _COUNTED.get(group.kind)
+def name_of_change(kind: Kind, *, marks: bool) -> str | None:
+    """Return the name of what a row counts as; None when it changed nothing.
+
+    Args:
+        kind: What the row did.
+        marks: Whether it concerns a mark or a weight of an episode, not a fact.
+    """
+    marked = _MARKED.get(kind) if marks else None
+    return marked or _COUNTED.get(kind)
 
 
 def is_of(row: Record | ChangeGroup, scope: ScopeFilter) -> bool:

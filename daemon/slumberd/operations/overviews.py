@@ -67,10 +67,18 @@ class Overviews:
             found = await self._recent.report(since, days=request.days, most=request.limit)
         else:
             found = await read_changes(self._facts.reads, since, most=request.limit, scope=scope)
-        return _report_of(found, since, now, request.limit).document()
+        return report_of(found, since, now, request.limit).document()
 
 
-def _report_of(found: ChangeReport, since: datetime, now: datetime, limit: int) -> ScopeReport:
+def report_of(found: ChangeReport, since: datetime, now: datetime, limit: int) -> ScopeReport:
+    """Return a report as the operation ``report`` answers.
+
+    Args:
+        found: What changed.
+        since: The first instant.
+        now: The last instant.
+        limit: At most this many users.
+    """
     users = dict(found.top_users(limit))
     return ScopeReport(
         since=since,

@@ -18,6 +18,7 @@ from slumberd.cli import demo_data as sample
 from slumberd.cli.commands.facts import COLUMNS, row
 from slumberd.cli.commands.importing import ImportTally, put_records
 from slumberd.cli.context import logs
+from slumberd.cli.demo_daemon import check_serving, serve_until_signal, write_access
 from slumberd.cli.output import plural, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
@@ -53,17 +54,28 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep all files in this new directory.")
     ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Then serve the web console of the story.")
+    ] = False,
 ) -> None:
     """Show the path on a small story: episodes, a firing, facts, and the audit.
 
     The command needs no set-up. It leaves no files behind, unless --keep is given.
+
+    With --serve, a daemon then serves the web console, to this machine only, until Ctrl-C. The
+    command prints its address, and a token to sign in with.
     """
     with _directory(keep) as directory:
         config = sample.write_files(directory)
+        token = write_access(config) if serve else ""
         settings = load_settings(config, overrides={}, environ={})
+        check_serving(settings)
         with logs(settings, CLOCK) as log:
             asyncio.run(_show_story(settings, log))
-    _print_next_commands(keep)
+        if serve:
+            _print_heading("The web console")
+            serve_until_signal(config, token)
+    _print_next_commands(keep, served=serve)
 
 
 @contextmanager
@@ -187,8 +199,10 @@ def _print_verification(rows: int, head: str, broken: Break | None) -> None:
     print(f"verified: {plural(rows, 'row')}, their chain and their facts; head {head[:16]}")
 
 
-def _print_next_commands(keep: Path | None) -> None:
+def _print_next_commands(keep: Path | None, *, served: bool) -> None:
     _print_heading("Next")
+    if not served:
+        print("slumberd demo --serve       shows the same in a browser")
     if keep is None:
         print("slumberd demo --keep DIR    keeps these files, for you to explore")
     else:

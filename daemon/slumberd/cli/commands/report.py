@@ -12,13 +12,14 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import cell, plural, print_json, print_table
+from slumberd.cli.report_reading import held_document, read_report
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
+from slumberd.errors import ExtraMissingError, UsageError
 from slumberd.model.cadence import seconds_of
 from slumberd.model.firing import HeldBatch
 from slumberd.observability.line_format import printable, timestamp
-from slumberd.operations.change_report import ChangeReport, Changes, read_changes
-from slumberd.service.composition import open_facts_if_present
+from slumberd.operations.change_report import ChangeReport, Changes
 
 _COLUMNS = ("learned", "changed", "forgotten", "quarantined", "marked", "unmarked")
 
@@ -47,6 +48,10 @@ def report(
     limit: Annotated[
         int, typer.Option(min=1, max=MOST, metavar="N", help="List at most N users and batches.")
     ] = 10,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write a new HTML file; - is standard output."),
+    ] = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -57,33 +62,32 @@ def report(
     that are not current any more. Marked counts the marks and weights that stages of rules gave to
     episodes, and unmarked counts those that ended. The largest changes are those of single batches;
     `slumberd undo` takes one back. The report also lists the batches that await approval.
+
+    With --html, the command writes one file that a browser shows without a daemon and without a
+    network: pictures and tables of the days, the largest changes, the rules that are late, and the
+    quarantine. Of a database with several shards, the file sums up all of them. The option needs
+    the extra `serve`.
     """
     settings = settings_of(config, state_dir)
-    found, held = asyncio.run(_read(settings, since, limit))
+    if html is not None:
+        if json:
+            raise UsageError("--html and --json: choose one of them")
+        _write_html(settings, since, limit, html)
+        return
+    found, held = asyncio.run(read_report(settings, since, limit))
     if json:
-        awaiting = [_held_document(batch) for batch in held.values()]
+        awaiting = [held_document(batch) for batch in held.values()]
         print_json({"since": timestamp(since), **found.document(limit), "held": awaiting})
     else:
         _print(found, held, since, limit)
 
 
-async def _read(
-    settings: Settings, since: datetime, limit: int
-) -> tuple[ChangeReport, Mapping[str, HeldBatch]]:
-    async with open_facts_if_present(settings) as facts:
-        if facts is None:
-            return ChangeReport(), {}
-        held = await facts.ledger.held()
-        awaiting = {rule: batch for rule, batch in held.items() if not batch.approved}
-        return await read_changes(facts.reads, since, most=limit), awaiting
-
-
-def _held_document(batch: HeldBatch) -> dict[str, str]:
-    return {
-        "firing_id": batch.firing_id,
-        "rule_id": batch.rule_id,
-        "problem": batch.problem,
-    }
+def _write_html(settings: Settings, since: datetime, limit: int, name: str) -> None:
+    try:
+        from slumberd.cli.report_file import write_report
+    except ImportError as error:
+        raise ExtraMissingError("serve", "the report cannot be written as HTML") from error
+    write_report(settings, since, limit, name)
 
 
 def _print(found: ChangeReport, held: Mapping[str, HeldBatch], since: datetime, limit: int) -> None:

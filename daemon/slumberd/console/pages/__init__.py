@@ -5,6 +5,7 @@ from __future__ import annotations
 from slumberd.console.changes import PATH as CHANGE
 from slumberd.console.pages import (
     approvals,
+    changed,
     changing,
     erase,
     firings,
@@ -19,6 +20,7 @@ from slumberd.operations.caller import Caller, Right
 
 PAGES = (
     Page(path="/today", menu="Today", show=today.show),
+    Page(path="/changes", show=changed.show),
     Page(path="/search", menu="Search", show=search.show),
     Page(path="/firings", menu="Firings", show=firings.show_list, right=Right.OPERATE),
     Page(path="/firing", show=firings.show_one, right=Right.OPERATE),
