@@ -38,12 +38,12 @@ class Firings:
     async def call(self, operation: str, caller: Caller = OPERATOR, **request: Any) -> Answer:
         return await self._handlers[operation](request, caller)
 
-    async def list(self, **request: Any) -> list[Answer]:
+    async def listed(self, **request: Any) -> list[Answer]:
         firings: list[Answer] = (await self.call("firings", **request))["firings"]
         return firings
 
     async def ids(self, **request: Any) -> list[str]:
-        return [firing["firing_id"] for firing in await self.list(**request)]
+        return [firing["firing_id"] for firing in await self.listed(**request)]
 
     async def fire(self, minute: int, *rules: ConsolidationRule, users: str = "ada") -> None:
         """Put an episode of each user, and fire rules at a minute."""
@@ -73,7 +73,7 @@ async def firings(provider: Provider) -> AsyncIterator[Firings]:
 async def test_firing_says_what_it_did(firings: Firings) -> None:
     await firings.fire(0, rule("both", then_emits=["facts", "notes"]), users="ada bob")
 
-    (found,) = await firings.list()
+    (found,) = await firings.listed()
 
     counts = found.pop("counts")
     assert found == {
@@ -116,7 +116,7 @@ async def test_firings_of_one_rule_are_those_for_episodes_and_for_a_graph(
     for minute, name in enumerate(["a", "b", ledger_rule_id("a"), "a"]):
         await firings.fire(minute, rule("x").model_copy(update={"id": name}))
 
-    found = [firing["rule_id"] for firing in await firings.list(rule="a")]
+    found = [firing["rule_id"] for firing in await firings.listed(rule="a")]
 
     assert found == ["a", ledger_rule_id("a"), "a"]
     assert len(await firings.ids(rule="a", limit=2)) == 2
@@ -139,7 +139,7 @@ async def test_undone_firing_names_the_firing_that_undid_it(firings: Firings) ->
     await firings.fire(1)
     undo = await firings.undo("all@1")
 
-    by_id = {firing["firing_id"]: firing for firing in await firings.list()}
+    by_id = {firing["firing_id"]: firing for firing in await firings.listed()}
 
     assert {id: one["undone_by"] for id, one in by_id.items()} == {
         undo: None, "all@3": None, "all@1": undo,
@@ -152,9 +152,9 @@ async def test_firing_whose_undo_is_undone_is_not_undone(firings: Firings) -> No
     first = await firings.undo("all@1")
     second = await firings.undo(first)
 
-    undone = {firing["firing_id"]: firing["undone_by"] for firing in await firings.list()}
+    undone = {firing["firing_id"]: firing["undone_by"] for firing in await firings.listed()}
     third = await firings.undo(second)
-    again = {firing["firing_id"]: firing["undone_by"] for firing in await firings.list()}
+    again = {firing["firing_id"]: firing["undone_by"] for firing in await firings.listed()}
 
     assert undone == {second: None, first: second, "all@1": None}
     assert again == {third: None, second: third, first: None, "all@1": first}
@@ -164,7 +164,7 @@ async def test_firing_that_was_undone_twice_names_the_first_undo(firings: Firing
     await firings.fire(0)
     first, _ = [await firings.undo("all@1") for _ in range(2)]
 
-    assert (await firings.list())[-1]["undone_by"] == first
+    assert (await firings.listed())[-1]["undone_by"] == first
 
 
 async def test_undo_counts_its_rows(firings: Firings) -> None:
@@ -173,7 +173,7 @@ async def test_undo_counts_its_rows(firings: Firings) -> None:
     await firings.undo("all@4")
     await firings.undo("all@1")
 
-    last, first, *_ = await firings.list()
+    last, first, *_ = await firings.listed()
 
     assert (last["counts"]["deleted"], last["counts"]["read"]) == (2, 0)
     assert first["counts"]["restored"] + first["counts"]["added"] == 1

@@ -338,12 +338,13 @@ def instant_of(number: int) -> int:
 def test_pages_of_firings_hold_each_firing_of_all_shards_once(
     shards: list[list[int]], limit: int
 ) -> None:
-    seen, before = [], None
+    seen: list[Answer] = []
+    before: str | None = None
     for _ in range(sum(map(len, shards)) + 1):
         answers = []
         for shard, numbers in enumerate(shards):
-            cursor = None if before is None else FiringCursor.read(before).in_shard(shard)
-            found = firings_of(numbers, NEWEST if cursor is None else cursor.place, limit)
+            place = NEWEST if before is None else FiringCursor.read(before).in_shard(shard).place
+            found = firings_of(numbers, place, limit)
             answers.append(name_firings("firings", found, shard))
         merged = merge_answers("firings", answers, {"limit": limit})
         seen += merged["firings"]

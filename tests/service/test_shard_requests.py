@@ -308,7 +308,8 @@ def test_firings_of_all_shards_are_paged_newest_first(of_shards: Asker) -> None:
         of_shards("fire")
 
     whole = of_shards("firings", rule="all", limit=1_000)["firings"]
-    seen, before = [], None
+    seen: list[Answer] = []
+    before: str | None = None
     while not seen or before is not None:
         page = of_shards("firings", rule="all", limit=2, before=before)
         seen += page["firings"]

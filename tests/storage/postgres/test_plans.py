@@ -74,6 +74,9 @@ def unanalyzed(request: pytest.FixtureRequest, postgres_address: str) -> Iterato
         pytest.param(
             "ledger.fact_ids_of_keys", {"key_ids": [*range(1, WANTED + 1)]}, WANTED, id="fact-ids"
         ),
+        pytest.param(
+            "ledger.kinds_in_firings", {"numbers": [*range(1, WANTED + 1)]}, 0, id="kinds"
+        ),
         pytest.param("ledger.facts_by_id", {"ids": FACT_IDS}, 0, id="facts-by-id"),
         pytest.param("ledger.detailed_records", {"ids": FACT_IDS}, WANTED, id="records"),
         pytest.param("partition.keys_of_parts", {"values": FACT_IDS}, 0, id="keys-of-parts"),

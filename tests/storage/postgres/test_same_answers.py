@@ -18,6 +18,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import Similarity
 from slumberd.model.scope import ScopeFilter
+from slumberd.operations.firing_forms import NEWEST
 from slumberd.retrieval.searcher import Searcher
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeClock, FakeComparer, FakeDeltaLog
@@ -54,6 +55,8 @@ async def everything_of(story: Story) -> list[tuple[str, Any]]:
         ("promotions", page),
         ("quarantine", await store.reads.quarantine()),
         ("counts", await store.reads.counts(0, limit=1_000)),
+        ("firings", await store.reads.firings(NEWEST, limit=1_000)),
+        ("groups", await store.reads.group_changes(after=0, limit=1_000)),
         ("last firings", await store.reads.last_firings()),
         ("watermarks", await store.watermarks.positions()),
         ("hints", await store.reads.find_multi_valued_hints()),
