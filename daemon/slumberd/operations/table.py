@@ -20,6 +20,7 @@ from slumberd.errors import (
 )
 from slumberd.operations import change_results as results
 from slumberd.operations import forms
+from slumberd.operations import history_forms as history
 from slumberd.operations import memory_forms as memory
 from slumberd.operations import overview_forms as overview
 from slumberd.operations.caller import Right
@@ -99,6 +100,17 @@ EXPLAIN = Operation(
     idempotent=True,
     errors=(MemoryScopeError, NoInputError),
     example=example_of("explain"),
+)
+HISTORY = Operation(
+    name="history",
+    summary="Return which facts of the same subject and predicate were current, and when.",
+    form=history.HistoryForm,
+    result=history.FactHistory,
+    right=Right.READ,
+    read_only=True,
+    idempotent=True,
+    errors=(MemoryScopeError, NoInputError),
+    example=example_of("history"),
 )
 OUTCOME = Operation(
     name="outcome",
@@ -314,6 +326,7 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         FACTS,
         CORRECT,
         EXPLAIN,
+        HISTORY,
         OUTCOME,
         CHANGES,
         PROFILE,

@@ -15,7 +15,13 @@ async def show(visit: Visit) -> Shown:
     days = max(1, min(visit.number("days", 1), _MOST_DAYS))
     user = visit.fields.get("user")
     report = await visit.ask("report", days=days, user=user)
-    values: dict[str, Any] = {"days": days, "user": user, "report": report, "held": [], "health": None}
+    values: dict[str, Any] = {
+        "days": days,
+        "user": user,
+        "report": report,
+        "held": [],
+        "health": None,
+    }
     if visit.may(Right.OPERATE):
         values["held"] = (await visit.ask("held"))["held"]
         values["health"] = await visit.served.health()
