@@ -111,6 +111,18 @@ def test_a_repeated_statement_is_linked_and_both_facts_stay(run_story: Any, agai
     run_story(story)
 
 
+def test_a_new_version_with_the_same_text_is_linked_again(run_story: Any) -> None:
+    async def story(store: AnyFactStore) -> None:
+        await fire(store, NEAR, statement("e1", 1, MORNING))
+        await fire(store, NEAR, statement("e2", 2, TURNED))
+        again = version("e1", seq=3, timestamp=at(1), content=MORNING)
+        outcome = await fire(store, NEAR, again)
+        assert [record.kind for record in outcome.records[1:]] == ["update"]
+        assert await near_ids(store) == {"e1": ["e2"], "e2": ["e1"]}
+
+    run_story(story)
+
+
 def test_an_opposite_is_linked_and_both_facts_stay(run_story: Any) -> None:
     async def story(store: AnyFactStore) -> None:
         await fire(store, NEAR, statement("e1", 1, "the shop is open on monday"))

@@ -65,6 +65,8 @@ class KnownState:
         complete_keys: Per key that is known in full, the fact ids of all of its claims.
         waiting: Of the firing rule, per fact id the version that its gate held back, unless the
             rule has evaluated it since.
+        finds_links: Whether the batch links its claims with similar facts after they are loaded, so
+            a claim that is equal to an earlier one may still change.
         until: Claims later than this instant, in microseconds, do not count; None counts all.
     """
 
@@ -76,6 +78,7 @@ class KnownState:
     heads: dict[str, dict[str, SlotState]] = field(default_factory=dict)
     complete_keys: dict[str, set[str]] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
+    finds_links: bool = False
     until: int | None = None
 
     def with_earlier_claim(self, candidate: Candidate) -> Candidate:
@@ -399,7 +402,7 @@ def _keys_of_change(
 ) -> set[str]:
     before = [effective.claim for effective in known_state.effective_claims(candidate.fact_id)]
     claims = before if candidate.claim is None else [*before, candidate.claim]
-    if candidate.claim is not None and before == [candidate.claim]:
+    if candidate.claim is not None and before == [candidate.claim] and not known_state.finds_links:
         # The reason of the noop must not depend on which objects happen to be loaded.
         return {candidate.claim.key} if _clears_whole_key(candidate.claim, known_state) else set()
     keys = {claim.key for claim in claims}

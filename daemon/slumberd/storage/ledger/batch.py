@@ -120,8 +120,9 @@ class Batch:
             channel: self._set_versions(_remove_erased(found, erased))
             for channel, found in candidates.items()
         }
-        self._load_for([candidate for found in prepared.values() for candidate in found])
         known = self.loaded.known_state
+        known.finds_links = similarity is not None
+        self._load_for([candidate for found in prepared.values() for candidate in found])
         decision = decide(
             self._with_withdrawn_parts(prepared),
             known,
