@@ -13,10 +13,10 @@ import pytest
 from freezegun import freeze_time
 
 from slumberd.cli import call
-from slumberd.cli.commands.next import outlooks
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
+from slumberd.operations.outlooks import outlooks
 from slumberd.operations.responses import list_cadences
 from slumberd.service.control_socket import listen
 from slumberd.service.pause import PausedFile

@@ -1,16 +1,17 @@
-"""The heartbeat, `doctor` and `status` report the same values for a rule."""
+"""The heartbeat, `doctor`, `status` and the operation `rules` report the same of a rule."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
@@ -24,6 +25,9 @@ from slumberd.diagnostics.status import read_status
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
+from slumberd.operations.caller import Caller
+from slumberd.operations.rule_progress import RuleProgressReader
+from slumberd.operations.rule_reads import RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthCollector, HealthSources
@@ -56,14 +60,24 @@ class ReportedRule:
             stores.memory,
             stores,
             rules=lambda: ([rule], "UTC"),
-            awake=lambda rules: [each for each in rules if each.id not in self.paused],
+            awake=self._awake,
             troubles=dict,
             inspections=[],
             dropped=lambda: 0,
         )
-        self._heartbeat = Heartbeat(
-            HealthCollector(sources, self.clock).collect, self.clock, self._metrics.append
+        progress = RuleProgressReader(stores.memory, stores.facts, self._awake, self.clock)
+        collector = HealthCollector(sources, self.clock, progress)
+        self._heartbeat = Heartbeat(collector.collect, self.clock, self._metrics.append)
+        self._reads = RuleReads(
+            stores,
+            progress,
+            loaded=lambda: (self._rules, "UTC"),
+            paused=lambda: dict.fromkeys(self.paused, "uid 0"),
+            clock=self.clock,
         )
+
+    def _awake(self, rules: Sequence[ConsolidationRule]) -> list[ConsolidationRule]:
+        return [each for each in rules if each.id not in self.paused]
 
     async def begin(self, after: Position = START) -> None:
         await self.stores.facts.watermarks.begin(self.rule.id, after, served=self.clock.now())
@@ -93,6 +107,12 @@ class ReportedRule:
         """Return the rule as `slumberd status` and `slumberd rules` print it."""
         [state] = read_status(self.settings, self._rules, self.clock.now(), self.paused).rules
         return state.document()
+
+    async def operation(self) -> dict[str, Any]:
+        """Return the rule as the operation `rules` of a running daemon returns it."""
+        answer = await self._reads.by_name()["rules"]({}, Caller.here())
+        [found] = answer["rules"]
+        return dict(found)
 
     def doctor(self, *, runs: bool) -> dict[str, str]:
         """Return the findings on the rule, while a daemon runs or not."""
@@ -339,7 +359,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("rule", "prepare", "expected"), TABLE)
-async def test_heartbeat_doctor_and_status_agree_on_a_rule(
+async def test_heartbeat_doctor_status_and_operation_agree_on_a_rule(
     tmp_path: Path,
     rule: ConsolidationRule,
     prepare: Callable[[ReportedRule], Awaitable[None]],
@@ -352,7 +372,11 @@ async def test_heartbeat_doctor_and_status_agree_on_a_rule(
 
         beat, status = await reported.beat(), reported.status()
         down, up = reported.doctor(runs=False), reported.doctor(runs=True)
+        answered = await reported.operation()
 
+    assert answered["state"] == orjson.loads(orjson.dumps(status))
+    assert answered["late_seconds"] == expected.late
+    assert answered["outlook"]["paused"] == status["paused"]
     oldest_at, next_at = expected.oldest_at, expected.next_at
     age = (reported.clock.now() - oldest_at).total_seconds() if oldest_at else 0.0
     assert (beat["rule_pending_episodes"], status["pending"]) == (expected.pending,) * 2

@@ -100,6 +100,21 @@ class AssertingRow(NamedTuple):
     counts: bool
 
 
+class KeyChange(NamedTuple):
+    """A row that changed a key, or that claimed something of it in vain.
+
+    Attributes:
+        row: The row.
+        said_at: The instant of the claim that the row is about, microseconds since 1970 UTC; None
+            when the ledger has none.
+        payload: What that claim says; empty when it was erased.
+    """
+
+    row: DetailedRecord
+    said_at: int | None
+    payload: dict[str, Any]
+
+
 class Source(NamedTuple):
     """An episode that a fact comes from.
 
@@ -126,6 +141,8 @@ class Explanation:
         assertions: The rows that assert or restore it, oldest first.
         replacing: The rows that removed it, oldest first.
         sources: The episodes that it comes from, by id.
+        history: The last changes of its key, of all facts of the key, oldest first.
+        changes: How many changes of its key there were.
     """
 
     fact_id: str
@@ -133,6 +150,8 @@ class Explanation:
     assertions: list[AssertingRow]
     replacing: list[DetailedRecord]
     sources: list[Source]
+    history: list[KeyChange]
+    changes: int
 
     @property
     def replaced(self) -> list[str]:

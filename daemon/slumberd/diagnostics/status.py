@@ -9,14 +9,10 @@ from typing import Any, NamedTuple
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.consolidation.graph_promotion import ledger_rule_id
-from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant
-from slumberd.model.firing import Counts
-from slumberd.model.health import RuleStatus
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
-from slumberd.observability.line_format import printable, timestamp
+from slumberd.operations.rule_states import RuleState, name_in_ledger, timestamp_or_none
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 from slumberd.service.composition import inspections_of
 from slumberd.storage.closed_stores import EpisodeInspection
@@ -26,53 +22,6 @@ _MOST_PENDING = 10**9
 _NO_BACKLOG = Backlog(0, None)
 _EMPTY = FactStoreStatus(facts=0, rows=0, unlogged=0, triggered=False)
 """The status of a fact store that does not exist yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleState:
-    """One loaded rule and its status.
-
-    Attributes:
-        rule: The rule.
-        file: The rule file that defines it.
-        status: How far it is.
-        oldest: The timestamp of the first pending episode, as its host wrote it.
-        fired_at: When its last batch began; None before the first one.
-        outcome: The counts of its last batch.
-    """
-
-    rule: ConsolidationRule
-    file: str
-    status: RuleStatus
-    oldest: str | None
-    fired_at: datetime | None
-    outcome: Counts | None
-
-    @property
-    def cadence(self) -> str:
-        """The cadence in words, such as ``every 5`` or ``cron 0 3 * * *``."""
-        due = self.rule.due
-        if isinstance(due, Cron):
-            return f"cron {due.expression}" + (f" {due.timezone}" if due.timezone else "")
-        return f"every {due.count}"
-
-    def document(self) -> dict[str, Any]:
-        """Return the status as a JSON object."""
-        status = self.status
-        return {
-            **self.rule.model_dump(),
-            "file": printable(self.file),
-            "watermark": status.watermark,
-            "pending": status.pending,
-            "fired_at": _text_of(self.fired_at),
-            "last_success": _text_of(status.succeeded_at),
-            "quarantined": status.quarantined,
-            "held_firing_id": status.held_firing_id or None,
-            "oldest_pending": printable(self.oldest) if self.oldest else None,
-            "last_outcome": self.outcome._asdict() if self.outcome else None,
-            "next_at": _text_of(status.next_at),
-            "paused": status.paused,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +45,8 @@ class RemovedRule:
 
     def document(self) -> dict[str, Any]:
         """Return the status as a JSON object."""
-        at = _text_of(self.fired_at)
+        at = timestamp_or_none(self.fired_at)
         return {**asdict(self), "fired_at": at, "held_firing_id": self.held_firing_id or None}
-
-
-def _text_of(at: datetime | None) -> str | None:
-    return timestamp(at) if at else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +175,7 @@ def rule_states(rules: RuleSet, context: StatusContext) -> list[RuleState]:
             status=status,
             oldest=backlog.oldest if (backlog := _backlog_of(rule, context)) else None,
             fired_at=_fired_at(rule, context.seen),
-            outcome=context.seen.outcomes.get(_name_in_ledger(rule)),
+            outcome=context.seen.outcomes.get(name_in_ledger(rule)),
         )
         for rule, status in zip(rules.rules, statuses, strict=True)
     ]
@@ -258,12 +203,8 @@ def _backlog_of(rule: ConsolidationRule, context: StatusContext) -> Backlog | No
     return context.backlogs.by_rule.get(rule.id) if context.backlogs else None
 
 
-def _name_in_ledger(rule: ConsolidationRule) -> str:
-    return rule.id if rule.reads_episodes else ledger_rule_id(rule.id)
-
-
 def _fired_at(rule: ConsolidationRule, seen: FactStoreStatus) -> datetime | None:
-    return _instant_of(seen.fired, _name_in_ledger(rule))
+    return _instant_of(seen.fired, name_in_ledger(rule))
 
 
 def _instant_of(instants: Mapping[str, int], rule_id: str) -> datetime | None:

@@ -13,13 +13,14 @@ from typing import Any, assert_never
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
-from slumberd.diagnostics.status import RuleState, StatusContext, read_backlogs, rule_states
+from slumberd.diagnostics.status import StatusContext, read_backlogs, rule_states
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
+from slumberd.operations.rule_states import RuleState
 from slumberd.scheduling.due import LATE
 from slumberd.service.composition import inspections_of, paused_rules_of
 from slumberd.service.erased_content import NAMED, read_or_none

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from slumberd.model.firing import Counts
@@ -69,6 +70,36 @@ class FactStoreStatus:
     held: Mapping[str, HeldFiring] = field(default_factory=dict)
     sinks: Mapping[str, SinkProgress] = field(default_factory=dict)
     unfinished: int = 0
+
+
+class LastBatch(NamedTuple):
+    """The last batch of a rule.
+
+    Attributes:
+        at: When it began.
+        counts: What it did, over all channels.
+    """
+
+    at: datetime
+    counts: Counts
+
+
+class UserFacts(NamedTuple):
+    """How many facts a user has.
+
+    Attributes:
+        user: The user.
+        agents: The agents that know them, in order; at most `MOST_AGENTS`.
+        facts: How many there are, of all agents; marks and weights do not count.
+    """
+
+    user: str
+    agents: list[str]
+    facts: int
+
+
+MOST_AGENTS = 100
+"""The most agents that are named of one user."""
 
 
 class LogRange(NamedTuple):

@@ -93,6 +93,42 @@ _OUTCOME: dict[str, Any] = {
     "would_change": "",
 }
 
+_LOADED_RULE: dict[str, Any] = {
+    "id": "home",
+    "state": {
+        "id": "home",
+        "cadence": {"cron": "0 3 * * *"},
+        "enabled": True,
+        "then_emits": ["facts"],
+        "file": "rules/home.yaml",
+        "watermark": 17,
+        "pending": 3,
+        "fired_at": _AT,
+        "last_success": _AT,
+        "quarantined": 1,
+        "held_firing_id": None,
+        "oldest_pending": _AT,
+        "last_outcome": _COUNTS,
+        "next_at": "2026-03-02T03:00:00Z",
+        "paused": False,
+    },
+    "outlook": {
+        "rule": "home",
+        "enabled": True,
+        "paused": False,
+        "paused_by": None,
+        "every": None,
+        "cron": "0 3 * * *",
+        "timezone": "UTC",
+        "words": "at 03:00, every day",
+        "next": [{"local": "2026-03-02T03:00:00+00:00", "utc": "2026-03-02T03:00:00Z"}],
+        "notes": [],
+    },
+    "due_at": None,
+    "late_seconds": 0.0,
+    "coverage": {"episodes": 120, "selected": 31, "failed": 0, "problem": ""},
+}
+
 _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "remember": (
         {
@@ -208,6 +244,31 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                 }
             ]
         },
+    ),
+    "quarantined": (
+        {"rule": "home", "limit": 10},
+        {
+            "entries": [
+                {
+                    "rule_id": "home",
+                    "channel": "facts",
+                    "episode_id": "e7",
+                    "reason": "intent_unknown",
+                    "detail": "intent is 'shout'; write one of add, update, delete, noop",
+                    "seq": 12,
+                }
+            ],
+            "next": None,
+            "totals": {"home": 1},
+        },
+    ),
+    "users": (
+        {"prefix": "a", "limit": 10},
+        {"users": [{"user": "ana", "agents": ["desk"], "facts": 1}], "next": None},
+    ),
+    "rules": (
+        {"rules": ["home"], "instants": 1, "coverage": True},
+        {"timezone": "UTC", "rules": [_LOADED_RULE]},
     ),
     "decide": ({"firing": _FIRING, "approve": True}, _FIRED),
     "fire": ({"rules": ["home"]}, _FIRED),

@@ -5,7 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from slumberd.consolidation.explanation import Decision, DetailedRecord, Explanation, Source
+from slumberd.consolidation.explanation import (
+    Decision,
+    DetailedRecord,
+    Explanation,
+    KeyChange,
+    Source,
+)
 from slumberd.consolidation.incoming import ID_TAKEN, UNSAID
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.consolidation.state import NOTHING_SAID
@@ -35,6 +41,9 @@ _NOOPS = {
     "in_triples": "nothing: its triples have facts of their own",
     "nothing_said": "the rule finds no triple in it; put it with a triple, or add a pattern",
 }
+_TRIPLE = ("subject", "predicate", "object")
+"""The parts of a claim that a history of its key shows."""
+
 _UNANSWERED = ("answer_invalid", "answer_refused")
 """Why an episode is in quarantine whose language model gave no answer that can be read."""
 
@@ -291,6 +300,21 @@ class ExplainedFact:
                 {**row_document(row), "how": describe_removal(row, fact_id)}
                 for row in explanation.replacing
             ],
+            "history": [self.change_document(change) for change in explanation.history],
+            "history_total": explanation.changes,
+        }
+
+    def change_document(self, change: KeyChange) -> dict[str, Any]:
+        """Return the JSON form of a change of the fact's key, with what it says and both clocks."""
+        said = {name: change.payload[name] for name in _TRIPLE if name in change.payload}
+        if not said and self.content and "content" in change.payload:
+            said = {"content": change.payload["content"]}
+        said_at = None if change.said_at is None else timestamp(instant(change.said_at))
+        return {
+            **row_document(change.row),
+            "event": change.row.event,
+            "said_at": said_at,
+            "said": said,
         }
 
     def payload(self, fact: Fact) -> dict[str, Any]:

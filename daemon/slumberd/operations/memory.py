@@ -15,6 +15,7 @@ import orjson
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
+from slumberd.consolidation.explanation import Explanation
 from slumberd.errors import NoInputError, UsageError, VersionConflictError
 from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.fact import Fact, FactPattern
@@ -24,6 +25,7 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
+from slumberd.operations.change_report import is_of
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.explainer import explain_fact, read_newest, read_outcome
@@ -192,7 +194,9 @@ class MemoryOperations:
             limit=request.limit,
             after=request.cursor,
         )
-        found = await self._facts.query(pattern, valid_at=request.valid_at)
+        found = await self._facts.query(
+            pattern, valid_at=request.valid_at, believed_at=request.believed_at
+        )
         full = len(found) == request.limit
         following = pattern.following(found[-1]).after if full else None
         return forms.FactPage(facts=[*map(_known, found)], next=following).document()
@@ -270,14 +274,20 @@ class MemoryOperations:
         """
         scope = caller.scope(request.user, request.agent)
         pattern = FactPattern(user=scope.user, agent=scope.agent, id=request.id)
-        if await self._facts.query(pattern):
-            explained = await explain_fact(self._facts, self._memory, request.id, content=True)
-            document = explained.document()
-            kind = "fact"
+        current = request.kind != "episode" and bool(await self._facts.query(pattern))
+        kind = "fact" if current else request.kind or "episode"
+        if kind == "fact":
+            document = await self._explain_fact(request.id, None if current else scope)
         else:
             document = await self._explain_episode(request.id, scope)
-            kind = "episode"
         return {"id": request.id, "kind": kind, "explanation": _as_json(document)}
+
+    async def _explain_fact(self, id: str, scope: ScopeFilter | None) -> dict[str, Any]:
+        """Explain a fact; one that is not current any more must always have been of the scope."""
+        explained = await explain_fact(self._facts, self._memory, id, content=True)
+        if scope is not None and not _was_of(explained.explanation, scope):
+            raise NoInputError(id, _UNKNOWN)
+        return explained.document()
 
     async def _explain_episode(self, id: str, scope: ScopeFilter) -> dict[str, Any]:
         rules = self._rules_of_episodes()
@@ -320,6 +330,16 @@ class MemoryOperations:
 
 
 _UNKNOWN = "nothing of that id is stored in this scope"
+
+
+def _was_of(explanation: Explanation, scope: ScopeFilter) -> bool:
+    """Return whether a fact was of a scope, and no other owner had its id or its key."""
+    asserting = [found.row.record for found in explanation.assertions]
+    others = [change.row.record for change in explanation.history]
+    others += [row.record for row in explanation.replacing]
+    # The owner of an erased row is not known; the row says nothing any more.
+    named = [row for row in [*asserting, *others] if row.user]
+    return any(is_of(row, scope) for row in asserting) and all(is_of(row, scope) for row in named)
 
 
 def version_of(fact: Fact) -> str:

@@ -154,6 +154,7 @@ class FactsForm(ScopedForm):
         subject_prefix: Only with a subject that begins with this text.
         predicate: Only with this predicate.
         valid_at: What was true at this instant; by default now.
+        believed_at: What was known at this instant; by default now.
         limit: At most this many.
         cursor: The place where the page before ended.
     """
@@ -163,6 +164,7 @@ class FactsForm(ScopedForm):
     subject_prefix: Name | None = None
     predicate: Name | None = None
     valid_at: Instant | None = None
+    believed_at: Instant | None = None
     limit: Limit = 100
     cursor: Annotated[str, Field(max_length=10_000)] | None = None
 
@@ -198,9 +200,12 @@ class ExplainForm(ScopedForm):
 
     Attributes:
         id: The fact or the episode.
+        kind: What it is: most facts have the id of their episode. By default a fact that is
+            current, else an episode; ``fact`` also explains a fact that is not current any more.
     """
 
     id: Name
+    kind: Kind | None = None
 
 
 class OutcomeForm(ScopedForm):

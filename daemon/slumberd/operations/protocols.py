@@ -21,6 +21,7 @@ from slumberd.model.firing import Counts, HeldBatch, Window
 from slumberd.model.record import Break, Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.store_status import LastBatch, UserFacts
 from slumberd.provenance.protocols import Promotions
 from slumberd.retrieval.protocols import EpisodeFeed
 from slumberd.storage.audit.results import Replay
@@ -207,6 +208,32 @@ class LedgerReader(Protocol):
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined episodes, by rule, channel and id."""
+        ...
+
+    async def quarantine_page(
+        self, rule: str | None, *, after: tuple[str, str, str] | None, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return a page of the quarantined episodes, by rule, channel and id.
+
+        Args:
+            rule: Only entries of this rule; None for all.
+            after: Rule, channel and episode of the entry before the page; None for the first page.
+            limit: At most this many.
+        """
+        ...
+
+    async def users(self, prefix: str, *, after: str | None, limit: int) -> list[UserFacts]:
+        """Return the users who have current facts, by name.
+
+        Args:
+            prefix: Only users whose names begin with this text.
+            after: Only users after this one; None for the first page.
+            limit: At most this many.
+        """
+        ...
+
+    async def last_batches(self) -> dict[str, LastBatch]:
+        """Return the last batch of each rule."""
         ...
 
 

@@ -22,6 +22,7 @@ from slumberd.operations.memory_forms import (
     RecallForm,
 )
 from slumberd.operations.responses import LISTED
+from slumberd.operations.shard_reads import merge_quarantined, merge_rules, merge_users
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
 from slumberd.retrieval.hits import Hit
 from slumberd.retrieval.searcher import RELEVANT
@@ -390,6 +391,9 @@ MERGES: dict[str, Merge] = {
     "report": _merge_reports,
     "forget": _merge_certificates,
     "held": _merge_held,
+    "quarantined": merge_quarantined,
+    "users": merge_users,
+    "rules": merge_rules,
     "decide": _merge_firings,
     "fire": _merge_firings,
     "undo": _merge_undos,

@@ -70,7 +70,7 @@ def _of_certificate(answer: Answer, shard: int) -> Answer:
 
 def _of_explanation(answer: Answer, shard: int) -> Answer:
     explanation = {**answer["explanation"]}
-    for rows in ("promoted", "replaced_by"):
+    for rows in ("promoted", "replaced_by", "history"):
         if rows in explanation:
             explanation = _of_rows(rows, explanation, shard)
     if "rules" in explanation:
@@ -92,6 +92,14 @@ def _of_outcome(answer: Answer, shard: int) -> Answer:
     return {**answer, "rules": [_of_decision(rule, shard) for rule in answer["rules"]]}
 
 
+def _of_rules(answer: Answer, shard: int) -> Answer:
+    return {**answer, "rules": [_of_rule(rule, shard) for rule in answer["rules"]]}
+
+
+def _of_rule(rule: Answer, shard: int) -> Answer:
+    return {**rule, "state": _name(("held_firing_id",), rule["state"], shard)}
+
+
 NAMES: dict[str, Name | None] = {
     "remember": None,
     "recall": None,
@@ -107,6 +115,9 @@ NAMES: dict[str, Name | None] = {
     "report": None,
     "forget": _of_certificate,
     "held": partial(_of_rows, "held"),
+    "quarantined": None,
+    "users": None,
+    "rules": _of_rules,
     "decide": _of_firings,
     "fire": _of_firings,
     "undo": _of_undo,

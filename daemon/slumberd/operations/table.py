@@ -22,6 +22,7 @@ from slumberd.operations import change_results as results
 from slumberd.operations import forms
 from slumberd.operations import history_forms as history
 from slumberd.operations import memory_forms as memory
+from slumberd.operations import operator_forms as operator
 from slumberd.operations import overview_forms as overview
 from slumberd.operations.caller import Right
 from slumberd.operations.examples import example_of
@@ -174,6 +175,36 @@ HELD = Operation(
     read_only=True,
     idempotent=True,
     example=example_of("held"),
+)
+QUARANTINED = Operation(
+    name="quarantined",
+    summary="Return a page of the episodes that rules could not read, and why.",
+    form=operator.QuarantinedForm,
+    result=operator.QuarantinePage,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("quarantined"),
+)
+USERS = Operation(
+    name="users",
+    summary="Return a page of the users who have current facts, by name.",
+    form=operator.UsersForm,
+    result=operator.UserPage,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("users"),
+)
+RULES = Operation(
+    name="rules",
+    summary="Return how far each rule has read, and when it fires next.",
+    form=operator.LoadedRulesForm,
+    result=operator.LoadedRules,
+    right=Right.OPERATE,
+    read_only=True,
+    idempotent=True,
+    example=example_of("rules"),
 )
 DECIDE = Operation(
     name="decide",
@@ -333,6 +364,9 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         REPORT,
         FORGET,
         HELD,
+        QUARANTINED,
+        USERS,
+        RULES,
         DECIDE,
         FIRE,
         UNDO,

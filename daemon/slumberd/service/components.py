@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
@@ -15,7 +14,10 @@ from slumberd.operations.fact_histories import FactHistories
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.ledger_reads import LedgerReads
 from slumberd.operations.memory import MemoryOperations
+from slumberd.operations.operator_reads import OperatorReads
 from slumberd.operations.overviews import Overviews
+from slumberd.operations.rule_progress import RuleProgressReader
+from slumberd.operations.rule_reads import Loaded, RuleReads
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
 from slumberd.provenance.publisher import ProvenancePublisher
@@ -39,6 +41,7 @@ class Components:
         reloading: Reads the configuration and the rules again.
         publisher: Publishes provenance; None without a sink.
         commits: Tells the interfaces when something was committed.
+        progress: Reads how far rules are.
     """
 
     stores: Stores
@@ -50,15 +53,16 @@ class Components:
     reloading: Reloading
     publisher: ProvenancePublisher | None
     commits: CommitSignal
+    progress: RuleProgressReader
 
     def operations_by_name(
-        self, settings: Settings, rules: Callable[[], RuleSet], clock: Clock
+        self, settings: Settings, loaded: Callable[[], Loaded], clock: Clock
     ) -> dict[str, Handler]:
         """Return the operations on memory, facts and rules, by name.
 
         Args:
             settings: The configuration.
-            rules: Returns the rules in force.
+            loaded: Returns the rules in force, and the time zone of rules without one.
             clock: The time.
         """
         stores = self.stores
@@ -68,18 +72,27 @@ class Components:
             stores,
             searcher,
             self.operations,
-            rules=rules,
+            rules=lambda: loaded()[0],
             clock=clock,
             future_tolerance_seconds=settings.memory.future_tolerance,
             commits=self.commits,
         )
         changing = self.operations.by_name()
+        rules = RuleReads(
+            stores,
+            self.progress,
+            loaded=loaded,
+            paused=lambda: self.pausing.paused,
+            clock=clock,
+        )
         return {
             **{name: _announced(handler, self.commits) for name, handler in changing.items()},
             **memory.by_name(),
             **Overviews(searcher, stores.facts, clock).by_name(),
             **FactHistories(stores.facts).by_name(),
             **LedgerReads(stores.facts, self.commits).by_name(),
+            **OperatorReads(stores.facts).by_name(),
+            **rules.by_name(),
             **self.pausing.by_name(),
         }
 

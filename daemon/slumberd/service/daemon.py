@@ -35,6 +35,7 @@ from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.observed_calls import observe_calls
 from slumberd.operations.put_once import OncePutter
 from slumberd.operations.responses import list_cadences
+from slumberd.operations.rule_progress import RuleProgressReader
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
 from slumberd.provenance.publisher import ProvenancePublisher
@@ -261,6 +262,7 @@ class Daemon:
                     reloading,
                     publisher,
                     self._commits,
+                    RuleProgressReader(stores.memory, stores.facts, pausing.awake, self._clock),
                 )
             )
 
@@ -361,7 +363,11 @@ class Daemon:
             typed_handler(table.OUTDATED, reloading.outdated),
         ]
         return {
-            **components.operations_by_name(self._settings, lambda: self._rules, self._clock),
+            **components.operations_by_name(
+                self._settings,
+                lambda: (self._rules, self._in_force.settings.timezone),
+                self._clock,
+            ),
             **dict(own),
         }
 
@@ -413,7 +419,8 @@ class Daemon:
             counted=textfile is not None or settings.serve.enabled,
             database=_no_database if self._process else partial(database_status_of, settings),
         )
-        return Heartbeat(HealthCollector(sources, self._clock).collect, self._clock, textfile)
+        collector = HealthCollector(sources, self._clock, components.progress)
+        return Heartbeat(collector.collect, self._clock, textfile)
 
     def _show_rule_count(self, rules: Sequence[ConsolidationRule], _: str) -> None:
         self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")

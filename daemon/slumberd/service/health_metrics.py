@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import StoreError
-from slumberd.model.cadence import Every
 from slumberd.model.health import (
     BatchTotals,
     DaemonHealth,
@@ -27,17 +25,14 @@ from slumberd.model.health import (
 )
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import DatabaseStatus
+from slumberd.operations.rule_progress import RuleProgressReader, limit_pending
 from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureStreak
-from slumberd.scheduling.due_finder import Mark
-from slumberd.scheduling.rule_status import RuleProgress, is_full, rule_statuses, start_of
+from slumberd.scheduling.rule_status import rule_statuses, start_of
 from slumberd.storage.closed_stores import StoreInspection
 
 BATCHES_AT_ONCE = 2_000
 """Batches of the ledger that are read at a time, by default; the event loop runs in between."""
-
-MOST_PENDING = 10_000
-"""Pending rows of the log that are counted for a rule."""
 
 
 class TallyCounter:
@@ -100,48 +95,24 @@ class HealthSources:
     database: Callable[[], DatabaseStatus | None] = lambda: None
 
 
-class _Backlog(NamedTuple):
-    """The log rows above one position.
-
-    Attributes:
-        pending: How many rows there are; counting may have ended early.
-        oldest_at: When the first episode happened; None without one.
-    """
-
-    pending: int
-    oldest_at: datetime | None
-
-
-_NO_BACKLOG = _Backlog(0, None)
-
-_Count = tuple[int, int]
-"""A position of the log, and how many rows above it are counted at most."""
-
-
-class _LedgerFigures(NamedTuple):
-    """What the fact store reports of rules.
-
-    Attributes:
-        marks: The watermark of each rule, and the last cron instant that it has served.
-        succeeded: When the last successful firing of each rule began.
-        quarantined: How many episodes of each rule are in quarantine.
-        held: The firing id of the batch that awaits approval, by rule.
-    """
-
-    marks: Mapping[str, Mark]
-    succeeded: Mapping[str, datetime]
-    quarantined: Counter[str]
-    held: Mapping[str, str]
-
-
 class HealthCollector:
-    """Collects the health figures; it remembers since when rules are due."""
+    """Collects the health figures.
 
-    def __init__(self, sources: HealthSources, clock: Clock) -> None:
+    Args:
+        sources: Where they come from.
+        clock: The time.
+        progress: Reads how far rules are, for another part, too; None for a reader of its own.
+    """
+
+    def __init__(
+        self, sources: HealthSources, clock: Clock, progress: RuleProgressReader | None = None
+    ) -> None:
         self._sources = sources
         self._clock = clock
         self._began = clock.monotonic()
-        self._full_since: dict[str, float] = {}
+        self._progress = progress or RuleProgressReader(
+            sources.episodes, sources.stores.facts, sources.awake, clock
+        )
         self._tally_counter = TallyCounter(sources.batches_at_once)
 
     async def collect(self, loop_lag: float) -> DaemonHealth:
@@ -154,9 +125,9 @@ class HealthCollector:
             StoreError: A store cannot be read.
         """
         (rules, timezone), now = self._sources.rules(), self._clock.now()
-        ledger = await self._ledger_figures()
+        ledger = await self._progress.figures()
         active = [rule for rule in rules if rule.enabled]
-        progresses = self._note_full(await self._progresses(active, ledger))
+        progresses = await self._progress.progresses(active, ledger)
         compute = partial(rule_statuses, progresses, timezone=timezone, now=now)
         statuses = await asyncio.to_thread(compute)
         tallies = await self._tallies()
@@ -181,51 +152,10 @@ class HealthCollector:
             database=await asyncio.to_thread(self._sources.database),
         )
 
-    async def _progresses(
-        self, rules: Sequence[ConsolidationRule], ledger: _LedgerFigures
-    ) -> list[tuple[ConsolidationRule, RuleProgress]]:
-        """Return the progress of each rule; for how long it has been due is not known yet."""
-        awake = {rule.id for rule in self._sources.awake(rules)}
-        counts = {rule.id: _count_of(rule, ledger) for rule in rules if rule.reads_episodes}
-        backlogs = await self._backlogs(set(counts.values()))
-        found = []
-        for rule in rules:
-            position, served = ledger.marks.get(rule.id, (None, None))
-            backlog = backlogs[counts[rule.id]] if rule.id in counts else None
-            progress = RuleProgress(
-                watermark=position.seq if position else None,
-                served=served,
-                pending=backlog.pending if backlog else None,
-                oldest_at=backlog.oldest_at if backlog else None,
-                paused=rule.id not in awake,
-                held_firing_id=ledger.held.get(rule.id, ""),
-                quarantined=ledger.quarantined[rule.id],
-                succeeded_at=ledger.succeeded.get(rule.id),
-            )
-            found.append((rule, progress))
-        return found
-
-    def _note_full(
-        self, progresses: Sequence[tuple[ConsolidationRule, RuleProgress]]
-    ) -> list[tuple[ConsolidationRule, RuleProgress]]:
-        """Remember which rules are due by their pending episodes, and set for how long."""
-        monotonic = self._clock.monotonic()
-        self._full_since = {
-            rule.id: self._full_since.get(rule.id, monotonic)
-            for rule, progress in progresses
-            if is_full(rule, progress)
-        }
-        return [
-            (rule, replace(progress, full_seconds=monotonic - self._full_since[rule.id]))
-            if rule.id in self._full_since
-            else (rule, progress)
-            for rule, progress in progresses
-        ]
-
     def _rule_health(self, status: RuleStatus, tallies: LedgerCounters | None) -> RuleHealth:
         trouble = self._sources.troubles().get(status.rule_id)
         return RuleHealth(
-            _limit_pending(status),
+            limit_pending(status),
             failures=trouble.failures if trouble else 0,
             failed=self._sources.failed().get(status.rule_id, 0),
             tally=tallies.by_rule.get(status.rule_id, BatchTotals()) if tallies else None,
@@ -244,46 +174,6 @@ class HealthCollector:
         lag = await self._sources.stores.facts.promotion_feed.lag(reader)
         _, refused = await self._sources.stores.facts.promotion_feed.published_position(reader)
         return ProvenanceHealth(lag.rows, lag.seconds(now), refused)
-
-    async def _backlogs(self, counts: Iterable[_Count | None]) -> dict[_Count | None, _Backlog]:
-        """Return the backlog above each position; most rules share a few positions."""
-        backlogs: dict[_Count | None, _Backlog] = {None: _NO_BACKLOG}
-        episodes = self._sources.episodes
-        for count in counts:
-            if count is not None:
-                start, most = count
-                pending = await episodes.pending(start, at_most=most)
-                oldest_at = await episodes.oldest_at(start) if pending else None
-                backlogs[count] = _Backlog(pending, oldest_at)
-        return backlogs
-
-    async def _ledger_figures(self) -> _LedgerFigures:
-        facts = self._sources.stores.facts
-        held = (await facts.ledger.held()).values()
-        return _LedgerFigures(
-            await facts.watermarks.positions(),
-            await facts.watermarks.successes(),
-            Counter(await facts.reads.count_quarantined()),
-            {batch.rule_id: batch.firing_id for batch in held if not batch.approved},
-        )
-
-
-def _count_of(rule: ConsolidationRule, ledger: _LedgerFigures) -> _Count | None:
-    """Return which rows are pending for a rule; None when it starts at the end of the log."""
-    mark = ledger.marks.get(rule.id)
-    start = start_of(rule, mark[0].seq if mark else None)
-    if start is None:
-        return None
-    # A rule that fires seldom is counted until it is known whether it is due.
-    due = rule.due
-    return start, max(MOST_PENDING, due.count if isinstance(due, Every) else 0)
-
-
-def _limit_pending(status: RuleStatus) -> RuleStatus:
-    """Return a status that reports at most `MOST_PENDING`, however far it was counted."""
-    if status.pending is None or status.pending <= MOST_PENDING:
-        return status
-    return replace(status, pending=MOST_PENDING)
 
 
 def _oldest_seconds(

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import NoInputError
-from slumberd.model.episode import Episode, microseconds
+from slumberd.model.episode import Episode, instant, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.explanations import describe_removal, would_change
+from slumberd.storage.audit.explain import MOST_CHANGES
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, rule, triple
@@ -942,3 +943,87 @@ def test_both_commands_only_read_while_a_daemon_runs(
 
     assert why["current"]
     assert [decision["outcome"] for decision in decisions] == ["update", "pending"]
+
+
+# The history of a key.
+
+
+def told(explanation: Explanation) -> list[tuple[str, str, Any, datetime | None]]:
+    """Return kind, fact, object and instant of what is said, of each change of the key."""
+    return [
+        (
+            change.row.record.kind,
+            change.row.record.fact_id,
+            change.payload.get("object"),
+            instant(change.said_at) if change.said_at is not None else None,
+        )
+        for change in explanation.history
+    ]
+
+
+async def test_history_has_every_change_of_the_key_and_its_late_claims(
+    home: ExplainedStores,
+) -> None:
+    for said in (PORTO, BRAGA, LATE, TEA, LEFT):
+        await home.put_and_fire(said)
+
+    explanation = await home.facts.why("e2")
+
+    assert told(explanation) == [
+        ("add", "e1", "Porto", at(0)),
+        ("update", "e2", "Braga", at(60)),
+        ("noop", "e0", "Lisbon", at(-60)),
+        ("delete", "e3", None, at(90)),
+    ]
+    recorded = [change.row.record.at for change in explanation.history]
+    assert recorded == sorted(recorded)
+    assert explanation.changes == 4
+
+
+async def test_history_says_what_an_undo_takes_back_and_restores(home: ExplainedStores) -> None:
+    await home.put_and_fire(PORTO)
+    await home.undo(await home.put_and_fire(BRAGA))
+
+    assert told(await home.facts.why("e1"))[2:] == [
+        ("delete", "e2", "Braga", at(60)),
+        ("add", "e1", "Porto", at(0)),
+    ]
+
+
+async def test_history_leaves_out_other_keys_unless_they_removed_the_fact(
+    home: ExplainedStores,
+) -> None:
+    moved = triple(
+        "e9",
+        "alice",
+        "moved_to",
+        "Faro",
+        timestamp=at(70),
+        metadata={"intent": "update", "replaces": "e1"},
+    )
+    await home.put_and_fire(PORTO)
+    await home.put_and_fire(moved)
+
+    assert told(await home.facts.why("e1")) == [
+        ("add", "e1", "Porto", at(0)),
+        ("update", "e9", "Faro", at(70)),
+    ]
+    assert told(await home.facts.why("e9")) == [("update", "e9", "Faro", at(70))]
+
+
+async def test_history_of_a_long_key_has_the_last_changes_and_their_number(
+    home: ExplainedStores,
+) -> None:
+    await home.put_and_fire(
+        *(
+            triple(f"m{n:04}", "alice", "lives_in", f"town {n}", timestamp=at(n))
+            for n in range(MOST_CHANGES + 3)
+        )
+    )
+
+    explanation = await home.facts.why(f"m{MOST_CHANGES + 2:04}")
+
+    assert explanation.changes == MOST_CHANGES + 3
+    assert [fact_id for _, fact_id, _, _ in told(explanation)] == [
+        f"m{n:04}" for n in range(3, MOST_CHANGES + 3)
+    ]

@@ -83,7 +83,7 @@ FLAT = {
     "find_facts_of_subject_and_predicates find_facts_of_subject_and_predicates_between "
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
-    "find_facts_without_object has_fact put_fact retracted_by_people",
+    "find_facts_without_object has_fact owners_from put_fact retracted_by_people",
     "erased_content": "timestamps",
     "unfinished_erasures": "all begin count end",
     "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
@@ -91,7 +91,8 @@ FLAT = {
     "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
     "channels declared_states drop_held_batch drop_quarantine drop_states facts_by_id "
     "firing firing_rows_of_rule first_watermark generations held_batches last_counts last_firings "
-    "last_generation number put_quarantine put_state raise_number "
+    "last_generation number put_quarantine put_state quarantine_after quarantine_of_rule_after "
+    "raise_number "
     "quarantined_records records records_of_fact "
     "referrers rules_of_firings served set_number set_served "
     "set_success set_watermark states_of_keys states_of_slots successes undone_by "
@@ -176,7 +177,7 @@ SMALL = {
 }  # fmt: skip
 """Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
 
-STEPS = {"agents", "rules", "CONSTANT ROW"}
+STEPS = {"agents", "owners", "rules", "CONSTANT ROW"}
 """Names in plans that are not tables, but temporary results of a statement."""
 
 

@@ -157,6 +157,20 @@ def agents_of_user(t: Tables, user: str, limit: int) -> list[Any]:
     return sorted({(fact.agent,) for fact in t.facts if fact.user == user})[:limit]
 
 
+@ORACLES.rows(
+    *({"low": low, "high": high} for low, high in [("", b""), ("al", "am"), ("alice\0", b"")])
+)
+def owners_from(t: Tables, low: str, high: str | bytes) -> list[Any]:
+    owners = sorted({(fact.user, fact.agent) for fact in t.facts})
+    found = [owner for owner in owners if low <= owner[0] and (high == b"" or owner[0] < high)]
+    counted = [
+        (fact.user, fact.agent)
+        for fact in t.facts
+        if not fact.fact_id.startswith(("@marks/", "@weights/"))
+    ]
+    return [(*owner, counted.count(owner)) for owner in found]
+
+
 @ORACLES.rows({"values": ["f3", "f1", "%", "unknown"]}, in_any_order=True)
 def find_facts_of_ids(t: Tables, values: list[str]) -> list[Any]:
     return read([fact for fact in t.facts if fact.fact_id in values])

@@ -307,6 +307,27 @@ def list_quarantine(t: Tables) -> list[Any]:
     return sorted(values_of(row, *columns) for row in t.quarantine)
 
 
+PLACES = [dict(zip(("rule", "channel", "eid"), key, strict=True)) for key in QUARANTINED]
+
+
+@ORACLES.rows(
+    *({**place, "limit": limit} for place in PLACES for limit in (1, 3, 99)),
+    {"rule": "", "channel": "", "eid": "", "limit": 99},
+)
+def quarantine_after(t: Tables, rule: str, channel: str, eid: str, limit: int) -> list[Any]:
+    found = [row for row in list_quarantine(t) if tuple(row[:3]) > (rule, channel, eid)]
+    return found[:limit]
+
+
+@ORACLES.rows(
+    *({**place, "limit": limit} for place in PLACES for limit in (1, 3, 99)),
+    *({"rule": rule, "channel": "", "eid": "", "limit": 99} for rule in RULES),
+)
+def quarantine_of_rule_after(t: Tables, rule: str, channel: str, eid: str, limit: int) -> list[Any]:
+    found = [row for row in list_quarantine(t) if row[0] == rule]
+    return [row for row in found if tuple(row[1:3]) > (channel, eid)][:limit]
+
+
 @ORACLES.rows(in_any_order=True)
 def last_firings(t: Tables) -> list[Any]:
     return [

@@ -20,9 +20,10 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import number, plural, print_json, print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.clock import SystemClock
-from slumberd.diagnostics.status import RemovedRule, RuleState, read_status
+from slumberd.diagnostics.status import RemovedRule, read_status
 from slumberd.observability.line_format import printable
 from slumberd.operations.handlers import Answer
+from slumberd.operations.rule_states import RuleState
 from slumberd.service.composition import paused_rules_of, rules_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

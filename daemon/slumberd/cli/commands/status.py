@@ -25,7 +25,7 @@ from slumberd.config.settings import Settings, config_file
 from slumberd.diagnostics.doctor import DoctorReport, find_urgent, run_checks
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
 from slumberd.diagnostics.language_model import Spending, read_spending
-from slumberd.diagnostics.status import RuleState, StatusReport, read_status
+from slumberd.diagnostics.status import StatusReport, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.firing import Counts
@@ -33,6 +33,7 @@ from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
 from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder, StoreSizes
 from slumberd.observability.line_format import printable
+from slumberd.operations.rule_states import RuleState
 from slumberd.service.composition import (
     database_status_of,
     inspections_of,

@@ -13,6 +13,7 @@ from slumberd.consolidation.explanation import (
     Decision,
     DetailedRecord,
     Explanation,
+    KeyChange,
     NewerClaim,
     Read,
     Source,
@@ -40,6 +41,9 @@ from slumberd.storage.ledger.rows import (
 from slumberd.storage.ledger.state_loader import slot_name
 
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
+MOST_CHANGES = 1_000
+"""The most changes of a key that an explanation has."""
+
 _EVALUATED = ("claim", "withdrawal", "quarantine", "known", "gated")
 
 
@@ -65,7 +69,16 @@ def why(session: Session, fact_id: str) -> Explanation:
     removals = _find_removals(session, fact_id, rows)
     if fact is not None:
         removals = _of_owner(fact, removals)
-    return Explanation(fact_id, fact, assertions, removals, _find_sources(assertions))
+    history = _read_history(session, rows, removals)
+    return Explanation(
+        fact_id,
+        fact,
+        assertions,
+        removals,
+        _find_sources(assertions),
+        history[-MOST_CHANGES:],
+        len(history),
+    )
 
 
 def _of_owner(fact: Fact, rows: Sequence[DetailedRecord]) -> list[DetailedRecord]:
@@ -296,6 +309,39 @@ def _find_removals(
     found = map(_detailed_record, session.stream("ledger.removals", parameters))
     # A new version, or another rule, may replace a fact by itself.
     return [row for row in found if row.record.fact_id != fact_id or row.record.kind != "update"]
+
+
+def _read_history(
+    session: Session, rows: Sequence[DetailedRecord], removals: Sequence[DetailedRecord]
+) -> list[KeyChange]:
+    """Return the changes of the keys of a fact, oldest first.
+
+    Args:
+        session: Inside a snapshot.
+        rows: The rows about the fact.
+        removals: The rows that removed it; they may be about other keys.
+    """
+    key_ids = {row.key_id for row in rows if row.key_id is not None}
+    parameters: dict[str, Any] = {"key_ids": list(key_ids)}
+    claimants = {id for (id,) in session.stream("ledger.fact_ids_of_keys", parameters)}
+    found = {row.record.seq: row for row in [*rows, *_read_records(session, [*claimants])]}
+    foreign = {row.record.seq: row for row in removals if row.record.seq not in found}
+    claims: dict[str, DetailedRecord] = {}
+    history = []
+    for seq, row in sorted((found | foreign).items()):
+        fact_id = row.record.fact_id
+        if row.event == "claim":
+            claims[fact_id] = row
+        # A row without a claim, as of an undo, is about the last claim of its fact.
+        claim = claims.get(fact_id, row)
+        if (seq in foreign or claim.key_id in key_ids) and _changes_key(row):
+            payload = claim.document.get("payload", {})
+            history.append(KeyChange(row, claim.claimed_at, payload))
+    return history
+
+
+def _changes_key(row: DetailedRecord) -> bool:
+    return row.event == "claim" or row.record.kind in ("add", "update", "delete")
 
 
 def _find_effective(session: Session, fact_id: str) -> set[int]:

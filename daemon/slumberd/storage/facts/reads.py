@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
 import orjson
@@ -14,11 +15,13 @@ from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import LastBatch, UserFacts
 from slumberd.storage.audit.explain import decisions_of
 from slumberd.storage.audit.export import export_rows
 from slumberd.storage.engine import Session
-from slumberd.storage.facts.review import list_quarantine
+from slumberd.storage.facts.review import list_quarantine, read_quarantine_page
 from slumberd.storage.facts.transactions import FactTransactions
+from slumberd.storage.facts.users import list_users
 from slumberd.storage.ledger.history import channels_at, seq_at
 from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
@@ -60,6 +63,11 @@ class FactReader:
         """Return each rule's last batch: its number and instant."""
         found = await self._transactions.fetch_all("ledger.last_firings")
         return {rule: (number, instant(at)) for rule, number, at in found}
+
+    async def last_batches(self) -> dict[str, LastBatch]:
+        """Return the last batch of each rule."""
+        found = await self._transactions.fetch_all("inspection.last_firings")
+        return {rule: LastBatch(instant(at), sum_channels(counts)) for rule, _, at, counts in found}
 
     async def has_any(self, wanted: Wanted) -> bool:
         """Return whether the ledger has a firing of a run, or any firing of a rule."""
@@ -117,8 +125,40 @@ class FactReader:
         """Return the quarantined episodes, by rule, channel and id."""
         return await self._transactions.read(list_quarantine)
 
+    async def quarantine_page(
+        self, rule: str | None, *, after: tuple[str, str, str] | None, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return a page of the quarantined episodes, by rule, channel and id.
+
+        Args:
+            rule: Only entries of this rule; None for all.
+            after: Rule, channel and episode of the entry before the page; None for the first page.
+            limit: At most this many.
+        """
+        return await self._transactions.read(
+            lambda session: read_quarantine_page(session, rule, after, limit)
+        )
+
+    async def users(self, prefix: str, *, after: str | None, limit: int) -> list[UserFacts]:
+        """Return the users who have current facts, by name.
+
+        Args:
+            prefix: Only users whose names begin with this text.
+            after: Only users after this one; None for the first page.
+            limit: At most this many.
+        """
+        return await self._transactions.read(
+            lambda session: list_users(session, prefix, after, limit)
+        )
+
 
 def records_after(session: Session, after: int, limit: int) -> list[Record]:
     """Return the ledger rows after a number, oldest first."""
     found = session.rows("ledger.records", {"after": after, "limit": limit})
     return [record_from(row) for row in found]
+
+
+def sum_channels(counts: bytes) -> Counts:
+    """Return the counts of a firing over all channels, from the column of its row."""
+    channels = [Counts(**channel) for channel in orjson.loads(counts).values()]
+    return reduce(Counts.plus, channels, Counts())

@@ -58,11 +58,34 @@ def record_decision(
     return firing
 
 
+_ENTRY = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
+"""The columns of an entry of the quarantine."""
+
+
 def list_quarantine(session: Session) -> list[dict[str, Any]]:
     """Return the quarantined episodes, by rule, channel and id."""
-    names = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
     found = session.rows("ledger.list_quarantine")
-    return [dict(zip(names, row, strict=True)) for row in found]
+    return [dict(zip(_ENTRY, row, strict=True)) for row in found]
+
+
+def read_quarantine_page(
+    session: Session, rule: str | None, after: tuple[str, str, str] | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return a page of the quarantined episodes, by rule, channel and id.
+
+    Args:
+        session: A session of the facts.
+        rule: Only entries of this rule; None for all.
+        after: Rule, channel and episode of the entry before the page; None for the first page.
+        limit: At most this many.
+    """
+    last_rule, channel, eid = after or ("", "", "")
+    values = {"rule": last_rule, "channel": channel, "eid": eid, "limit": limit}
+    if rule is None:
+        found = session.rows("ledger.quarantine_after", values)
+    else:
+        found = session.rows("ledger.quarantine_of_rule_after", {**values, "rule": rule})
+    return [dict(zip(_ENTRY, row, strict=True)) for row in found]
 
 
 def drop_entries(

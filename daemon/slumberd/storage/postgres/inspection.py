@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from functools import partial, reduce
+from functools import partial
 from threading import Event
 from typing import TypeVar
 
-import orjson
 import psycopg
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
 from slumberd.model.extraction import ModelUsage, Turn
-from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
 from slumberd.model.store_status import (
@@ -32,6 +30,7 @@ from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.episodes.windows import Reader
 from slumberd.storage.erased_scopes import load_erased_scopes
+from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.ledger import promotion_feed
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.postgres import installation
@@ -318,7 +317,7 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
         served={rule: served for rule, _, _, served in watermarks},
         fired={rule: at for rule, _, at, _ in fired},
         succeeded=dict(session.rows("ledger.successes")),
-        outcomes={rule: _sum_channels(counts) for rule, _, _, counts in fired},
+        outcomes={rule: sum_channels(counts) for rule, _, _, counts in fired},
         quarantined={
             (rule, reason): count for rule, reason, count in session.rows("inspection.quarantined")
         },
@@ -335,8 +334,3 @@ def _read_fact_store(session: Session) -> FactStoreStatus:
         },
         unfinished=session.value("unfinished_erasures.count"),
     )
-
-
-def _sum_channels(counts: bytes) -> Counts:
-    channels = [Counts(**channel) for channel in orjson.loads(counts).values()]
-    return reduce(Counts.plus, channels, Counts())

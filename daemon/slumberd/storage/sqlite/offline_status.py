@@ -6,12 +6,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from functools import partial, reduce
+from functools import partial
 
 import orjson
 
 from slumberd.model.episode import EpisodeVersion, NaiveTimestamps, microseconds
-from slumberd.model.firing import Counts
 from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.model.store_status import (
     Backlog,
@@ -26,6 +25,7 @@ from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.erased_scopes import load_erased_scopes
+from slumberd.storage.facts.reads import sum_channels
 from slumberd.storage.ledger import promotion_feed
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite import episode_installation
@@ -252,7 +252,7 @@ def read_fact_store(connection: sqlite3.Connection) -> FactStoreStatus | None:
         served={rule: served for rule, _, _, served in watermarks},
         fired={rule: at for rule, _, at, _ in fired},
         succeeded=_read_successes(connection),
-        outcomes={rule: _sum_channels(counts) for rule, _, _, counts in fired},
+        outcomes={rule: sum_channels(counts) for rule, _, _, counts in fired},
         quarantined={
             (rule, reason): count for rule, reason, count in connection.execute(_SQL["quarantined"])
         },
@@ -285,11 +285,6 @@ def _read_progress(connection: sqlite3.Connection, reader: str) -> SinkProgress:
 
 def _read_successes(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute(_LEDGER["successes"]).fetchall())
-
-
-def _sum_channels(counts: bytes) -> Counts:
-    channels = [Counts(**channel) for channel in orjson.loads(counts).values()]
-    return reduce(Counts.plus, channels, Counts())
 
 
 def _read_held(connection: sqlite3.Connection) -> dict[str, HeldFiring]:

@@ -171,6 +171,57 @@ SELECT agent
 FROM agents
 LIMIT :limit
 
+-- name: owners_from
+WITH RECURSIVE owners (short_user, short_agent, "user", agent) AS (
+  (
+    SELECT slumberd.short("user"), slumberd.short(agent), "user", agent
+    FROM slumberd.facts
+    WHERE shard = :shard
+      AND slumberd.short("user") >= :prefix
+      AND slumberd.short("user") > slumberd.short(:after)
+      AND slumberd.short("user") < :high
+    ORDER BY slumberd.short("user"), slumberd.short(agent)
+    LIMIT 1
+  )
+  UNION ALL
+  SELECT following.short_user, following.short_agent, following."user", following.agent
+  FROM owners
+  CROSS JOIN LATERAL (
+    SELECT slumberd.short(facts."user"), slumberd.short(facts.agent), facts."user", facts.agent
+    FROM slumberd.facts
+    WHERE facts.shard = :shard
+      AND (slumberd.short(facts."user"), slumberd.short(facts.agent))
+        > (owners.short_user, owners.short_agent)
+      AND slumberd.short(facts."user") < :high
+    ORDER BY slumberd.short(facts."user"), slumberd.short(facts.agent)
+    LIMIT 1
+  ) AS following(short_user, short_agent, "user", agent)
+)
+SELECT "user", agent, (
+    SELECT count(*)
+    FROM slumberd.facts
+    WHERE facts.shard = :shard
+      AND slumberd.short(facts."user") = owners.short_user
+      AND slumberd.short(facts.agent) = owners.short_agent
+      AND facts.fact_id < '@marks/'
+  ) + (
+    SELECT count(*)
+    FROM slumberd.facts
+    WHERE facts.shard = :shard
+      AND slumberd.short(facts."user") = owners.short_user
+      AND slumberd.short(facts.agent) = owners.short_agent
+      AND facts.fact_id >= '@marks0'
+      AND facts.fact_id < '@weights/'
+  ) + (
+    SELECT count(*)
+    FROM slumberd.facts
+    WHERE facts.shard = :shard
+      AND slumberd.short(facts."user") = owners.short_user
+      AND slumberd.short(facts.agent) = owners.short_agent
+      AND facts.fact_id >= '@weights0'
+  )
+FROM owners
+
 -- name: find_facts_of_ids
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata
 FROM slumberd.facts

@@ -149,6 +149,53 @@ FROM agents
 WHERE agent IS NOT NULL
 LIMIT :limit
 
+-- name: owners_from
+-- texts: none
+WITH RECURSIVE owners (user, agent) AS (
+  SELECT user, agent
+  FROM facts
+  WHERE rowid = (
+    SELECT first.rowid
+    FROM facts AS first
+    WHERE first.user >= :low
+      AND first.user < :high
+    ORDER BY first.user, first.agent
+    LIMIT 1
+  )
+  UNION ALL
+  SELECT facts.user, facts.agent
+  FROM owners
+  CROSS JOIN facts ON facts.rowid = (
+    SELECT following.rowid
+    FROM facts AS following
+    WHERE (following.user, following.agent) > (owners.user, owners.agent)
+      AND following.user < :high
+    ORDER BY following.user, following.agent
+    LIMIT 1
+  )
+)
+SELECT user, agent, (
+    SELECT count(*)
+    FROM facts
+    WHERE facts.user = owners.user
+      AND facts.agent = owners.agent
+      AND facts.fact_id < '@marks/'
+  ) + (
+    SELECT count(*)
+    FROM facts
+    WHERE facts.user = owners.user
+      AND facts.agent = owners.agent
+      AND facts.fact_id >= '@marks0'
+      AND facts.fact_id < '@weights/'
+  ) + (
+    SELECT count(*)
+    FROM facts
+    WHERE facts.user = owners.user
+      AND facts.agent = owners.agent
+      AND facts.fact_id >= '@weights0'
+  )
+FROM owners
+
 -- name: find_facts_of_ids
 -- texts: none
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata

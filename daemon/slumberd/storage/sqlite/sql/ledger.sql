@@ -410,6 +410,21 @@ SELECT rule, channel, eid, reason, detail, seq
 FROM slumberd_quarantine
 ORDER BY rule, channel, eid
 
+-- name: quarantine_after
+SELECT rule, channel, eid, reason, detail, seq
+FROM slumberd_quarantine
+WHERE (rule, channel, eid) > (:rule, :channel, :eid)
+ORDER BY rule, channel, eid
+LIMIT :limit
+
+-- name: quarantine_of_rule_after
+SELECT rule, channel, eid, reason, detail, seq
+FROM slumberd_quarantine
+WHERE rule = :rule
+  AND (channel, eid) > (:channel, :eid)
+ORDER BY channel, eid
+LIMIT :limit
+
 -- name: last_firings
 WITH RECURSIVE rules(rule) AS (
   SELECT min(rule)

@@ -1,0 +1,165 @@
+"""The forms of the reads for operators, and the values that they return."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.memory_forms import Limit, Name, Result
+from slumberd.operations.outlooks import MOST_INSTANTS
+
+Cursor = Annotated[str, Field(max_length=10_000)]
+
+
+class UsersForm(RequestForm):
+    """The request ``users``: a page of the users who have current facts.
+
+    Attributes:
+        prefix: Only users whose names begin with this text.
+        limit: At most this many.
+        cursor: The place where the page before ended.
+    """
+
+    prefix: Annotated[str, Field(max_length=100)] = ""
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class QuarantinedForm(RequestForm):
+    """The request ``quarantined``: a page of the quarantine.
+
+    Attributes:
+        rule: Only entries of this rule.
+        limit: At most this many.
+        cursor: The place where the page before ended.
+    """
+
+    rule: Name | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class LoadedRulesForm(RequestForm):
+    """The request ``rules``: how far rules are, and when they fire next.
+
+    Attributes:
+        rules: The ids of rules; by default all of them.
+        instants: How many instants of each cron expression are computed.
+        coverage: Whether to count what each filter selects; this reads all episodes.
+    """
+
+    rules: list[str] | None = None
+    instants: Annotated[int, Field(ge=1, le=MOST_INSTANTS)] = 5
+    coverage: bool = False
+
+
+class KnownUser(Result):
+    """A user who has current facts.
+
+    Attributes:
+        user: The user.
+        agents: The agents that know them, in order; at most the first 100.
+        facts: How many facts there are, of all agents, without marks and weights.
+    """
+
+    user: str
+    agents: list[str]
+    facts: int
+
+
+class UserPage(Result):
+    """A page of users.
+
+    Attributes:
+        users: The users, by name.
+        next: The cursor of the next page; None at the end.
+    """
+
+    users: list[KnownUser]
+    next: str | None
+
+
+class QuarantineEntry(Result):
+    """An episode that a rule could not read.
+
+    Attributes:
+        rule_id: The rule.
+        channel: The channel.
+        episode_id: The episode.
+        reason: Why, in one word.
+        detail: Why, for a person.
+        seq: The row of the ledger that records it.
+    """
+
+    rule_id: str
+    channel: str
+    episode_id: str
+    reason: str
+    detail: str
+    seq: int
+
+
+class QuarantinePage(Result):
+    """A page of the quarantine.
+
+    Attributes:
+        entries: The entries, by rule, channel and episode.
+        next: The cursor of the next page; None at the end.
+        totals: How many episodes are in quarantine, by rule; of all rules.
+    """
+
+    entries: list[QuarantineEntry]
+    next: str | None
+    totals: dict[str, int]
+
+
+class Coverage(Result):
+    """How many of the stored episodes a rule's filter selects now.
+
+    Attributes:
+        episodes: How many episodes there are.
+        selected: How many of them the filter selects.
+        failed: On how many of them the filter fails.
+        problem: Why it fails on the first of them, or did not end; empty when it does not.
+    """
+
+    episodes: int
+    selected: int
+    failed: int
+    problem: str
+
+
+class LoadedRule(Result):
+    """A rule in force.
+
+    Attributes:
+        id: The rule.
+        state: As `slumberd rules --json` prints it; at most 10,000 pending versions are counted.
+            Over several shards the watermark is None: each shard numbers its own log.
+        outlook: As `slumberd next --json` prints it.
+        due_at: Since when it is due; None when it is not.
+        late_seconds: For how long it is due.
+        coverage: What its filter selects; None unless the request asks, and for a graph rule.
+    """
+
+    id: str
+    state: dict[str, Any]
+    outlook: dict[str, Any]
+    due_at: datetime | None
+    late_seconds: float
+    coverage: Coverage | None
+
+
+class LoadedRules(Result):
+    """The rules in force.
+
+    Attributes:
+        timezone: The time zone of rules without one.
+        rules: The rules, by id.
+    """
+
+    timezone: str
+    rules: list[LoadedRule]

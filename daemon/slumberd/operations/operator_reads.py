@@ -1,0 +1,64 @@
+"""Read what operators look through: the users, and the quarantine."""
+
+from __future__ import annotations
+
+from slumberd.operations import operator_forms as forms
+from slumberd.operations import table
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.page_cursors import read_cursor, write_cursor
+from slumberd.operations.protocols import Facts
+
+
+class OperatorReads:
+    """Runs requests that read about every user.
+
+    Args:
+        facts: The facts.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def by_name(self) -> dict[str, Handler]:
+        """Return the operations by name."""
+        return dict(
+            [
+                typed_handler(table.USERS, self.users),
+                typed_handler(table.QUARANTINED, self.quarantined),
+            ]
+        )
+
+    async def users(self, request: forms.UsersForm, _: Caller) -> Answer:
+        """Return a page of the users who have current facts."""
+        after = None
+        if request.cursor is not None:
+            (after,) = read_cursor("users", request.cursor, 1)
+        found = await self._facts.reads.users(request.prefix, after=after, limit=request.limit)
+        full = len(found) == request.limit
+        return forms.UserPage(
+            users=[forms.KnownUser(**user._asdict()) for user in found],
+            next=write_cursor(found[-1].user) if full else None,
+        ).document()
+
+    async def quarantined(self, request: forms.QuarantinedForm, _: Caller) -> Answer:
+        """Return a page of the quarantine, and how many episodes it has."""
+        after = None
+        if request.cursor is not None:
+            rule, channel, episode = read_cursor("quarantined", request.cursor, 3)
+            after = rule, channel, episode
+        reads = self._facts.reads
+        found = [
+            forms.QuarantineEntry(**entry)
+            for entry in await reads.quarantine_page(request.rule, after=after, limit=request.limit)
+        ]
+        return forms.QuarantinePage(
+            entries=found,
+            next=cursor_after(found[-1]) if len(found) == request.limit else None,
+            totals=await reads.count_quarantined(),
+        ).document()
+
+
+def cursor_after(entry: forms.QuarantineEntry) -> str:
+    """Return the cursor of the page after an entry of the quarantine."""
+    return write_cursor(entry.rule_id, entry.channel, entry.episode_id)

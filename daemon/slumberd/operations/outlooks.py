@@ -1,0 +1,99 @@
+"""When rules fire next, in words and as instants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from slumberd.model.cadence import Cadence, Cron, cadence_of
+from slumberd.observability.line_format import printable
+from slumberd.scheduling.cron_text import Note, Timetable, in_words, timetable
+
+MOST_INSTANTS = 100
+"""The most instants of one rule that are computed."""
+
+Scheduled = Mapping[str, Any]
+"""A rule in the form that `list_cadences` returns."""
+
+_NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When a rule fires next.
+
+    Attributes:
+        rule: Its id; None for an expression of no rule.
+        enabled: Whether the daemon fires it.
+        paused_by: Who paused it; None when it is not paused.
+        cadence: How often it fires.
+        timezone: The time zone of its expression; None without an expression.
+        table: Its next instants; empty without an expression.
+    """
+
+    rule: str | None
+    enabled: bool
+    paused_by: str | None
+    cadence: Cadence
+    timezone: str | None
+    table: Timetable
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        cron = self.cadence if isinstance(self.cadence, Cron) else None
+        return {
+            "rule": self.rule,
+            "enabled": self.enabled,
+            "paused": self.paused_by is not None,
+            "paused_by": self.paused_by and printable(self.paused_by),
+            "every": None if isinstance(self.cadence, Cron) else self.cadence.count,
+            "cron": cron.expression if cron else None,
+            "timezone": self.timezone,
+            "words": in_words(self.cadence),
+            "next": [_instant(at) for at in self.table.instants] if cron else [],
+            "notes": [_note(note) for note in self.table.notes],
+        }
+
+
+def outlooks(
+    rules: Iterable[Scheduled], timezone: str, now: datetime, count: int
+) -> Iterator[Outlook]:
+    """Yield when each rule fires next.
+
+    Args:
+        rules: The rules, in the form that `list_cadences` returns.
+        timezone: The time zone of expressions that name none.
+        now: The instant to start from, with an offset.
+        count: How many instants of each rule to compute.
+    """
+    for rule in rules:
+        yield outlook(rule, cadence_of(rule["cadence"]), timezone, now, count)
+
+
+def outlook(rule: Scheduled, cadence: Cadence, timezone: str, now: datetime, count: int) -> Outlook:
+    """Return when a rule of a cadence fires next; as `outlooks`.
+
+    Raises:
+        ValueError: The expression is invalid, or the time zone unknown.
+    """
+    of_rule = rule["id"], rule["enabled"], rule["paused_by"], cadence
+    if not isinstance(cadence, Cron):
+        return Outlook(*of_rule, None, Timetable([], []))
+    zone = cadence.timezone or timezone
+    return Outlook(*of_rule, zone, timetable(cadence.expression, zone, after=now, most=count))
+
+
+def _instant(at: datetime) -> dict[str, Any]:
+    return {"local": at.isoformat(), "utc": at.astimezone(UTC)}
+
+
+def _note(note: Note) -> dict[str, Any]:
+    return {
+        "at": note.change.at,
+        "skipped": note.change.skipped,
+        "times": [f"{time:%H:%M}" for time in note.times],
+        "fired": note.fired,
+        "words": note.words(),
+    }

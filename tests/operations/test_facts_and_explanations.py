@@ -1,0 +1,134 @@
+"""Facts on both clocks, and the explanations of a fact and of its episode, of one scope only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd import Memory
+from slumberd.client.transports import Transport
+from slumberd.errors import NoInputError, UsageError
+
+pytestmark = pytest.mark.integration
+
+OF_ADA = {"user": "ada", "agent": "desk"}
+MOVES = (("2026-03-01", "Oslo"), ("2026-03-05", "Lisbon"), ("2026-03-03", "Rome"))
+
+
+@pytest.fixture
+async def transport(tmp_path: Path) -> AsyncIterator[Transport]:
+    """Run a daemon in which a user has moved; it learned the last move late."""
+    async with Memory.open(tmp_path / "memory", user="host") as host:
+        memory = Memory(host._transport, user="ada", agent="desk", session="s")
+        for day, place in MOVES:
+            await host._transport.call(
+                "remember",
+                {
+                    **OF_ADA,
+                    "id": place,
+                    "text": f"to {place}",
+                    "when": f"{day}T12:00:00+00:00",
+                    "triples": [{"subject": "ada", "predicate": "lives_in", "object": place}],
+                },
+            )
+            await memory.wait_for(place)
+        yield host._transport
+
+
+async def recorded_at(transport: Transport, place: str) -> str:
+    """Return when the ledger recorded a move."""
+    rows = (await transport.call("changes", OF_ADA))["changes"]
+    return next(str(row["at"]) for row in rows if row["fact_id"] == place)
+
+
+async def places(transport: Transport, **request: Any) -> list[str]:
+    page = await transport.call("facts", {**OF_ADA, **request})
+    return [fact["payload"]["object"] for fact in page["facts"]]
+
+
+async def test_facts_are_those_believed_at_an_instant(transport: Transport) -> None:
+    first, second = [await recorded_at(transport, place) for place in ("Oslo", "Lisbon")]
+
+    assert await places(transport, believed_at="2026-01-01T00:00:00+00:00") == []
+    assert await places(transport, believed_at=first) == ["Oslo"]
+    assert await places(transport, believed_at=second) == ["Lisbon"]
+
+
+async def test_both_clocks_answer_what_was_known_then_about_an_instant(
+    transport: Transport,
+) -> None:
+    second, third = [await recorded_at(transport, place) for place in ("Lisbon", "Rome")]
+    valid_at = "2026-03-04T00:00:00+00:00"
+
+    assert await places(transport, valid_at=valid_at) == ["Rome"]
+    assert await places(transport, valid_at=valid_at, believed_at=second) == ["Oslo"]
+    assert await places(transport, valid_at=valid_at, believed_at=third) == ["Rome"]
+
+
+async def test_pages_of_an_earlier_belief_hold_each_fact_once(transport: Transport) -> None:
+    for number in range(5):
+        pinned = {"subject": "ada", "predicate": f"p{number}", "object": number, "reason": "so"}
+        await transport.call("pin", {**OF_ADA, **pinned})
+    (fact,) = (await transport.call("facts", {**OF_ADA, "predicate": "p4"}))["facts"]
+    request: dict[str, Any] = {**OF_ADA, "believed_at": fact["pinned_at"], "limit": 2}
+    await transport.call("unpin", {"facts": [fact["id"]], "reason": "no"})
+
+    found, cursor = [], None
+    while True:
+        page = await transport.call("facts", {**request, "cursor": cursor})
+        found += [one["payload"]["predicate"] for one in page["facts"]]
+        if (cursor := page["next"]) is None:
+            break
+
+    assert sorted(found) == ["lives_in", *(f"p{number}" for number in range(5))]
+
+
+async def test_explanation_has_the_history_of_the_key(transport: Transport) -> None:
+    answer = await transport.call("explain", {**OF_ADA, "id": "Lisbon"})
+
+    history = answer["explanation"]["history"]
+    assert answer["kind"] == "fact"
+    assert [(row["kind"], row["said"]["object"], row["replaces"]) for row in history] == [
+        ("add", "Oslo", []),
+        ("update", "Lisbon", ["Oslo"]),
+        ("noop", "Rome", []),
+    ]
+    assert [row["said_at"][:10] for row in history] == [day for day, _ in MOVES]
+    assert [row["at"] for row in history] == [
+        await recorded_at(transport, place) for _, place in MOVES
+    ]
+
+
+async def test_fact_that_is_not_current_is_explained_as_a_fact(transport: Transport) -> None:
+    of_episode = await transport.call("explain", {**OF_ADA, "id": "Oslo"})
+    of_fact = await transport.call("explain", {**OF_ADA, "id": "Oslo", "kind": "fact"})
+
+    assert of_episode["kind"] == "episode"
+    assert of_fact["kind"] == "fact"
+    assert of_fact["explanation"]["current"] is False
+    assert of_fact["explanation"]["removal"] == "Lisbon replaced it"
+    assert len(of_fact["explanation"]["history"]) == 3
+
+
+async def test_episode_of_a_current_fact_is_explained_as_an_episode(transport: Transport) -> None:
+    answer = await transport.call("explain", {**OF_ADA, "id": "Lisbon", "kind": "episode"})
+
+    assert answer["kind"] == "episode"
+    assert [rule["outcome"] for rule in answer["explanation"]["rules"]] == ["update"]
+
+
+@pytest.mark.parametrize("scope", [{"user": "eve"}, {"user": "ada", "agent": "phone"}])
+@pytest.mark.parametrize("id", ["Oslo", "Lisbon"])
+async def test_fact_of_another_scope_is_explained_to_nobody(
+    transport: Transport, scope: dict[str, str], id: str
+) -> None:
+    with pytest.raises(NoInputError):
+        await transport.call("explain", {**scope, "id": id, "kind": "fact"})
+
+
+async def test_unknown_kind_is_refused(transport: Transport) -> None:
+    with pytest.raises(UsageError, match="kind"):
+        await transport.call("explain", {**OF_ADA, "id": "Oslo", "kind": "rule"})
