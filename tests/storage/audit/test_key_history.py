@@ -13,6 +13,7 @@ from slumberd.consolidation.key_history import KeyHistory, ValuePeriod
 from slumberd.errors import NoInputError
 from slumberd.model.fact_ids import channel_of, key_of, owner_of
 from slumberd.model.scope import ScopeFilter
+from tests.storage.ledger.test_two_clocks import FIRST, SECOND, fire
 from tests.support.builders import START, at, triple
 from tests.support.providers import AnyFactStore, NewStores, Provider
 from tests.support.random_histories import (
@@ -25,7 +26,6 @@ from tests.support.random_histories import (
     play,
 )
 from tests.support.sample_sizes import amount
-from tests.storage.ledger.test_two_clocks import FIRST, SECOND, fire
 
 pytestmark = pytest.mark.integration
 

@@ -324,7 +324,7 @@ def _read_history(
     key_ids = {row.key_id for row in rows if row.key_id is not None}
     parameters: dict[str, Any] = {"key_ids": list(key_ids)}
     claimants = {id for (id,) in session.stream("ledger.fact_ids_of_keys", parameters)}
-    found = {row.record.seq: row for row in [*rows, *_read_records(session, [*claimants])]}
+    found = {row.record.seq: row for row in [*rows, *detailed_records(session, [*claimants])]}
     foreign = {row.record.seq: row for row in removals if row.record.seq not in found}
     claims: dict[str, DetailedRecord] = {}
     history = []
