@@ -55,6 +55,11 @@ def _spell_out(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
+def show_plain(value: str) -> str:
+    """Return a text of other people where no element may stand, as in a picture."""
+    return _HIDDEN.sub(_spell_out, value[:MOST_CHARACTERS])
+
+
 def show_instant(value: str | datetime | None) -> Markup:
     """Return an instant in UTC, to the second; nothing for None."""
     if value is None:
@@ -100,6 +105,7 @@ class Renderer:
         )
         filters: dict[str, Callable[..., Any]] = {
             "text": show_text,
+            "plain": show_plain,
             "instant": show_instant,
             "number": show_number,
             "duration": show_duration,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slumberd.console.changes import PATH as CHANGE
-from slumberd.console.pages import health, search, today
+from slumberd.console.pages import episode, fact, health, search, today, user, users
 from slumberd.console.pages.changing import submit
 from slumberd.console.visit import Page
 from slumberd.operations.caller import Caller, Right
@@ -11,6 +11,10 @@ from slumberd.operations.caller import Caller, Right
 PAGES = (
     Page(path="/today", menu="Today", show=today.show),
     Page(path="/search", menu="Search", show=search.show),
+    Page(path="/users", menu="Users", show=users.show, right=Right.OPERATE),
+    Page(path="/user", show=user.show),
+    Page(path="/fact", show=fact.show),
+    Page(path="/episode", show=episode.show),
     Page(path="/health", menu="Health", show=health.show, right=Right.OPERATE),
     Page(path=CHANGE, show=today.show, submit=submit),
 )
