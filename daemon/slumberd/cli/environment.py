@@ -8,7 +8,9 @@ from pathlib import Path
 RESERVED = frozenset(
     {
         "SLUMBERD_DEBUG",
+        "SLUMBERD_REQUIRE_BROWSER",
         "SLUMBERD_REQUIRE_POSTGRES",
+        "SLUMBERD_TEST_AXE",
         "SLUMBERD_TEST_DATA",
         "SLUMBERD_TEST_POSTGRES",
         "SLUMBERD_TEST_TENANTS",
