@@ -16,7 +16,7 @@ def show_value(payload: Mapping[str, Any]) -> str:
 
 def write_value(value: object) -> str:
     """Return the text that `read_value` reads as this value."""
-    if isinstance(value, str) and read_value(value) == value:
+    if isinstance(value, str) and value.isprintable() and read_value(value) == value:
         return value
     return orjson.dumps(value, default=str).decode()
 

@@ -11,8 +11,8 @@ from slumberd.operations.caller import Caller, Right
 PAGES = (
     Page(path="/today", menu="Today", show=today.show),
     Page(path="/search", menu="Search", show=search.show),
-    Page(path="/users", menu="Users", show=users.show, right=Right.OPERATE),
-    Page(path="/user", show=user.show),
+    Page(path="/users", menu="Users", show=users.show, own=False),
+    Page(path="/user", menu="Facts", show=user.show, own=True),
     Page(path="/fact", show=fact.show),
     Page(path="/episode", show=episode.show),
     Page(path="/health", menu="Health", show=health.show, right=Right.OPERATE),
