@@ -266,7 +266,13 @@ def show_with(health: DaemonHealth) -> str:
     )
     view = asyncio.run(today.show(visit))
     assert isinstance(view, View)
-    frame = {"title": view.title, "caller": None, "menu": [], "here": "", "form_secret": ""}
+    frame: dict[str, Any] = {
+        "title": view.title,
+        "caller": None,
+        "menu": [],
+        "here": "",
+        "form_secret": "",
+    }
     return Renderer({}).render(view.template, {**view.values, **frame})
 
 

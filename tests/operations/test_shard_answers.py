@@ -409,7 +409,7 @@ def test_shards_add_what_their_language_models_cost() -> None:
         return {**OPERATIONS["status"].example.answer, "language_model": model}
 
     merged = merge_answers("status", [status(2, ""), status(3, "no answer")], {})
-    without = merge_answers("status", [OPERATIONS["status"].example.answer] * 2, {})
+    without = merge_answers("status", [dict(OPERATIONS["status"].example.answer)] * 2, {})
 
     assert merged["language_model"] == {
         "day": "2026-03-01",

@@ -51,7 +51,8 @@ async def test_every_page_is_counted(tmp_path: Path, filter: str, found: Matchin
     with closing(sqlite3.connect(path)) as connection:
         sandbox.prepare(connection)
         session = session_of(connection)
-        matching, after = Matching(), FIRST_PAGE
+        matching = Matching()
+        after: int | None = FIRST_PAGE
         while after is not None:
             matching, after = reader.match_page(session, matching, after)
 

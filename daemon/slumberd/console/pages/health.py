@@ -7,13 +7,15 @@ from slumberd.console.visit import Shown, View, Visit
 from slumberd.errors import ConfigurationError
 from slumberd.observability.prometheus import ALIVE_SECONDS
 from slumberd.operations.caller import Right
+from slumberd.operations.handlers import Answer
 
 
 async def show(visit: Visit) -> Shown:
     """Show the figures of the heartbeat as of now, and what to do about them."""
     visit.caller.require(Right.OPERATE)
     health, status = await visit.served.health(), await visit.ask("status")
-    problem, outdated = "", {"reload": [], "restart": []}
+    problem = ""
+    outdated: Answer = {"reload": [], "restart": []}
     try:
         outdated = await visit.ask("outdated")
     except ConfigurationError as error:
