@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -111,10 +112,10 @@ class Console:
             except NotAuthenticatedError:
                 response = _to_sign_in(request)
             except SlumberdError as error:
-                response = self._error(request, status_of(type(error)), error)
+                response = await self._error(request, status_of(type(error)), error)
             except Exception as error:  # noqa: BLE001 # a bug of one page must not end the server
                 _log.error("http.failed", operation=request.url.path, error=repr(error)[:500])
-                response = self._error(request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
+                response = await self._error(request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
             response.headers.update(HEADERS)
             return response
 
@@ -130,7 +131,7 @@ class Console:
             else:
                 fields = _given(request.query_params.multi_items())
                 shown = await page.show(self._visit(page, person, fields))
-            return self._response(request, person, shown)
+            return await self._response(request, person, shown)
 
         return answer
 
@@ -154,21 +155,22 @@ class Console:
             raise NotAuthenticatedError("nobody is signed in")
         return Person(self._sign_in.caller_of(found, request), found)
 
-    def _response(self, request: Request, person: Person | None, shown: Shown) -> Response:
+    async def _response(self, request: Request, person: Person | None, shown: Shown) -> Response:
         if isinstance(shown, Redirect):
             return RedirectResponse(shown.to, HTTPStatus.SEE_OTHER)
         values = {**shown.values, "title": shown.title, **_frame_of(request, person)}
-        html = self._renderer.render(shown.template, values)
+        # In a thread: a long page must not delay a firing.
+        html = await asyncio.to_thread(self._renderer.render, shown.template, values)
         return Response(html, shown.status, media_type="text/html")
 
-    def _error(self, request: Request, status: int, error: SlumberdError | None) -> Response:
+    async def _error(self, request: Request, status: int, error: SlumberdError | None) -> Response:
         try:
             person: Person | None = self._person(request)
         except NotAuthenticatedError:
             person = None
         title = title_of(type(error)) if error else HTTPStatus(status).phrase
         values = {"message": str(error) if error else _FAILED, "status_code": status}
-        return self._response(request, person, View("error.html", title, values, status))
+        return await self._response(request, person, View("error.html", title, values, status))
 
     async def _show_start(self, request: Request) -> Response:
         start = start_of(self._person(request).caller)
@@ -177,14 +179,14 @@ class Console:
     async def _answer_sign_in(self, request: Request) -> Response:
         if request.method != "POST":
             view = self._sign_in.show(request)
-            return self._response(request, None, view)
+            return await self._response(request, None, view)
         check_origin(request)
         fields = await read_form(request)
         try:
             secret = self._sign_in.begin(request, fields)
         except NotAuthenticatedError as error:
             view = self._sign_in.show(request, problem=error.problem)
-            return self._response(request, None, view)
+            return await self._response(request, None, view)
         to = fields.get("next", "")
         answer = RedirectResponse(to if is_own(to) else f"{ROOT}/", HTTPStatus.SEE_OTHER)
         answer.set_cookie(
@@ -204,7 +206,7 @@ class Console:
         person = self._person(request)
         values = {"message": "there is no such page", "status_code": HTTPStatus.NOT_FOUND}
         view = View("error.html", HTTPStatus.NOT_FOUND.phrase, values, HTTPStatus.NOT_FOUND)
-        return self._response(request, person, view)
+        return await self._response(request, person, view)
 
 
 def _methods_of(page: Page) -> list[str]:
