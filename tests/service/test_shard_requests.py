@@ -35,9 +35,11 @@ from slumberd.service.shards.requests import shard_handlers
 from slumberd.service.shards.routes import ROUTES
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.shards import shard_of
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.daemons import Daemon, Home
 from tests.support.postgres_server import PostgresServer
+from tests.support.providers import AnyMemoryStore
 
 pytestmark = pytest.mark.acceptance
 
@@ -214,13 +216,26 @@ def test_pages_of_users_are_those_of_one_store(both: list[Asker], limit: int) ->
     ]  # fmt: skip
 
 
-def test_quarantine_of_all_shards_is_that_of_one_store(both: list[Asker]) -> None:
+async def put_unreadable(store: AnyMemoryStore) -> None:
+    """Put one episode of each agent as another program does, which `remember` refuses."""
+    async with store as memory:
+        await memory.put_many(
+            [
+                triple(
+                    f"odd-{agent}", "s", "p", "x", user="ana", agent=agent,
+                    metadata={"intent": "shout"},
+                )
+                for agent in AGENTS
+            ]
+        )  # fmt: skip
+
+
+def test_quarantine_of_all_shards_is_that_of_one_store(
+    both: list[Asker], files: Home, database: str
+) -> None:
+    asyncio.run(put_unreadable(SQLiteMemoryStore(files.state / "memory.db")))
+    asyncio.run(put_unreadable(PostgresMemoryStore(database)))
     for ask in both:
-        for agent in AGENTS:
-            ask(
-                "remember", text="x", id=f"odd-{agent}", user="ana", agent=agent,
-                metadata={"intent": "shout"},
-            )  # fmt: skip
         ask("fire")
 
     one, several = (pages(ask, "quarantined", "entries", limit=4) for ask in both)
