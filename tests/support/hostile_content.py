@@ -119,7 +119,7 @@ def put_hostile_episodes(client: httpx.Client, user: str | None = None) -> None:
     # A rule reads episodes in order, so this one is evaluated after all others.
     last = {"text": "the last one", "id": f"after the texts of {user}", "user": "nobody"}
     client.post("/v1/episodes", json=last).raise_for_status()
-    waiting = {"user": "nobody", "seconds": 60}
+    waiting: dict[str, str | int] = {"user": "nobody", "seconds": 60}
     assert client.get(f"/v1/outcomes/{last['id']}", params=waiting).json()["settled"]
 
 
