@@ -19,7 +19,7 @@ from tests.support.served_demo import Demo, serving_demo
 
 pytestmark = pytest.mark.acceptance
 
-WRITES = "SLUMBERD_WRITE_PICTURES"
+WRITES = "WRITE_PICTURES"
 """With this variable, the pictures of the documentation are written again."""
 
 SIZE = (1000, 700)
@@ -50,8 +50,9 @@ def signed_in(
 
 
 def picture_file(name: str, tmp_path: Path) -> Path:
-    """Return where to write a picture."""
-    return (DOCS / "pictures" if os.environ.get(WRITES) else tmp_path) / f"{name}.png"
+    """Return where to write a picture; the documentation has the light ones."""
+    is_shown = os.environ.get(WRITES) and not name.endswith("-dark")
+    return (DOCS / "pictures" if is_shown else tmp_path) / f"{name}.png"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -38,6 +38,7 @@ class PageParser(HTMLParser):
         links: The addresses of the links, by their text.
         forms: The forms.
         tags: The names of all elements.
+        attributes: The names of all attributes.
     """
 
     def __init__(self, html: str) -> None:
@@ -45,6 +46,7 @@ class PageParser(HTMLParser):
         self.links: dict[str, str] = {}
         self.forms: list[Form] = []
         self.tags: set[str] = set()
+        self.attributes: set[str] = set()
         self._words: list[str] = []
         self._link: tuple[str, list[str]] | None = None
         self.feed(html)
@@ -57,6 +59,7 @@ class PageParser(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         self.tags.add(tag)
+        self.attributes.update(values)
         if tag == "a":
             self._link = (values.get("href", ""), [])
         elif tag == "form":

@@ -125,9 +125,8 @@ def _instant_of(visit: Visit, name: str, default: datetime) -> datetime:
 async def _read_rows(visit: Visit, asked: _Asked, batches: Sequence[Counts]) -> _Found:
     """Read the rows of the batches, from the place where the page before ended."""
     ids = [batch["firing_id"] for batch in batches]
-    first = visit.fields.get("firing")
-    place = ids.index(first) if first in ids else 0
-    after = visit.number("after", 0) if first in ids else 0
+    first, after = visit.fields.get("firing"), visit.number("after", 0)
+    place, after = (ids.index(first), after) if first in ids else (0, 0)
     found, rows = _Found(), 0
     for _ in range(_MOST_READS):
         if place == len(batches):
