@@ -425,6 +425,18 @@ def test_explanation_names_the_firing_with_its_shard(of_shards: Asker) -> None:
     assert isinstance(of_shards.error("explain", user="bob", id="agent3-ana-tea"), NoInputError)
 
 
+def test_history_comes_from_the_shard_of_the_fact(of_shards: Asker) -> None:
+    of_shards.remember(*AGENTS)
+    of_shards("fire")
+
+    found = of_shards("history", user="ana", id="agent3-ana-tea")
+
+    assert (found["user"], found["agent"]) == ("ana", "agent3")
+    assert [period["payload"]["object"] for period in found["believed"]] == ["tea"]
+    assert isinstance(of_shards.error("history", user="ana", id="nobody"), NoInputError)
+    assert isinstance(of_shards.error("history", user="bob", id="agent3-ana-tea"), NoInputError)
+
+
 def test_user_is_erased_from_all_shards_by_a_plan(both: list[Asker]) -> None:
     for ask in both:
         ask("fire")

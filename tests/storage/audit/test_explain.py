@@ -25,6 +25,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
+from slumberd.operations.explainer import explain_fact
 from slumberd.operations.explanations import describe_removal, would_change
 from slumberd.storage.audit.explain import MOST_CHANGES
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
@@ -766,6 +767,20 @@ def check_who_counts(explanation: Explanation) -> None:
 @given(EVERYTHING)
 def test_removal_of_a_fact_is_found_in_every_story(steps: list[Step]) -> None:
     play(steps, check_every_fact)
+
+
+async def test_explanation_does_not_quote_an_episode_that_another_user_put_since(
+    home: ExplainedStores,
+) -> None:
+    await home.put_and_fire(PORTO)
+    home.sql("memory.db", "DELETE FROM episodes WHERE id = 'e1'")
+    await home.put(PORTO.model_copy(update={"user": "bob", "content": "the secret of bob"}))
+    scope = ScopeFilter.of("alice", None, None)
+
+    explained = await explain_fact(home.facts, home.memory, "e1", content=True, scope=scope)
+
+    (source,) = explained.document()["sources"]
+    assert (source["in_memory"], source["content"]) == (False, None)
 
 
 # The commands.
