@@ -382,7 +382,9 @@ class EngineMemoryStore:
         """Count what a rule's filter selects now of all episodes.
 
         Each page has a snapshot of its own, so no firing waits for more than one page. An episode
-        that is put meanwhile may count. The count uses the stored rows, not the log. An edited episode counts once, in its current
+        that is put meanwhile may count.
+
+        The count uses the stored rows, not the log. An edited episode counts once, in its current
         version. An unreadable one counts when the filter selects its row.
 
         Raises:
