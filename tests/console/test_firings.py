@@ -249,6 +249,77 @@ def test_firings_of_a_rule_since_an_instant_are_undone(
     assert objects(daemon, user) == ["tea"]
 
 
+def test_undo_without_a_reason_is_refused(daemon: HttpDaemon, operator: Visitor, user: str) -> None:
+    firing = learn(daemon, likes(fresh_id(), "tea", user=user))
+    before = ledger_rows(daemon)
+
+    refused = preview_undo(operator, firing, reason="")
+
+    assert refused.status == 400
+    assert_shows(refused, f"You ask to undo the firing {firing}", "reason: is missing")
+    assert operator.go(refused.page.links["Go back"]).status == 200
+    assert ledger_rows(daemon) == before
+
+
+@pytest.mark.parametrize("reason", [" ", "x" * 1_001])
+def test_reason_that_the_ledger_does_not_take_is_refused(
+    daemon: HttpDaemon, operator: Visitor, user: str, reason: str
+) -> None:
+    firing = learn(daemon, likes(fresh_id(), "tea", user=user))
+
+    refused = preview_undo(operator, firing, reason)
+
+    assert refused.status == 400
+    assert_shows(refused, "undo: reason: 1 to 1,000 characters are needed")
+
+
+def test_undo_that_is_sent_twice_undoes_once(
+    daemon: HttpDaemon, operator: Visitor, user: str
+) -> None:
+    preview = preview_undo(operator, learn(daemon, likes(fresh_id(), "tea", user=user)))
+    operator.confirm(preview)
+    before = ledger_rows(daemon)
+
+    again = operator.confirm(preview)
+
+    assert again.status == 400
+    assert_shows(again, "this form was sent before")
+    assert ledger_rows(daemon) == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        pytest.param({"change": "undo"}, "firing: is missing", id="no firing"),
+        pytest.param({"change": HOSTILE}, "unknown change", id="unknown change"),
+        pytest.param({}, "change: is missing", id="no change"),
+        pytest.param(
+            {"change": "undo since", "rule": "all", "since": HOSTILE},
+            "is not an instant with an offset",
+            id="no instant",
+        ),
+        pytest.param(
+            {"change": "undo", "firing": HOSTILE}, f'no firing "{HOSTILE[:20]}', id="no such firing"
+        ),
+    ],
+)
+def test_incomplete_change_is_refused(
+    operator: Visitor, fields: dict[str, str], problem: str
+) -> None:
+    secret = operator.go("/firings").page.forms[0].fields["form_secret"]
+
+    refused = operator.post(
+        "/console/change", {"form_secret": secret, "reason": "a mistake", **fields}
+    )
+
+    assert refused.status == 400
+    assert_shows(refused, problem)
+
+
+def test_reload_of_a_preview_leads_to_the_first_page(operator: Visitor) -> None:
+    assert operator.go("/change").to == "/console/"
+
+
 def test_erasure_cannot_be_undone(daemon: HttpDaemon, operator: Visitor, user: str) -> None:
     learn(daemon, likes(fresh_id(), "tea", user=user))
     erased = ask_daemon(daemon, "forget", user=user)["firing_id"]
