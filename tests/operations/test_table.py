@@ -69,6 +69,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("episodes", {"user": "ana"}),
     ("facts", {"user": "ana"}),
     ("explain", {"user": "ana", "id": "e1"}),
+    ("history", {"user": "ana", "id": "e1"}),
     ("correct", {"user": "ana", "fact": "e1", "object": "Porto", "reason": "so"}),
     ("changes", {"user": "ana"}),
     ("profile", {"user": "ana"}),

@@ -98,6 +98,7 @@ _NAMED = (
     HttpRoute(method="POST", path="/v1/search", operation=table.RECALL),
     HttpRoute(method="POST", path="/v1/context", operation=table.CONTEXT),
     HttpRoute(method="GET", path="/v1/explain/{id:path}", operation=table.EXPLAIN, in_path="id"),
+    HttpRoute(method="GET", path="/v1/history/{id:path}", operation=table.HISTORY, in_path="id"),
     HttpRoute(
         method="POST",
         path="/v1/forget/plan",

@@ -217,7 +217,7 @@ def _frame_of(request: Request, person: Person | None) -> dict[str, Any]:
         return {"caller": None, "menu": [], "form_secret": "", "new_form": None, "here": ""}
     return {
         "caller": person.caller,
-        "menu": [page for page in PAGES if page.menu and page.right in person.caller.rights],
+        "menu": [page for page in PAGES if page.is_in_menu_of(person.caller)],
         "form_secret": person.session.form_secret,
         "new_form": person.session.issue_form,
         "here": request.url.path.removeprefix(ROOT),

@@ -108,6 +108,8 @@ class Page:
         submit: Answers a form that the page sends; None when it sends none.
         menu: Its name in the menu; empty when the menu does not list it.
         right: What a person needs to find it in the menu. The operations check the rights.
+        own: Whether only a person of one user finds it there, or only one who may name any user;
+            None for both.
     """
 
     path: str
@@ -115,3 +117,9 @@ class Page:
     submit: Callable[[Visit], Awaitable[Shown]] | None = None
     menu: str = ""
     right: Right = Right.READ
+    own: bool | None = None
+
+    def is_in_menu_of(self, caller: Caller) -> bool:
+        """Return whether a person finds the page in the menu."""
+        own = caller.user is not None
+        return bool(self.menu) and self.right in caller.rights and self.own in (None, own)

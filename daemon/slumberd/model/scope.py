@@ -142,6 +142,10 @@ class ScopeFilter:
                 check_part(part, axis=axis, scope=(user, session, agent), operation="recent")
         return cls(user, session, agent)
 
+    def holds_owner(self, user: str, agent: str) -> bool:
+        """Return whether the filter includes the facts of a user and an agent."""
+        return user == self.user and self.agent in (None, agent)
+
     def holds(self, scope: Scoped | None) -> bool:
         """Return whether the filter includes a scope, or the scope of a value."""
         return (

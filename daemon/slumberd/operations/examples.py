@@ -23,6 +23,13 @@ _FACT: dict[str, Any] = {
     "version": _HASH,
 }
 
+_PERIOD: dict[str, Any] = {
+    "fact_id": "e1",
+    "payload": _FACT["payload"],
+    "begins_at": _AT,
+    "ends_at": None,
+}
+
 _HIT: dict[str, Any] = {
     "id": "e1",
     "kind": "episode",
@@ -178,6 +185,18 @@ _EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "explain": (
         {"id": "e1"},
         {"id": "e1", "kind": "fact", "explanation": {"id": "e1", "current": True}},
+    ),
+    "history": (
+        {"id": "e1"},
+        {
+            "id": "e1",
+            "user": "ana",
+            "agent": "desk",
+            "payload": _FACT["payload"],
+            "valid": [_PERIOD],
+            "believed": [_PERIOD],
+            "cut": False,
+        },
     ),
     "outcome": (
         {"id": "e1", "seconds": 5.0},

@@ -12,6 +12,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.model.scope import ScopeFilter
 from slumberd.operations.explanations import ExplainedFact, Versions, would_change
 from slumberd.operations.protocols import Episodes, Facts
 
@@ -51,7 +52,12 @@ class ExplainedEpisode(NamedTuple):
 
 
 async def explain_fact(
-    facts: Facts, memory: Episodes | None, fact_id: str, *, content: bool
+    facts: Facts,
+    memory: Episodes | None,
+    fact_id: str,
+    *,
+    content: bool,
+    scope: ScopeFilter | None = None,
 ) -> ExplainedFact:
     """Return why a fact is current, or why it is not.
 
@@ -60,14 +66,17 @@ async def explain_fact(
         memory: The episodes; None when there are none yet.
         fact_id: The fact.
         content: Whether to include what the episodes say.
+        scope: Only what episodes of this scope say is included; None for those of all.
 
     Raises:
         NoInputError: Neither the facts nor the ledger have the id.
     """
     explanation = await facts.why(fact_id)
     ids = [source.id for source in explanation.sources]
-    newest = await _read_newest(memory, [_EVERYTHING], ids)
-    return ExplainedFact(explanation, newest[_EVERYTHING.id], content=content)
+    newest = (await _read_newest(memory, [_EVERYTHING], ids))[_EVERYTHING.id]
+    # Another owner may have put an episode of that id since.
+    kept = {id: found for id, found in newest.items() if scope is None or scope.holds(found)}
+    return ExplainedFact(explanation, kept, content=content)
 
 
 async def read_outcome(

@@ -277,15 +277,15 @@ class MemoryOperations:
         current = request.kind != "episode" and bool(await self._facts.query(pattern))
         kind = "fact" if current else request.kind or "episode"
         if kind == "fact":
-            document = await self._explain_fact(request.id, None if current else scope)
+            document = await self._explain_fact(request.id, scope, current=current)
         else:
             document = await self._explain_episode(request.id, scope)
         return {"id": request.id, "kind": kind, "explanation": _as_json(document)}
 
-    async def _explain_fact(self, id: str, scope: ScopeFilter | None) -> dict[str, Any]:
+    async def _explain_fact(self, id: str, scope: ScopeFilter, *, current: bool) -> dict[str, Any]:
         """Explain a fact; one that is not current any more must always have been of the scope."""
-        explained = await explain_fact(self._facts, self._memory, id, content=True)
-        if scope is not None and not _was_of(explained.explanation, scope):
+        explained = await explain_fact(self._facts, self._memory, id, content=True, scope=scope)
+        if not current and not _was_of(explained.explanation, scope):
             raise NoInputError(id, _UNKNOWN)
         return explained.document()
 

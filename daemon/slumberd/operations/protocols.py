@@ -9,6 +9,7 @@ from typing import Protocol, Self, overload
 
 from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
 from slumberd.consolidation.explanation import Explanation
+from slumberd.consolidation.key_history import KeyHistory
 from slumberd.consolidation.manual import ManualBatch
 from slumberd.consolidation.protocols import CurrentFacts, EpisodeLog, Ledger, Watermarks
 from slumberd.graph.protocols import GraphRuleTarget
@@ -398,6 +399,19 @@ class Facts(CurrentFacts, FactStore, GraphRuleTarget, OpenStore, Protocol):
 
         Raises:
             NoInputError: Neither the facts nor the ledger have the id.
+        """
+        ...
+
+    async def history(self, fact_id: str, scope: ScopeFilter, *, most: int) -> KeyHistory:
+        """Return which values of a fact's key were current, and when.
+
+        Args:
+            fact_id: The fact; it need not be current.
+            scope: Whose fact it must be.
+            most: At most so many periods of each clock, the latest ones.
+
+        Raises:
+            NoInputError: The scope has never had such a fact.
         """
         ...
 

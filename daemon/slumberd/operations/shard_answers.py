@@ -452,6 +452,7 @@ MERGES: dict[str, Merge] = {
     "facts": _merge_facts,
     "correct": _merge_corrections,
     "explain": _choose_explanation,
+    "history": _choose_first,
     "outcome": _choose_first,
     "changes": _choose_first,
     "firings": _merge_firing_pages,

@@ -118,6 +118,7 @@ NAMES: dict[str, Name | None] = {
     "facts": None,
     "correct": _of_row,
     "explain": _of_explanation,
+    "history": None,
     "outcome": _of_outcome,
     "changes": partial(_of_rows, "changes"),
     "firings": _of_firing_page,

@@ -21,6 +21,7 @@ from slumberd.errors import (
 from slumberd.operations import change_results as results
 from slumberd.operations import firing_forms as firings
 from slumberd.operations import forms
+from slumberd.operations import history_forms as history
 from slumberd.operations import memory_forms as memory
 from slumberd.operations import operator_forms as operator
 from slumberd.operations import overview_forms as overview
@@ -101,6 +102,17 @@ EXPLAIN = Operation(
     idempotent=True,
     errors=(MemoryScopeError, NoInputError),
     example=example_of("explain"),
+)
+HISTORY = Operation(
+    name="history",
+    summary="Return which facts of the same subject and predicate were current, and when.",
+    form=history.HistoryForm,
+    result=history.FactHistory,
+    right=Right.READ,
+    read_only=True,
+    idempotent=True,
+    errors=(MemoryScopeError, NoInputError),
+    example=example_of("history"),
 )
 OUTCOME = Operation(
     name="outcome",
@@ -367,6 +379,7 @@ OPERATIONS: dict[str, Operation[forms.RequestForm]] = {
         FACTS,
         CORRECT,
         EXPLAIN,
+        HISTORY,
         OUTCOME,
         CHANGES,
         FIRINGS,

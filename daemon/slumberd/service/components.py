@@ -10,6 +10,7 @@ from slumberd.config.settings import Settings
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.fact_histories import FactHistories
 from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.ledger_reads import LedgerReads
 from slumberd.operations.memory import MemoryOperations
@@ -88,6 +89,7 @@ class Components:
             **{name: _announced(handler, self.commits) for name, handler in changing.items()},
             **memory.by_name(),
             **Overviews(searcher, stores.facts, clock).by_name(),
+            **FactHistories(stores.facts).by_name(),
             **LedgerReads(stores.facts, self.commits).by_name(),
             **OperatorReads(stores.facts).by_name(),
             **rules.by_name(),

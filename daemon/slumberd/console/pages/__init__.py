@@ -7,13 +7,17 @@ from slumberd.console.pages import (
     approvals,
     changed,
     changing,
+    episode,
     erase,
+    fact,
     firings,
     health,
     quarantine,
     rules,
     search,
     today,
+    user,
+    users,
 )
 from slumberd.console.visit import Page
 from slumberd.operations.caller import Caller, Right
@@ -21,6 +25,10 @@ from slumberd.operations.caller import Caller, Right
 PAGES = (
     Page(path="/today", menu="Today", show=today.show),
     Page(path="/changes", show=changed.show),
+    Page(path="/users", menu="Users", show=users.show, own=False),
+    Page(path="/user", menu="Facts", show=user.show, own=True),
+    Page(path="/fact", show=fact.show),
+    Page(path="/episode", show=episode.show),
     Page(path="/search", menu="Search", show=search.show),
     Page(path="/firings", menu="Firings", show=firings.show_list, right=Right.OPERATE),
     Page(path="/firing", show=firings.show_one, right=Right.OPERATE),

@@ -8,6 +8,7 @@ from typing import Any
 from slumberd.console.changes import Change, back_to, submit_change
 from slumberd.console.instants import read_instant, read_period
 from slumberd.console.links import Fields, link
+from slumberd.console.typed_values import read_value
 from slumberd.console.visit import Redirect, Shown, Visit
 from slumberd.operations.handlers import Answer
 
@@ -96,6 +97,22 @@ def _retried(fields: Fields, answer: Answer) -> str:
     """Return the page of the run that read episodes again; else the page of the quarantine."""
     run = answer["run"]
     return link("quarantine", rule=fields["rule"]) if run is None else link("firings", run=run)
+
+
+# Facts
+
+_CORRECTED = ("user", "agent", "fact", "object", "if_version")
+_RETRACTED = ("user", "agent", "fact", "if_version")
+
+
+def _fact_page(fields: Fields, *_: Answer) -> str:
+    """Return the page of the fact that a form changes."""
+    return link("fact", id=fields["fact"], user=fields.get("user"), agent=fields.get("agent"))
+
+
+def _read_correction(fields: Fields) -> dict[str, Any]:
+    """Return the fields of a correction; a person writes its value as JSON, or as a text."""
+    return {**fields, "object": read_value(fields.get("object", ""))}
 
 
 CHANGES: Mapping[str, Change] = {
@@ -199,6 +216,28 @@ CHANGES: Mapping[str, Change] = {
         done=lambda fields, answer: link(
             "quarantine", rule=fields["rule"], dropped=answer["dropped"]
         ),
+    ),
+    "correct": Change(
+        operation="correct",
+        title="Correct a fact",
+        button="Correct the fact",
+        takes=_CORRECTED,
+        read=_read_correction,
+        sentence=lambda fields: (
+            f"You ask to set the value of the fact {fields['fact']} to {fields.get('object', '')}."
+        ),
+        back=_fact_page,
+        done=_fact_page,
+    ),
+    "retract": Change(
+        operation="correct",
+        title="Retract a fact",
+        button="Retract the fact",
+        takes=_RETRACTED,
+        fixed={"retract": True},
+        sentence=lambda fields: f"You ask to retract the fact {fields['fact']}.",
+        back=_fact_page,
+        done=_fact_page,
     ),
 }
 """All changes, by the name that a form sends."""

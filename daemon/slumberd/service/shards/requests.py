@@ -55,6 +55,7 @@ _ABSENCES: Mapping[str, type[SlumberdError]] = {
     "correct": NoInputError,
     "explain": NoInputError,
     "forget": NothingKeptError,
+    "history": NoInputError,
 }
 """The error of a shard that has nothing of what is asked, while another shard may have it."""
 

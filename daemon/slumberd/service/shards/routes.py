@@ -90,6 +90,14 @@ class ShardRoutes:
         known = found if episode is None else {*found, episode}
         return dict.fromkeys(sorted(known) or [NOBODY], request)
 
+    def history(self, request: Request, caller: Caller) -> Parts:
+        """Ask the shards that know a fact of that id."""
+        parts, id = self.scoped(request, caller), request["id"]
+        if len(parts) == 1:
+            return parts
+        known = self._lookup.fact_ids([id]).get(id, set())
+        return dict.fromkeys(sorted(known) or [NOBODY], request)
+
     def changes(self, request: Request, caller: Caller) -> Parts:
         """Ask the shard of the user and the agent: a number of a row is of one ledger."""
         names_user = caller.user is not None or request.get("user") is not None
@@ -217,6 +225,7 @@ ROUTES: dict[str, Route | None] = {
     "facts": ShardRoutes.scoped,
     "correct": ShardRoutes.correct,
     "explain": ShardRoutes.explain,
+    "history": ShardRoutes.history,
     "outcome": ShardRoutes.outcome,
     "changes": ShardRoutes.changes,
     "firings": ShardRoutes.firings,

@@ -53,7 +53,7 @@ def why(session: Session, fact_id: str) -> Explanation:
     Raises:
         NoInputError: No current fact has the id, and no row of the ledger has it.
     """
-    rows = _read_records(session, [fact_id])
+    rows = detailed_records(session, [fact_id])
     fact = _facts(session, [fact_id]).get(fact_id)
     if fact is None and not rows:
         remedy = "the ledger has no such fact; `slumberd facts` lists the current facts"
@@ -132,7 +132,7 @@ class _Inquiry:
         fact_ids = self._find_fact_ids(channels)
         self._rows = [
             row
-            for row in _read_records(session, fact_ids)
+            for row in detailed_records(session, fact_ids)
             if row.record.source_episode_ids == (episode_id,) or row.record.rule_id.startswith("@")
         ]
         self._remaining = _find_remaining(session, fact_ids)
@@ -269,7 +269,8 @@ def _by_seq(found: tuple[str, str, DetailedRecord]) -> int:
     return found[2].record.seq
 
 
-def _read_records(session: Session, fact_ids: Sequence[str]) -> list[DetailedRecord]:
+def detailed_records(session: Session, fact_ids: Sequence[str]) -> list[DetailedRecord]:
+    """Return the rows about some fact ids, oldest first."""
     parameters = {"ids": [*fact_ids]}
     return [_detailed_record(row) for row in session.stream("ledger.detailed_records", parameters)]
 
@@ -323,7 +324,7 @@ def _read_history(
     key_ids = {row.key_id for row in rows if row.key_id is not None}
     parameters: dict[str, Any] = {"key_ids": list(key_ids)}
     claimants = {id for (id,) in session.stream("ledger.fact_ids_of_keys", parameters)}
-    found = {row.record.seq: row for row in [*rows, *_read_records(session, [*claimants])]}
+    found = {row.record.seq: row for row in [*rows, *detailed_records(session, [*claimants])]}
     foreign = {row.record.seq: row for row in removals if row.record.seq not in found}
     claims: dict[str, DetailedRecord] = {}
     history = []

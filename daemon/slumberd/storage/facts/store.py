@@ -10,6 +10,7 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.delta_batch import Condition, DeltaBatch
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.graph_promotion import Promoted, ledger_rule_id
+from slumberd.consolidation.key_history import KeyHistory
 from slumberd.consolidation.manual import (
     ApplyDelta,
     Assert,
@@ -25,8 +26,10 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import START, Firing, Trigger, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint, Outcome
+from slumberd.model.scope import ScopeFilter
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.audit.explain import why
+from slumberd.storage.audit.key_history import history_of
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.engine import FactEngine, Session
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS, DeltaApplier
@@ -335,6 +338,22 @@ class EngineFactStore:
             NoInputError: Neither the facts nor the ledger have the id.
         """
         return await self.transactions.read(lambda session: why(session, fact_id))
+
+    async def history(self, fact_id: str, scope: ScopeFilter, *, most: int) -> KeyHistory:
+        """Return which values of a fact's key were current, and when.
+
+        Args:
+            fact_id: The fact; it need not be current.
+            scope: Whose fact it must be.
+            most: At most so many periods of each clock, the latest ones.
+
+        Raises:
+            NoInputError: The scope has never had such a fact.
+        """
+        depth = self.transactions.lineage_depth
+        return await self.transactions.read(
+            lambda session: history_of(session, fact_id, scope, depth=depth, most=most)
+        )
 
     async def verify(
         self, against: Iterable[Checkpoint] = (), *, chain_only: bool = False

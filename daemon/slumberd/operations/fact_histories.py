@@ -1,0 +1,57 @@
+"""Run the operation that returns which values of a fact's key were current, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from slumberd.consolidation.key_history import ValuePeriod
+from slumberd.operations import table
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.history_forms import FactHistory, HistoryForm, Period
+from slumberd.operations.protocols import Facts
+
+
+class FactHistories:
+    """Runs requests for the history of facts.
+
+    Args:
+        facts: The facts.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def by_name(self) -> dict[str, Handler]:
+        """Return the operation by name."""
+        return dict([typed_handler(table.HISTORY, self.history)])
+
+    async def history(self, request: HistoryForm, caller: Caller) -> Answer:
+        """Return which facts of the same subject and predicate were current, and when.
+
+        Raises:
+            NoInputError: The scope has never had such a fact.
+        """
+        scope = caller.scope(request.user, request.agent)
+        found = await self._facts.history(request.id, scope, most=request.limit)
+        return FactHistory(
+            id=request.id,
+            user=found.user,
+            agent=found.agent,
+            payload={**found.payload},
+            valid=_periods(found.valid),
+            believed=_periods(found.believed),
+            cut=found.cut,
+        ).document()
+
+
+def _periods(periods: Iterable[ValuePeriod]) -> list[Period]:
+    return [
+        Period(
+            fact_id=period.fact_id,
+            payload={**period.payload},
+            begins_at=period.begins_at,
+            ends_at=period.ends_at,
+        )
+        for period in periods
+    ]
