@@ -148,7 +148,8 @@ def check_hostile_texts(visit: Visit, names: Iterable[str] = (), *, whole: bool 
 _LINKS = """
 elements => elements
   .map(one => one.href?.baseVal ?? one.href ?? one.src ?? one.action)
-  .filter(link => /^(javascript|data|vbscript):/i.test(link) || /other[.]example/.test(link))
+  .filter(link => /^(javascript|data|vbscript):/i.test(link)
+    || /^[a-z]+:[/][/][^/?#]*other[.]example/i.test(link))
   .filter(link => !/^data:image/.test(link))
 """
 
