@@ -83,7 +83,7 @@ def test_plan_says_in_words_and_numbers_what_is_erased(
         "User planned Agent all agents Session all sessions",
         "2 episodes",
         "1 current fact",
-        "No other fact becomes current again.",
+        "It makes no other fact current again.",
         "backups and exports of the state directory, made before",
         "Reason: she asked for it",
     )
