@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.commands.run import clean_up_on_sigterm
+from slumberd.cli.stop_signals import clean_up_on_sigterm
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit

@@ -94,9 +94,7 @@ def test_operator_erases_a_user_and_saves_the_certificate(
 ) -> None:
     user = fresh_id()
     learn(daemon, likes(fresh_id(), "tea", user=user))
-    with browser.visit(
-        daemon.url, color_scheme=color_scheme, tolerated=["status of 409"]
-    ) as visit:
+    with browser.visit(daemon.url, color_scheme=color_scheme, tolerated=["status of 409"]) as visit:
         visit.sign_in(daemon.tokens["operator"])
         page = visit.page
         visit.open("/console/erase")
@@ -160,9 +158,7 @@ def test_person_searches_and_corrects_a_field(
     daemon: HttpDaemon, browser: Browser, color_scheme: Literal["light", "dark"], tmp_path: Path
 ) -> None:
     learn(daemon, likes(fresh_id(), "green tea"))
-    with browser.visit(
-        daemon.url, color_scheme=color_scheme, tolerated=["status of 400"]
-    ) as visit:
+    with browser.visit(daemon.url, color_scheme=color_scheme, tolerated=["status of 400"]) as visit:
         visit.sign_in(daemon.tokens["reader"])
         page = visit.page
         visit.open("/console/search")
@@ -215,7 +211,9 @@ def test_pages_work_without_scripts_and_on_a_small_screen(
 
 def test_no_hostile_text_acts_on_a_page(daemon: HttpDaemon, browser: Browser) -> None:
     episodes = [
-        likes(f"{hostile_name(name)} {fresh_id()}", HOSTILE[name], user="eve", content=HOSTILE[name])
+        likes(
+            f"{hostile_name(name)} {fresh_id()}", HOSTILE[name], user="eve", content=HOSTILE[name]
+        )
         for name in HOSTILE
     ]
     put(daemon.home, episodes)

@@ -9,9 +9,9 @@ from pathlib import Path
 import orjson
 
 from slumberd.api.access import hash_of, new_token
-from slumberd.cli.commands.run import stop_on_signals
 from slumberd.cli.context import daemon_logs
 from slumberd.cli.interfaces import interfaces_of
+from slumberd.cli.stop_signals import stop_on_signals
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings

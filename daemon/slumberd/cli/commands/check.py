@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.commands.run import clean_up_on_sigterm
 from slumberd.cli.context import load_settings_and_rules, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json, print_table, steps
+from slumberd.cli.stop_signals import clean_up_on_sigterm
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.commands.run import clean_up_on_sigterm
 from slumberd.cli.context import load_settings_and_rules
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, plural, print_json_lines, print_table, steps
+from slumberd.cli.stop_signals import clean_up_on_sigterm
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings

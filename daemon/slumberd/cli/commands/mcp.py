@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from slumberd.cli.client import ask_holder
-from slumberd.cli.commands.run import SIGNALS
 from slumberd.cli.context import (
     daemon_logs,
     load_settings_and_rules,
@@ -22,6 +21,7 @@ from slumberd.cli.context import (
 )
 from slumberd.cli.interfaces import interfaces_of
 from slumberd.cli.options import Config, StateDir
+from slumberd.cli.stop_signals import SIGNALS
 from slumberd.client.transports import DatabaseTransport, SocketTransport
 from slumberd.clock import SystemClock
 from slumberd.errors import ExtraMissingError, NotRunningError

@@ -1,4 +1,4 @@
-"""`slumberd run`: run the daemon in the foreground; and what commands do on SIGTERM."""
+"""`slumberd run`: run the daemon in the foreground."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import faulthandler
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -24,13 +24,12 @@ from slumberd.cli.context import logs as file_logs
 from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.interfaces import interfaces_of
 from slumberd.cli.options import Config, StateDir
+from slumberd.cli.stop_signals import stop_on_signals
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ConfigurationError, SlumberdError, StoreError
 from slumberd.service.daemon import run_until
 from slumberd.service.startup import ReloadableDaemon, make_daemon
 from slumberd.service.systemd import Notifier
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger("slumberd")
 
@@ -110,48 +109,3 @@ def _run(make: Callable[[], ReloadableDaemon], logs: DaemonLogs) -> None:
         # The log must hold the reason: standard error may be discarded.
         _log_failure(error)
         raise
-
-
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` at the first SIGTERM or SIGINT; the next one ends the process."""
-    loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        """Restore the default handlers, and request the stop."""
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-        stop.set()
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, on_signal)
-
-
-@contextmanager
-def clean_up_on_sigterm() -> Iterator[None]:
-    """Cancel the task of the block on SIGTERM, so that its temporary files are removed.
-
-    The handler of SIGINT does not serve: a shell ignores SIGINT for commands in the background.
-
-    Raises:
-        KeyboardInterrupt: SIGTERM came.
-    """
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    signalled, previous = asyncio.Event(), signal.getsignal(signal.SIGTERM)
-
-    def cancel() -> None:
-        """Cancel the task of the block."""
-        signalled.set()
-        if task is not None:
-            task.cancel()
-
-    loop.add_signal_handler(signal.SIGTERM, cancel)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if signalled.is_set():
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)  # this sets the system's default handler
-        signal.signal(signal.SIGTERM, previous)
