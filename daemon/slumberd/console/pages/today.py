@@ -20,7 +20,9 @@ from slumberd.console.visit import Shown, View, Visit
 from slumberd.operations.caller import Right
 
 MOST_DAYS = 366
-_PICTURE_DAYS = 14
+_PICTURE_DAYS = 7
+"""The pictures of all users show at least so many days."""
+
 _LISTED = 10
 
 CountLink = Callable[[str], str]
@@ -91,10 +93,11 @@ async def show(visit: Visit) -> Shown:
     days = max(1, min(visit.number("days", 1), MOST_DAYS))
     user = visit.fields.get("user")
     report = await visit.ask("report", days=days, user=user, limit=_LISTED)
-    pictured = report
-    if days < _PICTURE_DAYS:
-        pictured = await visit.ask("report", days=_PICTURE_DAYS, user=user, limit=1)
     operates, own = visit.may(Right.OPERATE), visit.caller.user
+    pictured = report
+    # The report of one user reads all rows of its time, so it stays as short as it was asked.
+    if days < _PICTURE_DAYS and user is None and own is None:
+        pictured = await visit.ask("report", days=_PICTURE_DAYS, limit=1)
     values = {
         "days": days,
         "most_days": MOST_DAYS,
