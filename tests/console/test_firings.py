@@ -295,11 +295,11 @@ def test_undo_that_is_sent_twice_undoes_once(
         pytest.param({}, "change: is missing", id="no change"),
         pytest.param(
             {"change": "undo since", "rule": "all", "since": HOSTILE},
-            "is not an instant with an offset",
+            "an instant with an offset is needed",
             id="no instant",
         ),
         pytest.param(
-            {"change": "undo", "firing": HOSTILE}, f'no firing "{HOSTILE[:20]}', id="no such firing"
+            {"change": "undo", "firing": HOSTILE}, f"no firing '{HOSTILE[:20]}", id="no such firing"
         ),
     ],
 )
