@@ -143,7 +143,7 @@ def test_sliders_lead_to_the_page_of_their_instants(operator: Person) -> None:
     fields = hidden_fields(operator.read("user", user="ana"), "/console/user#as-of")
     july = int(datetime(2026, 7, 1, tzinfo=UTC).timestamp())
 
-    sent = {**fields, "valid": july, "believed": fields["sliders"]}
+    sent = {**fields, "valid": str(july), "believed": fields["sliders"]}
     answer = operator.client.get("/console/user", params=sent)
 
     assert answer.status_code == 303
