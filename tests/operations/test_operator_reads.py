@@ -11,10 +11,9 @@ from slumberd.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import ALL_RIGHTS, Caller, Right
 from slumberd.operations.handlers import Dispatcher
 from slumberd.operations.operator_reads import OperatorReads
-from slumberd.storage.facts.store import EngineFactStore
 from tests.storage.facts.test_users import promote
 from tests.support.fakes import FakeClock
-from tests.support.providers import Provider
+from tests.support.providers import AnyFactStore, Provider
 
 pytestmark = pytest.mark.integration
 
@@ -24,7 +23,7 @@ USERS = [(f"user{number}", "desk", 1 + number % 2) for number in range(5)]
 class Asker:
     """Calls the operations for an operator."""
 
-    def __init__(self, facts: EngineFactStore) -> None:
+    def __init__(self, facts: AnyFactStore) -> None:
         self.dispatcher = Dispatcher(OperatorReads(facts).by_name())
 
     async def __call__(self, operation: str, **request: Any) -> dict[str, Any]:

@@ -327,3 +327,83 @@ def test_plan_changes_with_the_plan_of_any_shard() -> None:
 
     assert plan == combine_plans({2: "b", 0: "a"})
     assert len({plan, combine_plans({0: "a", 1: "b"}), combine_plans({0: "a"})}) == 3
+
+
+def rule_of_shard(**overrides: Any) -> Answer:
+    known = OPERATIONS["rules"].example.answer["rules"][0]
+    state = {**known["state"], **overrides.pop("state", {})}
+    return {"timezone": "UTC", "rules": [{**known, "state": state, **overrides}]}
+
+
+def test_rule_of_several_shards_is_as_late_and_as_full_as_all_together() -> None:
+    early, late = AT.format(1), AT.format(2)
+    first = rule_of_shard(
+        state={"pending": 2, "fired_at": early, "oldest_pending": late, "quarantined": 1},
+        due_at=late,
+        late_seconds=3.0,
+        coverage={"episodes": 5, "selected": 2, "failed": 0, "problem": ""},
+    )
+    second = rule_of_shard(
+        state={"pending": 3, "fired_at": late, "oldest_pending": early, "last_outcome": None},
+        due_at=early,
+        late_seconds=4.0,
+        coverage={"episodes": 7, "selected": 1, "failed": 1, "problem": "no JSON"},
+    )
+    idle = rule_of_shard(
+        state={"pending": None, "fired_at": None, "oldest_pending": None}, coverage=None
+    )
+
+    (rule,) = merge_answers("rules", [idle, first, second], {})["rules"]
+
+    state = rule["state"]
+    assert (state["watermark"], state["pending"], state["quarantined"]) == (None, 5, 3)
+    assert (state["fired_at"], state["last_outcome"]) == (late, None)
+    assert state["oldest_pending"] == rule["due_at"] == early
+    assert rule["late_seconds"] == 4.0
+    assert rule["coverage"] == {"episodes": 12, "selected": 3, "failed": 1, "problem": "no JSON"}
+
+
+def test_rule_that_one_shard_pauses_or_holds_counts_as_paused_or_held() -> None:
+    outlook = OPERATIONS["rules"].example.answer["rules"][0]["outlook"]
+    paused = rule_of_shard(
+        state={"paused": True, "held_firing_id": "home@3"},
+        outlook={**outlook, "paused": True, "paused_by": "uid 0"},
+    )
+    answers = [name_firings("rules", each, k) for k, each in enumerate([rule_of_shard(), paused])]
+
+    (rule,) = merge_answers("rules", answers, {})["rules"]
+
+    assert rule["state"]["paused"]
+    assert rule["outlook"]["paused_by"] == "uid 0"
+    assert rule["state"]["held_firing_id"] == "1~home@3"
+
+
+def test_user_of_several_shards_has_the_facts_and_agents_of_all() -> None:
+    def page(*users: tuple[str, str, int]) -> Answer:
+        listed = [{"user": user, "agents": [agent], "facts": facts} for user, agent, facts in users]
+        return {"users": listed, "next": "more"}
+
+    merged = merge_answers(
+        "users", [page(("ana", "desk", 2), ("eve", "a", 1)), page(("ana", "b", 3))], {"limit": 3}
+    )
+
+    assert merged == {
+        "users": [
+            {"user": "ana", "agents": ["b", "desk"], "facts": 5},
+            {"user": "eve", "agents": ["a"], "facts": 1},
+        ],
+        "next": None,
+    }
+
+
+def test_quarantine_of_one_place_in_two_shards_comes_on_one_page() -> None:
+    def page(*ids: str) -> Answer:
+        known = OPERATIONS["quarantined"].example.answer["entries"][0]
+        entries = [{**known, "episode_id": id} for id in ids]
+        return {"entries": entries, "next": None, "totals": {"home": len(ids)}}
+
+    merged = merge_answers("quarantined", [page("e1", "e2"), page("e2", "e3")], {"limit": 2})
+
+    assert [entry["episode_id"] for entry in merged["entries"]] == ["e1", "e2", "e2"]
+    assert merged["next"] is not None
+    assert merged["totals"] == {"home": 4}

@@ -33,9 +33,11 @@ from slumberd.service.shards.requests import shard_handlers
 from slumberd.service.shards.routes import ROUTES
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from slumberd.storage.postgres.shards import shard_of
+from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import triple
 from tests.support.daemons import Daemon, Home
 from tests.support.postgres_server import PostgresServer
+from tests.support.providers import AnyMemoryStore
 
 pytestmark = pytest.mark.acceptance
 
@@ -129,14 +131,14 @@ def comparable(value: Any) -> Any:
     return [comparable(one) for one in value] if isinstance(value, list) else value
 
 
-def pages(ask: Asker, limit: int) -> list[Any]:
-    """Return all facts of a user, page after page."""
-    found, page = [], ask("facts", user="ana", limit=limit)
+def pages(ask: Asker, operation: str = "facts", field: str = "facts", **request: Any) -> list[Any]:
+    """Return all items of an operation, page after page."""
+    found, page = [], ask(operation, **request)
     while True:
-        found.append(page["facts"])
+        found.append(page[field])
         if page["next"] is None:
             return found
-        page = ask("facts", user="ana", limit=limit, cursor=page["next"])
+        page = ask(operation, **request, cursor=page["next"])
 
 
 def test_every_operation_has_a_route() -> None:
@@ -175,10 +177,89 @@ def test_pages_of_facts_are_those_of_one_store(both: list[Asker]) -> None:
     for ask in both:
         ask("fire")
 
-    one, several = (comparable(pages(ask, 4)) for ask in both)
+    one, several = (comparable(pages(ask, user="ana", limit=4)) for ask in both)
 
     assert several == one
     assert sum(map(len, several)) == len(AGENTS)
+
+
+def test_pages_of_an_earlier_belief_are_those_of_one_store(both: list[Asker]) -> None:
+    answers = []
+    for ask in both:
+        ask("fire")
+        ids = [f"{agent}-ana-tea" for agent in AGENTS]
+        facts = ask("facts", user="ana")["facts"]
+        then = max(fact["pinned_at"] for fact in facts)
+        ask("unpin", facts=ids, reason="wrong")
+        answers.append(pages(ask, user="ana", limit=4, believed_at=then))
+
+    one, several = (comparable(answer) for answer in answers)
+
+    assert several == one
+    assert sum(map(len, several)) == len(AGENTS)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_pages_of_users_are_those_of_one_store(both: list[Asker], limit: int) -> None:
+    for ask in both:
+        for user in ("bob", "eve"):
+            ask.remember(*AGENTS[:4], user=user)
+        ask("fire")
+
+    one, several = (pages(ask, "users", "users", limit=limit) for ask in both)
+
+    assert several == one
+    assert [(user["user"], user["facts"]) for page in several for user in page] == [
+        ("ana", len(AGENTS)), ("bob", 4), ("eve", 4)
+    ]  # fmt: skip
+
+
+async def put_unreadable(store: AnyMemoryStore) -> None:
+    """Put one episode of each agent as another program does, which `remember` refuses."""
+    async with store as memory:
+        await memory.put_many(
+            [
+                triple(
+                    f"odd-{agent}", "s", "p", "x", user="ana", agent=agent,
+                    metadata={"intent": "shout"},
+                )
+                for agent in AGENTS
+            ]
+        )  # fmt: skip
+
+
+def test_quarantine_of_all_shards_is_that_of_one_store(
+    both: list[Asker], files: Home, database: str
+) -> None:
+    asyncio.run(put_unreadable(SQLiteMemoryStore(files.state / "memory.db")))
+    asyncio.run(put_unreadable(PostgresMemoryStore(database)))
+    for ask in both:
+        ask("fire")
+
+    one, several = (pages(ask, "quarantined", "entries", limit=4) for ask in both)
+    totals = [ask("quarantined", rule="all", limit=1)["totals"] for ask in both]
+
+    assert [[{**entry, "seq": 0} for entry in page] for page in several] == [
+        [{**entry, "seq": 0} for entry in page] for page in one
+    ]
+    assert totals == [{"all": len(AGENTS)}] * 2
+
+
+def test_rules_of_all_shards_are_summed_up(both: list[Asker]) -> None:
+    before = [ask("rules", coverage=True)["rules"][0] for ask in both]
+    for ask in both:
+        ask("fire")
+    after = [ask("rules", rules=["all"], instants=2)["rules"][0] for ask in both]
+
+    for one, several in (before, after):
+        assert several["outlook"] == one["outlook"]
+        assert several["coverage"] == one["coverage"]
+        for name in ("pending", "quarantined", "held_firing_id", "paused", "next_at"):
+            assert several["state"][name] == one["state"][name]
+    assert before[1]["coverage"]["selected"] == before[1]["state"]["pending"] == len(AGENTS)
+    assert after[1]["state"]["pending"] == 0
+    assert after[1]["state"]["fired_at"] is not None
+    assert len(after[1]["outlook"]["next"]) == 2
 
 
 def test_one_run_fires_in_all_shards_and_is_undone_as_a_whole(both: list[Asker]) -> None:
