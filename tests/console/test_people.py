@@ -365,7 +365,7 @@ def test_fact_is_corrected_after_its_dry_run(changed: HttpDaemon) -> None:
         page = text_of(ana.client.get(answer.headers["location"]).text)
 
     assert "Nothing has changed yet" in shown.text
-    assert "1 update" in text_of(shown.text)
+    assert "1 fact would be changed" in text_of(shown.text)
     assert after_preview == before
     assert answer.status_code == 303
     assert "ana lives_in Porto" in page
