@@ -101,7 +101,7 @@ class Seen:
     @property
     def to(self) -> str:
         """The address that the browser goes to next; empty when it stays."""
-        return self.answer.headers.get("location", "")
+        return str(self.answer.headers.get("location", ""))
 
     def form(self, **fields: str) -> Form:
         """Return the only form that has these fields."""
