@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from slumberd.consolidation.claim import Claim, Precedence
-from slumberd.consolidation.explanation import DetailedRecord
+from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import instant
 
-MOST_FOLDS = 100_000
+MOST_FOLDS = 20_000
 """At most so many claims are folded for one history: its instants times the claims of the key."""
 
 Payload = Mapping[str, Any]
-ClaimsAt = Callable[[str, int], Sequence[Claim]]
+T = TypeVar("T")
 
 
 class ValuePeriod(NamedTuple):
@@ -63,11 +62,6 @@ class _Periods:
         self._ended: list[ValuePeriod] = []
         self._open: dict[str, tuple[Payload, datetime]] = {}
 
-    @property
-    def current(self) -> list[str]:
-        """The facts that are current."""
-        return [*self._open]
-
     def begin(self, fact_id: str, payload: Payload, at: datetime) -> None:
         """Note that a fact is current; nothing when it says the same as before."""
         known = self._open.get(fact_id)
@@ -81,6 +75,14 @@ class _Periods:
         known = self._open.pop(fact_id, None)
         if known is not None and known[1] < at:
             self._ended.append(ValuePeriod(fact_id, *known, at))
+
+    def set_current(self, current: Mapping[str, Payload], at: datetime) -> None:
+        """Note which facts are current from an instant on, and what they say."""
+        for fact_id in [*self._open]:
+            if fact_id not in current:
+                self.end(fact_id, at)
+        for fact_id, payload in current.items():
+            self.begin(fact_id, payload, at)
 
     def all(self) -> list[ValuePeriod]:
         """Return the periods, the earliest first."""
@@ -103,21 +105,45 @@ def valid_periods(
         most: At most so many instants, the latest ones.
     """
     claims = [*_claims_about(known_state, key)]
-    payloads = {(claim.fact_id, claim.precedence): claim.payload for claim in claims}
     instants = sorted({claim.precedence.at for claim in claims})
-    kept = instants[-max(1, min(most, MOST_FOLDS // max(1, len(claims)))) :]
+    kept = latest(instants, most=most, claims=len(claims))
     periods = _Periods()
     for at in kept:
         known_state.until = at
         known_state.fold(key)
-        current = known_state.current_assertions(key).values()
-        now = {top.fact_id: payloads[top.fact_id, top.precedence] for top in current}
-        for fact_id in periods.current:
-            if fact_id not in now:
-                periods.end(fact_id, instant(at))
-        for fact_id, payload in now.items():
-            periods.begin(fact_id, payload, instant(at))
+        periods.set_current(_current_on(known_state, key), instant(at))
     return periods.all(), len(kept) < len(instants)
+
+
+def believed_periods(states: Iterable[tuple[datetime, KnownState]], key: str) -> list[ValuePeriod]:
+    """Return what was held of a key.
+
+    Args:
+        states: The instants of the firings that changed the key, and the state after each.
+        key: The key.
+    """
+    periods = _Periods()
+    for at, known_state in states:
+        periods.set_current(_current_on(known_state, key), at)
+    return periods.all()
+
+
+def latest(instants: Sequence[T], *, most: int, claims: int) -> Sequence[T]:
+    """Return the latest of some instants; fewer when each folds many claims."""
+    return instants[-max(1, min(most, MOST_FOLDS // max(1, claims))) :]
+
+
+def _current_on(known_state: KnownState, key: str) -> dict[str, Payload]:
+    """Return what the current facts of a folded key say, by fact id."""
+    found: dict[str, Payload] = {}
+    for top in known_state.current_assertions(key).values():
+        effective = known_state.effective_claims(top.fact_id)
+        found[top.fact_id] = next(
+            each.claim.payload
+            for each in effective
+            if each.claim.asserts and each.claim.precedence == top.precedence
+        )
+    return found
 
 
 def _claims_about(known_state: KnownState, key: str) -> Iterator[Claim]:
@@ -133,45 +159,3 @@ def _claims_of(known_state: KnownState, fact_ids: Iterable[str]) -> Iterator[Cla
     for fact_id in fact_ids:
         for effective in known_state.effective_claims(fact_id):
             yield effective.claim
-
-
-def believed_periods(
-    rows: Sequence[DetailedRecord], key: str, key_id: int, claims_at: ClaimsAt
-) -> list[ValuePeriod]:
-    """Return what was held of a key, as the ledger recorded it.
-
-    Args:
-        rows: The rows about the key's facts, and about the facts that name these; oldest first.
-        key: The key.
-        key_id: Its number.
-        claims_at: Returns the claims that counted of a fact after a row of the ledger.
-    """
-    periods = _Periods()
-    for row in rows:
-        record = row.record
-        adds = record.kind in ("add", "update")
-        for fact_id in record.replaces:
-            if not (adds and fact_id == record.fact_id):
-                periods.end(fact_id, record.at)
-        payload = _payload_of(row, key, key_id, claims_at) if adds else None
-        if payload is not None:
-            periods.begin(record.fact_id, payload, record.at)
-        elif adds:
-            periods.end(record.fact_id, record.at)
-    return periods.all()
-
-
-def _payload_of(row: DetailedRecord, key: str, key_id: int, claims_at: ClaimsAt) -> Payload | None:
-    """Return what a fact says of a key after a row that made it current; None for another key."""
-    if row.asserts:
-        return row.document["payload"] if row.key_id == key_id else None
-    claims = [
-        claim
-        for claim in claims_at(row.record.fact_id, row.record.seq)
-        if claim.asserts and claim.key == key
-    ]
-    return max(claims, key=_by_precedence).payload if claims else None
-
-
-def _by_precedence(claim: Claim) -> Precedence:
-    return claim.precedence

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
-from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.explanation import DetailedRecord
-from slumberd.consolidation.key_history import KeyHistory, believed_periods, valid_periods
-from slumberd.consolidation.precedence import effective_claims
+from slumberd.consolidation.key_history import KeyHistory, believed_periods, latest, valid_periods
+from slumberd.consolidation.state import KnownState
 from slumberd.errors import NoInputError
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit.explain import detailed_records
-from slumberd.storage.engine import Row, Session
+from slumberd.storage.engine import Session
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import claim_from, evaluations_from
-from slumberd.storage.ledger.state_loader import LoadedState
+from slumberd.storage.ledger.state_loader import LoadedState, whole_known_state
 
 _UNKNOWN = "nothing of that id is stored in this scope"
 
@@ -40,11 +39,10 @@ def history_of(
     loaded = LoadedState(session, channels_at(session), depth)
     loaded.load_in_full({claim.key})
     known = loaded.known_state
-    # The rows of the key are read by their ids: a claim that names a fact has another key.
-    fact_ids = {fact_id, *known.complete_keys[claim.key]}
-    referrers = {found for each in fact_ids for found in known.referrers.get(each, ())}
-    rows = detailed_records(session, sorted(fact_ids | referrers))
-    believed = believed_periods(rows, claim.key, row.key_id or 0, _Claims(session, fact_ids).at)
+    changes = _changes_of(session, known.evaluations)
+    claims = sum(map(len, known.evaluations.values()))
+    kept = latest(changes, most=most, claims=claims)
+    believed = believed_periods(_states_after(session, known, kept), claim.key)
     valid, cut = valid_periods(known, claim.key, most=most)
     return KeyHistory(
         user=row.record.user,
@@ -52,7 +50,7 @@ def history_of(
         payload=claim.payload,
         valid=valid[-most:],
         believed=believed[-most:],
-        cut=cut or len(valid) > most or len(believed) > most,
+        cut=cut or len(kept) < len(changes) or max(len(valid), len(believed)) > most,
     )
 
 
@@ -66,22 +64,23 @@ def _find_latest_assertion(session: Session, fact_id: str, scope: ScopeFilter) -
     return found[-1]
 
 
-class _Claims:
-    """The claims of some facts at any row of the ledger; they are read when first asked for."""
+def _changes_of(session: Session, fact_ids: Iterable[str]) -> list[tuple[int, datetime]]:
+    """Return the last row of each firing that changed some facts, with its instant, in order."""
+    last: dict[str, tuple[int, datetime]] = {}
+    for row in detailed_records(session, sorted(fact_ids)):
+        if row.record.kind in ("add", "update", "delete"):
+            last[row.record.firing_id] = (row.record.seq, row.record.at)
+    return sorted(last.values())
 
-    def __init__(self, session: Session, fact_ids: Iterable[str]) -> None:
-        self._session = session
-        self._values = {"values": sorted(fact_ids)}
 
-    def at(self, fact_id: str, seq: int) -> list[Claim]:
-        """Return the claims that counted of a fact after a row."""
-        found = [row for row in self._rows.get(fact_id, ()) if row[1] <= seq]
-        evaluations = evaluations_from(found).get(fact_id, [])
-        return [effective.claim for effective in effective_claims(evaluations)]
-
-    @cached_property
-    def _rows(self) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {}
-        for row in self._session.rows("ledger.evaluations", self._values):
-            found.setdefault(row[0], []).append(row)
-        return found
+def _states_after(
+    session: Session, known: KnownState, changes: Iterable[tuple[int, datetime]]
+) -> Iterator[tuple[datetime, KnownState]]:
+    """Yield the instants of some rows, and the state of the same facts after each of them."""
+    rows = session.rows("ledger.evaluations", {"values": sorted(known.evaluations)})
+    referrers = [(name, found) for name, some in known.referrers.items() for found in some]
+    for seq, at in changes:
+        # Rows after the instant must not count: an undo among them has no effect yet.
+        evaluations = evaluations_from(row for row in rows if row[1] <= seq)
+        multi = channels_at(session, seq)
+        yield at, whole_known_state(evaluations, referrers, multi, known.depth)
