@@ -93,9 +93,10 @@ class BatchChanges:
         return firing_id_of(self.rule_id, self.number)
 
     @property
-    def size(self) -> tuple[int, str]:
+    def size(self) -> tuple[int, int]:
         """How large it is; no two batches are equally large."""
-        return self.changes.facts, self.firing_id
+        # Not the text of the firing: how many digits a number has depends on the rows of others.
+        return self.changes.facts, self.number
 
 
 @dataclass(slots=True)
@@ -153,7 +154,7 @@ class LargestBatches:
     def __init__(self, kept: int) -> None:
         self._kept = kept
         self._batches: dict[int, BatchChanges] = {}
-        self._dropped: tuple[int, str] | None = None
+        self._dropped: tuple[int, int] | None = None
         """The size of the largest batch that was not kept."""
 
     def add(self, batch: BatchChanges) -> None:
@@ -179,7 +180,7 @@ class LargestBatches:
         return nlargest(most, self._batches.values(), key=_size_of)
 
 
-def _size_of(batch: BatchChanges) -> tuple[int, str]:
+def _size_of(batch: BatchChanges) -> tuple[int, int]:
     return batch.size
 
 
