@@ -100,7 +100,7 @@ def _report(faulty: Sequence[EpisodeVersion]) -> None:
 async def _export_facts(
     settings: Settings, wanted: Wanted, write: Write, shard: int | None
 ) -> None:
-    """Write the facts; the ids of their firings name the shard, unless it is None."""
+    """Write the facts. The ids of their firings begin with the shard, if there is one."""
     async with open_facts(settings) as facts:
         pages: AsyncIterator[list[tuple[Fact, Explanation]]] = read_facts(facts, wanted)
         async for page in pages:

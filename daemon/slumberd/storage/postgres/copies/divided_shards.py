@@ -54,7 +54,7 @@ class CopiedShard:
     """The rows of a shard, without the row that says from where they were copied.
 
     Attributes:
-        copied: What that row says; None when there is none.
+        copied: The content of that row; None without such a row.
     """
 
     def __init__(self, shard: ShardRows) -> None:

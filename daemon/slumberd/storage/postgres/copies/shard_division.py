@@ -212,7 +212,7 @@ class _Owners:
         return self.shard_of(*user_and_agent(owner))
 
     def shard_of_scope(self, scope_key: str) -> int:
-        """Return the shard of a scope key; one that is none has the shard of nobody."""
+        """Return the shard of a scope key; a malformed key belongs to the empty user and agent."""
         scope = scope_of(scope_key)
         return self.shard_of("", "") if scope is None else self.shard_of(scope.user, scope.agent)
 
