@@ -304,7 +304,7 @@ async def test_erasure_drops_the_texts_that_wait(provider: Provider) -> None:
         operations = asked.home.operations(RULE, clock=FakeClock())
         operations.worker = asked.worker
 
-        await operations.forget(ForgetForm(user="alice"), Caller.of_user(7, 7))
+        await operations.erasures.forget(ForgetForm(user="alice"), Caller.of_user(7, 7))
         await asked.worker.turn()
 
         assert asked.server.requests == []

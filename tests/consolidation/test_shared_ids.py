@@ -67,7 +67,7 @@ async def undo(home: OpenStores, firing_id: str) -> str:
 
 
 async def forget(home: OpenStores, user: str, **scope: Any) -> dict[str, Any]:
-    return await operations(home).forget(ForgetForm(user=user, **scope), ME)
+    return await operations(home).erasures.forget(ForgetForm(user=user, **scope), ME)
 
 
 async def facts_of(home: OpenStores, user: str) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ async def test_forget_erases_from_every_channel(tmp_path: Path) -> None:
         )  # fmt: skip
         await home.operations.pin(pinned, ME)
 
-        certificate = await home.operations.forget(ForgetForm(user="canary-user"), ME)
+        certificate = await home.operations.erasures.forget(ForgetForm(user="canary-user"), ME)
 
         assert certificate["rows"]["facts"]["facts"] == 5
         assert certificate["head_after"] == (await home.stores.facts.ledger.head()).head.hex()

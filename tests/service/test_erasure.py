@@ -44,7 +44,9 @@ def operations(home: OpenStores) -> Operations:
 
 
 async def forget(home: OpenStores, user: str = f"{CANARY}-user", **request: Any) -> dict[str, Any]:
-    return await operations(home).forget(ForgetForm(user=user, **request), Caller.of_user(7, 7))
+    return await operations(home).erasures.forget(
+        ForgetForm(user=user, **request), Caller.of_user(7, 7)
+    )
 
 
 def files_with_canary(folder: Path) -> list[str]:

@@ -50,7 +50,7 @@ def episodes(folder: Path) -> list[str]:
 
 
 async def forget(directory: StateDirectory, user: str) -> dict[str, Any]:
-    return await directory.operations.forget(ForgetForm(user=user), ME)
+    return await directory.operations.erasures.forget(ForgetForm(user=user), ME)
 
 
 def write_all(folder: Path) -> None:

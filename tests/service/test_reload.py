@@ -23,6 +23,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.protocols import Episodes
 from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.turn import Turn
 from slumberd.service.composition import open_stores, rule_runner_of, rules_of
 from slumberd.service.control_socket import RefusedError, ask
 from slumberd.service.reload import InForce, Reloading, load_again
@@ -54,7 +55,7 @@ class ReloadedDaemon:
     memory: Episodes
     in_force: InForce
     followed: list[tuple[list[str], str]] = field(default_factory=list)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn: Turn = field(default_factory=Turn)
 
     @property
     def reloading(self) -> Reloading:

@@ -37,7 +37,7 @@ async def begin(home: OpenStores, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "memory.db", isolation_level=None)) as busy:
         busy.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusyError):
-            await operations(home).forget(ForgetForm(**SCOPE), ME)
+            await operations(home).erasures.forget(ForgetForm(**SCOPE), ME)
         busy.execute("ROLLBACK")
 
 
@@ -49,12 +49,12 @@ async def test_unfinished_erasure_is_finished(tmp_path: Path) -> None:
             f"{CANARY}-user"
         ]
 
-        finished = await operations(home).finish_erasures()
+        finished = await operations(home).erasures.finish_all()
 
         assert finished == 1
         assert files_with_canary(tmp_path) == []
         assert await home.facts.erasures.find_unfinished() == []
-        assert await operations(home).finish_erasures() == 0
+        assert await operations(home).erasures.finish_all() == 0
         assert [episode.id for episode in await home.memory.recent("bob", limit=9)] == ["other"]
         assert (await home.facts.verify())[2] is None
 
@@ -63,7 +63,7 @@ async def test_repeated_forget_finishes_an_erasure(tmp_path: Path) -> None:
     async with open_stores(SQLiteProvider(tmp_path, busy_seconds=0.1)) as home:
         await begin(home, tmp_path)
 
-        await operations(home).forget(ForgetForm(**SCOPE), ME)
+        await operations(home).erasures.forget(ForgetForm(**SCOPE), ME)
 
         assert files_with_canary(tmp_path) == []
         assert await home.facts.erasures.find_unfinished() == []
@@ -74,7 +74,7 @@ async def test_dry_run_leaves_no_unfinished_erasure(tmp_path: Path) -> None:
         await home.put(canary("1"))
         await home.fire()
 
-        await operations(home).forget(ForgetForm(**SCOPE, dry_run=True), ME)
+        await operations(home).erasures.forget(ForgetForm(**SCOPE, dry_run=True), ME)
 
         assert await home.facts.erasures.find_unfinished() == []
 

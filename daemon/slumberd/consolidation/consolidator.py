@@ -13,7 +13,7 @@ from typing import NamedTuple
 from slumberd.clock import Clock
 from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch, never
 from slumberd.consolidation.delta_lines import DeltaLines
-from slumberd.consolidation.fire_request import FireRequest, FiringCall
+from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest, FiringCall
 from slumberd.consolidation.marking import Marking
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
 from slumberd.consolidation.reading_ahead import ReadingAhead
@@ -223,10 +223,7 @@ class Consolidator:
             rule, consolidate, window, anew=anew, questions=report.summary_questions
         )
         async for batch in batches:
-            if report.dry_run:
-                report.add(await self._facts.apply_deltas(batch, dry_run=True))
-            else:
-                report.add(await self._apply(batch, cancelled=self._cancellation(call)))
+            report.add(await self._apply_to(report, batch, self._cancellation(call)))
             report.cut_short = call.request.stopped
             if report.cut_short:
                 return
@@ -239,13 +236,24 @@ class Consolidator:
         async with self._time_limit(call):
             return await self._consolidate(call, window, whole=True)
 
-    async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
-        """Report what a firing would do now, to at most `Sizes.previewed` log rows."""
+    async def preview(
+        self, rule: ConsolidationRule, at: datetime, bounds: DryRunBounds = UNBOUNDED
+    ) -> Report:
+        """Report what a firing would do now, to at most `Sizes.previewed` log rows.
+
+        Args:
+            rule: The rule.
+            at: The firing's instant.
+            bounds: What bounds the dry run.
+
+        Raises:
+            StoppedError: The stop of the bounds was set.
+        """
         mark = await self._facts.watermarks.position(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
-        call = FiringCall(FireRequest(rule, "manual", at))
-        window = Window(mark, limit=self._sizes.previewed, dry_run=True)
+        call = FiringCall(FireRequest(rule, "manual", at, stop=bounds.stop))
+        window = Window(mark, limit=self._most_rows(bounds), dry_run=True)
         try:
             batch = await self._consolidate(call, window, whole=True)
         except LogRestoredError:
@@ -254,10 +262,15 @@ class Consolidator:
         report = self._new_report(rule, rehearsed=True)
         report.unrecorded = batch.unrecorded
         report.unread = max(0, (await self._episodes.newest()).seq - batch.upto.seq)
-        report.add(await self._facts.apply_deltas(batch, dry_run=True))
+        report.add(await self._apply_to(report, batch, bounds.cancelled))
         await self._mark(call, batch.upto, report)
+        _check_whole(report)
         self._ask_for_summaries(rule, report)
         return report
+
+    def _most_rows(self, bounds: DryRunBounds) -> int:
+        """Return how many log rows a dry run may read."""
+        return max(1, self._sizes.previewed // bounds.part)
 
     async def backfill(  # noqa: PLR0913 # the fields of one request
         self,
@@ -269,6 +282,7 @@ class Consolidator:
         dry_run: bool = False,
         run: str = "",
         reason: str = "",
+        bounds: DryRunBounds = UNBOUNDED,
     ) -> Report:
         """Make a rule's facts equal to those that it would promote now; keep its watermark.
 
@@ -281,14 +295,17 @@ class Consolidator:
             dry_run: Report the effect on at most `Sizes.previewed` log rows; write nothing.
             run: The id that all of its batches share.
             reason: Why that person requested it; empty without a reason.
+            bounds: What bounds a dry run.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
+            StoppedError: The stop of the bounds was set.
         """
-        call = FiringCall(FireRequest(rule, "backfill", at, by, run=run, reason=reason))
+        request = FireRequest(rule, "backfill", at, by, bounds.stop, run=run, reason=reason)
+        call = FiringCall(request)
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._facts.watermarks.position(rule.id) or START
-        limit = self._sizes.previewed if dry_run else self._batch
+        limit = self._most_rows(bounds) if dry_run else self._batch
         window = Window(START, mark.seq, limit, between=between, dry_run=dry_run, unrecorded="skip")
         while window.after.seq < mark.seq:
             if dry_run and window.after != START:
@@ -298,10 +315,11 @@ class Consolidator:
             if batch.is_empty:
                 break
             report.unrecorded |= batch.unrecorded
-            await self._apply_again(mark, batch, report)
+            await self._apply_again(mark, batch, report, bounds.cancelled)
             window = window._replace(after=batch.upto)
         if between is None:
             await self._mark(call, mark, report)
+            _check_whole(report)
             self._ask_for_summaries(rule, report)
         return report
 
@@ -315,6 +333,7 @@ class Consolidator:
         dry_run: bool = False,
         run: str = "",
         reason: str = "",
+        bounds: DryRunBounds = UNBOUNDED,
     ) -> Report:
         """Evaluate quarantined episodes again, as if they came in order now.
 
@@ -326,26 +345,38 @@ class Consolidator:
             dry_run: Report the effect, and write nothing.
             run: The id that all of its batches share.
             reason: Why that person requested it; empty without a reason.
+            bounds: What bounds a dry run.
+
+        Raises:
+            StoppedError: The stop of the bounds was set.
         """
-        call = FiringCall(FireRequest(rule, "retry", at, by, run=run, reason=reason))
+        request = FireRequest(rule, "retry", at, by, bounds.stop, run=run, reason=reason)
+        call = FiringCall(request)
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._facts.watermarks.position(rule.id) or START
         quarantined = await self._facts.ledger.quarantined_of(rule.id)
         wanted = quarantined if eids is None else [eid for eid in quarantined if eid in set(eids)]
         window = Window(mark, mark.seq, episodes=wanted, dry_run=dry_run)
         batch = await self._consolidate(call, window, whole=True)
-        await self._apply_again(mark, batch, report)
+        await self._apply_again(mark, batch, report, bounds.cancelled)
         return report
 
-    async def _apply_again(self, mark: Position, batch: DeltaBatch, report: Report) -> None:
+    async def _apply_again(
+        self, mark: Position, batch: DeltaBatch, report: Report, cancelled: Condition | None
+    ) -> None:
         """Apply a batch of versions that the rule has passed; its watermark stays."""
         if not batch.versions:
             return
         passed = batch.moved_to(mark, mark)
+        report.add(await self._apply_to(report, passed, cancelled))
+
+    async def _apply_to(
+        self, report: Report, batch: DeltaBatch, cancelled: Condition | None
+    ) -> Outcome:
+        """Apply a batch; for the report of a dry run, write nothing."""
         if report.dry_run:
-            report.add(await self._facts.apply_deltas(passed, dry_run=True))
-        else:
-            report.add(await self._apply(passed))
+            return await self._facts.apply_deltas(batch, dry_run=True, cancelled=cancelled)
+        return await self._apply(batch, cancelled=cancelled)
 
     async def resume(self, rule: ConsolidationRule, at: datetime) -> Position:
         """Return where a rule resumes; step back when the log lost rows below its watermark.
@@ -453,3 +484,13 @@ class Consolidator:
     async def checkpoint(self) -> None:
         """Log the ledger's number of rows and its head."""
         await self._lines.checkpoint()
+
+
+def _check_whole(report: Report) -> None:
+    """Check that nothing has ended a dry run, or a backfill, early.
+
+    Raises:
+        StoppedError: A stop was set.
+    """
+    if report.cut_short:
+        raise StoppedError(f"the work on rule {report.rule_id!r} was stopped before its end")

@@ -6,7 +6,9 @@ import asyncio
 import math
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
+from slumberd.consolidation.delta_batch import Condition
 from slumberd.model.firing import (
     NO_LIMITS,
     UNTIMED,
@@ -16,6 +18,26 @@ from slumberd.model.firing import (
     Trigger,
 )
 from slumberd.model.rule import ConsolidationRule
+
+
+class DryRunBounds(NamedTuple):
+    """What bounds a dry run.
+
+    Attributes:
+        stop: When it is set, the dry run ends with `StoppedError`; None never ends it.
+        part: The dry run reads at most this part of the log rows that one may read: 4 for a fourth.
+    """
+
+    stop: asyncio.Event | None = None
+    part: int = 1
+
+    @property
+    def cancelled(self) -> Condition | None:
+        """A thread-safe check whether the dry run must end; None when nothing ends it."""
+        return None if self.stop is None else self.stop.is_set
+
+
+UNBOUNDED = DryRunBounds()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ import structlog
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.consolidation.graph_promotion import Promoted
-from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
+from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError, StoppedError
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.protocols import GraphRuleTarget, GraphStore, PromotionTarget
 from slumberd.model.fact import Fact
@@ -255,9 +255,23 @@ class Promoter:
         self._log_promotion(rule, rows, promoted, report, self.clock.monotonic() - started)
         return report
 
-    async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
-        """Report what a firing would do now; write nothing."""
-        rows, facts = await self._query(rule, at, None) or (0, [])
+    async def preview(
+        self, rule: ConsolidationRule, at: datetime, bounds: DryRunBounds = UNBOUNDED
+    ) -> Report:
+        """Report what a firing would do now; write nothing.
+
+        Args:
+            rule: The rule.
+            at: The firing's instant.
+            bounds: When its stop is set, the query is cancelled. All rows are read.
+
+        Raises:
+            StoppedError: The stop of the bounds was set during the query.
+        """
+        answer = await self._query(rule, at, bounds.stop)
+        if answer is None:
+            raise StoppedError(f"the query of rule {rule.id!r} was stopped")
+        rows, facts = answer
         promoted = await self.facts.promote(
             facts, rule_id=rule.id, rule_hash=rule.content_hash, at=at, dry_run=True
         )

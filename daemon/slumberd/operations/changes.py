@@ -5,31 +5,27 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import secrets
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.consolidation.manual import Assert, Edit, ManualBatch, Retract
 from slumberd.errors import (
-    NothingKeptError,
     NotQuarantinedError,
     UsageError,
-    VersionConflictError,
 )
 from slumberd.language_models.recorder import Recording
-from slumberd.model.episode import microseconds
 from slumberd.model.extraction import ModelSummariser
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Outcome, Record
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import ScopeFilter
 from slumberd.operations import forms, table
 from slumberd.operations.caller import Caller
+from slumberd.operations.erasures import Erasures
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.requests import (
@@ -43,20 +39,20 @@ from slumberd.operations.requests import (
 )
 from slumberd.operations.responses import (
     LISTED,
-    certificate,
     count_by_kind,
     listed_deltas,
-    plan_hash,
     report_firings,
     report_recording,
     report_undo,
 )
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
-from slumberd.storage.ledger.erasure import Erasure, Unfinished
+from slumberd.operations.turn import Turn
 from slumberd.storage.ledger.undo import Undoer, Wanted
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12
+
+T = TypeVar("T")
 
 
 Check = Callable[[], Awaitable[object]]
@@ -81,7 +77,7 @@ class Operations:
     Attributes:
         turn: The lock that each change of the facts holds.
         decided: Called after a decision on a held batch, because its rule may be due.
-        erased: Called with the user of an erased scope, to drop what is in memory of its texts.
+        erasures: Erases scopes.
         worker: Asks language models; None without a configured one.
     """
 
@@ -100,9 +96,11 @@ class Operations:
         self._rules = rules
         self._clock = clock
         self._stop = stop
-        self.turn = asyncio.Lock()
+        self.turn = Turn()
         self.decided: Callable[[], None] = _nothing
-        self.erased: Callable[[str], Awaitable[None]] = _no_indexes
+        self.erasures = Erasures(
+            stores, self._consolidator, clock, self.turn, drop_questions=self._drop_questions
+        )
         self.worker: ModelWorker | None = None
 
     def by_name(self) -> dict[str, Handler]:
@@ -117,7 +115,7 @@ class Operations:
                 typed_handler(table.RETRY, self.retry),
                 typed_handler(table.DROP, self.drop),
                 typed_handler(table.DECIDE, self.decide),
-                typed_handler(table.FORGET, self.forget),
+                typed_handler(table.FORGET, self.erasures.forget),
                 typed_handler(table.EXTRACT, self.extract),
             ]
         )
@@ -125,16 +123,31 @@ class Operations:
     async def fire(self, request: forms.FireForm, caller: Caller) -> Answer:
         """Fire the named rules, or every enabled rule for null."""
         rules = choose_rules(self._rules(), request.rules)
+        if request.dry_run:
+            return await self._preview(rules, request)
         async with self.turn:
-            if request.dry_run:
-                return report_firings(await self._preview(rules), limit=_limit(request))
             run = caller.run or new_run_id()
             reports = [await self._fire(rule, request, caller, run) for rule in rules]
         return report_firings(reports, run=run)
 
-    async def _preview(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
-        now = self._clock.now()
-        return [await self._runner.preview(rule, now) for rule in rules]
+    async def _preview(
+        self, rules: Sequence[ConsolidationRule], request: forms.ReasonedForm
+    ) -> Answer:
+        """Report what firings of rules would do now."""
+        reports = [await self.turn.run_dry(partial(self._preview_one, rule)) for rule in rules]
+        return report_firings(reports, limit=_limit(request))
+
+    async def _preview_one(self, rule: ConsolidationRule, bounds: DryRunBounds) -> Report:
+        return await self._runner.preview(rule, self._clock.now(), bounds)
+
+    async def _run(
+        self, work: Callable[[DryRunBounds], Awaitable[T]], request: forms.ChangeForm
+    ) -> T:
+        """Do work at its turn; as a dry run, it gives way to changes."""
+        if request.dry_run:
+            return await self.turn.run_dry(work)
+        async with self.turn:
+            return await work(UNBOUNDED)
 
     async def _fire(
         self, rule: ConsolidationRule, request: forms.ReasonedForm, caller: Caller, run: str
@@ -155,8 +168,9 @@ class Operations:
         """Make the facts that a rule promoted from a period equal to what it would promote now."""
         (rule,) = require_episode_rules(choose_rules(self._rules(), [request.rule]), "backfill")
         between, run = request.between, caller.run or new_run_id()
-        async with self.turn:
-            report = await self._consolidator.backfill(
+
+        async def backfill(bounds: DryRunBounds) -> Report:
+            return await self._consolidator.backfill(
                 rule,
                 self._clock.now(),
                 by=str(caller),
@@ -164,7 +178,10 @@ class Operations:
                 dry_run=request.dry_run,
                 run=run,
                 reason=_reason(request),
+                bounds=bounds,
             )
+
+        report = await self._run(backfill, request)
         return report_firings([report], limit=_limit(request), run=run)
 
     async def retry(self, request: forms.QuarantineForm, caller: Caller) -> Answer:
@@ -175,8 +192,10 @@ class Operations:
         rules = choose_rules(self._rules(), request.rules)
         if request.rules is None:
             rules = [rule for rule in rules if rule.reads_episodes]
+        rules = require_episode_rules(rules, "quarantine retry")
         run = caller.run or new_run_id()
-        async with self.turn:
+
+        async def retry(bounds: DryRunBounds) -> Answer:
             reports = [
                 await self._consolidator.retry(
                     rule,
@@ -186,11 +205,14 @@ class Operations:
                     dry_run=request.dry_run,
                     run=run,
                     reason=_reason(request),
+                    bounds=bounds,
                 )
-                for rule in require_episode_rules(rules, "quarantine retry")
+                for rule in rules
             ]
             still = await self._still_quarantined(reports, request)
-        return report_firings(reports, limit=_limit(request), run=run) | still
+            return report_firings(reports, limit=_limit(request), run=run) | still
+
+        return await self._run(retry, request)
 
     async def _still_quarantined(
         self, reports: Sequence[Report], request: forms.QuarantineForm
@@ -274,11 +296,13 @@ class Operations:
     async def decide(self, request: forms.DecideForm, caller: Caller) -> Answer:
         """Approve or reject a batch that awaits approval; fire the rule of an approved batch."""
         approve = request.approve
+        if request.dry_run:
+            held = await self._held_batch(request.firing)
+            rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
+            return await self._preview(rules, request)
         async with self.turn:
             held = await self._held_batch(request.firing)
             rules = choose_rules(self._rules(), [held.rule_id]) if approve else []
-            if request.dry_run:
-                return report_firings(await self._preview(rules), limit=_limit(request))
             await self._facts.ledger.decide(
                 held,
                 approve=approve,
@@ -292,152 +316,10 @@ class Operations:
         self.decided()
         return report_firings(reports, run=run)
 
-    async def forget(self, request: forms.ForgetForm, caller: Caller) -> Answer:
-        """Erase a scope from both databases, and return the certificate.
-
-        Raises:
-            NotAllowedError: The scope is not the caller's.
-            NothingKeptError: Nothing of the scope is stored, and it was never erased.
-            UsageError: The request needs the hash of a plan.
-            VersionConflictError: The plan is of another state of the scope.
-        """
-        scope = caller.scope(request.user, request.agent, request.session)
-        dry_run = request.dry_run
-        if caller.user is not None and request.plan is None and not dry_run:
-            raise UsageError("name the plan; a request with dry_run answers with it")
-        async with self.turn:
-            now = self._clock.now()
-            stored = await self._memory.episodes_in(scope)
-            claimed, latest = await self._facts.erasures.episodes_in(scope)
-            if not (stored.eids or stored.naming or claimed):
-                await self._check_kept(scope)
-            moment = max(microseconds(now), stored.newest or 0, latest)
-            # A watermark may name an episode that a rule passed over and no ledger row names.
-            unfinished = Unfinished(
-                scope, frozenset(stored.eids).union(claimed), moment, str(caller)
-            )
-            if dry_run or request.plan is not None:
-                planned = await self._erase_facts(unfinished, dry_run=True)
-                plan = plan_hash(scope, unfinished.eids, stored.newest, planned)
-                if dry_run:
-                    tables = {"episodes": len(stored.eids)}
-                    document = certificate(scope, moment, planned, tables, naming=stored.naming)
-                    return document | {"dry_run": True, "plan": plan}
-                if request.plan != plan:
-                    raise VersionConflictError("what the plan erases", "ask for a new plan")
-            erasure, tables = await self._erase(unfinished, _reason(request))
-            done, out_of_reach = await self._scrub_files()
-        document = certificate(scope, moment, erasure, tables, naming=stored.naming)
-        document["out_of_reach"] += out_of_reach
-        document |= {"firing_id": erasure.outcome.firing_id, "by": str(caller)}
-        why = {} if request.reason is None else {"reason": request.reason}
-        return {**document, **why, **done}
-
-    async def _erase(self, unfinished: Unfinished, reason: str) -> tuple[Erasure, dict[str, int]]:
-        """Erase a scope from both databases, and from what this process keeps in memory."""
+    def _drop_questions(self) -> None:
+        """Drop the questions for language models that wait in memory."""
         if self.worker is not None:
             self.worker.drop_questions()
-        try:
-            erasure = await self._erase_facts(unfinished, dry_run=False, reason=reason)
-            return erasure, await self._erase_episodes([unfinished])
-        finally:
-            await self.erased(unfinished.reach.user)
-
-    async def _erase_facts(
-        self, unfinished: Unfinished, *, dry_run: bool, reason: str = ""
-    ) -> Erasure:
-        scope, eids, moment, by = unfinished
-        kept, key = await self._memory.ids_outside(scope, eids), await self._erasure_key()
-        now = self._clock.now()
-        return await self._facts.erasures.forget(
-            scope,
-            eids,
-            kept=kept,
-            key=key,
-            moment=moment,
-            at=now,
-            by=by,
-            dry_run=dry_run,
-            reason=reason,
-        )
-
-    async def _erasure_key(self) -> bytes:
-        """Return the key with which both databases hash erased scopes."""
-        keys = [key for key, _ in await self._erased_scopes()]
-        return next((key for key in keys if key is not None), secrets.token_bytes(32))
-
-    async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
-        """Return the erased scopes that each store records, the episodes first."""
-        return [await self._memory.erased_scopes(), await self._facts.erasures.scopes()]
-
-    async def share_erasures(self) -> None:
-        """Record in each database the erased scopes that the other records.
-
-        One database may lack an erasure: restored from a backup, or created later.
-        """
-        async with self.turn:
-            known = await self._erased_scopes()
-            key = next((key for key, _ in known if key is not None), None)
-            moments = [erased for its_key, erased in known if its_key == key]
-            recorders = [self._memory.learn_erased, self._facts.erasures.learn]
-            for record_erased, (_, own) in zip(recorders, known, strict=True):
-                missing = [digest for erased in moments for digest in erased if digest not in own]
-                if key is not None and missing:
-                    await record_erased(key, moments)
-
-    async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
-        """Erase scopes from the episodes after the facts; return the number of rows, by table."""
-        rows: Counter[str] = Counter()
-        key = await self._erasure_key()
-        for scope, eids, moment, _ in erasures:
-            rows.update(await self._memory.forget(scope, eids, moment=moment, key=key))
-        await self._facts.erasures.end([erasure.reach for erasure in erasures])
-        return dict(rows)
-
-    async def finish_erasures(self) -> int:
-        """Finish the erasures that an earlier process began; return how many there were."""
-        async with self.turn:
-            erasures = await self._facts.erasures.find_unfinished()
-            if erasures:
-                await self._erase_episodes(erasures)
-                await self._scrub_files()
-        return len(erasures)
-
-    async def _check_kept(self, scope: ScopeFilter) -> None:
-        """Check that the facts hold something of a scope without episodes.
-
-        A scope may be erased twice: the first erasure may have ended before it rewrote the files
-        or printed its certificate.
-
-        Raises:
-            NothingKeptError: The facts hold nothing, and the scope was never erased.
-        """
-        if await self._facts.erasures.covers(scope):
-            return
-        now = self._clock.now()
-        found = await self._facts.erasures.forget(
-            scope, moment=microseconds(now), at=now, by="", dry_run=True
-        )
-        if not any(found.counts.values()):
-            raise NothingKeptError(scope.user, scope.session, scope.agent)
-
-    async def _scrub_files(self) -> tuple[Answer, list[str]]:
-        """Remove the erased bytes from both stores.
-
-        Returns:
-            That part of the certificate, and where the engine may still keep the bytes.
-        """
-        done = {
-            "facts": await self._facts.erasures.scrub(),
-            "episodes": await self._memory.scrub(),
-        }
-        await self._consolidator.log_pending_records()
-        part = {
-            "head_after": (await self._facts.ledger.head()).head.hex(),
-            "write_ahead_log_emptied": {file: one.log_emptied for file, one in done.items()},
-            "rewritten": {file: one.rewritten for file, one in done.items() if one.rewritten},
-        }
-        return part, sorted({words for one in done.values() for words in one.out_of_reach})
 
     async def _held_batch(self, firing_id: str) -> HeldBatch:
         held = (await self._facts.ledger.held()).values()
@@ -454,21 +336,32 @@ class Operations:
         """
         dry_run, run = request.dry_run, caller.run or new_run_id()
         wanted = wanted_firings(request)
-        async with self.turn:
+
+        async def undo(bounds: DryRunBounds) -> Answer:
             undoer = Undoer(self._clock.now(), str(caller), run, _reason(request))
             if not isinstance(wanted, str):
-                return await self._undo_each(wanted, undoer, request)
-            outcome = await self._facts.ledger.undo(wanted, dry_run=dry_run, **undoer._asdict())
+                return await self._undo_each(wanted, undoer, request, bounds)
+            outcome = await self._facts.ledger.undo(
+                wanted, dry_run=dry_run, cancelled=bounds.cancelled, **undoer._asdict()
+            )
             answer = await self._answer(outcome, dry_run=dry_run, limit=_limit(request))
-        done = {} if dry_run else {"run": run, "firing_ids": [outcome.firing_id]}
-        return {**answer, "run": None, "firing_ids": [], "undone": [wanted], **done}
+            done = {} if dry_run else {"run": run, "firing_ids": [outcome.firing_id]}
+            return {**answer, "run": None, "firing_ids": [], "undone": [wanted], **done}
 
-    async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: forms.UndoForm) -> Answer:
+        return await self._run(undo, request)
+
+    async def _undo_each(
+        self, wanted: Wanted, undoer: Undoer, request: forms.UndoForm, bounds: DryRunBounds
+    ) -> Answer:
         dry_run = request.dry_run
         if not await self._facts.reads.has_any(wanted):
             raise UsageError(describe_unknown(wanted))
         done = await self._facts.ledger.undo_each(
-            wanted, undoer, dry_run=dry_run, limit=_limit(request)
+            wanted,
+            undoer,
+            dry_run=dry_run,
+            limit=_limit(request),
+            cancelled=bounds.cancelled,
         )
         if not dry_run:
             await self._consolidator.log_pending_records()
@@ -541,7 +434,3 @@ def _reason(request: forms.ReasonedForm) -> str:
 
 def _nothing() -> None:
     """Do nothing: a command has no scheduler."""
-
-
-async def _no_indexes(user: str) -> None:
-    """Do nothing: a command keeps no indexes."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, Self, overload
 
-from slumberd.consolidation.delta_batch import Bounds, DeltaBatch
+from slumberd.consolidation.delta_batch import Bounds, Condition, DeltaBatch
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.key_history import KeyHistory
 from slumberd.consolidation.manual import ManualBatch
@@ -194,7 +194,7 @@ class EditableLedger(Ledger, Protocol):
         """
         ...
 
-    async def undo(
+    async def undo(  # noqa: PLR0913 # the fields of one request
         self,
         firing_id: str,
         *,
@@ -203,6 +203,7 @@ class EditableLedger(Ledger, Protocol):
         dry_run: bool,
         run: str = "",
         reason: str = "",
+        cancelled: Condition | None = None,
     ) -> Outcome:
         """Withdraw every version that a firing was the first to evaluate.
 
@@ -213,14 +214,22 @@ class EditableLedger(Ledger, Protocol):
             dry_run: Return the outcome, and write nothing.
             run: The id of the command that it belongs to.
             reason: Why; empty without a reason.
+            cancelled: Called often, in any thread; True cancels the undo. None never cancels.
 
         Raises:
+            StoppedError: `cancelled` returned True; nothing is written.
             UsageError: There is no such firing, or it is an erasure.
         """
         ...
 
     async def undo_each(
-        self, wanted: Wanted, undoer: Undoer, *, dry_run: bool, limit: int
+        self,
+        wanted: Wanted,
+        undoer: Undoer,
+        *,
+        dry_run: bool,
+        limit: int,
+        cancelled: Condition | None = None,
     ) -> UndoneFirings:
         """Undo those of some firings that are not undone yet, all in one transaction.
 
@@ -229,8 +238,10 @@ class EditableLedger(Ledger, Protocol):
             undoer: The person, the moment, the run, and the reason.
             dry_run: Return the outcome, and write nothing.
             limit: The most new ledger rows that are returned.
+            cancelled: Called often, in any thread; True cancels the undo. None never cancels.
 
         Raises:
+            StoppedError: `cancelled` returned True; nothing is written.
             UsageError: One of the firings is an erasure; nothing was undone.
         """
         ...
@@ -277,6 +288,7 @@ class FactErasures(Protocol):
         by: str,
         dry_run: bool,
         reason: str = "",
+        cancelled: Condition | None = None,
     ) -> Erasure:
         """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
 
@@ -290,6 +302,10 @@ class FactErasures(Protocol):
             by: The person.
             dry_run: Return the outcome, and write nothing.
             reason: Why; empty without a reason. Later erasures keep it.
+            cancelled: Called often, in any thread; True cancels the erasure. None never cancels.
+
+        Raises:
+            StoppedError: `cancelled` returned True; nothing is written.
         """
         ...
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.consolidation.fire_request import FireRequest
+from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds, FireRequest
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
 from slumberd.model.report import Report
@@ -51,13 +51,21 @@ class RuleRunner:
         with self._without_collector():
             return await self._firer_of(request.rule).fire(request)
 
-    async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
+    async def preview(
+        self, rule: ConsolidationRule, at: datetime, bounds: DryRunBounds = UNBOUNDED
+    ) -> Report:
         """Report what a firing would do now; write nothing.
 
+        Args:
+            rule: The rule.
+            at: The firing's instant.
+            bounds: What bounds the dry run.
+
         Raises:
+            StoppedError: The stop of the bounds was set.
             UsageError: The rule promotes a graph, and there is none.
         """
-        return await self._firer_of(rule).preview(rule, at)
+        return await self._firer_of(rule).preview(rule, at, bounds)
 
     def _firer_of(self, rule: ConsolidationRule) -> Consolidator | Promoter:
         if rule.reads_episodes:

@@ -67,7 +67,7 @@ class Components:
         """
         stores = self.stores
         searcher = searcher_of(settings, stores.memory, stores.facts)
-        self.operations.erased = searcher.forget
+        self.operations.erasures.erased = searcher.forget
         memory = MemoryOperations(
             stores,
             searcher,

@@ -38,6 +38,7 @@ from slumberd.operations.responses import list_cadences
 from slumberd.operations.rule_progress import RuleProgressReader
 from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
+from slumberd.operations.turn import Turn
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
@@ -271,7 +272,7 @@ class Daemon:
     ) -> Operations:
         """Return what runs the operations; finish first what an earlier daemon began to erase."""
         operations = Operations(stores, runner, lambda: self._rules, self._clock, stop=self._stop)
-        await operations.share_erasures()
+        await operations.erasures.share()
         if not await _finish_erasures(operations):
             _warn_of_resurfaced(resurfaced)
         return operations
@@ -472,7 +473,7 @@ class Daemon:
     async def _fire(
         self,
         runner: RuleRunner,
-        turn: asyncio.Lock,
+        turn: Turn,
         rule: ConsolidationRule,
         due: Due,
         at: datetime,
@@ -535,7 +536,7 @@ async def _write_missing_lines(consolidator: Consolidator) -> None:
 async def _finish_erasures(operations: Operations) -> int:
     """Finish interrupted erasures, and return how many; `doctor` reports those that fail."""
     try:
-        finished = await operations.finish_erasures()
+        finished = await operations.erasures.finish_all()
     except StoreError as error:
         _log.warning("erasure.unfinished", error=type(error).__name__, message=str(error))
         return 0

@@ -62,7 +62,7 @@ async def run_operation(
             stores, recorder, rules=lambda: rules.rules, clock=clock
         )
         if not dry_run:
-            await operations.share_erasures()
+            await operations.erasures.share()
         pausing = Pausing(paused_rules_of(settings), lambda: rules)
         known = {**operations.by_name(), **pausing.by_name()}
         answer = await for_forwarded(known[operation])(request, Caller.here())

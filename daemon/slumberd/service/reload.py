@@ -20,6 +20,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer
 from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.turn import Turn
 from slumberd.service.composition import limits_of, retention_of
 
 Load = Callable[[], tuple[Settings, RuleSet]]
@@ -122,7 +123,7 @@ class Reloading:
         in_force: InForce,
         load: Load,
         runner: RuleRunner,
-        turn: asyncio.Lock,
+        turn: Turn,
         *,
         follow: Sequence[Follow],
         clock: Clock,
@@ -219,7 +220,7 @@ def load_again(in_force: InForce, load: Load, *, by: str) -> None:
 
 
 @asynccontextmanager
-async def _between_firings(in_force: InForce, turn: asyncio.Lock) -> AsyncIterator[None]:
+async def _between_firings(in_force: InForce, turn: Turn) -> AsyncIterator[None]:
     """End the current firing, and let none begin while the block runs."""
     in_force.pause.set()
     try:

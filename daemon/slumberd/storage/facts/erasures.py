@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
+from slumberd.consolidation.delta_batch import Condition
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Scrubbed, Session
 from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
@@ -35,6 +36,7 @@ class ErasureTable:
         by: str,
         dry_run: bool,
         reason: str = "",
+        cancelled: Condition | None = None,
     ) -> Erasure:
         """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
 
@@ -48,6 +50,10 @@ class ErasureTable:
             by: The person.
             dry_run: Return the outcome, and write nothing.
             reason: Why; empty without a reason. Later erasures keep it.
+            cancelled: Called often, in any thread; True cancels the erasure. None never cancels.
+
+        Raises:
+            StoppedError: `cancelled` returned True; nothing is written.
         """
         ids = frozenset(eids), frozenset(kept)
         request = ErasureRequest(scope, *ids, moment, at, by, key, reason)
@@ -55,6 +61,7 @@ class ErasureTable:
         return await self._transactions.append(
             lambda session: erase(session, request, depth=depth),
             keep=not dry_run,
+            cancelled=cancelled,
         )
 
     async def end(self, scopes: Collection[ScopeFilter]) -> None:

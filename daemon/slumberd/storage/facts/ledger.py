@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
+from slumberd.consolidation.delta_batch import Condition
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.model.firing import HeldBatch, Position, RulePosition
 from slumberd.model.record import Checkpoint, Outcome, Record
@@ -121,7 +122,7 @@ class FactLedger:
             await self._transactions.append_batch(drop, keep=not dry_run)
         return len(entries)
 
-    async def undo(
+    async def undo(  # noqa: PLR0913 # the fields of one request
         self,
         firing_id: str,
         *,
@@ -130,6 +131,7 @@ class FactLedger:
         dry_run: bool,
         run: str = "",
         reason: str = "",
+        cancelled: Condition | None = None,
     ) -> Outcome:
         """Withdraw every version that a firing was the first to evaluate.
 
@@ -140,17 +142,27 @@ class FactLedger:
             dry_run: Return the outcome, and write nothing.
             run: The id of the command that it belongs to.
             reason: Why; empty without a reason.
+            cancelled: Called often, in any thread; True cancels the undo. None never cancels.
 
         Raises:
+            StoppedError: `cancelled` returned True; nothing is written.
             UsageError: There is no such firing, or it is an erasure.
         """
         undoer, depth = Undoer(at, by, run, reason), self._transactions.lineage_depth
         return await self._transactions.append_batch(
-            lambda session: undo(session, firing_id, depth, undoer), keep=not dry_run
+            lambda session: undo(session, firing_id, depth, undoer),
+            keep=not dry_run,
+            cancelled=cancelled,
         )
 
     async def undo_each(
-        self, wanted: Wanted, undoer: Undoer, *, dry_run: bool, limit: int
+        self,
+        wanted: Wanted,
+        undoer: Undoer,
+        *,
+        dry_run: bool,
+        limit: int,
+        cancelled: Condition | None = None,
     ) -> UndoneFirings:
         """Undo those of some firings that are not undone yet, all in one transaction.
 
@@ -159,8 +171,10 @@ class FactLedger:
             undoer: The person, the moment, the run, and the reason.
             dry_run: Return the outcome, and write nothing.
             limit: The most new ledger rows that are returned.
+            cancelled: Called often, in any thread; True cancels the undo. None never cancels.
 
         Raises:
+            StoppedError: `cancelled` returned True; nothing is written.
             UsageError: One of the firings is an erasure; nothing was undone.
         """
 
@@ -171,7 +185,7 @@ class FactLedger:
                 done.add(firing_id, outcome)
             return done
 
-        return await self._transactions.append(append, keep=not dry_run)
+        return await self._transactions.append(append, keep=not dry_run, cancelled=cancelled)
 
     async def notice_external(self) -> list[Record]:
         """Record what other programs changed in the facts; return the new ledger rows.

@@ -361,18 +361,9 @@ ON CONFLICT (shard, digest, slot) DO UPDATE SET
 -- name: drop_states
 -- many: each parameter is an array
 DELETE FROM slumberd.keys
-USING unnest(?::text[]) AS given(key)
-CROSS JOIN LATERAL (
-  SELECT digest, slot
-  FROM slumberd.keys
-  WHERE shard = :shard
-    AND digest = slumberd.digest(given.key)
-    AND slot != ''
-  OFFSET 0
-) AS found
-WHERE keys.shard = :shard
-  AND keys.digest = found.digest
-  AND keys.slot = found.slot
+WHERE shard = :shard
+  AND slot != ''
+  AND digest = ANY (ARRAY(SELECT slumberd.digest(key) FROM unnest(?::text[]) AS given(key)))
 
 -- name: facts_of_keys
 SELECT DISTINCT keys.key, ledger.fact_id

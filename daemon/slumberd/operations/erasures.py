@@ -1,0 +1,224 @@
+"""Erase scopes from both databases, and say what an erasure does."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from slumberd.clock import Clock
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.delta_batch import Condition
+from slumberd.consolidation.fire_request import UNBOUNDED, DryRunBounds
+from slumberd.errors import NothingKeptError, UsageError, VersionConflictError
+from slumberd.model.episode import microseconds
+from slumberd.model.scope import ScopeFilter
+from slumberd.operations import forms
+from slumberd.operations.caller import Caller
+from slumberd.operations.handlers import Answer
+from slumberd.operations.responses import certificate, plan_hash
+from slumberd.operations.stores import Stores
+from slumberd.operations.turn import Turn
+from slumberd.storage.episodes.erasure import Found
+from slumberd.storage.ledger.erasure import Erasure, Unfinished
+
+
+async def _no_indexes(_: str) -> None:
+    """Do nothing: no text is in memory."""
+
+
+class Erasures:
+    """Erases scopes: from the facts first, then from the episodes, then from the files.
+
+    Attributes:
+        erased: Called with the user of an erased scope, to drop what is in memory of its texts.
+
+    Args:
+        stores: The open stores.
+        consolidator: Writes the log lines of an erasure.
+        clock: The time.
+        turn: The lock that each change of the facts holds.
+        drop_questions: Called before each erasure; drops what waits for a language model.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        consolidator: Consolidator,
+        clock: Clock,
+        turn: Turn,
+        *,
+        drop_questions: Callable[[], None],
+    ) -> None:
+        self._memory, self._facts = stores.memory, stores.facts
+        self._consolidator = consolidator
+        self._clock = clock
+        self._turn = turn
+        self._drop_questions = drop_questions
+        self.erased: Callable[[str], Awaitable[None]] = _no_indexes
+
+    async def forget(self, request: forms.ForgetForm, caller: Caller) -> Answer:
+        """Erase a scope from both databases, and return the certificate.
+
+        Raises:
+            NotAllowedError: The scope is not the caller's.
+            NothingKeptError: Nothing of the scope is stored, and it was never erased.
+            UsageError: The request needs the hash of a plan.
+            VersionConflictError: The plan is of another state of the scope.
+        """
+        scope, by = caller.scope(request.user, request.agent, request.session), str(caller)
+        if request.dry_run:
+            document, plan = await self._turn.run_dry(partial(self._plan, scope, by))
+            return document | {"dry_run": True, "plan": plan}
+        if caller.user is not None and request.plan is None:
+            raise UsageError("name the plan; a request with dry_run answers with it")
+        async with self._turn:
+            if request.plan is not None:
+                _, plan = await self._plan(scope, by)
+                if request.plan != plan:
+                    raise VersionConflictError("what the plan erases", "ask for a new plan")
+            unfinished, stored = await self._find(scope, by)
+            erasure, tables = await self._erase(unfinished, request.reason or "")
+            done, out_of_reach = await self._scrub_files()
+        document = certificate(scope, unfinished.moment, erasure, tables, naming=stored.naming)
+        document["out_of_reach"] += out_of_reach
+        document |= {"firing_id": erasure.outcome.firing_id, "by": str(caller)}
+        why = {} if request.reason is None else {"reason": request.reason}
+        return {**document, **why, **done}
+
+    async def _plan(
+        self, scope: ScopeFilter, by: str, bounds: DryRunBounds = UNBOUNDED
+    ) -> tuple[Answer, str]:
+        """Return what the erasure of a scope would do, as its certificate; and its plan."""
+        unfinished, stored = await self._find(scope, by)
+        planned = await self._erase_facts(unfinished, dry_run=True, cancelled=bounds.cancelled)
+        tables = {"episodes": len(stored.eids)}
+        document = certificate(scope, unfinished.moment, planned, tables, naming=stored.naming)
+        return document, plan_hash(scope, unfinished.eids, stored.newest, planned)
+
+    async def _find(self, scope: ScopeFilter, by: str) -> tuple[Unfinished, Found]:
+        """Return the erasure of a scope, which is to be done, and what the episodes hold of it.
+
+        Raises:
+            NothingKeptError: Nothing of the scope is stored, and it was never erased.
+        """
+        stored = await self._memory.episodes_in(scope)
+        claimed, latest = await self._facts.erasures.episodes_in(scope)
+        if not (stored.eids or stored.naming or claimed):
+            await self._check_kept(scope)
+        moment = max(microseconds(self._clock.now()), stored.newest or 0, latest)
+        # A watermark may name an episode that a rule passed over and no ledger row names.
+        eids = frozenset(stored.eids).union(claimed)
+        return Unfinished(scope, eids, moment, by), stored
+
+    async def _erase(self, unfinished: Unfinished, reason: str) -> tuple[Erasure, dict[str, int]]:
+        """Erase a scope from both databases, and from what this process keeps in memory."""
+        self._drop_questions()
+        try:
+            erasure = await self._erase_facts(unfinished, dry_run=False, reason=reason)
+            return erasure, await self._erase_episodes([unfinished])
+        finally:
+            await self.erased(unfinished.reach.user)
+
+    async def _erase_facts(
+        self,
+        unfinished: Unfinished,
+        *,
+        dry_run: bool,
+        reason: str = "",
+        cancelled: Condition | None = None,
+    ) -> Erasure:
+        scope, eids, moment, by = unfinished
+        kept, key = await self._memory.ids_outside(scope, eids), await self._erasure_key()
+        now = self._clock.now()
+        return await self._facts.erasures.forget(
+            scope,
+            eids,
+            kept=kept,
+            key=key,
+            moment=moment,
+            at=now,
+            by=by,
+            dry_run=dry_run,
+            reason=reason,
+            cancelled=cancelled,
+        )
+
+    async def _erasure_key(self) -> bytes:
+        """Return the key with which both databases hash erased scopes."""
+        keys = [key for key, _ in await self._erased_scopes()]
+        return next((key for key in keys if key is not None), secrets.token_bytes(32))
+
+    async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
+        """Return the erased scopes that each store records, the episodes first."""
+        return [await self._memory.erased_scopes(), await self._facts.erasures.scopes()]
+
+    async def share(self) -> None:
+        """Record in each database the erased scopes that the other records.
+
+        One database may lack an erasure: restored from a backup, or created later.
+        """
+        async with self._turn:
+            known = await self._erased_scopes()
+            key = next((key for key, _ in known if key is not None), None)
+            moments = [erased for its_key, erased in known if its_key == key]
+            recorders = [self._memory.learn_erased, self._facts.erasures.learn]
+            for record_erased, (_, own) in zip(recorders, known, strict=True):
+                missing = [digest for erased in moments for digest in erased if digest not in own]
+                if key is not None and missing:
+                    await record_erased(key, moments)
+
+    async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
+        """Erase scopes from the episodes after the facts; return the number of rows, by table."""
+        rows: Counter[str] = Counter()
+        key = await self._erasure_key()
+        for scope, eids, moment, _ in erasures:
+            rows.update(await self._memory.forget(scope, eids, moment=moment, key=key))
+        await self._facts.erasures.end([erasure.reach for erasure in erasures])
+        return dict(rows)
+
+    async def finish_all(self) -> int:
+        """Finish the erasures that an earlier process began; return how many there were."""
+        async with self._turn:
+            erasures = await self._facts.erasures.find_unfinished()
+            if erasures:
+                await self._erase_episodes(erasures)
+                await self._scrub_files()
+        return len(erasures)
+
+    async def _check_kept(self, scope: ScopeFilter) -> None:
+        """Check that the facts hold something of a scope without episodes.
+
+        A scope may be erased twice: the first erasure may have ended before it rewrote the files
+        or printed its certificate.
+
+        Raises:
+            NothingKeptError: The facts hold nothing, and the scope was never erased.
+        """
+        if await self._facts.erasures.covers(scope):
+            return
+        now = self._clock.now()
+        found = await self._facts.erasures.forget(
+            scope, moment=microseconds(now), at=now, by="", dry_run=True
+        )
+        if not any(found.counts.values()):
+            raise NothingKeptError(scope.user, scope.session, scope.agent)
+
+    async def _scrub_files(self) -> tuple[Answer, list[str]]:
+        """Remove the erased bytes from both stores.
+
+        Returns:
+            That part of the certificate, and where the engine may still keep the bytes.
+        """
+        done = {
+            "facts": await self._facts.erasures.scrub(),
+            "episodes": await self._memory.scrub(),
+        }
+        await self._consolidator.log_pending_records()
+        part = {
+            "head_after": (await self._facts.ledger.head()).head.hex(),
+            "write_ahead_log_emptied": {file: one.log_emptied for file, one in done.items()},
+            "rewritten": {file: one.rewritten for file, one in done.items() if one.rewritten},
+        }
+        return part, sorted({words for one in done.values() for words in one.out_of_reach})
