@@ -221,7 +221,7 @@ def owned_rows(t: Tables, after: int, upto: int) -> list[Any]:
         if after < row.seq <= upto:
             firing = values_of(t.firing(row), "n", "rule", "at")
             own = values_of(row, "kind", "reason", "fact_id")
-            found.append([*firing, *own, claim_of(t, row), row.payload])
+            found.append([*firing, *own, claim_of(t, row), row.payload, row.key_id])
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ from slumberd.storage.engine import Row, Session
 from slumberd.storage.ledger.rows import KINDS, has_known_owner, owner_in
 
 _ERASURE = "@erasure"
+_UNKNOWN = ("", "")
 
 
 def group_changes(
@@ -35,21 +37,29 @@ def group_changes(
     if upto is not None:
         last = min(last, upto)
     rows = session.stream("ledger.owned_rows", {"after": after, "upto": last})
-    counted = Counter(map(_group_of, rows))
+    counted = Counter(_groups_of(rows))
     groups = [
         ChangeGroup(firing, rule_id, _instant(at), KINDS[kind], marks, user, agent, count)
-        for (firing, rule_id, at, kind, marks, user, agent), count in counted.items()
+        for (firing, rule_id, at, kind, marks, (user, agent)), count in counted.items()
     ]
     return GroupedChanges(groups, last, erasure)
 
 
-def _group_of(row: Row) -> tuple[Any, ...]:
-    firing, rule_id, at, kind, reason, fact_id, sibling, payload = row
-    if not has_known_owner(fact_id, reason):
-        return firing, rule_id, at, kind, False, "", ""
-    stored = sibling or payload
-    owner = owner_in(orjson.loads(stored)) if stored else ("", "")
-    return firing, rule_id, at, kind, fact_id is not None and fact_id.startswith(MARK_IDS), *owner
+def _groups_of(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+    """Yield the group of each row."""
+    by_key: dict[int, tuple[str, str]] = {}
+    for firing, rule_id, at, kind, reason, fact_id, sibling, payload, key_id in rows:
+        stored = sibling or payload
+        if not stored or not has_known_owner(fact_id, reason):
+            owner = _UNKNOWN
+        elif key_id is None:
+            owner = owner_in(orjson.loads(stored))
+        else:
+            # A key is of one user and agent, and has many rows: reading each takes longest.
+            owner = by_key.get(key_id) or owner_in(orjson.loads(stored))
+            by_key[key_id] = owner
+        marks = fact_id is not None and fact_id.startswith(MARK_IDS)
+        yield firing, rule_id, at, kind, marks, owner
 
 
 @lru_cache(maxsize=1_024)

@@ -926,7 +926,7 @@ SELECT ledger.firing, firings.rule, firings.at, ledger.kind, ledger.reason, ledg
       AND sibling.payload IS NOT NULL
     LIMIT 1
   ) END,
-  ledger.payload
+  ledger.payload, ledger.key_id
 FROM slumberd.ledger AS ledger
 INNER JOIN slumberd.firings AS firings
   ON ledger.shard = :shard

@@ -709,7 +709,7 @@ SELECT ledger.firing, firings.rule, firings.at, ledger.kind, ledger.reason, ledg
       AND sibling.payload IS NOT NULL
     LIMIT 1
   ) END,
-  ledger.payload
+  ledger.payload, ledger.key_id
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
