@@ -178,3 +178,16 @@ async def test_history_of_another_scope_is_refused(
 
         with pytest.raises(NoInputError, match="nothing of that id"):
             await store.history("e1", ScopeFilter.of(user, None, agent), most=10)
+
+
+async def test_edit_that_cannot_be_read_ends_the_period_of_its_fact(provider: Provider) -> None:
+    stated = lives_in("e1", "Porto", 0)
+    odd = stated.model_copy(update={"metadata": {**stated.metadata, "intent": "?"}})
+    async with provider.facts() as store:
+        await store.bootstrap()
+        await fire(store, FIRST, 1, stated)
+        await fire(store, SECOND, 2, odd)
+
+        found = await history(store, "e1")
+
+    assert shown(found.believed) == [("Porto", FIRST, SECOND)]

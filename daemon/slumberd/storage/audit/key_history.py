@@ -68,7 +68,8 @@ def _changes_of(session: Session, fact_ids: Iterable[str]) -> list[tuple[int, da
     """Return the last row of each firing that changed some facts, with its instant, in order."""
     last: dict[str, tuple[int, datetime]] = {}
     for row in detailed_records(session, sorted(fact_ids)):
-        if row.record.kind in ("add", "update", "delete"):
+        # A version that cannot be read is quarantined, and takes the fact of the one before away.
+        if row.record.replaces or row.record.kind in ("add", "update", "delete"):
             last[row.record.firing_id] = (row.record.seq, row.record.at)
     return sorted(last.values())
 
