@@ -74,7 +74,7 @@ FLAT = {
     "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
     "erasure": "blank_held_batches blank_watermarks drop_facts_of_scope drop_keys erase_rows "
-    "manual_claims_that_refer numbers_of_keys rows_of_facts rows_of_keys",
+    "manual_claims_that_refer numbers_of_keys rows_of_facts rows_of_keys rows_without_key",
     "external_changes": "drop_unreadable end_own_write begin_own_write row unreadable_ids",
     "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
     "facts_of_owner_from_id facts_of_owner_from_id_backwards find_facts_of_ids "
@@ -132,8 +132,7 @@ WHOLE = {
     "erasure.count_facts": "a certificate says how many there were",
     "erasure.drop_references": "an erased user may be named anywhere",
     "erasure.drop_quarantine_of_rows": "rows of an erased user may be anywhere",
-    "erasure.erased": "an erasure covers all that was erased",
-    "erasure.rows_without_key": "rows of an erased user may be anywhere",
+    "erasure.erased": "an erasure covers all that was erased, from an index of these rows",
     "external_changes.all_changed_ids": "all changes since the last batch",
     "external_changes.drop_changes": "the same",
     "external_changes.changes": "the same",

@@ -263,6 +263,8 @@ CREATE TABLE slumberd.ledger (
 ) PARTITION BY LIST (shard);
 CREATE INDEX ledger_key ON slumberd.ledger (shard, key_id) WHERE key_id IS NOT NULL;
 CREATE INDEX ledger_fact ON slumberd.ledger (shard, fact_id) WHERE fact_id IS NOT NULL;
+CREATE INDEX ledger_without_key ON slumberd.ledger (shard, what) WHERE what IN (2, 3, 8);
+CREATE INDEX ledger_erased ON slumberd.ledger (shard, seq) WHERE salt IS NULL;
 
 CREATE TABLE slumberd.claim_references (
   shard smallint NOT NULL,

@@ -73,6 +73,12 @@ CREATE INDEX slumberd_ledger_key ON slumberd_ledger (key_id) WHERE key_id IS NOT
 -- name: ledger_fact
 CREATE INDEX slumberd_ledger_fact ON slumberd_ledger (fact_id) WHERE fact_id IS NOT NULL
 
+-- name: ledger_without_key
+CREATE INDEX slumberd_ledger_without_key ON slumberd_ledger (what) WHERE what IN (2, 3, 8)
+
+-- name: ledger_erased
+CREATE INDEX slumberd_ledger_erased ON slumberd_ledger (seq) WHERE salt IS NULL
+
 -- name: references
 CREATE TABLE slumberd_references (
   referenced TEXT NOT NULL,
