@@ -14,9 +14,13 @@ CREATE INDEX slumberd_facts_sp ON facts (
 
 CREATE INDEX slumberd_firings_rule ON slumberd_firings (rule, n);
 
+CREATE INDEX slumberd_ledger_erased ON slumberd_ledger (seq) WHERE salt IS NULL;
+
 CREATE INDEX slumberd_ledger_fact ON slumberd_ledger (fact_id) WHERE fact_id IS NOT NULL;
 
 CREATE INDEX slumberd_ledger_key ON slumberd_ledger (key_id) WHERE key_id IS NOT NULL;
+
+CREATE INDEX slumberd_ledger_without_key ON slumberd_ledger (what) WHERE what IN (2, 3, 8);
 
 CREATE TABLE facts (
   fact_id TEXT PRIMARY KEY,
