@@ -20,7 +20,8 @@ async def add_words(visit: Visit, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return changes of facts, with what the facts say now.
 
     A row gets ``says``: what the fact says; ``text``: the episode of a fact that is not current;
-    and ``before``: what the replaced facts say, by id. What is not stored is None, or absent.
+    ``before``: what the replaced facts say, by id; and ``known``: the facts that have a page. What
+    is not stored is None, or absent.
 
     Args:
         visit: Whose visit it is; the person reads only what it may read.
@@ -28,16 +29,17 @@ async def add_words(visit: Visit, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """
     words = _Words(visit)
     first = [await _worded(words, row) for row in rows[:MOST]]
-    return first + [{**row, **_NOTHING} for row in rows[MOST:]]
+    return first + [_without_words(row) for row in rows[MOST:]]
 
 
-_NOTHING: Mapping[str, Any] = {"says": None, "text": None, "before": {}}
+def _without_words(row: Row) -> dict[str, Any]:
+    return {**row, "says": None, "text": None, "before": {}, "known": _known_to_the_ledger(row)}
 
 
 async def _worded(words: _Words, row: Row) -> dict[str, Any]:
     user = row.get("user")
     if not user:
-        return {**row, **_NOTHING}
+        return _without_words(row)
     says = await words.of_fact(user, row["fact_id"]) if row["fact_id"] else None
     named = row["replaces"][:_MOST_REPLACED]
     found = {fact_id: await words.of_fact(user, fact_id) for fact_id in named}
@@ -45,7 +47,20 @@ async def _worded(words: _Words, row: Row) -> dict[str, Any]:
     if says is None and row["kind"] in ("add", "update"):
         text = await words.of_episode(user, _episodes_of(row)[:1])
     before = {fact_id: payload for fact_id, payload in found.items() if payload is not None}
-    return {**row, "says": says, "text": text, "before": before}
+    current = {*before} if says is None else {*before, row["fact_id"]}
+    known = current | _known_to_the_ledger(row)
+    return {**row, "says": says, "text": text, "before": before, "known": known}
+
+
+def _known_to_the_ledger(row: Row) -> set[str]:
+    """Return the facts of a row of the ledger; a dry run may name facts that never come to be.
+
+    A row that removes a fact, or that could not be read, has an id of its own, which is no fact.
+    """
+    if "episode_ids" not in row:
+        return set()
+    own = {row["fact_id"]} if row["kind"] in ("add", "update") else set()
+    return {*row["replaces"], *own}
 
 
 def _episodes_of(row: Row) -> Sequence[str]:
