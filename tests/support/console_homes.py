@@ -26,12 +26,16 @@ OPERATOR = "token operator"
 
 
 @contextmanager
-def console_daemon(folder: Path) -> Iterator[HttpDaemon]:
+def console_daemon(folder: Path, *, store: str | None = None) -> Iterator[HttpDaemon]:
     """Run a daemon whose rules fire only when they are told to, while the block runs.
 
     The rule ``all`` promotes every episode. So does ``careful``, but it may not delete a fact.
+
+    Args:
+        folder: A directory for it.
+        store: The address of a database; None for files.
     """
-    with http_daemon(folder) as daemon:
+    with http_daemon(folder, store=store) as daemon:
         daemon.home.rule("all", cadence={"every": SELDOM})
         daemon.home.rule(
             "careful",
