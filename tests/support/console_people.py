@@ -35,7 +35,8 @@ class PageParser(HTMLParser):
 
     Attributes:
         text: The text that a person sees, with single blanks.
-        links: The addresses of the links, by their text.
+        links: The addresses of the links, by their text; of links with one text, the last one.
+        addresses: The addresses of all links.
         forms: The forms.
         tags: The names of all elements.
         attributes: The names of all attributes.
@@ -44,6 +45,7 @@ class PageParser(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.links: dict[str, str] = {}
+        self.addresses: set[str] = set()
         self.forms: list[Form] = []
         self.tags: set[str] = set()
         self.attributes: set[str] = set()
@@ -62,6 +64,7 @@ class PageParser(HTMLParser):
         self.attributes.update(values)
         if tag == "a":
             self._link = (values.get("href", ""), [])
+            self.addresses.add(self._link[0])
         elif tag == "form":
             self.forms.append(Form(values.get("action", ""), values.get("method", "get")))
         elif tag == "input" and "name" in values and self.forms:
