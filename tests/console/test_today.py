@@ -146,6 +146,19 @@ def test_operator_sees_rules_users_and_largest_changes(operator: Person) -> None
     assert [to for to in seen.page.links.values() if to.startswith("/console/firing?id=all%40")]
 
 
+def test_each_number_of_a_large_change_leads_to_its_firing(operator: Person) -> None:
+    html = operator.go("/today").html
+    largest = html[html.index('aria-label="Largest changes"') :]
+    rows = re.findall(r"<tr>.*?</tr>", largest, re.DOTALL)[1:]
+
+    for row in rows:
+        [firing, *numbers] = re.findall(r"(/console/firing\?id=[^\"]+)\">([^<]*)<", row)
+        counted = [int(found) for found in re.findall(r"<td>(?:<a [^>]*>)?(\d+)<", row)]
+        assert [int(number) for _, number in numbers] == [found for found in counted if found]
+        assert {to for to, _ in numbers} == {firing[0]}
+    assert rows
+
+
 def test_reader_sees_the_own_day_only(reader: Person) -> None:
     seen = reader.go("/today")
 

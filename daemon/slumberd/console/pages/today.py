@@ -62,6 +62,10 @@ class ReportLinks:
         until = _start_of(last + timedelta(days=1)).isoformat()
         return lambda name: self._changes(name, since=since, until=until)
 
+    def of_firing(self, batch: Counts) -> CountLink:
+        """Return the links of the numbers of a firing: its page lists all that it changed."""
+        return lambda _: self.firing(batch)
+
     def day(self, day: Counts) -> str:
         """Return the page of all changes of a day, or of several days."""
         return self.of_day(day)("")
