@@ -119,7 +119,7 @@ def test_hyphen_writes_to_standard_output(site: Installation) -> None:
 
 
 def test_limit_holds_for_the_file(site: Installation, tmp_path: Path) -> None:
-    assert "1 other users had changes" in PageParser(report_of(site, tmp_path, "--limit", "1")).text
+    assert "1 other user had changes" in PageParser(report_of(site, tmp_path, "--limit", "1")).text
 
 
 def test_json_and_html_together_are_refused(site: Installation, tmp_path: Path) -> None:

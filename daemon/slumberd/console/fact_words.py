@@ -9,7 +9,7 @@ from slumberd.console.visit import Visit
 from slumberd.errors import SlumberdError
 
 MOST = 50
-"""A page says in words what so many rows are about; of further ones it names the facts."""
+"""A page shows the facts of so many rows in words, and the facts of further rows by their ids."""
 
 _MOST_REPLACED = 3
 
@@ -20,10 +20,11 @@ async def add_words(visit: Visit, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return changes of facts, with what the facts say now.
 
     A row gets ``says``: what the fact says; ``text``: the episode of a fact that is not current;
-    and ``before``: what the replaced facts say, by id. What is not stored is None, or absent.
+    and ``before``: what the replaced facts say, by id. What is not stored is None, or is
+    not in ``before``.
 
     Args:
-        visit: Whose visit it is; the person reads only what it may read.
+        visit: The visit of the person, who reads only what its rights allow.
         rows: Changes, as dry runs and firings list them.
     """
     words = _Words(visit)
@@ -58,7 +59,7 @@ class _Words:
     """Reads each fact and each episode once.
 
     Args:
-        visit: Whose visit it is.
+        visit: The visit of the person.
     """
 
     def __init__(self, visit: Visit) -> None:

@@ -24,7 +24,7 @@ class ReportForm(ScopedForm):
     """The request ``report``: how far back.
 
     Attributes:
-        days: From so many days before now on.
+        days: The report begins so many days before now.
         limit: At most this many users, and at most this many of the largest batches.
     """
 
@@ -80,7 +80,7 @@ class ScopeReport(Result):
     """What changed in one user's memory, or in the memory of all users.
 
     Attributes:
-        since: From this instant on.
+        since: The first instant of the report.
         batches: How many batches there were; of one user, those with rows of the user.
         changes: How much changed.
         rules: How much each rule changed. Manual edits, undos and erasures have rule ids that begin
@@ -90,7 +90,7 @@ class ScopeReport(Result):
         other_users: How many other users had changes. Over several shards of a database, a user
             with agents in several shards may count more than once.
         largest: The batches with the most changes of facts, the largest first.
-        days: Each day of the time, the oldest first. The first one may be cut by `since`.
+        days: Each day of the report, the oldest first. The first day begins at `since`.
     """
 
     since: datetime
