@@ -118,7 +118,7 @@ def test_list_that_is_whole_is_not_cut() -> None:
         ),
         pytest.param(
             {"unrecorded": True},
-            "Some episodes of the rule a wait for a language model.",
+            "Some episodes of the rule a wait for the language model.",
             id="model",
         ),
         pytest.param(

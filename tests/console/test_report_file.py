@@ -52,7 +52,7 @@ def test_file_says_what_changed_and_what_waits(site: Installation, tmp_path: Pat
 
     for words in (
         "2 learned", "1 changed", "1 quarantined", "2 current facts", "5 episodes",
-        "1 in quarantine", "1 rules late", "alice 1 1 0 1", "profile@2 2 1 0 1",
+        "1 in quarantine", "1 rule late", "alice 1 1 0 1", "profile@2 2 1 0 1",
     ):  # fmt: skip
         assert words in text
 
