@@ -1,4 +1,4 @@
-"""A person looks at a user, moves the sliders, and reads why a fact is current, in a real browser."""
+"""A person looks at a user, moves sliders, and reads why a fact is current, in a real browser."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_sliders_work_without_the_script(daemon: HttpDaemon, browser: Browser) -
         expect(visit.page.get_by_role("region", name="Facts")).to_contain_text("Faro")
 
 
-def test_person_reads_why_a_fact_is_held_and_corrects_it(person: Visit) -> None:
+def test_person_reads_why_a_fact_is_current_and_corrects_it(person: Visit) -> None:
     page = person.page
     person.open("/console/user")
     page.get_by_role("region", name="Facts").get_by_role("link", name="e3").click()
