@@ -17,7 +17,7 @@ from tests.support.console_homes import (
     newest_firing,
     reject_all,
 )
-from tests.support.console_visits import Visitor, visitor
+from tests.support.console_people import Person, signed_in
 from tests.support.http_daemon import HttpDaemon
 
 pytestmark = pytest.mark.acceptance
@@ -36,17 +36,17 @@ def daemon(running: HttpDaemon) -> HttpDaemon:
 
 
 @pytest.fixture
-def operator(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "operator") as person:
+def operator(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "operator") as person:
         yield person
 
 
-def test_page_without_batches_says_so(operator: Visitor) -> None:
+def test_page_without_batches_says_so(operator: Person) -> None:
     assert "No batch awaits approval." in operator.go("/approvals").text
 
 
 def test_batch_is_shown_with_its_problem_and_without_a_dry_run(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     firing = hold(daemon)
 
@@ -58,7 +58,7 @@ def test_batch_is_shown_with_its_problem_and_without_a_dry_run(
 
 
 def test_dry_run_of_a_batch_says_in_words_what_it_would_do(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     firing = hold(daemon)
     before = ledger_rows(daemon)
@@ -71,7 +71,7 @@ def test_dry_run_of_a_batch_says_in_words_what_it_would_do(
 
 
 def test_approved_batch_is_applied_with_a_name_and_a_reason(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     firing = hold(daemon)
     form = operator.go("/approvals").form(change="approve")
@@ -90,7 +90,7 @@ def test_approved_batch_is_applied_with_a_name_and_a_reason(
 
 
 def test_rejected_batch_is_skipped_with_a_name_and_a_reason(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     firing = hold(daemon)
     form = operator.go("/approvals").form(change="reject")
@@ -106,7 +106,7 @@ def test_rejected_batch_is_skipped_with_a_name_and_a_reason(
 
 
 def test_batch_that_was_decided_meanwhile_is_not_decided_again(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     firing = hold(daemon)
     preview = operator.send(operator.go("/approvals").form(change="approve"), reason="fine")
@@ -122,7 +122,7 @@ def test_batch_that_was_decided_meanwhile_is_not_decided_again(
     assert_shows(back, f"The batch {firing} does not await approval any more.")
 
 
-def test_form_that_is_sent_twice_decides_once(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_form_that_is_sent_twice_decides_once(daemon: HttpDaemon, operator: Person) -> None:
     hold(daemon)
     preview = operator.send(operator.go("/approvals").form(change="approve"), reason="fine")
     operator.confirm(preview)
@@ -135,7 +135,7 @@ def test_form_that_is_sent_twice_decides_once(daemon: HttpDaemon, operator: Visi
     assert ledger_rows(daemon) == before
 
 
-def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Person) -> None:
     firing = hold(daemon, HOSTILE)
     form = operator.go("/approvals").form(change="approve")
 
@@ -149,5 +149,5 @@ def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor)
 
 
 def test_only_operators_see_the_page(daemon: HttpDaemon) -> None:
-    with visitor(daemon, "ana") as ana:
+    with signed_in(daemon, "ana") as ana:
         assert ana.go("/approvals").status == 403

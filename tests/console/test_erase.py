@@ -19,7 +19,7 @@ from tests.support.console_homes import (
     learn,
     likes,
 )
-from tests.support.console_visits import Seen, Visitor, visitor
+from tests.support.console_people import Person, Seen, signed_in
 from tests.support.http_daemon import HttpDaemon
 
 pytestmark = pytest.mark.acceptance
@@ -34,12 +34,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 
 @pytest.fixture
-def operator(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "operator") as person:
+def operator(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "operator") as person:
         yield person
 
 
-def plan(person: Visitor, reason: str = "she asked for it", **scope: str) -> Seen:
+def plan(person: Person, reason: str = "she asked for it", **scope: str) -> Seen:
     """Fill in the form of the page, and send it."""
     return person.send(person.go("/erase").form(reason=""), reason=reason, **scope)
 
@@ -70,7 +70,7 @@ def certificate_in(done: Seen) -> dict[str, object]:
 
 
 def test_plan_says_in_words_and_numbers_what_is_erased(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     remember(daemon, "planned", "tea", "coffee")
 
@@ -90,7 +90,7 @@ def test_plan_says_in_words_and_numbers_what_is_erased(
     assert facts_of(daemon, "planned") == ["coffee"]
 
 
-def test_plan_names_the_facts_that_come_back(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_plan_names_the_facts_that_come_back(daemon: HttpDaemon, operator: Person) -> None:
     first = fresh_id()
     learn(daemon, likes(first, "tea", user="back", session="kept"))
     learn(daemon, likes(fresh_id(), "coffee", user="back", session="gone", timestamp=at(1)))
@@ -102,7 +102,7 @@ def test_plan_names_the_facts_that_come_back(daemon: HttpDaemon, operator: Visit
 
 
 def test_confirmed_plan_erases_and_shows_the_certificate(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     remember(daemon, "erased", "tea")
 
@@ -124,7 +124,7 @@ def test_confirmed_plan_erases_and_shows_the_certificate(
 
 
 def test_erasure_is_in_the_ledger_with_its_reason_and_who_did_it(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     remember(daemon, "recorded", "tea")
 
@@ -136,7 +136,7 @@ def test_erasure_is_in_the_ledger_with_its_reason_and_who_did_it(
 
 
 def test_plan_that_is_out_of_date_erases_nothing_and_shows_the_new_plan(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     remember(daemon, "moving", "tea")
     seen = plan(operator, user="moving")
@@ -151,7 +151,7 @@ def test_plan_that_is_out_of_date_erases_nothing_and_shows_the_new_plan(
     assert facts_of(daemon, "moving") == []
 
 
-def test_form_without_a_scope_or_a_reason_is_refused_beside_its_fields(operator: Visitor) -> None:
+def test_form_without_a_scope_or_a_reason_is_refused_beside_its_fields(operator: Person) -> None:
     form = operator.go("/erase").form(user="")
 
     seen = operator.send(form)
@@ -160,14 +160,14 @@ def test_form_without_a_scope_or_a_reason_is_refused_beside_its_fields(operator:
     assert_shows(seen, "User is missing", "Reason, without personal data is missing")
 
 
-def test_scope_that_holds_nothing_is_an_understandable_mistake(operator: Visitor) -> None:
+def test_scope_that_holds_nothing_is_an_understandable_mistake(operator: Person) -> None:
     seen = plan(operator, user="nobody at all")
 
     assert seen.status == 404
     assert_shows(seen, "nothing is stored of user 'nobody at all'; case and spelling count")
 
 
-def test_form_that_is_sent_twice_erases_once(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_form_that_is_sent_twice_erases_once(daemon: HttpDaemon, operator: Person) -> None:
     remember(daemon, "twice", "tea")
     seen = plan(operator, user="twice")
     operator.confirm(seen)
@@ -181,13 +181,13 @@ def test_form_that_is_sent_twice_erases_once(daemon: HttpDaemon, operator: Visit
 
 
 def test_form_of_another_site_or_session_erases_nothing(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     remember(daemon, "guarded", "tea")
     [form] = [form for form in plan(operator, user="guarded").page.forms if "form" in form.fields]
 
-    foreign = operator.post("/console/erase", form.fields, Origin="http://evil.example")
-    forged = operator.post("/console/erase", {**form.fields, "form_secret": "guessed"})
+    foreign = operator.post("/erase", form.fields, Origin="http://evil.example")
+    forged = operator.post("/erase", {**form.fields, "form_secret": "guessed"})
 
     assert (foreign.status, forged.status) == (403, 403)
     assert facts_of(daemon, "guarded") == ["tea"]
@@ -196,7 +196,7 @@ def test_form_of_another_site_or_session_erases_nothing(
 def test_user_erases_only_its_own_scope(daemon: HttpDaemon) -> None:
     remember(daemon, "ana", "tea")
     remember(daemon, "bob", "coffee")
-    with visitor(daemon, "bob") as bob:
+    with signed_in(daemon, "bob") as bob:
         other = plan(bob, user="ana")
         done = bob.confirm(plan(bob))
 
@@ -207,7 +207,7 @@ def test_user_erases_only_its_own_scope(daemon: HttpDaemon) -> None:
 
 
 def test_reader_may_not_erase(daemon: HttpDaemon) -> None:
-    with visitor(daemon, "reader") as reader:
+    with signed_in(daemon, "reader") as reader:
         seen = reader.go("/erase")
         menu = reader.go("/search").page.links
 
@@ -215,7 +215,7 @@ def test_reader_may_not_erase(daemon: HttpDaemon) -> None:
     assert "Erase" not in menu
 
 
-def test_hostile_scope_and_reason_are_shown_as_text(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_hostile_scope_and_reason_are_shown_as_text(daemon: HttpDaemon, operator: Person) -> None:
     remember(daemon, HOSTILE, "tea", session=HOSTILE)
 
     seen = plan(operator, HOSTILE, user=HOSTILE, session=HOSTILE)

@@ -23,7 +23,7 @@ from tests.support.console_homes import (
     newest_firing,
     unreadable,
 )
-from tests.support.console_visits import Seen, Visitor, visitor
+from tests.support.console_people import Person, Seen, signed_in
 from tests.support.http_daemon import HttpDaemon
 
 pytestmark = pytest.mark.acceptance
@@ -38,8 +38,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 
 @pytest.fixture
-def operator(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "operator") as person:
+def operator(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "operator") as person:
         yield person
 
 
@@ -69,13 +69,13 @@ def pin(daemon: HttpDaemon, user: str, object: str) -> str:
     return str(answer["firing_id"])
 
 
-def preview_undo(operator: Visitor, firing: str, reason: str = "a mistake") -> Seen:
+def preview_undo(operator: Person, firing: str, reason: str = "a mistake") -> Seen:
     form = operator.go("/firing", id=firing).form(change="undo")
     return operator.send(form, reason=reason)
 
 
 def test_firings_are_listed_newest_first_with_what_they_did(
-    daemon: HttpDaemon, operator: Visitor, user: str
+    daemon: HttpDaemon, operator: Person, user: str
 ) -> None:
     older = learn(daemon, likes(fresh_id(), "tea", user=user))
     newer = learn(
@@ -92,7 +92,7 @@ def test_firings_are_listed_newest_first_with_what_they_did(
 
 @pytest.mark.parametrize("filtered", ["rule", "run", "since"])
 def test_list_shows_only_what_matches(
-    daemon: HttpDaemon, operator: Visitor, user: str, filtered: str
+    daemon: HttpDaemon, operator: Person, user: str, filtered: str
 ) -> None:
     other = pin(daemon, user, "tea")
     put(daemon.home, [likes(fresh_id(), "milk", user=user)])
@@ -107,7 +107,7 @@ def test_list_shows_only_what_matches(
     assert operator.go("/firings", since=FUTURE).text.count("No firing matches.") == 1
 
 
-def test_long_list_has_pages(daemon: HttpDaemon, operator: Visitor, user: str) -> None:
+def test_long_list_has_pages(daemon: HttpDaemon, operator: Person, user: str) -> None:
     firings = {pin(daemon, user, f"tea {number}") for number in range(51)}
 
     first = operator.go("/firings", rule="@manual")
@@ -121,7 +121,7 @@ def test_long_list_has_pages(daemon: HttpDaemon, operator: Visitor, user: str) -
 
 
 def test_firing_is_shown_with_its_changes_in_words(
-    daemon: HttpDaemon, operator: Visitor, user: str
+    daemon: HttpDaemon, operator: Person, user: str
 ) -> None:
     tea, milk = fresh_id(), fresh_id()
     learn(daemon, likes(tea, "tea", user=user))
@@ -135,7 +135,7 @@ def test_firing_is_shown_with_its_changes_in_words(
     assert firing in operator.go(seen.page.links[run]).page.links
 
 
-def test_large_firing_has_pages(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_large_firing_has_pages(daemon: HttpDaemon, operator: Person) -> None:
     ids = [fresh_id() for _ in range(101)]
     firing = learn(daemon, *(likes(id, "tea", user=id) for id in ids))
 
@@ -150,7 +150,7 @@ def test_large_firing_has_pages(daemon: HttpDaemon, operator: Visitor) -> None:
 
 
 @pytest.mark.parametrize("id", ["all@999999", "nothing", "@undo@x", HOSTILE])
-def test_unknown_firing_is_not_found(operator: Visitor, id: str) -> None:
+def test_unknown_firing_is_not_found(operator: Person, id: str) -> None:
     seen = operator.go("/firing", id=id)
 
     assert seen.status == 404
@@ -158,16 +158,14 @@ def test_unknown_firing_is_not_found(operator: Visitor, id: str) -> None:
 
 
 @pytest.mark.parametrize("since", ["yesterday", "2026-01-01T00:00:00", HOSTILE])
-def test_malformed_instant_is_refused(operator: Visitor, since: str) -> None:
+def test_malformed_instant_is_refused(operator: Person, since: str) -> None:
     seen = operator.go("/firings", since=since)
 
     assert seen.status == 400
     assert_shows(seen, "firings: since")
 
 
-def test_undo_shows_first_what_it_would_do(
-    daemon: HttpDaemon, operator: Visitor, user: str
-) -> None:
+def test_undo_shows_first_what_it_would_do(daemon: HttpDaemon, operator: Person, user: str) -> None:
     learn(daemon, likes(fresh_id(), "tea", user=user))
     firing = learn(daemon, likes(fresh_id(), "milk", user=user, timestamp=at(1)))
     before = ledger_rows(daemon)
@@ -187,7 +185,7 @@ def test_undo_shows_first_what_it_would_do(
 
 
 def test_undo_is_in_the_ledger_with_a_name_and_a_reason(
-    daemon: HttpDaemon, operator: Visitor, user: str
+    daemon: HttpDaemon, operator: Person, user: str
 ) -> None:
     firing = learn(daemon, likes(fresh_id(), "tea", user=user))
 
@@ -204,7 +202,7 @@ def test_undo_is_in_the_ledger_with_a_name_and_a_reason(
     assert not [form for form in undone.page.forms if "change" in form.fields]
 
 
-def test_undo_can_be_undone(daemon: HttpDaemon, operator: Visitor, user: str) -> None:
+def test_undo_can_be_undone(daemon: HttpDaemon, operator: Person, user: str) -> None:
     firing = learn(daemon, likes(fresh_id(), "tea", user=user))
     undoing = operator.follow(operator.confirm(preview_undo(operator, firing)))
 
@@ -218,7 +216,7 @@ def test_undo_can_be_undone(daemon: HttpDaemon, operator: Visitor, user: str) ->
     assert "This firing is undone." not in again.text
 
 
-def test_run_is_undone_as_a_whole(daemon: HttpDaemon, operator: Visitor, user: str) -> None:
+def test_run_is_undone_as_a_whole(daemon: HttpDaemon, operator: Person, user: str) -> None:
     put(daemon.home, [likes(fresh_id(), "tea", user=user)])
     fired = fire(daemon, "all", "careful")
     page = operator.go("/firings", run=fired["run"])
@@ -235,7 +233,7 @@ def test_run_is_undone_as_a_whole(daemon: HttpDaemon, operator: Visitor, user: s
 
 
 def test_firings_of_a_rule_since_an_instant_are_undone(
-    daemon: HttpDaemon, operator: Visitor, user: str
+    daemon: HttpDaemon, operator: Person, user: str
 ) -> None:
     learn(daemon, likes(fresh_id(), "tea", user=user))
     firing = learn(daemon, likes(fresh_id(), "milk", user=user, timestamp=at(1)))
@@ -249,7 +247,7 @@ def test_firings_of_a_rule_since_an_instant_are_undone(
     assert objects(daemon, user) == ["tea"]
 
 
-def test_undo_without_a_reason_is_refused(daemon: HttpDaemon, operator: Visitor, user: str) -> None:
+def test_undo_without_a_reason_is_refused(daemon: HttpDaemon, operator: Person, user: str) -> None:
     firing = learn(daemon, likes(fresh_id(), "tea", user=user))
     before = ledger_rows(daemon)
 
@@ -263,7 +261,7 @@ def test_undo_without_a_reason_is_refused(daemon: HttpDaemon, operator: Visitor,
 
 @pytest.mark.parametrize("reason", [" ", "x" * 1_001])
 def test_reason_that_the_ledger_does_not_take_is_refused(
-    daemon: HttpDaemon, operator: Visitor, user: str, reason: str
+    daemon: HttpDaemon, operator: Person, user: str, reason: str
 ) -> None:
     firing = learn(daemon, likes(fresh_id(), "tea", user=user))
 
@@ -274,7 +272,7 @@ def test_reason_that_the_ledger_does_not_take_is_refused(
 
 
 def test_undo_that_is_sent_twice_undoes_once(
-    daemon: HttpDaemon, operator: Visitor, user: str
+    daemon: HttpDaemon, operator: Person, user: str
 ) -> None:
     preview = preview_undo(operator, learn(daemon, likes(fresh_id(), "tea", user=user)))
     operator.confirm(preview)
@@ -304,30 +302,27 @@ def test_undo_that_is_sent_twice_undoes_once(
     ],
 )
 def test_incomplete_change_is_refused(
-    operator: Visitor, fields: dict[str, str], problem: str
+    operator: Person, fields: dict[str, str], problem: str
 ) -> None:
-    secret = operator.go("/firings").page.forms[0].fields["form_secret"]
+    given = {"form_secret": operator.secret(), "reason": "a mistake", **fields}
 
-    refused = operator.post(
-        "/console/change", {"form_secret": secret, "reason": "a mistake", **fields}
-    )
+    refused = operator.post("/change", given)
 
     assert refused.status == 400
     assert_shows(refused, problem)
 
 
-def test_reload_of_a_preview_leads_to_the_first_page(operator: Visitor) -> None:
+def test_reload_of_a_preview_leads_to_the_first_page(operator: Person) -> None:
     assert operator.go("/change").to == "/console/"
 
 
-def test_erasure_cannot_be_undone(daemon: HttpDaemon, operator: Visitor, user: str) -> None:
+def test_erasure_cannot_be_undone(daemon: HttpDaemon, operator: Person, user: str) -> None:
     learn(daemon, likes(fresh_id(), "tea", user=user))
     erased = ask_daemon(daemon, "forget", user=user)["firing_id"]
     form = {"change": "undo", "firing": erased, "reason": "a mistake"}
 
     seen = operator.go("/firing", id=erased)
-    secret = seen.page.forms[0].fields["form_secret"]
-    refused = operator.post("/console/change", {**form, "form_secret": secret})
+    refused = operator.post("/change", {**form, "form_secret": operator.secret()})
 
     assert_shows(seen, "An erasure cannot be undone.")
     assert not [form for form in seen.page.forms if "change" in form.fields]
@@ -335,7 +330,7 @@ def test_erasure_cannot_be_undone(daemon: HttpDaemon, operator: Visitor, user: s
     assert_shows(refused, "is an erasure; an erasure cannot be undone")
 
 
-def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Person) -> None:
     id, user = HOSTILE + fresh_id(), HOSTILE + fresh_id()
     firing = learn(daemon, likes(id, HOSTILE, user=user))
 
@@ -353,7 +348,7 @@ def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor)
 @pytest.mark.parametrize("path", ["/firings", "/firing?id=all%401"])
 @pytest.mark.parametrize("name", ["ana", "reader"])
 def test_only_operators_see_firings(daemon: HttpDaemon, name: str, path: str) -> None:
-    with visitor(daemon, name) as person:
+    with signed_in(daemon, name) as person:
         seen = person.go(path)
 
     assert seen.status == 403

@@ -17,7 +17,7 @@ from tests.support.console_homes import (
     likes,
     unreadable,
 )
-from tests.support.console_visits import Visitor, visitor
+from tests.support.console_people import Person, signed_in
 from tests.support.http_daemon import HttpDaemon
 
 pytestmark = pytest.mark.acceptance
@@ -30,12 +30,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 
 @pytest.fixture
-def operator(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "operator") as person:
+def operator(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "operator") as person:
         yield person
 
 
-def test_figures_are_those_of_the_daemon(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_figures_are_those_of_the_daemon(daemon: HttpDaemon, operator: Person) -> None:
     put(daemon.home, [likes(fresh_id(), "tea"), unreadable(fresh_id())])
     fire(daemon, "all")
     status = ask_daemon(daemon, "status")
@@ -54,7 +54,7 @@ def test_figures_are_those_of_the_daemon(daemon: HttpDaemon, operator: Visitor) 
     assert seen.page.links["all"] == "/console/rule?rule=all"
 
 
-def test_page_says_what_to_do_and_where(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_page_says_what_to_do_and_where(daemon: HttpDaemon, operator: Person) -> None:
     hold(daemon)
     ask_daemon(daemon, "pause", rules=["all"])
     try:
@@ -73,7 +73,7 @@ def test_page_says_what_to_do_and_where(daemon: HttpDaemon, operator: Visitor) -
 
 
 def test_configuration_that_cannot_be_read_is_no_error_page(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     sound = daemon.home.config.read_bytes()
     daemon.home.config.write_text("state_dir: <img src=x>\nnonsense: 1\n")
@@ -87,5 +87,5 @@ def test_configuration_that_cannot_be_read_is_no_error_page(
 
 
 def test_only_operators_see_the_page(daemon: HttpDaemon) -> None:
-    with visitor(daemon, "ana") as ana:
+    with signed_in(daemon, "ana") as ana:
         assert ana.go("/health").status == 403

@@ -23,7 +23,7 @@ from tests.support.console_homes import (
     newest_firing,
     unreadable,
 )
-from tests.support.console_visits import Form, Seen, Visitor, visitor
+from tests.support.console_people import Form, Person, Seen, signed_in
 from tests.support.http_daemon import HttpDaemon
 
 pytestmark = pytest.mark.acceptance
@@ -45,8 +45,8 @@ def daemon(running: HttpDaemon) -> HttpDaemon:
 
 
 @pytest.fixture
-def operator(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "operator") as person:
+def operator(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "operator") as person:
         yield person
 
 
@@ -80,12 +80,12 @@ def form_for_all(page: Seen, change: str) -> Form:
     return found
 
 
-def test_page_of_an_empty_quarantine_says_so(operator: Visitor) -> None:
+def test_page_of_an_empty_quarantine_says_so(operator: Person) -> None:
     assert "Nothing is in quarantine." in operator.go("/quarantine").text
 
 
 def test_entry_is_shown_with_its_reason_and_a_link_to_the_episode(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     id = fresh_id()
     spoil(daemon, id)
@@ -96,7 +96,7 @@ def test_entry_is_shown_with_its_reason_and_a_link_to_the_episode(
     assert seen.page.links[id] == f"/console/episode?id={id}&user=ana"
 
 
-def test_page_of_a_rule_shows_only_its_entries(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_page_of_a_rule_shows_only_its_entries(daemon: HttpDaemon, operator: Person) -> None:
     both, one = fresh_id(), fresh_id()
     spoil(daemon, both, rules=("all", "careful"))
     spoil(daemon, one)
@@ -106,7 +106,7 @@ def test_page_of_a_rule_shows_only_its_entries(daemon: HttpDaemon, operator: Vis
     assert {id for id in (both, one) if id in seen.page.links} == {both}
 
 
-def test_long_quarantine_has_pages(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_long_quarantine_has_pages(daemon: HttpDaemon, operator: Person) -> None:
     ids = {f"{number:03}-{fresh_id()}" for number in range(101)}
     spoil(daemon, *ids, rules=("all", "careful"))
 
@@ -120,7 +120,7 @@ def test_long_quarantine_has_pages(daemon: HttpDaemon, operator: Visitor) -> Non
 
 
 def test_episode_is_read_again_with_a_name_and_a_reason(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     id, other = fresh_id(), fresh_id()
     put_for_picky(daemon, id, other)
@@ -141,7 +141,7 @@ def test_episode_is_read_again_with_a_name_and_a_reason(
     assert newest["firing_id"] in operator.follow(done).text
 
 
-def test_retry_of_all_says_how_many_would_stay(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_retry_of_all_says_how_many_would_stay(daemon: HttpDaemon, operator: Person) -> None:
     id, bad = fresh_id(), fresh_id()
     put(daemon.home, [unreadable(bad, metadata={**ODD, "intent": "nonsense"})])
     put_for_picky(daemon, id)
@@ -161,7 +161,7 @@ def test_retry_of_all_says_how_many_would_stay(daemon: HttpDaemon, operator: Vis
 
 
 def test_dropped_episode_leaves_with_a_name_and_a_reason(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     id, other = fresh_id(), fresh_id()
     spoil(daemon, id, other, rules=("all", "careful"))
@@ -181,7 +181,7 @@ def test_dropped_episode_leaves_with_a_name_and_a_reason(
     assert_shows(operator.follow(done), "1 entry has left the quarantine.")
 
 
-def test_all_entries_of_a_rule_are_dropped(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_all_entries_of_a_rule_are_dropped(daemon: HttpDaemon, operator: Person) -> None:
     id, other = fresh_id(), fresh_id()
     spoil(daemon, id, other, rules=("all", "careful"))
     form = form_for_all(operator.go("/quarantine", rule="all"), "drop")
@@ -193,7 +193,7 @@ def test_all_entries_of_a_rule_are_dropped(daemon: HttpDaemon, operator: Visitor
     assert quarantined(daemon) == {("careful", id), ("careful", other)}
 
 
-def test_entry_that_left_meanwhile_is_not_dropped(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_entry_that_left_meanwhile_is_not_dropped(daemon: HttpDaemon, operator: Person) -> None:
     id = fresh_id()
     spoil(daemon, id)
     form = operator.go("/quarantine").form(change="drop", episode=id)
@@ -209,7 +209,7 @@ def test_entry_that_left_meanwhile_is_not_dropped(daemon: HttpDaemon, operator: 
     assert ledger_rows(daemon) == before
 
 
-def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Person) -> None:
     id = HOSTILE + fresh_id()
     put(daemon.home, [episode(id, user=HOSTILE, metadata={"intent": HOSTILE})])
     fire(daemon, "all")
@@ -223,11 +223,11 @@ def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor)
 
 
 def test_only_operators_see_the_page(daemon: HttpDaemon) -> None:
-    with visitor(daemon, "ana") as ana:
+    with signed_in(daemon, "ana") as ana:
         assert ana.go("/quarantine").status == 403
 
 
-def test_learned_episode_is_not_in_quarantine(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_learned_episode_is_not_in_quarantine(daemon: HttpDaemon, operator: Person) -> None:
     id = fresh_id()
     learn(daemon, likes(id, "tea"))
 

@@ -16,7 +16,7 @@ from slumberd.console.report_pictures import MOST_COLUMNS, Report, sum_days
 from slumberd.storage.postgres.memory_store import PostgresMemoryStore
 from tests.support.builders import at, episode, triple
 from tests.support.console_homes import HOSTILE
-from tests.support.console_visits import PageParser
+from tests.support.console_people import PageParser
 from tests.support.daemons import Home
 from tests.support.installation import Installation
 from tests.support.postgres_server import PostgresServer

@@ -20,7 +20,7 @@ from tests.support.console_homes import (
     newest_firing,
     unreadable,
 )
-from tests.support.console_visits import Form, Seen, Visitor, visitor
+from tests.support.console_people import Form, Person, Seen, signed_in
 from tests.support.http_daemon import HttpDaemon
 
 pytestmark = pytest.mark.acceptance
@@ -48,27 +48,27 @@ def daemon(running: HttpDaemon) -> HttpDaemon:
 
 
 @pytest.fixture
-def operator(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "operator") as person:
+def operator(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "operator") as person:
         yield person
 
 
-def rule_page(person: Visitor, rule: str = "nightly") -> Seen:
+def rule_page(person: Person, rule: str = "nightly") -> Seen:
     return person.go("/rule", rule=rule)
 
 
-def backfill_form(person: Visitor) -> Form:
+def backfill_form(person: Person) -> Form:
     return rule_page(person).form(change="backfill")
 
 
-def try_backfill(person: Visitor, **fields: str) -> Seen:
+def try_backfill(person: Person, **fields: str) -> Seen:
     """Press the button of the form that tries a backfill."""
     form = backfill_form(person)
-    return person.post("/console/rule", {**form.fields, "show": "backfill", **fields})
+    return person.post("/rule", {**form.fields, "show": "backfill", **fields})
 
 
 def test_list_shows_each_rule_with_its_cadence_and_its_state(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     put(daemon.home, [likes(fresh_id(), "tea")])
     ask_daemon(daemon, "pause", rules=["careful"])
@@ -81,27 +81,27 @@ def test_list_shows_each_rule_with_its_cadence_and_its_state(
         seen, "What people drink", "at 03:00, every day in Europe/Berlin", "paused by", "drinks"
     )
     assert seen.page.links["nightly"] == "/console/rule?rule=nightly"
-    assert 'href="/console/rule?rule=nightly#progress">1<' in seen.answer.text
+    assert 'href="/console/rule?rule=nightly#progress">1<' in seen.html
 
 
-def test_quarantine_of_a_rule_is_a_link_to_it(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_quarantine_of_a_rule_is_a_link_to_it(daemon: HttpDaemon, operator: Person) -> None:
     put(daemon.home, [unreadable(fresh_id())])
     fire(daemon, "all")
 
     seen = operator.go("/rules")
 
-    assert 'href="/console/quarantine?rule=all"' in seen.answer.text
+    assert 'href="/console/quarantine?rule=all"' in seen.html
 
 
-def test_page_of_a_rule_shows_its_next_instants(operator: Visitor) -> None:
+def test_page_of_a_rule_shows_its_next_instants(operator: Person) -> None:
     seen = rule_page(operator)
 
     assert_shows(seen, "Filter object = 'tea'", "Pending 0 versions of episodes", "as 0 3 * * *")
-    assert seen.answer.text.count("UTC, local") == 10
+    assert seen.html.count("UTC, local") == 10
     assert seen.page.links["All its firings"] == "/console/firings?rule=nightly"
 
 
-def test_coverage_is_counted_only_on_demand(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_coverage_is_counted_only_on_demand(daemon: HttpDaemon, operator: Person) -> None:
     put(daemon.home, [likes(fresh_id(), "tea"), likes(fresh_id(), "rain")])
     page = rule_page(operator)
 
@@ -120,7 +120,7 @@ def test_coverage_is_counted_only_on_demand(daemon: HttpDaemon, operator: Visito
 
 
 def test_trial_says_what_a_firing_would_add_and_writes_nothing(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     user = fresh_id()
     put(daemon.home, [likes(fresh_id(), "tea", user=user)])
@@ -135,7 +135,7 @@ def test_trial_says_what_a_firing_would_add_and_writes_nothing(
 
 
 def test_confirmed_firing_is_in_the_ledger_with_a_name_and_a_reason(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     put(daemon.home, [likes(fresh_id(), "tea", user=fresh_id())])
 
@@ -150,7 +150,7 @@ def test_confirmed_firing_is_in_the_ledger_with_a_name_and_a_reason(
 
 
 def test_backfill_is_tried_on_a_period_without_a_reason(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     user, id = fresh_id(), fresh_id()
     put(daemon.home, [likes(id, "tea", user=user, timestamp=at(100))])
@@ -166,7 +166,7 @@ def test_backfill_is_tried_on_a_period_without_a_reason(
     assert ledger_rows(daemon) == before
 
 
-def test_confirmed_backfill_restores_what_was_undone(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_confirmed_backfill_restores_what_was_undone(daemon: HttpDaemon, operator: Person) -> None:
     user = fresh_id()
     put(daemon.home, [likes(fresh_id(), "tea", user=user, timestamp=at(200))])
     firing = fire(daemon, "nightly")["reports"][0]["firing_ids"][0]
@@ -197,16 +197,16 @@ def test_confirmed_backfill_restores_what_was_undone(daemon: HttpDaemon, operato
     ],
 )
 def test_mistake_in_a_period_stands_beside_its_field(
-    operator: Visitor, fields: dict[str, str], field: str, problem: str
+    operator: Person, fields: dict[str, str], field: str, problem: str
 ) -> None:
     seen = try_backfill(operator, **fields)
 
     assert seen.status == 400
     assert_shows(seen, problem)
-    assert f'aria-describedby="mistake-{field}"' in seen.answer.text
+    assert f'aria-describedby="mistake-{field}"' in seen.html
 
 
-def test_change_without_a_reason_is_refused(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_change_without_a_reason_is_refused(daemon: HttpDaemon, operator: Person) -> None:
     before = ledger_rows(daemon)
 
     fired = operator.send(rule_page(operator).form(change="fire"))
@@ -217,7 +217,7 @@ def test_change_without_a_reason_is_refused(daemon: HttpDaemon, operator: Visito
     assert ledger_rows(daemon) == before
 
 
-def test_form_that_is_sent_twice_fires_once(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_form_that_is_sent_twice_fires_once(daemon: HttpDaemon, operator: Person) -> None:
     put(daemon.home, [likes(fresh_id(), "tea", user=fresh_id())])
     preview = operator.send(rule_page(operator).form(change="fire"), reason="once")
     operator.confirm(preview)
@@ -230,27 +230,27 @@ def test_form_that_is_sent_twice_fires_once(daemon: HttpDaemon, operator: Visito
     assert ledger_rows(daemon) == before
 
 
-def test_form_of_another_site_or_session_tries_nothing(operator: Visitor) -> None:
+def test_form_of_another_site_or_session_tries_nothing(operator: Person) -> None:
     fields = rule_page(operator).form(show="fire").fields
 
-    foreign = operator.post("/console/rule", fields, Origin="http://evil.example")
-    forged = operator.post("/console/rule", {**fields, "form_secret": "guessed"})
+    foreign = operator.post("/rule", fields, Origin="http://evil.example")
+    forged = operator.post("/rule", {**fields, "form_secret": "guessed"})
 
     assert (foreign.status, forged.status) == (403, 403)
 
 
-def test_unknown_rule_and_unknown_button_are_understandable_mistakes(operator: Visitor) -> None:
+def test_unknown_rule_and_unknown_button_are_understandable_mistakes(operator: Person) -> None:
     fields = rule_page(operator).form(show="fire").fields
 
     unknown = rule_page(operator, HOSTILE)
-    wrong = operator.post("/console/rule", {**fields, "show": HOSTILE})
+    wrong = operator.post("/rule", {**fields, "show": HOSTILE})
 
     assert (unknown.status, wrong.status) == (400, 400)
     assert "img" not in unknown.page.tags | wrong.page.tags
     assert "there are all, careful, nightly" in unknown.text
 
 
-def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Person) -> None:
     daemon.home.rule("hostile", cadence={"every": 1_000}, when_filter=_QUOTED, description=HOSTILE)
     ask_daemon(daemon, "reload")
     put(daemon.home, [likes(fresh_id(), HOSTILE)])
@@ -269,5 +269,5 @@ _QUOTED = "object != '<img src=x onerror=alert(1)>\"&'"
 
 @pytest.mark.parametrize("page", ["/rules", "/rule?rule=nightly"])
 def test_only_operators_see_rules(daemon: HttpDaemon, page: str) -> None:
-    with visitor(daemon, "ana") as ana:
+    with signed_in(daemon, "ana") as ana:
         assert ana.go(page).status == 403

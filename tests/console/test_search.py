@@ -16,7 +16,7 @@ from tests.support.console_homes import (
     learn,
     likes,
 )
-from tests.support.console_visits import Visitor, visitor
+from tests.support.console_people import Person, signed_in
 from tests.support.http_daemon import HttpDaemon
 
 pytestmark = pytest.mark.acceptance
@@ -36,12 +36,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 
 @pytest.fixture
-def operator(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "operator") as person:
+def operator(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "operator") as person:
         yield person
 
 
-def test_page_shows_what_an_agent_gets(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_page_shows_what_an_agent_gets(daemon: HttpDaemon, operator: Person) -> None:
     with daemon.with_token("ana") as agent:
         hits = agent.post("/v1/search", json={"query": "what do I like"}).json()["hits"]
         context = agent.post("/v1/context", json={"question": "what do I like"}).json()
@@ -55,13 +55,13 @@ def test_page_shows_what_an_agent_gets(daemon: HttpDaemon, operator: Visitor) ->
     assert len(hits) > 1
 
 
-def test_each_hit_leads_to_its_page(operator: Visitor) -> None:
+def test_each_hit_leads_to_its_page(operator: Person) -> None:
     seen = operator.go("/search", q="tea", user="ana", kinds="episode")
 
     assert seen.page.links[TEA] == f"/console/episode?id={TEA}&user=ana"
 
 
-def test_fields_narrow_the_search(operator: Visitor) -> None:
+def test_fields_narrow_the_search(operator: Person) -> None:
     both = operator.go("/search", q="like", user="ana", kinds="episode")
     one = operator.go("/search", q="like", user="ana", kinds="episode", limit="1")
     early = operator.go("/search", q="like", user="ana", kinds="episode", as_of=at(30).isoformat())
@@ -76,7 +76,7 @@ def test_fields_narrow_the_search(operator: Visitor) -> None:
     assert "0 hits No fact or episode answers the question." in sure.text
 
 
-def test_budget_bounds_the_context(operator: Visitor) -> None:
+def test_budget_bounds_the_context(operator: Person) -> None:
     seen = operator.go("/search", q="tea", user="ana", budget="0")
 
     assert_shows(seen, "0 of 0 tokens", "The context is empty.")
@@ -95,24 +95,24 @@ def test_budget_bounds_the_context(operator: Visitor) -> None:
     ],
 )
 def test_mistake_stands_beside_its_field(
-    operator: Visitor, field: str, text: str, problem: str
+    operator: Person, field: str, text: str, problem: str
 ) -> None:
     seen = operator.go("/search", q="tea", user="ana", **{field: text})
 
     assert seen.status == 400
     assert_shows(seen, "Nothing was searched. Correct the fields that are marked.", problem)
-    assert f'aria-describedby="mistake-{field}"' in seen.answer.text
-    assert f'id="mistake-{field}"' in seen.answer.text
+    assert f'aria-describedby="mistake-{field}"' in seen.html
+    assert f'id="mistake-{field}"' in seen.html
 
 
-def test_form_needs_a_question_and_a_user(operator: Visitor) -> None:
+def test_form_needs_a_question_and_a_user(operator: Person) -> None:
     seen = operator.go("/search", limit="5")
 
     assert seen.status == 400
     assert_shows(seen, "enter a question", "enter a user")
 
 
-def test_link_with_a_user_fills_in_the_form_and_searches_nothing(operator: Visitor) -> None:
+def test_link_with_a_user_fills_in_the_form_and_searches_nothing(operator: Person) -> None:
     seen = operator.go("/search", user="ana")
 
     assert seen.status == 200
@@ -121,7 +121,7 @@ def test_link_with_a_user_fills_in_the_form_and_searches_nothing(operator: Visit
 
 
 def test_reader_searches_only_its_own_user(daemon: HttpDaemon) -> None:
-    with visitor(daemon, "reader") as reader:
+    with signed_in(daemon, "reader") as reader:
         own = reader.go("/search", q="tea")
         other = reader.go("/search", q="tea", user="bob")
 
@@ -129,8 +129,8 @@ def test_reader_searches_only_its_own_user(daemon: HttpDaemon) -> None:
     assert other.status == 403
 
 
-def test_nobody_searches_without_signing_in(daemon: HttpDaemon, operator: Visitor) -> None:
-    operator.send(operator.go("/search").form(form_secret=_secret_of(operator)))
+def test_nobody_searches_without_signing_in(daemon: HttpDaemon, operator: Person) -> None:
+    operator.send(operator.go("/search").form(form_secret=operator.secret()))
 
     seen = operator.go("/search", q="tea", user="ana")
 
@@ -138,11 +138,7 @@ def test_nobody_searches_without_signing_in(daemon: HttpDaemon, operator: Visito
     assert seen.to.startswith("/console/sign-in?next=")
 
 
-def _secret_of(person: Visitor) -> str:
-    return person.go("/search").page.forms[0].fields["form_secret"]
-
-
-def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Person) -> None:
     learn(daemon, likes(fresh_id(), HOSTILE, user="mallory", session=HOSTILE))
 
     seen = operator.go("/search", q=f"like {HOSTILE}", user="mallory", session=HOSTILE)
@@ -152,7 +148,7 @@ def test_hostile_content_is_shown_as_text(daemon: HttpDaemon, operator: Visitor)
     assert_shows(wrong, "a whole number is needed")
 
 
-def test_long_context_is_shown_as_a_whole(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_long_context_is_shown_as_a_whole(daemon: HttpDaemon, operator: Person) -> None:
     text = "tea " * 5_000 + "the end"
     learn(daemon, likes(fresh_id(), "tea", user="talker", content=text))
 

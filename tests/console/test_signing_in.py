@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.console_people import Person, hidden_fields, signed_in, text_of
+from tests.support.console_people import Person, Seen, signed_in
 from tests.support.http_daemon import TENANTS, HttpDaemon, http_daemon, write_tokens
 
 pytestmark = pytest.mark.acceptance
@@ -42,12 +42,12 @@ def test_stranger_is_sent_to_the_sign_in_page(daemon: HttpDaemon, page: str) -> 
 
 def test_person_returns_to_the_page_that_was_asked_for(daemon: HttpDaemon) -> None:
     with httpx.Client(base_url=daemon.url) as client:
-        shown = client.get("/console/search?q=tea&user=ana", follow_redirects=True)
-        fields = hidden_fields(shown.text, "/console/sign-in")
-        sent = {**fields, "token": daemon.tokens["ana"]}
-        answer = client.post("/console/sign-in", data=sent, headers={"Origin": daemon.url})
+        person = Person(client, daemon.url)
+        shown = person.read("/search?q=tea&user=ana")
 
-        assert answer.headers["location"] == "/console/search?q=tea&user=ana"
+        done = person.send(shown.form(), token=daemon.tokens["ana"])
+
+        assert done.to == "/console/search?q=tea&user=ana"
 
 
 @pytest.mark.parametrize(
@@ -95,18 +95,18 @@ def test_cookie_is_for_https_only_behind_a_proxy_that_ends_it(daemon: HttpDaemon
 def test_person_who_signs_out_is_a_stranger_again(daemon: HttpDaemon) -> None:
     with signed_in(daemon, "operator") as person:
         cookie = dict(person.client.cookies)
-        answer = person.post("sign-out", {"form_secret": person.secret()})
+        done = person.send(person.read("/search").form(form_secret=person.secret()))
 
-        assert answer.headers["location"] == "/console/sign-in"
+        assert done.to == "/console/sign-in"
         person.client.cookies.update(cookie)
-        assert "/console/sign-in" in str(person.get("today").url)
+        assert person.go("/today").to.startswith("/console/sign-in")
 
 
 def test_session_of_a_removed_token_ends(tmp_path: Path) -> None:
     with http_daemon(tmp_path) as daemon, signed_in(daemon, "operator") as person:
         write_tokens(tmp_path / "tokens.yaml", TENANTS)
 
-        assert "/console/sign-in" in str(person.get("today").url)
+        assert person.go("/today").to.startswith("/console/sign-in")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_form_of_another_site_is_refused(
     answer = operator.client.post(f"/console/{page}", data=fields, headers=sent)
 
     assert answer.status_code == 403
-    assert "comes from another site" in text_of(answer.text)
+    assert "comes from another site" in Seen(answer).text
 
 
 @pytest.mark.parametrize("secret", [None, "", "wrong", "ä"])
@@ -144,14 +144,14 @@ def test_form_without_the_secret_of_the_session_is_refused(
     if secret is not None:
         fields["form_secret"] = secret
 
-    assert operator.post("change", fields).status_code == 403
+    assert operator.post("/change", fields).status == 403
 
 
 def test_secret_of_another_session_is_refused(daemon: HttpDaemon, operator: Person) -> None:
     with signed_in(daemon, "operator") as other:
         fields = {"form_secret": other.secret(), "change": "fire", "rule": "all", "reason": "x"}
 
-    assert operator.post("change", fields).status_code == 403
+    assert operator.post("/change", fields).status == 403
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_no_page_may_be_framed_kept_or_run_scripts_of_others(operator: Person, p
 
 
 def test_browser_keeps_the_stylesheet_and_the_script_until_they_change(operator: Person) -> None:
-    html = operator.get("search").text
+    html = operator.read("/search").html
     addresses = [part.split('"')[0] for part in html.split('="') if "/static/" in part[:20]]
 
     kept = [operator.client.get(address) for address in addresses]
@@ -184,37 +184,38 @@ def test_browser_keeps_the_stylesheet_and_the_script_until_they_change(operator:
 
 def test_menu_shows_a_reader_only_what_a_reader_may_open(daemon: HttpDaemon) -> None:
     with signed_in(daemon, "reader") as person:
-        menu = person.read("search")
-        answer = person.get("health")
+        menu = person.read("/search").html
+        refused = person.go("/health")
 
     assert "/console/search" in menu
     assert "/console/health" not in menu
-    assert answer.status_code == 403
+    assert refused.status == 403
 
 
 def test_user_of_the_unix_socket_signs_in_without_a_token(daemon: HttpDaemon) -> None:
     with daemon.by_socket(Host="localhost:8080") as client:
         person = Person(client, "http://localhost:8080")
-        assert "Sign in as" in text_of(person.get("").text)
+        shown = person.read("/")
+        assert "Sign in as" in shown.text
 
-        answer = person.post("sign-in", {"peer": "yes"})
+        done = person.send(shown.form(peer="yes"))
 
-        assert answer.status_code == 303
-        assert person.get("health").status_code == 200
+        assert done.status == 303
+        assert person.go("/health").status == 200
 
 
 def test_foreign_name_of_this_machine_cannot_use_the_unix_socket(daemon: HttpDaemon) -> None:
     with daemon.by_socket(Host="elsewhere.example") as client:
         person = Person(client, "http://elsewhere.example")
-        assert "Sign in as" not in text_of(person.get("").text)
+        assert "Sign in as" not in person.read("/").text
 
-        assert person.post("sign-in", {"peer": "yes"}).status_code == 401
+        assert person.post("/sign-in", {"peer": "yes"}).status == 401
 
 
 def test_session_of_the_unix_socket_is_worth_nothing_on_a_network(daemon: HttpDaemon) -> None:
     with daemon.by_socket(Host="localhost:8080") as client:
-        answer = Person(client, "http://localhost:8080").post("sign-in", {"peer": "yes"})
-        secret = answer.cookies["slumberd_session"]
+        done = Person(client, "http://localhost:8080").post("/sign-in", {"peer": "yes"})
+        secret = done.answer.cookies["slumberd_session"]
 
     cookies = {"slumberd_session": secret}
     answer = httpx.get(f"{daemon.url}/console/health", cookies=cookies)

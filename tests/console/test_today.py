@@ -33,7 +33,7 @@ from tests.support.console_homes import (
     reject_all,
     unreadable,
 )
-from tests.support.console_visits import PageParser, Visitor, visitor
+from tests.support.console_people import PageParser, Person, signed_in
 from tests.support.http_daemon import HttpDaemon
 
 pytestmark = pytest.mark.acceptance
@@ -68,14 +68,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
 
 
 @pytest.fixture(scope="module")
-def operator(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "operator") as person:
+def operator(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "operator") as person:
         yield person
 
 
 @pytest.fixture(scope="module")
-def reader(daemon: HttpDaemon) -> Iterator[Visitor]:
-    with visitor(daemon, "reader") as person:
+def reader(daemon: HttpDaemon) -> Iterator[Person]:
+    with signed_in(daemon, "reader") as person:
         yield person
 
 
@@ -98,16 +98,16 @@ def healthy() -> DaemonHealth:
     )
 
 
-def rows_of(person: Visitor, address: str) -> int:
+def rows_of(person: Person, address: str) -> int:
     """Return how many changes a page and its next pages list."""
     seen = person.go(address)
     assert seen.status == 200, seen.text
-    count = len(re.findall("<tr><td>", seen.answer.text))
+    count = len(re.findall("<tr><td>", seen.html))
     following = seen.page.links.get("Next page")
     return count + (rows_of(person, following) if following else 0)
 
 
-def test_page_counts_what_was_learned_changed_and_forgotten(operator: Visitor) -> None:
+def test_page_counts_what_was_learned_changed_and_forgotten(operator: Person) -> None:
     seen = operator.go("/today")
 
     for words in ("6 learned", "1 changed", "1 forgotten", "1 quarantined"):
@@ -121,8 +121,8 @@ def test_page_counts_what_was_learned_changed_and_forgotten(operator: Visitor) -
 def test_each_number_leads_to_as_many_changes(
     daemon: HttpDaemon, name: str, query: dict[str, str]
 ) -> None:
-    with visitor(daemon, name) as person:
-        html = person.go("/today", **query).answer.text
+    with signed_in(daemon, name) as person:
+        html = person.go("/today", **query).html
         counted = re.findall(r'href="(/console/changes[^"]*counted=[^"]*)">(?:<b>)?(\d+)<', html)
 
         assert len(counted) > 3
@@ -130,7 +130,7 @@ def test_each_number_leads_to_as_many_changes(
             assert rows_of(person, address.replace("&amp;", "&")) == int(number), address
 
 
-def test_bar_of_a_day_leads_to_the_changes_of_the_day(operator: Visitor) -> None:
+def test_bar_of_a_day_leads_to_the_changes_of_the_day(operator: Person) -> None:
     seen = operator.go("/today")
     numbers = ": 6 learned, 1 changed, 1 forgotten"
     [address] = [to for words, to in seen.page.links.items() if numbers in words]
@@ -138,7 +138,7 @@ def test_bar_of_a_day_leads_to_the_changes_of_the_day(operator: Visitor) -> None
     assert rows_of(operator, address) == 8
 
 
-def test_operator_sees_rules_users_and_largest_changes(operator: Visitor) -> None:
+def test_operator_sees_rules_users_and_largest_changes(operator: Person) -> None:
     seen = operator.go("/today")
 
     assert seen.page.links["all"].startswith("/console/rule?")
@@ -146,7 +146,7 @@ def test_operator_sees_rules_users_and_largest_changes(operator: Visitor) -> Non
     assert [to for to in seen.page.links.values() if to.startswith("/console/firing?id=all%40")]
 
 
-def test_reader_sees_the_own_day_only(reader: Visitor) -> None:
+def test_reader_sees_the_own_day_only(reader: Person) -> None:
     seen = reader.go("/today")
 
     assert "3 learned" in seen.text
@@ -155,7 +155,7 @@ def test_reader_sees_the_own_day_only(reader: Visitor) -> None:
     assert "Waiting for a person" not in seen.text
 
 
-def test_reader_reads_no_changes_of_others(reader: Visitor) -> None:
+def test_reader_reads_no_changes_of_others(reader: Person) -> None:
     for page in ("/today", "/changes"):
         seen = reader.go(page, user="bob")
 
@@ -163,7 +163,7 @@ def test_reader_reads_no_changes_of_others(reader: Visitor) -> None:
         assert "cocoa" not in seen.text
 
 
-def test_changes_of_a_reader_are_those_of_the_own_user(reader: Visitor) -> None:
+def test_changes_of_a_reader_are_those_of_the_own_user(reader: Person) -> None:
     seen = reader.go("/changes")
 
     assert "green tea" in seen.text
@@ -180,14 +180,14 @@ def test_page_without_a_session_leads_to_the_sign_in(daemon: HttpDaemon) -> None
         assert answer.headers["location"].startswith("/console/sign-in?next=")
 
 
-def test_hostile_names_are_text(operator: Visitor) -> None:
+def test_hostile_names_are_text(operator: Person) -> None:
     assert_shows(operator.go("/today"), HOSTILE)
     assert_shows(operator.go("/changes"), HOSTILE)
     assert_shows(operator.go("/today", user=HOSTILE), HOSTILE)
     assert_shows(operator.go("/changes", rule=HOSTILE), HOSTILE)
 
 
-def test_pages_need_no_style_and_no_script(operator: Visitor) -> None:
+def test_pages_need_no_style_and_no_script(operator: Person) -> None:
     for page in ("/today", "/changes"):
         seen = operator.go(page).page
 
@@ -195,7 +195,7 @@ def test_pages_need_no_style_and_no_script(operator: Visitor) -> None:
         assert not [name for name in seen.attributes if name.startswith("on")]
 
 
-def test_batch_that_awaits_approval_is_waiting(daemon: HttpDaemon, operator: Visitor) -> None:
+def test_batch_that_awaits_approval_is_waiting(daemon: HttpDaemon, operator: Person) -> None:
     firing = hold(daemon)
 
     seen = operator.go("/today")
@@ -216,7 +216,7 @@ def test_batch_that_awaits_approval_is_waiting(daemon: HttpDaemon, operator: Vis
     ],
 )
 def test_malformed_field_is_reported(
-    operator: Visitor, page: str, query: dict[str, str], problem: str
+    operator: Person, page: str, query: dict[str, str], problem: str
 ) -> None:
     seen = operator.go(page, **query)
 
@@ -225,12 +225,12 @@ def test_malformed_field_is_reported(
 
 
 @pytest.mark.parametrize("days", ["0", "-3", "100000"])
-def test_days_out_of_range_are_brought_into_it(operator: Visitor, days: str) -> None:
+def test_days_out_of_range_are_brought_into_it(operator: Person, days: str) -> None:
     assert operator.go("/today", days=days).status == 200
 
 
 def test_changes_of_a_large_firing_are_on_several_pages(
-    daemon: HttpDaemon, operator: Visitor
+    daemon: HttpDaemon, operator: Person
 ) -> None:
     user = fresh_id()
     learn(daemon, *(says(fresh_id(), user, f"tea {number}") for number in range(250)))
@@ -241,7 +241,7 @@ def test_changes_of_a_large_firing_are_on_several_pages(
     assert rows_of(operator, f"/changes?user={user}") == 250
 
 
-def test_changes_of_the_future_are_none(operator: Visitor) -> None:
+def test_changes_of_the_future_are_none(operator: Person) -> None:
     assert "Nothing changed." in operator.go("/changes", since="2999-01-01").text
 
 

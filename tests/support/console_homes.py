@@ -12,7 +12,7 @@ from slumberd.model.episode import Episode
 from slumberd.service.control_socket import ask
 from tests.support.broken_disks import put
 from tests.support.builders import at, episode, triple
-from tests.support.console_visits import Seen
+from tests.support.console_people import Seen
 from tests.support.http_daemon import HttpDaemon, http_daemon
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
@@ -26,12 +26,16 @@ OPERATOR = "token operator"
 
 
 @contextmanager
-def console_daemon(folder: Path) -> Iterator[HttpDaemon]:
+def console_daemon(folder: Path, *, store: str | None = None) -> Iterator[HttpDaemon]:
     """Run a daemon whose rules fire only when they are told to, while the block runs.
 
     The rule ``all`` promotes every episode. So does ``careful``, but it may not delete a fact.
+
+    Args:
+        folder: A directory for it.
+        store: The address of a database; None for files.
     """
-    with http_daemon(folder) as daemon:
+    with http_daemon(folder, store=store) as daemon:
         daemon.home.rule("all", cadence={"every": SELDOM})
         daemon.home.rule(
             "careful",
@@ -111,7 +115,7 @@ def ledger_rows(daemon: HttpDaemon) -> int:
 
 def assert_shows(seen: Seen, *texts: str) -> None:
     """Check that a page shows texts, and has no tag of a hostile text."""
-    assert "<img" not in seen.answer.text
+    assert "<img" not in seen.html
     assert "img" not in seen.page.tags
     missing: Sequence[str] = [text for text in texts if text not in seen.text]
     assert not missing, seen.text

@@ -69,16 +69,16 @@ class Erasures:
         """
         scope, by = caller.scope(request.user, request.agent, request.session), str(caller)
         if request.dry_run:
-            document, plan = await self._turn.run_dry(partial(self._plan, scope, by))
+            document, plan = await self._turn.run_dry(partial(self._find_and_plan, scope, by))
             return document | {"dry_run": True, "plan": plan}
         if caller.user is not None and request.plan is None:
             raise UsageError("name the plan; a request with dry_run answers with it")
         async with self._turn:
+            unfinished, stored = await self._find(scope, by)
             if request.plan is not None:
-                _, plan = await self._plan(scope, by)
+                _, plan = await self._plan(unfinished, stored)
                 if request.plan != plan:
                     raise VersionConflictError("what the plan erases", "ask for a new plan")
-            unfinished, stored = await self._find(scope, by)
             erasure, tables = await self._erase(unfinished, request.reason or "")
             done, out_of_reach = await self._scrub_files()
         document = certificate(scope, unfinished.moment, erasure, tables, naming=stored.naming)
@@ -87,14 +87,19 @@ class Erasures:
         why = {} if request.reason is None else {"reason": request.reason}
         return {**document, **why, **done}
 
-    async def _plan(
-        self, scope: ScopeFilter, by: str, bounds: DryRunBounds = UNBOUNDED
+    async def _find_and_plan(
+        self, scope: ScopeFilter, by: str, bounds: DryRunBounds
     ) -> tuple[Answer, str]:
-        """Return what the erasure of a scope would do, as its certificate; and its plan."""
-        unfinished, stored = await self._find(scope, by)
+        return await self._plan(*await self._find(scope, by), bounds)
+
+    async def _plan(
+        self, unfinished: Unfinished, stored: Found, bounds: DryRunBounds = UNBOUNDED
+    ) -> tuple[Answer, str]:
+        """Return what an erasure would do, as its certificate; and the hash of its plan."""
         planned = await self._erase_facts(unfinished, dry_run=True, cancelled=bounds.cancelled)
         tables = {"episodes": len(stored.eids)}
-        document = certificate(scope, unfinished.moment, planned, tables, naming=stored.naming)
+        scope, moment = unfinished.reach, unfinished.moment
+        document = certificate(scope, moment, planned, tables, naming=stored.naming)
         return document, plan_hash(scope, unfinished.eids, stored.newest, planned)
 
     async def _find(self, scope: ScopeFilter, by: str) -> tuple[Unfinished, Found]:
