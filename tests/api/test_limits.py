@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from slumberd.api.limits import LimitedBody, RefusalCounter, RequestSlots
+from slumberd.api.limits import MOST_REASONS, LimitedBody, RefusalCounter, RequestSlots
 from slumberd.errors import RequestTooLargeError, TooManyRequestsError
 from tests.support.fakes import FakeClock
 from tests.support.http_daemon import HttpDaemon, http_daemon
@@ -220,6 +220,21 @@ async def test_body_is_counted_over_its_parts() -> None:
 
     with pytest.raises(RequestTooLargeError):
         await body.receive()
+
+
+def test_line_about_refusals_has_a_bounded_number_of_places() -> None:
+    lines: list[dict[str, int]] = []
+    counter = RefusalCounter(FakeClock(), lines.append)
+
+    for number in range(1_000):
+        counter.count(f"2001:db8::{number:x}")
+        counter.count("2001:db8::1")
+    counter.log()
+
+    assert lines[0] == {"2001:db8::0": 1}
+    assert len(lines[1]) == MOST_REASONS + 1
+    assert lines[1]["2001:db8::1"] == 1_001
+    assert sum(lines[1].values()) == 1_999
 
 
 def test_refusals_are_logged_once_a_minute() -> None:

@@ -6,7 +6,7 @@ import statistics
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, timedelta
+from datetime import UTC, date, timedelta
 from urllib.parse import quote
 
 import httpx
@@ -27,6 +27,9 @@ PATHS: tuple[str, ...] = (
     "/console/today?days=31",
     "/console/today?user={user}",
     "/console/changes",
+    "/console/changes?counted=learned",
+    "/console/changes?counted=quarantined",
+    "/console/changes?since={day}&until={next_day}",
     "/console/users",
     "/console/user?user={user}",
     "/console/user?user={user}&valid_at=2026-01-01T00:00:00Z&believed_at={then}",
@@ -61,8 +64,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDaemon]:
     """Run a daemon on 100,000 facts and more than a million ledger rows."""
     folder = tmp_path_factory.mktemp("large")
     (folder / "state").mkdir(mode=0o700)
-    yesterday = (SystemClock().now() - timedelta(days=1)).astimezone(UTC).date()
-    write_large_state(folder / "state", Size(), last_day=yesterday)
+    write_large_state(folder / "state", Size(), last_day=date_before(1))
     with http_daemon(folder) as running:
         yield running
 
@@ -78,9 +80,16 @@ def names(running: HttpDaemon) -> Mapping[str, str]:
         "fact": fact["id"],
         "episode": fact["lineage"][0]["source_episode_ids"][0],
         "firing": firing["firing_id"],
+        "day": f"{date_before(3)}",
+        "next_day": f"{date_before(2)}",
         "then": (SystemClock().now() - timedelta(hours=12)).isoformat(),
     }
     return {name: quote(value, safe="") for name, value in found.items()}
+
+
+def date_before(days: int) -> date:
+    """Return the date in UTC of so many days ago."""
+    return (SystemClock().now() - timedelta(days=days)).astimezone(UTC).date()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from slumberd.operations.change_report import (
     ChangeReport,
     Changes,
     LargestBatches,
+    LargestBy,
     read_changes,
 )
 from slumberd.operations.recent_changes import RecentChanges
@@ -28,6 +29,7 @@ from tests.support.sample_sizes import amount
 
 pytestmark = pytest.mark.integration
 
+LARGEST_BY: tuple[LargestBy, ...] = ("facts", "quarantined", "marked", "unmarked")
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
 NAMES = {"learned": "add", "changed": "update", "forgotten": "delete", "quarantined": "quarantine"}
 
@@ -99,18 +101,26 @@ def assert_counts(report: ChangeReport, rows: list[Record]) -> None:
     assert set(found["users"]) == {row.user for row in rows} - {""}
     assert set(found["rules"]) == {row.rule_id for row in rows}
     assert found["batches"] == len({row.firing_id for row in rows})
-    assert report.largest == sorted(report.largest, key=lambda one: one.size, reverse=True)
-    sizes = {batch["firing_id"]: size(batch) for batch in found["largest"]}
-    assert sizes == {
-        firing: size(count([row for row in rows if row.firing_id == firing]))
-        for firing in {row.firing_id for row in rows}
-        if size(count([row for row in rows if row.firing_id == firing]))
-    }
+    for largest_by in LARGEST_BY:
+        assert_largest(report, rows, largest_by)
     days = {row.at.date() for row in rows}
     assert {day: one.document() for day, one in report.days.items() if day in days} == {
         day: count([row for row in rows if row.at.date() == day]) for day in days
     }
     assert not any(size(one.document()) for day, one in report.days.items() if day not in days)
+
+
+def assert_largest(report: ChangeReport, rows: list[Record], largest_by: LargestBy) -> None:
+    """Compare the largest batches by a number with the counts of the rows of each firing."""
+    largest = report.largest_by[largest_by]
+    assert largest == sorted(largest, key=lambda one: one.size_by(largest_by), reverse=True)
+    wanted = {}
+    for firing in {row.firing_id for row in rows}:
+        numbers = count([row for row in rows if row.firing_id == firing])
+        wanted[firing] = size(numbers) if largest_by == "facts" else numbers[largest_by]
+    assert {one.firing_id: one.size_by(largest_by)[0] for one in largest} == {
+        firing: number for firing, number in wanted.items() if number
+    }
 
 
 def count(rows: list[Record]) -> dict[str, int]:
@@ -155,13 +165,13 @@ def test_largest_batches_are_right_or_known_to_be_incomplete(
     for batch in batches[:left]:
         largest.remove(batch.number)
 
-    rest = sorted(batches[left:], key=lambda batch: batch.size, reverse=True)
+    rest = sorted(batches[left:], key=lambda batch: batch.size_by("facts"), reverse=True)
     wanted = [batch for batch in rest if batch.changes.facts][:kept]
     assert not largest.covers(kept) or largest.top(kept) == wanted
     assert left or largest.covers(kept)
 
 
-async def test_report_begins_at_its_instant(provider: Provider) -> None:
+async def test_report_begins_at_its_instant_and_ends_before_its_last(provider: Provider) -> None:
     async with open_stores(provider) as home:
         for minute in range(3):
             await home.put(triple(f"e{minute}", "s", "is", minute, timestamp=at(minute)))
@@ -173,9 +183,16 @@ async def test_report_begins_at_its_instant(provider: Provider) -> None:
         last = await read_changes(
             home.facts.reads, START + timedelta(minutes=1, microseconds=1), most=5
         )
+        early = await read_changes(
+            home.facts.reads, START, until=START + timedelta(minutes=1), most=5
+        )
+        none = await read_changes(
+            home.facts.reads, START + timedelta(minutes=1), until=START, most=5
+        )
 
-    assert [(found.changes.learned, found.changes.changed) for found in (whole, later, last)] == [
-        (1, 2), (0, 2), (0, 1),
+    reports = (whole, later, last, early, none)
+    assert [(found.changes.learned, found.changes.changed) for found in reports] == [
+        (1, 2), (0, 2), (0, 1), (1, 0), (0, 0),
     ]  # fmt: skip
 
 

@@ -70,6 +70,22 @@ async def test_quarantine_comes_page_by_page_with_its_totals(ask: Asker) -> None
     assert of_rule["totals"] == of_other["totals"] == {"odd": 3}
 
 
+async def test_entries_of_some_episodes_come_page_by_page(ask: Asker) -> None:
+    every = (await ask("quarantined", rule="odd"))["entries"]
+    wanted = [every[0]["episode_id"], every[2]["episode_id"], "unknown"]
+
+    found = await ask.all("quarantined", "entries", rule="odd", episodes=wanted, limit=1)
+
+    assert found == [[every[0]], [every[2]], []]
+    assert (await ask("quarantined", rule="all", episodes=wanted))["entries"] == []
+    assert (await ask("quarantined", rule="odd", episodes=[]))["entries"] == []
+
+
+async def test_entries_of_some_episodes_need_a_rule(ask: Asker) -> None:
+    with pytest.raises(UsageError, match="episodes: name a rule, too"):
+        await ask("quarantined", episodes=["e1"])
+
+
 @pytest.mark.parametrize("operation", ["users", "quarantined"])
 @pytest.mark.parametrize(
     "cursor",

@@ -86,6 +86,59 @@ async def test_report_of_one_user_has_no_other_user(transport: Transport) -> Non
     assert len(found["largest"]) == found["batches"]
 
 
+@pytest.mark.parametrize("scope", [{}, OF_ADA])
+async def test_report_of_a_past_time_has_its_changes_only(
+    transport: Transport, scope: dict[str, str]
+) -> None:
+    whole = await transport.call("report", scope)
+    moved = max(batch["at"] for batch in whole["largest"])
+
+    before = await transport.call("report", {**scope, "since": whole["since"], "until": moved})
+    after = await transport.call("report", {**scope, "since": moved})
+
+    assert (before["since"], after["since"]) == (whole["since"], moved)
+    assert {batch["at"] for batch in after["largest"]} == {moved}
+    assert [*before["largest"], *after["largest"]] != []
+    assert all(batch["at"] < moved for batch in before["largest"])
+    assert {
+        name: before["changes"][name] + after["changes"][name] for name in whole["changes"]
+    } == whole["changes"]
+
+
+async def test_day_that_a_report_ends_before_is_none_of_its_days(transport: Transport) -> None:
+    time = {"since": "2026-03-01T12:00:00Z", "until": "2026-03-03T00:00:00Z"}
+    nothing = {"since": "2026-03-02T00:00:00Z", "until": "2026-03-01T00:00:00Z"}
+
+    found = await transport.call("report", time)
+    empty = await transport.call("report", nothing)
+
+    assert [day["day"] for day in found["days"]] == ["2026-03-01", "2026-03-02"]
+    assert empty["days"] == []
+
+
+@pytest.mark.parametrize(
+    ("time", "problem"),
+    [
+        ({"until": "2026-03-01T00:00:00Z"}, "until: name since, too"),
+        ({"since": "1969-12-31T23:59:59Z"}, "since: is before 1970"),
+        ({"since": "2024-03-01T00:00:00Z", "until": "2026-03-01T00:00:00Z"}, "more than 366 days"),
+        ({"largest_by": "eaten"}, "largest_by"),
+    ],
+)
+async def test_report_of_no_possible_time_is_refused(
+    transport: Transport, time: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        await transport.call("report", time)
+
+
+async def test_batches_without_what_the_largest_have_are_left_out(transport: Transport) -> None:
+    found = await transport.call("report", {"largest_by": "quarantined"})
+
+    assert found["largest"] == []
+    assert found["changes"]["learned"] == 2
+
+
 @pytest.mark.parametrize("request_", [{}, {"agent": "desk"}])
 async def test_only_an_operator_may_leave_out_the_user(
     tmp_path: Path, request_: dict[str, Any]

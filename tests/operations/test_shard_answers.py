@@ -314,6 +314,18 @@ def test_report_adds_users_and_days_and_names_the_most_changed() -> None:
     ]  # fmt: skip
 
 
+def test_largest_batches_of_all_shards_are_those_with_the_most_of_what_was_asked_for() -> None:
+    def answer(**counts: int) -> Answer:
+        batch = {"firing_id": "a@1", "rule_id": "a", "at": AT.format(1), **CHANGES, **counts}
+        return {**OPERATIONS["report"].example.answer, "largest": [batch]}
+
+    answers = [answer(quarantined=1, learned=9), answer(quarantined=2)]
+
+    merged = merge_answers("report", answers, {"largest_by": "quarantined"})
+
+    assert [batch["quarantined"] for batch in merged["largest"]] == [2, 1]
+
+
 def firings_of(numbers: Sequence[int], place: FiringPlace, limit: int) -> Answer:
     """Return a page of the firings of a shard, several of which have one instant."""
     example = OPERATIONS["firings"].example.answer["firings"][0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,11 @@ from slumberd.service.control_socket import unix_peer
 
 REPORT_SECONDS = 60.0
 """The least time between two log lines about refused clients."""
+
+MOST_REASONS = 100
+"""A log line about refused clients has at most so many reasons or places, and `OTHERS`."""
+
+OTHERS = "others"
 
 OPEN_PATHS = frozenset({"/healthz", "/openapi.json"})
 """What anybody may read who can connect."""
@@ -61,21 +66,34 @@ SERVER_LOGGER = logging.Logger("slumberd.http", logging.ERROR)  # noqa: LOG001
 SERVER_LOGGER.addHandler(_ErrorLines())
 
 
+def log_refusals(counts: dict[str, int]) -> None:
+    """Log how many clients were refused or cut off, by reason."""
+    _log.warning("http.refused", counts=counts)
+
+
+def log_refused_sign_ins(counts: dict[str, int]) -> None:
+    """Log how many attempts to sign in to the web console were refused, by where they came from."""
+    _log.warning("sign_in.refused", counts=counts)
+
+
 class RefusalCounter:
-    """Counts refused clients by reason, and logs the counts at most once a minute.
+    """Counts refused clients by reason or place, and logs the counts at most once a minute.
 
     Args:
         clock: The time.
+        log: Logs counts.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, log: Callable[[dict[str, int]], None] = log_refusals) -> None:
         self._clock = clock
+        self._log = log
         self._logged: float | None = None
         self.counts: Counter[str] = Counter()
 
     def count(self, reason: str) -> None:
-        """Count one refusal."""
-        self.counts[reason] += 1
+        """Count one refusal; those for ever more reasons count as `OTHERS`."""
+        known = reason in self.counts or len(self.counts) < MOST_REASONS
+        self.counts[reason if known else OTHERS] += 1
         now = self._clock.monotonic()
         if self._logged is None or now - self._logged >= REPORT_SECONDS:
             self._logged = now
@@ -84,7 +102,7 @@ class RefusalCounter:
     def log(self) -> None:
         """Log the counts since the last line, if there are any."""
         if self.counts:
-            _log.warning("http.refused", counts=dict(self.counts))
+            self._log(dict(self.counts))
             self.counts.clear()
 
 

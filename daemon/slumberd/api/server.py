@@ -32,6 +32,7 @@ from slumberd.api.limits import (
     LimitedProtocol,
     RefusalCounter,
     RequestSlots,
+    log_refused_sign_ins,
 )
 from slumberd.api.openapi import openapi_document
 from slumberd.api.problems import answer_error, answer_http_error
@@ -44,8 +45,8 @@ from slumberd.service.interfaces import Served
 Extension = Callable[[Served], AbstractAsyncContextManager[BaseRoute]]
 """Yields one more route, which is served until the end of its block."""
 
-Pages = Callable[[Served, Access], BaseRoute]
-"""Returns the route of the web console."""
+Pages = Callable[[Served, Access, RefusalCounter], BaseRoute]
+"""Returns the route of the web console, which counts refused attempts to sign in."""
 
 Listening = Callable[[Sequence[socket.socket]], None]
 """Is told the sockets, when clients can connect."""
@@ -78,11 +79,12 @@ async def serve_http(
     """
     settings = served.settings
     refusals, stream = RefusalCounter(served.clock), EventStream(served)
+    sign_ins = RefusalCounter(served.clock, log_refused_sign_ins)
     access = Access(settings.serve.tokens_file, credentials=settings.credentials_dir)
     async with AsyncExitStack() as stack:
         more = [await stack.enter_async_context(extension(served)) for extension in extensions]
         if pages is not None:
-            more.append(pages(served, access))
+            more.append(pages(served, access, sign_ins))
         sockets = stack.enter_context(open_sockets(settings))
         gate = Gate(
             application(served, stream, more),
@@ -103,6 +105,7 @@ async def serve_http(
                 stream.stop()
                 server.stop()
         refusals.log()
+        sign_ins.log()
 
 
 def application(served: Served, stream: EventStream, more: Sequence[BaseRoute]) -> Starlette:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from slumberd.errors import OutputExistsError
+
 STANDARD_OUTPUT = "-"
 
 _MODE = 0o640
@@ -19,8 +21,18 @@ Write = Callable[[Sequence[bytes]], None]
 
 
 @contextmanager
-def open_output(name: str) -> Iterator[Write]:
-    """Yield the function that writes to a file, or to standard output for ``-``."""
+def open_output(name: str, *, replace: bool = True) -> Iterator[Write]:
+    """Yield the function that writes to a file, or to standard output for ``-``.
+
+    The file appears when the block ends, whole; after an error it does not appear.
+
+    Args:
+        name: The file.
+        replace: Whether the new file replaces an older one.
+
+    Raises:
+        OutputExistsError: The file exists when the block ends, and may not be replaced.
+    """
     if name == STANDARD_OUTPUT:
         yield _print_lines
         return
@@ -32,9 +44,31 @@ def open_output(name: str) -> Iterator[Write]:
             with _compress(raw, path) as stream:
                 yield stream.writelines
             os.fsync(raw.fileno())
-        temporary.rename(path)
+        if replace:
+            temporary.rename(path)
+        else:
+            _rename_to_new(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _rename_to_new(temporary: Path, path: Path) -> None:
+    """Give a file its name, unless the name is taken; the file may keep its old name, too."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise OutputExistsError(str(path)) from None
+    except OSError:  # no hard links on this file system
+        _reserve(path)
+        temporary.rename(path)
+
+
+def _reserve(path: Path) -> None:
+    """Create an empty file, which a rename may replace."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
+    except FileExistsError:
+        raise OutputExistsError(str(path)) from None
 
 
 def _print_lines(lines: Sequence[bytes]) -> None:

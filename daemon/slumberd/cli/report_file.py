@@ -46,13 +46,14 @@ def write_report(settings: Settings, since: datetime, limit: int, name: str) -> 
     Raises:
         OutputExistsError: The file exists already.
     """
+    # Said at once, before much is read; the file may still appear meanwhile.
     if name != STANDARD_OUTPUT and Path(name).exists():
         raise OutputExistsError(name)
     now = SystemClock().now()
     shards = settings_of_shards(settings, None, None)
     parts = [_read_part(shard, since, now, limit, len(shards) > 1) for shard in shards]
     html = render_report(_sum_up(now, parts, limit))
-    with open_output(name) as write:
+    with open_output(name, replace=False) as write:
         write([html.encode()])
 
 

@@ -15,12 +15,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from slumberd.api.access import Access
+from slumberd.api.limits import RefusalCounter
 from slumberd.api.problems import status_of, title_of
 from slumberd.console.links import ROOT, Fields, is_own, link
 from slumberd.console.pages import PAGES, start_of
 from slumberd.console.rendering import STATIC, Renderer, read_static
 from slumberd.console.sessions import Session
-from slumberd.console.signing_in import COOKIE, SIGN_IN, SignIn, find_session
+from slumberd.console.signing_in import COOKIE, SIGN_IN, SignIn, find_session, place_of
 from slumberd.console.visit import Page, Redirect, Shown, View, Visit
 from slumberd.errors import (
     NotAllowedError,
@@ -66,14 +67,15 @@ class Person:
     session: Session
 
 
-def console_route(served: Served, access: Access) -> BaseRoute:
+def console_route(served: Served, access: Access, refused: RefusalCounter) -> BaseRoute:
     """Return the route of the console.
 
     Args:
         served: The daemon.
         access: Finds out whose a token is.
+        refused: Counts refused attempts to sign in, by where they came from.
     """
-    return Mount(ROOT, routes=Console(served, access).routes())
+    return Mount(ROOT, routes=Console(served, access, refused).routes())
 
 
 class Console:
@@ -82,10 +84,12 @@ class Console:
     Args:
         served: The daemon.
         access: Finds out whose a token is.
+        refused: Counts refused attempts to sign in, by where they came from.
     """
 
-    def __init__(self, served: Served, access: Access) -> None:
+    def __init__(self, served: Served, access: Access, refused: RefusalCounter) -> None:
         self._served = served
+        self._refused = refused
         self._sign_in = SignIn(access, served.clock)
         self._renderer = Renderer({})
 
@@ -185,6 +189,7 @@ class Console:
         try:
             secret = self._sign_in.begin(request, fields)
         except NotAuthenticatedError as error:
+            self._refused.count(place_of(request))
             view = self._sign_in.show(request, problem=error.problem)
             return await self._response(request, None, view)
         to = fields.get("next", "")

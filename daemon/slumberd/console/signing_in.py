@@ -20,6 +20,7 @@ COOKIE = "slumberd_session"
 OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 """The hosts of a browser on the same machine, or at the end of a forwarded port."""
 
+_SOCKET = "the unix socket"
 _NOTHING_WRITTEN = "enter a token"
 _NO_PEER = "enter a token: only a browser that reaches the unix socket as localhost needs none"
 
@@ -28,6 +29,12 @@ def find_session(request: Request, sessions: Sessions) -> Session | None:
     """Return the session of a browser; None without one."""
     secret = request.cookies.get(COOKIE)
     return None if secret is None else sessions.find(secret)
+
+
+def place_of(request: Request) -> str:
+    """Return where a request comes from: an address of the network, or the unix socket."""
+    client = request.client
+    return client.host if client is not None and client.host else _SOCKET
 
 
 class SignIn:

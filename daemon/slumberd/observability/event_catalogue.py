@@ -579,6 +579,13 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "sign_in.refused",
+        "Attempts to sign in to the web console were refused, by where they came from, since the "
+        "last such line. Behind a proxy, this is the address of the proxy.",
+        counts={"type": "object", "additionalProperties": COUNT},
+    ),
+    _kind(
+        "warning",
         "summary.failed",
         "A function of a rule did not summarise some episodes. The next firing tries again.",
         rule_id=TEXT,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from heapq import nlargest, nsmallest
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal, get_args
 
 from slumberd.model.record import ChangeGroup, Kind, Record
 from slumberd.model.scope import ScopeFilter
@@ -27,6 +27,11 @@ _COUNTED: dict[Kind, str] = {
 }
 _MARKED: dict[Kind, str] = {"add": "marked", "update": "marked", "delete": "unmarked"}
 _NAMES = (*_COUNTED.values(), "marked", "unmarked")
+
+LargestBy = Literal["facts", "quarantined", "marked", "unmarked"]
+"""What the largest batches of a report have the most of; ``facts`` are changes of facts."""
+
+_LARGEST_BY: tuple[LargestBy, ...] = get_args(LargestBy)
 
 
 @dataclass(slots=True)
@@ -92,11 +97,11 @@ class BatchChanges:
         """The id of the batch."""
         return firing_id_of(self.rule_id, self.number)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """How large it is; no two batches are equally large."""
+    def size_by(self, largest_by: LargestBy) -> tuple[int, int]:
+        """Return how large it is by some of its numbers; no two batches are equally large."""
         # Not the text of the firing: how many digits a number has depends on the rows of others.
-        return self.changes.facts, self.number
+        count: int = getattr(self.changes, largest_by)
+        return count, self.number
 
 
 @dataclass(slots=True)
@@ -110,7 +115,8 @@ class ChangeReport:
             that begin with ``@``.
         users: What changed for each user; rows whose user is unknown are in no entry.
         days: What changed on each day, in UTC, on which there were batches.
-        largest: The batches with the most changes of facts, the largest first.
+        largest_by: The batches with the most changes of facts, with the most quarantined episodes,
+            and so on; each time the largest first, without batches that have none.
     """
 
     batches: int = 0
@@ -118,7 +124,12 @@ class ChangeReport:
     rules: dict[str, Changes] = field(default_factory=dict)
     users: dict[str, Changes] = field(default_factory=dict)
     days: dict[date, Changes] = field(default_factory=dict)
-    largest: list[BatchChanges] = field(default_factory=list)
+    largest_by: dict[LargestBy, list[BatchChanges]] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> list[BatchChanges]:
+        """The batches with the most changes of facts, the largest first."""
+        return self.largest_by.get("facts", [])
 
     def top_users(self, most: int) -> list[tuple[str, Changes]]:
         """Return the users with the most changes of facts, then by name."""
@@ -149,22 +160,25 @@ class LargestBatches:
 
     Args:
         kept: At least so many of the largest are kept.
+        largest_by: What the largest have the most of; a batch that has none is left out.
     """
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self, kept: int, largest_by: LargestBy = "facts") -> None:
         self._kept = kept
+        self._largest_by = largest_by
         self._batches: dict[int, BatchChanges] = {}
         self._dropped: tuple[int, int] | None = None
         """The size of the largest batch that was not kept."""
 
     def add(self, batch: BatchChanges) -> None:
         """Add a batch; drop the smaller half once there are twice as many as are kept."""
-        if not batch.changes.facts or (self._dropped is not None and batch.size < self._dropped):
+        size = self._size_of(batch)
+        if not size[0] or (self._dropped is not None and size < self._dropped):
             return
         self._batches[batch.number] = batch
         if len(self._batches) > 2 * self._kept:
-            largest = nlargest(self._kept + 1, self._batches.values(), key=_size_of)
-            self._dropped = largest.pop().size
+            largest = nlargest(self._kept + 1, self._batches.values(), key=self._size_of)
+            self._dropped = self._size_of(largest.pop())
             self._batches = {each.number: each for each in largest}
 
     def remove(self, number: int) -> None:
@@ -177,18 +191,17 @@ class LargestBatches:
 
     def top(self, most: int) -> list[BatchChanges]:
         """Return the largest batches, the largest first."""
-        return nlargest(most, self._batches.values(), key=_size_of)
+        return nlargest(most, self._batches.values(), key=self._size_of)
 
-
-def _size_of(batch: BatchChanges) -> tuple[int, int]:
-    return batch.size
+    def _size_of(self, batch: BatchChanges) -> tuple[int, int]:
+        return batch.size_by(self._largest_by)
 
 
 class ChangeCounter:
     """Adds firings to a report, and takes them out again.
 
     Args:
-        kept: How many of the largest batches it keeps at least.
+        kept: How many of the largest batches it keeps at least, for each number of `LargestBy`.
     """
 
     def __init__(self, kept: int) -> None:
@@ -197,17 +210,19 @@ class ChangeCounter:
         """How many batches each rule has; of a rule id with ``@``, those that changed something."""
         self._rows: Counter[str] = Counter()
         """How many rows each user has."""
-        self._largest = LargestBatches(kept)
+        self._largest = {name: LargestBatches(kept, name) for name in _LARGEST_BY}
 
     def add(self, groups: Iterable[ChangeGroup]) -> None:
         """Add the groups of whole firings, which follow each other."""
         for batch in self._count(groups, 1):
-            self._largest.add(batch)
+            for largest in self._largest.values():
+                largest.add(batch)
 
     def remove(self, groups: Iterable[ChangeGroup]) -> None:
         """Take firings out that were added before."""
         for batch in self._count(groups, -1):
-            self._largest.remove(batch.number)
+            for largest in self._largest.values():
+                largest.remove(batch.number)
 
     def _count(self, groups: Iterable[ChangeGroup], sign: int) -> list[BatchChanges]:
         return [
@@ -244,17 +259,17 @@ class ChangeCounter:
 
     def covers(self, most: int) -> bool:
         """Return whether `finish` can return so many of the largest batches."""
-        return self._largest.covers(most)
+        return all(largest.covers(most) for largest in self._largest.values())
 
     def finish(self, most: int) -> ChangeReport:
         """Return the report, without what has left it.
 
         Args:
-            most: At most this many of the largest batches.
+            most: At most this many of the largest batches, for each number of `LargestBy`.
         """
         report = self._report
         report.rules = {name: one for name, one in report.rules.items() if self._batches[name]}
-        report.largest = self._largest.top(most)
+        report.largest_by = {name: largest.top(most) for name, largest in self._largest.items()}
         return report
 
 
@@ -275,21 +290,28 @@ def is_of(row: Record | ChangeGroup, scope: ScopeFilter) -> bool:
 
 
 async def read_changes(
-    reads: LedgerReader, since: datetime, *, most: int, scope: ScopeFilter | None = None
+    reads: LedgerReader,
+    since: datetime,
+    *,
+    until: datetime | None = None,
+    most: int,
+    scope: ScopeFilter | None = None,
 ) -> ChangeReport:
     """Return what the ledger's rows from an instant on changed.
 
     Args:
         reads: Reads the ledger.
         since: The instant, inclusive.
-        most: At most this many largest batches.
+        until: Only rows before this instant; None for all.
+        most: At most this many largest batches, for each number of `LargestBy`.
         scope: Only rows of this user and agent; None for all rows.
     """
     counter = ChangeCounter(most)
     after, last = -1, await reads.last_row_before(since)
+    upto = None if until is None else await reads.last_row_before(until)
     while last > after:
         after = last
-        found = await reads.group_changes(after=after, limit=PAGE_ROWS)
+        found = await reads.group_changes(after=after, limit=PAGE_ROWS, upto=upto)
         counter.add(one for one in found.groups if scope is None or is_of(one, scope))
         last = found.last
     return counter.finish(most)

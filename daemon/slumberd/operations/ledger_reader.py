@@ -121,7 +121,12 @@ class LedgerReader(Protocol):
         ...
 
     async def quarantine_page(
-        self, rule: str | None, *, after: tuple[str, str, str] | None, limit: int
+        self,
+        rule: str | None,
+        *,
+        after: tuple[str, str, str] | None,
+        limit: int,
+        episodes: Sequence[str] | None = None,
     ) -> list[dict[str, Any]]:
         """Return a page of the quarantined episodes, by rule, channel and id.
 
@@ -129,6 +134,7 @@ class LedgerReader(Protocol):
             rule: Only entries of this rule; None for all.
             after: Rule, channel and episode of the entry before the page; None for the first page.
             limit: At most this many.
+            episodes: Only entries of these episodes, which needs a rule; None for all.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.memory_forms import Limit, Name, Result
+from slumberd.operations.memory_forms import MOST, Limit, Name, Result
 from slumberd.operations.outlooks import MOST_INSTANTS
 
 Cursor = Annotated[str, Field(max_length=10_000)]
@@ -33,11 +33,13 @@ class QuarantinedForm(RequestForm):
 
     Attributes:
         rule: Only entries of this rule.
+        episodes: Only entries of these episodes. It needs `rule`.
         limit: At most this many.
         cursor: The place where the page before ended.
     """
 
     rule: Name | None = None
+    episodes: Annotated[list[Name], Field(max_length=MOST)] | None = None
     limit: Limit = 100
     cursor: Cursor | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slumberd.errors import UsageError
 from slumberd.operations import operator_forms as forms
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
@@ -42,16 +43,22 @@ class OperatorReads:
         ).document()
 
     async def quarantined(self, request: forms.QuarantinedForm, _: Caller) -> Answer:
-        """Return a page of the quarantine, and how many episodes it has."""
+        """Return a page of the quarantine, and how many episodes it has.
+
+        Raises:
+            UsageError: The request names episodes, but no rule.
+        """
+        if request.episodes is not None and request.rule is None:
+            raise UsageError("quarantined: episodes: name a rule, too")
         after = None
         if request.cursor is not None:
             rule, channel, episode = read_cursor("quarantined", request.cursor, 3)
             after = rule, channel, episode
         reads = self._facts.reads
-        found = [
-            forms.QuarantineEntry(**entry)
-            for entry in await reads.quarantine_page(request.rule, after=after, limit=request.limit)
-        ]
+        entries = await reads.quarantine_page(
+            request.rule, after=after, limit=request.limit, episodes=request.episodes
+        )
+        found = [forms.QuarantineEntry(**entry) for entry in entries]
         return forms.QuarantinePage(
             entries=found,
             next=cursor_after(found[-1]) if len(found) == request.limit else None,

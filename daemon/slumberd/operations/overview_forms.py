@@ -7,7 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slumberd.operations.memory_forms import Limit, Result, ScopedForm
+from slumberd.operations.change_report import LargestBy
+from slumberd.operations.memory_forms import Instant, Limit, Result, ScopedForm
+
+MOST_DAYS = 366
+"""A report is of at most so many days."""
 
 
 class ProfileForm(ScopedForm):
@@ -25,10 +29,17 @@ class ReportForm(ScopedForm):
 
     Attributes:
         days: The report begins so many days before now.
+        since: The report begins at this instant instead, at most 366 days before `until`.
+        until: The report ends before this instant; by default now. It needs `since`.
+        largest_by: What the largest batches have the most of: changes of ``facts``, or
+            ``quarantined``, ``marked`` or ``unmarked`` episodes.
         limit: At most this many users, and at most this many of the largest batches.
     """
 
-    days: Annotated[int, Field(ge=1, le=366)] = 1
+    days: Annotated[int, Field(ge=1, le=MOST_DAYS)] = 1
+    since: Instant | None = None
+    until: Instant | None = None
+    largest_by: LargestBy = "facts"
     limit: Limit = 10
 
 
@@ -89,8 +100,10 @@ class ScopeReport(Result):
             user is not known any more are in no entry.
         other_users: How many other users had changes. Over several shards of a database, a user
             with agents in several shards may count more than once.
-        largest: The batches with the most changes of facts, the largest first.
-        days: Each day of the report, the oldest first. The first day begins at `since`.
+        largest: The batches with the most changes of facts, or with the most of what `largest_by`
+            names, the largest first. Batches that have none are left out.
+        days: Each day of the report, the oldest first. The first day begins at `since`, and the
+            last one ends at `until`.
     """
 
     since: datetime

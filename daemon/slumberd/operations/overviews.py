@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 
 from slumberd.clock import Clock
+from slumberd.errors import UsageError
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
-from slumberd.operations.change_report import ChangeReport, Changes, read_changes
+from slumberd.operations.change_report import ChangeReport, Changes, LargestBy, read_changes
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.memory_forms import ContextText
 from slumberd.operations.overview_forms import (
+    MOST_DAYS,
     BatchReport,
     ChangeCounts,
     DayReport,
@@ -22,6 +24,8 @@ from slumberd.operations.protocols import Facts
 from slumberd.operations.recent_changes import RecentChanges
 from slumberd.operations.scopes import reading_scope
 from slumberd.retrieval.searcher import Searcher
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Overviews:
@@ -60,24 +64,50 @@ class Overviews:
 
     async def report(self, request: ReportForm, caller: Caller) -> Answer:
         """Return what changed in the caller's scope; for an operator, in all memory."""
-        now = self._clock.now()
-        since = now - timedelta(days=request.days)
+        since, until = _time_of(request, self._clock.now())
         scope = reading_scope(request, caller)
-        if scope is None:
+        if scope is None and request.since is None:
             found = await self._recent.report(since, days=request.days, most=request.limit)
         else:
-            found = await read_changes(self._facts.reads, since, most=request.limit, scope=scope)
-        return report_of(found, since, now, request.limit).document()
+            found = await read_changes(
+                self._facts.reads, since, until=request.until, most=request.limit, scope=scope
+            )
+        return report_of(found, since, until, request.limit, request.largest_by).document()
 
 
-def report_of(found: ChangeReport, since: datetime, now: datetime, limit: int) -> ScopeReport:
+def _time_of(request: ReportForm, now: datetime) -> tuple[datetime, datetime]:
+    """Return the first and the last instant of a report.
+
+    Raises:
+        UsageError: The time is too long, or begins before 1970, or has no beginning.
+    """
+    if request.since is None:
+        if request.until is not None:
+            raise UsageError("report: until: name since, too")
+        return now - timedelta(days=request.days), now
+    since, until = request.since, request.until or now
+    if since < _EPOCH:
+        raise UsageError("report: since: is before 1970")
+    if until - since > timedelta(days=MOST_DAYS):
+        raise UsageError(f"report: since: is more than {MOST_DAYS} days before until")
+    return since, max(since, until)
+
+
+def report_of(
+    found: ChangeReport,
+    since: datetime,
+    until: datetime,
+    limit: int,
+    largest_by: LargestBy = "facts",
+) -> ScopeReport:
     """Return a report as the operation ``report`` answers.
 
     Args:
         found: What changed.
         since: The first instant.
-        now: The last instant.
+        until: The last instant.
         limit: At most this many users.
+        largest_by: What the largest batches have the most of.
     """
     users = dict(found.top_users(limit))
     return ScopeReport(
@@ -94,11 +124,11 @@ def report_of(found: ChangeReport, since: datetime, now: datetime, limit: int) -
                 at=batch.at,
                 **batch.changes.document(),
             )
-            for batch in found.largest
+            for batch in found.largest_by.get(largest_by, [])
         ],
         days=[
             DayReport(day=day, **found.days.get(day, Changes()).document())
-            for day in days_between(since, now)
+            for day in days_between(since, until)
         ],
     )
 
@@ -108,6 +138,6 @@ def _counts_of(changes: Changes) -> ChangeCounts:
 
 
 def days_between(since: datetime, until: datetime) -> list[date]:
-    """Return each day in UTC from an instant to another, the oldest first."""
-    first, last = (at.astimezone(UTC).date() for at in (since, until))
-    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    """Return each day in UTC from an instant until another, without it; the oldest first."""
+    first, last = ((at - _EPOCH).days for at in (since, until - timedelta.resolution))
+    return [_EPOCH.date() + timedelta(days=number) for number in range(first, last + 1)]

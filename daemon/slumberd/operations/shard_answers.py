@@ -193,7 +193,8 @@ def _merge_reports(answers: Answers, request: Request) -> Answer:
     users = _add_named([answer["users"] for answer in answers])
     shown = nsmallest(limit, users.items(), key=lambda one: (-_fact_changes(one[1]), one[0]))
     largest = _concatenate(answers, "largest")
-    largest.sort(key=lambda batch: (_fact_changes(batch), batch["firing_id"]), reverse=True)
+    largest_by = request.get("largest_by", "facts")
+    largest.sort(key=lambda batch: (_size_by(largest_by, batch), batch["firing_id"]), reverse=True)
     return {
         "since": min((answer["since"] for answer in answers), key=_instant),
         "batches": _total(answers, "batches"),
@@ -218,6 +219,11 @@ def _add_named(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, d
 def _fact_changes(counts: Mapping[str, Any]) -> int:
     changes: int = counts["learned"] + counts["changed"] + counts["forgotten"]
     return changes
+
+
+def _size_by(largest_by: str, counts: Mapping[str, Any]) -> int:
+    size: int = _fact_changes(counts) if largest_by == "facts" else counts[largest_by]
+    return size
 
 
 def _merge_days(answers: Answers) -> list[Answer]:

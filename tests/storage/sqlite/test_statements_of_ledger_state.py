@@ -333,6 +333,25 @@ def quarantine_of_rule_after(t: Tables, rule: str, channel: str, eid: str, limit
     return [row for row in found if tuple(row[1:3]) > (channel, eid)][:limit]
 
 
+@ORACLES.rows(
+    *(
+        {**place, "limit": limit, "ids": ids}
+        for place in PLACES
+        for limit in (1, 99)
+        for ids in ([], ["%", "unknown"], [place["eid"], PLACES[-1]["eid"]])
+    ),
+    *(
+        {"rule": rule, "channel": "", "eid": "", "limit": 99, "ids": [one["eid"] for one in PLACES]}
+        for rule in RULES
+    ),
+)
+def quarantine_of_episodes_after(
+    t: Tables, rule: str, channel: str, eid: str, limit: int, ids: list[str]
+) -> list[Any]:
+    found = [row for row in entries_with_owner(t) if row[0] == rule and row[2] in ids]
+    return [row for row in found if tuple(row[1:3]) > (channel, eid)][:limit]
+
+
 @ORACLES.rows(in_any_order=True)
 def last_firings(t: Tables) -> list[Any]:
     return [

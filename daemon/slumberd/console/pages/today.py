@@ -43,8 +43,8 @@ class ReportLinks:
     user: str
     operates: bool
 
-    def to_all(self, name: str) -> str:
-        """Return the page of everything that a number counts."""
+    def of_all(self, name: str) -> str:
+        """Return the page of what a number counts, of all rules and days."""
         return self._changes(name)
 
     def of_rule(self, rule: str) -> CountLink:
@@ -75,12 +75,7 @@ class ReportLinks:
         return link("rule", rule=rule) if self.operates and rule[:1] != "@" else ""
 
     def _changes(self, name: str, **fields: str) -> str:
-        """Return the page of what a number counts; empty where the person may see no such page."""
-        if name == "quarantined":
-            return link("quarantine", rule=fields.get("rule")) if self.operates else ""
-        if name in ("marked", "unmarked"):
-            rule, since = fields.get("rule"), fields.get("since", self.since)
-            return link("firings", rule=rule, since=since) if self.operates else ""
+        """Return the page of what a number counts."""
         return link("changes", **{"since": self.since, "user": self.user, **fields}, counted=name)
 
 

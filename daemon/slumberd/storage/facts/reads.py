@@ -178,7 +178,12 @@ class FactReader:
         return await self._transactions.read(list_quarantine)
 
     async def quarantine_page(
-        self, rule: str | None, *, after: tuple[str, str, str] | None, limit: int
+        self,
+        rule: str | None,
+        *,
+        after: tuple[str, str, str] | None,
+        limit: int,
+        episodes: Sequence[str] | None = None,
     ) -> list[dict[str, Any]]:
         """Return a page of the quarantined episodes, by rule, channel and id.
 
@@ -186,9 +191,10 @@ class FactReader:
             rule: Only entries of this rule; None for all.
             after: Rule, channel and episode of the entry before the page; None for the first page.
             limit: At most this many.
+            episodes: Only entries of these episodes, which needs a rule; None for all.
         """
         return await self._transactions.read(
-            lambda session: read_quarantine_page(session, rule, after, limit)
+            lambda session: read_quarantine_page(session, rule, after, limit, episodes)
         )
 
     async def users(self, prefix: str, *, after: str | None, limit: int) -> list[UserFacts]:

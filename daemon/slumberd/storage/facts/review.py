@@ -71,7 +71,11 @@ def list_quarantine(session: Session) -> list[dict[str, Any]]:
 
 
 def read_quarantine_page(
-    session: Session, rule: str | None, after: tuple[str, str, str] | None, limit: int
+    session: Session,
+    rule: str | None,
+    after: tuple[str, str, str] | None,
+    limit: int,
+    episodes: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return a page of the quarantined episodes, by rule, channel and id.
 
@@ -80,13 +84,17 @@ def read_quarantine_page(
         rule: Only entries of this rule; None for all.
         after: Rule, channel and episode of the entry before the page; None for the first page.
         limit: At most this many.
+        episodes: Only entries of these episodes, which needs a rule; None for all.
     """
     last_rule, channel, eid = after or ("", "", "")
     values = {"rule": last_rule, "channel": channel, "eid": eid, "limit": limit}
     if rule is None:
         found = session.rows("ledger.quarantine_after", values)
-    else:
+    elif episodes is None:
         found = session.rows("ledger.quarantine_of_rule_after", {**values, "rule": rule})
+    else:
+        of_episodes = {**values, "rule": rule, "ids": [*episodes]}
+        found = session.rows("ledger.quarantine_of_episodes_after", of_episodes)
     return [_entry_with_owner(row) for row in found]
 
 

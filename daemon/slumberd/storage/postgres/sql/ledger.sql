@@ -566,6 +566,16 @@ WHERE shard = :shard
 ORDER BY channel, eid
 LIMIT :limit
 
+-- name: quarantine_of_episodes_after
+SELECT rule, channel, eid, reason, detail, seq, owner
+FROM slumberd.quarantine
+WHERE shard = :shard
+  AND rule = :rule
+  AND (channel, eid) > (:channel, :eid)
+  AND eid = ANY (:ids::text[])
+ORDER BY channel, eid
+LIMIT :limit
+
 -- name: last_firings
 WITH RECURSIVE rules(rule) AS (
   SELECT min(rule)

@@ -425,6 +425,15 @@ WHERE rule = :rule
 ORDER BY channel, eid
 LIMIT :limit
 
+-- name: quarantine_of_episodes_after
+SELECT rule, channel, eid, reason, detail, seq, owner
+FROM slumberd_quarantine
+WHERE rule = :rule
+  AND (channel, eid) > (:channel, :eid)
+  AND eid IN (SELECT value FROM json_each(:ids))
+ORDER BY channel, eid
+LIMIT :limit
+
 -- name: last_firings
 WITH RECURSIVE rules(rule) AS (
   SELECT min(rule)
