@@ -20,7 +20,7 @@ from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Dispatcher
 from slumberd.service.interfaces import Served
-from tests.support.console_people import text_of
+from tests.support.console_people import PageParser
 from tests.support.fakes import FakeClock
 
 NOW = datetime(2026, 3, 31, 12, 30, tzinfo=UTC)
@@ -109,7 +109,7 @@ def test_page_that_lists_all_firings_says_nothing_of_missing_ones() -> None:
     view, html = Ledger(3, ["add"]).show()
 
     assert view.values["parts_of_time"] == []
-    assert "may be missing" not in text_of(html)
+    assert "may be missing" not in PageParser(html).text
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_time_with_too_many_firings_is_divided(since: str, until: str | None, pa
 
     found = [query_of(to) for _, to in view.values["parts_of_time"]]
     assert len(found) == parts
-    assert "may be missing" in text_of(html)
+    assert "may be missing" in PageParser(html).text
     assert all(one["counted"] == "learned" and one["rule"] == "home" for one in found)
     # The parts follow each other without a gap, from the first instant to the last.
     ends = [

@@ -16,7 +16,7 @@ from tests.support.accessibility import check_accessible
 from tests.support.broken_disks import put
 from tests.support.browser import Browser
 from tests.support.builders import at, episode, triple
-from tests.support.console_people import Person, signed_in, text_of
+from tests.support.console_people import PageParser, Person, signed_in
 from tests.support.http_daemon import HttpDaemon, http_daemon
 
 pytestmark = pytest.mark.acceptance
@@ -81,7 +81,7 @@ def operator(daemon: HttpDaemon) -> Iterator[Person]:
 def open_page(person: Person, address: str) -> str:
     """Return the HTML of a page by its address."""
     answer = person.client.get(address)
-    assert answer.status_code == 200, text_of(answer.text)
+    assert answer.status_code == 200, PageParser(answer.text).text
     return answer.text
 
 
@@ -114,7 +114,7 @@ def test_each_number_leads_to_as_many_rows(
     daemon: HttpDaemon, name: str, query: dict[str, str]
 ) -> None:
     with signed_in(daemon, name) as person:
-        links = links_in(person.read("today", **query))
+        links = links_in(person.read("/today", **query).html)
         listed = {address: len(rows_of(person, address)) for address, _, _ in links}
 
     assert {found for _, found, _ in links} == {*NAMES}
@@ -122,13 +122,13 @@ def test_each_number_leads_to_as_many_rows(
 
 
 def test_each_number_of_an_operator_counts_something(operator: Person) -> None:
-    numbers = {found: number for _, found, number in links_in(operator.read("today"))[:6]}
+    numbers = {found: number for _, found, number in links_in(operator.read("/today").html)[:6]}
 
     assert [name for name in NAMES if not numbers[name]] == ["changed"]
 
 
 def test_number_of_a_rule_leads_to_rows_of_the_rule(operator: Person) -> None:
-    rule = [link for link in links_in(operator.read("today")) if "rule=other" in link[0]]
+    rule = [link for link in links_in(operator.read("/today").html) if "rule=other" in link[0]]
     [(address, _, number)] = [link for link in rule if link[1] == "quarantined"]
 
     page = open_page(operator, address)
@@ -139,7 +139,7 @@ def test_number_of_a_rule_leads_to_rows_of_the_rule(operator: Person) -> None:
 
 
 def test_page_links_the_other_numbers_of_the_time(operator: Person) -> None:
-    page = operator.read("changes", counted="marked")
+    page = operator.read("/changes", counted="marked").html
 
     counted = re.findall(r"/console/changes\?counted=(\w+)\"", page)
     assert counted == [*NAMES]
@@ -152,11 +152,11 @@ def test_quarantined_episode_leads_to_its_entry_while_it_is_there(
     address = "/console/changes?counted=quarantined&rule=other"
     entry = "/console/quarantine?rule=other&amp;episode=bob-odd"
     [row] = [row for row in rows_of(operator, address) if "bob-odd" in row]
-    shown = text_of(operator.read("quarantine", rule="other", episode="bob-odd"))
+    shown = operator.read("/quarantine", rule="other", episode="bob-odd").text
 
     call(daemon, "operations/drop", rules=["other"], episodes=["bob-odd"], reason="a test")
     left = [row for row in rows_of(operator, address) if "bob-odd" in row]
-    page = text_of(operator.read("quarantine", rule="other", episode="bob-odd"))
+    page = operator.read("/quarantine", rule="other", episode="bob-odd").text
 
     assert entry in row
     assert "bob-odd" in shown
@@ -168,14 +168,14 @@ def test_quarantined_episode_leads_to_its_entry_while_it_is_there(
 
 def test_reader_is_led_to_no_quarantine(daemon: HttpDaemon) -> None:
     with signed_in(daemon, "reader") as person:
-        pages = [person.read("today"), person.read("changes", counted="quarantined")]
+        pages = [person.read("/today").html, person.read("/changes", counted="quarantined").html]
 
     assert not any("/console/quarantine" in page for page in pages)
 
 
 def test_hostile_names_are_text(operator: Person) -> None:
     for counted in ("quarantined", "marked", "unmarked"):
-        page = operator.read("changes", counted=counted)
+        page = operator.read("/changes", counted=counted).html
 
         assert HOSTILE not in page
         assert HOSTILE in unescape(page)

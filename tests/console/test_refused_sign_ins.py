@@ -46,7 +46,7 @@ def test_log_counts_refused_sign_ins_by_place(tmp_path: Path) -> None:
 def test_log_counts_no_sign_in_that_succeeds(tmp_path: Path) -> None:
     with http_daemon(tmp_path / "home") as daemon:
         with signed_in(daemon, "ana") as ana:
-            ana.read("today")
+            ana.read("/today")
         logged = stop_and_read(daemon)
 
     assert not [event for event in logged if event["event"] == "sign_in.refused"]

@@ -57,6 +57,7 @@ async def home(provider: Provider) -> AsyncIterator[OpenStores]:
         ("undo", {}, "name exactly one of: a firing, a run, a rule"),
         ("undo", {"firing": "all@1", "run": "r"}, "name exactly one of: a firing, a run, a rule"),
         ("undo", {"rule": "all"}, "a rule is undone from an instant on"),
+        ("undo", {"rule": "all", "since": -(2**62)}, "since: at least"),
         ("forget", {}, "name a user"),
         ("forget", {"user": None}, "name a user"),
         ("forget", {"user": 7}, "user: text is needed"),

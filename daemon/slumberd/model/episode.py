@@ -130,6 +130,11 @@ def instant(at: int) -> datetime:
     return _EPOCH + timedelta(microseconds=at)
 
 
+EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))
+LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
+"""The first and the last instant that exist, of the years 1 and 9999."""
+
+
 NaiveTimestamps = Literal["local", "utc", "refuse"]
 """How a timestamp without an offset is read: in the local zone, as Python does; in UTC; not at all.
 

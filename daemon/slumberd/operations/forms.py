@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from slumberd.config.validation import Form
+from slumberd.model.episode import EARLIEST, LATEST
 from slumberd.model.graph import is_storable
 
 _INSTANTS = 2**62
@@ -32,6 +33,9 @@ Reason = Annotated[
 ]
 """Why a person requests a change: a text without personal data, since no erasure removes it."""
 Instant = Annotated[int, Field(ge=-_INSTANTS, le=_INSTANTS)]
+"""An instant of the calendar, or one before or after all of them."""
+CalendarInstant = Annotated[int, Field(ge=EARLIEST, le=LATEST)]
+"""An instant of the calendar: from the year 1 to the year 9999."""
 
 
 class RequestForm(Form):
@@ -119,7 +123,7 @@ class UndoForm(ReasonedForm):
     firing: str | None = None
     run: str | None = None
     rule: str | None = None
-    since: Instant | None = None
+    since: CalendarInstant | None = None
 
 
 class DecideForm(ReasonedForm):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ import orjson
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.construct import construct
 from slumberd.model.episode import (
+    EARLIEST,
+    LATEST,
     Episode,
     EpisodeVersion,
     NaiveTimestamps,
@@ -199,8 +201,6 @@ _SLASHES = 7
 """Slashes of a scope key. A key with a slash within a part has more."""
 _EXTENDED = frozenset({"--", "--T", "-- "})
 """The accepted separators of year, month, day and time in a timestamp."""
-_EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))
-_LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
 
 
 class _UnreadableError(Exception):
@@ -329,7 +329,7 @@ def _instant(text: object, naive: NaiveTimestamps) -> int:
     if at.tzinfo is None:
         at = _in_utc(at, naive)
     instant_at = microseconds(at)
-    if _EARLIEST <= instant_at <= _LATEST:
+    if EARLIEST <= instant_at <= LATEST:
         return instant_at
     raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{text!r} lies outside the years 1 to 9999 UTC")
 
