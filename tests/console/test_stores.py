@@ -265,7 +265,9 @@ def test_health_page_shows_the_database(store: Store, operator: Person) -> None:
 
     assert f"/{address.rpartition('/')[2]} Server {version.split()[0]} Size " in text
     assert re.search(r"Size [1-9][\d.]* (KiB|MiB) Episodes without a number 0", text)
-    assert f"Accepts writes yes A commit survives a crash {'yes' if fsync == 'on' else 'no'}" in text
+    assert (
+        f"Accepts writes yes A commit survives a crash {'yes' if fsync == 'on' else 'no'}" in text
+    )
     hosts, _, shards = text.partition(" Shard Held by Lease ")
     assert re.search(
         rf"/{status['pid']}/\w+ active \d s ago {store.shards} \S+ {status['rules_hash']} ", hosts
