@@ -35,7 +35,7 @@ from slumberd.interchange.spans import Span
 from slumberd.model.episode import Episode
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.protocols import Episodes
-from slumberd.operations.put_once import OncePutter
+from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.interfaces import Served
 from tests.support.sample_sizes import amount
 from tests.support.traces import (

@@ -19,7 +19,7 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.protocols import Episodes
-from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
 from slumberd.service.composition import open_for_writing, rule_runner_of

@@ -23,7 +23,7 @@ from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Kind, Record
-from slumberd.operations.explanations import describe_removal, would_change
+from slumberd.operations.reads.explanations import describe_removal, would_change
 from tests.support.asked_models import asking
 from tests.support.builders import START, at, rule
 

@@ -22,7 +22,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.explanations import would_change
+from slumberd.operations.reads.explanations import would_change
 from tests.support.builders import START, at, rule, triple
 from tests.support.embedders import FakeEmbedder
 from tests.support.fakes import FakeClock, without_firings

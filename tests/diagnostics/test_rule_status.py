@@ -26,8 +26,8 @@ from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
-from slumberd.operations.rule_progress import RuleProgressReader
-from slumberd.operations.rule_reads import RuleReads
+from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.reads.rule_reads import RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthCollector, HealthSources

@@ -24,9 +24,9 @@ from slumberd.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Dispatcher
-from slumberd.operations.ledger_reads import LedgerReads
 from slumberd.operations.memory import MemoryOperations
-from slumberd.operations.put_once import OncePutter
+from slumberd.operations.reads.ledger_reads import LedgerReads
+from slumberd.operations.writes.put_once import OncePutter
 from slumberd.service.composition import searcher_of
 from slumberd.service.interfaces import Served
 from tests.fuzz.targets import Finding

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slumberd.errors import BudgetSpentError
 from slumberd.language_models.budget import Budget
 from slumberd.model.extraction import ModelUsage
-from slumberd.operations.model_worker import BACKOFF_SECONDS
+from slumberd.operations.writes.model_worker import BACKOFF_SECONDS
 from tests.support.asked_models import asked_stores, asking, said
 from tests.support.model_server import Answer, Reply, completion, likes_everything
 

@@ -10,7 +10,7 @@ import pytest
 from slumberd.errors import NotAllowedError, UsageError
 from slumberd.operations.caller import ALL_RIGHTS, Caller, Right
 from slumberd.operations.handlers import Dispatcher
-from slumberd.operations.operator_reads import OperatorReads
+from slumberd.operations.reads.operator_reads import OperatorReads
 from tests.storage.facts.test_users import promote
 from tests.support.fakes import FakeClock
 from tests.support.providers import AnyFactStore, Provider

@@ -10,9 +10,9 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import microseconds
 from slumberd.model.record import GroupedChanges
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.change_report import read_changes
 from slumberd.operations.ledger_reader import LedgerReader
-from slumberd.operations.recent_changes import RecentChanges
+from slumberd.operations.reads.change_report import read_changes
+from slumberd.operations.reads.recent_changes import RecentChanges
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
@@ -95,7 +95,7 @@ async def test_report_knows_no_user_who_was_erased(provider: Provider) -> None:
 async def test_report_names_the_largest_batches_again_when_those_it_kept_have_left(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slumberd.operations.recent_changes.MOST", 1)
+    monkeypatch.setattr("slumberd.operations.reads.recent_changes.MOST", 1)
     async with open_stores(provider) as home:
         recent = RecentChanges(home.facts.reads)
         for minute in range(8):

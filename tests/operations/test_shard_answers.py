@@ -17,8 +17,8 @@ from slumberd.model.record import FiringPlace
 from slumberd.model.shard_firing import firing_of_shard, split_firing
 from slumberd.operations.firing_forms import NEWEST, FiringCursor
 from slumberd.operations.handlers import Answer
-from slumberd.operations.shard_answers import MERGES, combine_plans, merge_answers
-from slumberd.operations.shard_firings import NAMES, name_firings
+from slumberd.operations.shards.answers import MERGES, combine_plans, merge_answers
+from slumberd.operations.shards.firings import NAMES, name_firings
 from slumberd.operations.table import OPERATIONS
 
 pytestmark = pytest.mark.unit

@@ -23,8 +23,8 @@ from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.prometheus import write_textfile
 from slumberd.operations.caller import Caller
-from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.service import daemon as service_daemon
 from slumberd.service.composition import open_stores, rule_runner_of
 from slumberd.service.control_socket import ask

@@ -15,8 +15,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller
-from slumberd.operations.changes import Operations
 from slumberd.operations.forms import ForgetForm
+from slumberd.operations.writes.changes import Operations
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.installation import Installation

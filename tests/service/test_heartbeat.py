@@ -24,9 +24,9 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.operations.protocols import Episodes
-from slumberd.operations.rule_progress import MOST_PENDING
-from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.reads.rule_progress import MOST_PENDING
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service.composition import inspections_of, open_stores, rule_runner_of
 from slumberd.service.health_metrics import HealthCollector, HealthSources

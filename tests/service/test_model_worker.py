@@ -18,7 +18,7 @@ from slumberd.errors import UsageError
 from slumberd.language_models.budget import Budget
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import ExtractForm
-from slumberd.operations.model_worker import WINDOW_ROWS
+from slumberd.operations.writes.model_worker import WINDOW_ROWS
 from tests.support.asked_models import asked_stores, asking, said
 from tests.support.builders import START, rule
 from tests.support.fakes import FakeClock

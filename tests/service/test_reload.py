@@ -22,8 +22,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.protocols import Episodes
-from slumberd.operations.rule_runner import RuleRunner
-from slumberd.operations.turn import Turn
+from slumberd.operations.writes.rule_runner import RuleRunner
+from slumberd.operations.writes.turn import Turn
 from slumberd.service.composition import open_stores, rule_runner_of, rules_of
 from slumberd.service.control_socket import RefusedError, ask
 from slumberd.service.reload import InForce, Reloading, load_again

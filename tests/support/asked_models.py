@@ -15,8 +15,8 @@ from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import ModelSettings
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.model_worker import ModelWorker
 from slumberd.service.language_model import model_worker_of
 from tests.support.builders import START, at, episode, rule
 from tests.support.fakes import FakeClock

@@ -17,9 +17,9 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.changes import Operations
-from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.changes import Operations
+from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.retrieval.protocols import TextComparer
 from slumberd.storage.facts.delta_applier import BACKLOG_ROWS
 from tests.support.builders import START, at, rule, triple

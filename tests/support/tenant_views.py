@@ -17,7 +17,7 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.pattern import Glob, Matches, OneOf, Prefix
 from slumberd.model.record import Record
 from slumberd.observability.line_format import timestamp
-from slumberd.operations.explanations import ExplainedFact, decision_document, would_change
+from slumberd.operations.reads.explanations import ExplainedFact, decision_document, would_change
 from slumberd.operations.responses import fact_document
 from slumberd.retrieval.searcher import Searcher
 from tests.support.builders import at

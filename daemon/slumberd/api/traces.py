@@ -25,7 +25,7 @@ from slumberd.errors import ExtraMissingError, SlumberdError, UnreadableTracesEr
 from slumberd.interchange.genai_spans import Owner, Reading, read_spans
 from slumberd.interchange.spans import Span, spans_of_document
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.put_once import PutOnce, PutsOnce
+from slumberd.operations.writes.put_once import PutOnce, PutsOnce
 from slumberd.service.control_socket import valid_text
 from slumberd.service.interfaces import Served
 

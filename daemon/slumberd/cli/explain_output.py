@@ -12,7 +12,7 @@ from slumberd.consolidation.explanation import (
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.observability.line_format import printable
-from slumberd.operations.explanations import ExplainedFact, describe_removal
+from slumberd.operations.reads.explanations import ExplainedFact, describe_removal
 
 SOURCE_COLUMNS = ("episode", "session", "at", "source node", "in memory")
 ASSERTION_COLUMNS = (

@@ -20,9 +20,9 @@ from slumberd.errors import OutputExistsError
 from slumberd.model.health import RuleStatus
 from slumberd.model.health_sums import sum_rule_status
 from slumberd.operations.handlers import Answer
-from slumberd.operations.overviews import report_of
-from slumberd.operations.shard_answers import merge_answers
-from slumberd.operations.shard_firings import name_firings
+from slumberd.operations.reads.overviews import report_of
+from slumberd.operations.shards.answers import merge_answers
+from slumberd.operations.shards.firings import name_firings
 from slumberd.service.composition import paused_rules_of, rules_of
 
 

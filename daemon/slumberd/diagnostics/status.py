@@ -12,7 +12,7 @@ from slumberd.config.settings import Settings
 from slumberd.model.episode import instant
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
-from slumberd.operations.rule_states import RuleState, name_in_ledger, timestamp_or_none
+from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses, start_of
 from slumberd.service.composition import inspections_of
 from slumberd.storage.closed_stores import EpisodeInspection

@@ -20,7 +20,7 @@ from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.health import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import FactStoreStatus
-from slumberd.operations.rule_states import RuleState
+from slumberd.operations.reads.rule_states import RuleState
 from slumberd.scheduling.due import LATE
 from slumberd.service.composition import inspections_of, paused_rules_of
 from slumberd.service.erased_content import NAMED, read_or_none

@@ -25,15 +25,15 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
-from slumberd.operations.change_report import is_of
-from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.explainer import explain_fact, read_newest, read_outcome
-from slumberd.operations.explanations import decision_document
 from slumberd.operations.forms import PinForm, UnpinForm
 from slumberd.operations.handlers import Answer, Handler, typed_handler
+from slumberd.operations.reads.change_report import is_of
+from slumberd.operations.reads.explainer import explain_fact, read_newest, read_outcome
+from slumberd.operations.reads.explanations import decision_document
 from slumberd.operations.responses import fact_document
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.changes import Operations
 from slumberd.retrieval.searcher import Searcher
 
 DEFAULT = "default"

@@ -9,9 +9,11 @@ from pydantic import Field
 
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.memory_forms import MOST, Limit, Name, Result
-from slumberd.operations.outlooks import MOST_INSTANTS
 
 Cursor = Annotated[str, Field(max_length=10_000)]
+
+MOST_INSTANTS = 100
+"""The most instants of one rule that are computed."""
 
 
 class UsersForm(RequestForm):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slumberd.operations.change_report import LargestBy
 from slumberd.operations.memory_forms import Instant, Limit, Result, ScopedForm
+
+LargestBy = Literal["facts", "quarantined", "marked", "unmarked"]
+"""What the largest batches of a report have the most of; ``facts`` are changes of facts."""
 
 MOST_DAYS = 366
 """A report is of at most so many days."""

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.operations.caller import Caller
-from slumberd.operations.changes import Operations
 from slumberd.operations.commit_signal import CommitSignal
-from slumberd.operations.fact_histories import FactHistories
 from slumberd.operations.handlers import Answer, Handler
-from slumberd.operations.ledger_reads import LedgerReads
 from slumberd.operations.memory import MemoryOperations
-from slumberd.operations.operator_reads import OperatorReads
-from slumberd.operations.overviews import Overviews
-from slumberd.operations.rule_progress import RuleProgressReader
-from slumberd.operations.rule_reads import Loaded, RuleReads
-from slumberd.operations.rule_runner import RuleRunner
+from slumberd.operations.reads.fact_histories import FactHistories
+from slumberd.operations.reads.ledger_reads import LedgerReads
+from slumberd.operations.reads.operator_reads import OperatorReads
+from slumberd.operations.reads.overviews import Overviews
+from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.reads.rule_reads import Loaded, RuleReads
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.changes import Operations
+from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.composition import searcher_of

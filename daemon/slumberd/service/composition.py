@@ -45,8 +45,8 @@ from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.store_status import DatabaseStatus
 from slumberd.operations.protocols import Episodes, Facts
-from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.provenance.fathom_sink import FathomSink, open_engine
 from slumberd.provenance.file_sink import FileSink
 from slumberd.provenance.protocols import ProvenanceSink

@@ -27,18 +27,18 @@ from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
-from slumberd.operations.changes import Operations, new_run_id
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer, Dispatcher, Handler, typed_handler
-from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.observed_calls import observe_calls
-from slumberd.operations.put_once import OncePutter
+from slumberd.operations.reads.rule_progress import RuleProgressReader
 from slumberd.operations.responses import list_cadences
-from slumberd.operations.rule_progress import RuleProgressReader
-from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
-from slumberd.operations.turn import Turn
+from slumberd.operations.writes.changes import Operations, new_run_id
+from slumberd.operations.writes.model_worker import ModelWorker
+from slumberd.operations.writes.put_once import OncePutter
+from slumberd.operations.writes.rule_runner import RuleRunner
+from slumberd.operations.writes.turn import Turn
 from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler

@@ -25,7 +25,7 @@ from slumberd.model.health import (
 )
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import DatabaseStatus
-from slumberd.operations.rule_progress import RuleProgressReader, limit_pending
+from slumberd.operations.reads.rule_progress import RuleProgressReader, limit_pending
 from slumberd.operations.stores import Stores
 from slumberd.scheduling.due import FailureStreak
 from slumberd.scheduling.rule_status import rule_statuses, start_of

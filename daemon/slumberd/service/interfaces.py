@@ -11,7 +11,7 @@ from slumberd.config.settings import Settings
 from slumberd.model.health import DaemonHealth
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Dispatcher
-from slumberd.operations.put_once import PutsOnce
+from slumberd.operations.writes.put_once import PutsOnce
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from slumberd.language_models.budget import Budget, Spending
 from slumberd.language_models.recorder import AnswerRecorder
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.handlers import Answer
-from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.model_worker import ModelWorker
 
 _MICRO = 1_000_000
 _NO_CLIENT = "the extra llm is not installed"

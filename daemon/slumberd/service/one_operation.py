@@ -8,9 +8,9 @@ from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import Logs
 from slumberd.operations.caller import Caller
-from slumberd.operations.changes import Operations
 from slumberd.operations.forwarded_caller import for_forwarded
 from slumberd.operations.handlers import Answer
+from slumberd.operations.writes.changes import Operations
 from slumberd.service.composition import (
     open_for_dry_run,
     open_for_writing,

@@ -25,8 +25,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.explainer import explain_fact
-from slumberd.operations.explanations import describe_removal, would_change
+from slumberd.operations.reads.explainer import explain_fact
+from slumberd.operations.reads.explanations import describe_removal, would_change
 from slumberd.storage.audit.explain import MOST_CHANGES
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

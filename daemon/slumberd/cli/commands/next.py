@@ -18,7 +18,8 @@ from slumberd.config.validation import suggestion
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cron
 from slumberd.operations.handlers import Answer
-from slumberd.operations.outlooks import MOST_INSTANTS, Outlook, Scheduled, outlook, outlooks
+from slumberd.operations.operator_forms import MOST_INSTANTS
+from slumberd.operations.reads.outlooks import Outlook, Scheduled, outlook, outlooks
 from slumberd.operations.responses import list_cadences
 from slumberd.scheduling.cron_text import in_words
 from slumberd.service.composition import paused_rules_of, rules_of

@@ -23,7 +23,7 @@ from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, read_status
 from slumberd.observability.line_format import printable
 from slumberd.operations.handlers import Answer
-from slumberd.operations.rule_states import RuleState
+from slumberd.operations.reads.rule_states import RuleState
 from slumberd.service.composition import paused_rules_of, rules_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -16,7 +16,7 @@ from slumberd.cli.empty_results import no_hits
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.config.settings import Settings
-from slumberd.operations.shard_answers import merge_answers
+from slumberd.operations.shards.answers import merge_answers
 from slumberd.retrieval.context import Context
 from slumberd.retrieval.hits import Hit, Kind
 from slumberd.retrieval.searcher import KINDS, Searcher

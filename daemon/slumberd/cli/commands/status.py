@@ -33,7 +33,7 @@ from slumberd.model.health import KINDS, Finding
 from slumberd.model.provenance import Lag
 from slumberd.model.store_status import DatabaseStatus, HostStatus, ShardHolder, StoreSizes
 from slumberd.observability.line_format import printable
-from slumberd.operations.rule_states import RuleState
+from slumberd.operations.reads.rule_states import RuleState
 from slumberd.service.composition import (
     database_status_of,
     inspections_of,

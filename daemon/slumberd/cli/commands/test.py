@@ -19,7 +19,7 @@ from slumberd.consolidation.explanation import Decision
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.operations.explanations import would_change
+from slumberd.operations.reads.explanations import would_change
 from slumberd.rule_testing.comparison import Entry, Line, Part
 from slumberd.rule_testing.loader import Trial, case_files, load_trials
 from slumberd.rule_testing.pattern_runner import (

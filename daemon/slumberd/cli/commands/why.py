@@ -22,12 +22,12 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.explainer import ExplainedEpisode, explain_fact, read_outcome
-from slumberd.operations.explanations import (
+from slumberd.operations.protocols import Episodes
+from slumberd.operations.reads.explainer import ExplainedEpisode, explain_fact, read_outcome
+from slumberd.operations.reads.explanations import (
     ExplainedFact,
     decision_document,
 )
-from slumberd.operations.protocols import Episodes
 from slumberd.service.composition import (
     inspections_of,
     open_facts,

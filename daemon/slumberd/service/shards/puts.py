@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from slumberd.model.episode import Episode
 from slumberd.operations.protocols import Episodes
-from slumberd.operations.put_once import OncePutter, PutOnce
+from slumberd.operations.writes.put_once import OncePutter, PutOnce
 from slumberd.storage.postgres.shards import shard_of
 
 

@@ -21,15 +21,15 @@ from slumberd.errors import (
     VersionConflictError,
 )
 from slumberd.operations.caller import Caller
-from slumberd.operations.changes import new_run_id
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.forwarded_caller import forward
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.memory_forms import MOST, EpisodesForm
 from slumberd.operations.operation import Operation
-from slumberd.operations.shard_answers import combine_plans, merge_answers
-from slumberd.operations.shard_firings import name_firings
+from slumberd.operations.shards.answers import combine_plans, merge_answers
+from slumberd.operations.shards.firings import name_firings
 from slumberd.operations.table import OPERATIONS
+from slumberd.operations.writes.changes import new_run_id
 from slumberd.service.control_socket import RefusedError, own_error
 from slumberd.service.database.requests import ask_database
 from slumberd.service.shards.routes import NOBODY, Parts, Request, ShardRoutes

@@ -16,11 +16,11 @@ from slumberd.operations import operator_forms as forms
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer, Handler, typed_handler
-from slumberd.operations.outlooks import Outlook, outlooks
+from slumberd.operations.reads.outlooks import Outlook, outlooks
+from slumberd.operations.reads.rule_progress import RuleProgressReader, limit_pending
+from slumberd.operations.reads.rule_states import RuleState, name_in_ledger
 from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
-from slumberd.operations.rule_progress import RuleProgressReader, limit_pending
-from slumberd.operations.rule_states import RuleState, name_in_ledger
 from slumberd.operations.stores import Stores
 from slumberd.scheduling.rule_status import RuleProgress, rule_statuses
 

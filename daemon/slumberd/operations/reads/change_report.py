@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from heapq import nlargest, nsmallest
 from itertools import groupby
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from slumberd.model.record import ChangeGroup, Kind, Record
 from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
 from slumberd.operations.ledger_reader import LedgerReader
+from slumberd.operations.overview_forms import LargestBy
 from slumberd.storage.ledger.rows import firing_id_of
 
 PAGE_ROWS = 5_000
@@ -27,9 +28,6 @@ _COUNTED: dict[Kind, str] = {
 }
 _MARKED: dict[Kind, str] = {"add": "marked", "update": "marked", "delete": "unmarked"}
 _NAMES = (*_COUNTED.values(), "marked", "unmarked")
-
-LargestBy = Literal["facts", "quarantined", "marked", "unmarked"]
-"""What the largest batches of a report have the most of; ``facts`` are changes of facts."""
 
 _LARGEST_BY: tuple[LargestBy, ...] = get_args(LargestBy)
 

@@ -27,7 +27,7 @@ from slumberd.operations.memory_forms import (
 )
 from slumberd.operations.overview_forms import ReportForm
 from slumberd.operations.responses import LISTED
-from slumberd.operations.shard_reads import merge_quarantined, merge_rules, merge_users
+from slumberd.operations.shards.reads import merge_quarantined, merge_rules, merge_users
 from slumberd.retrieval.context import Context, ContextBuilder, ContextParts
 from slumberd.retrieval.hits import Hit
 from slumberd.retrieval.searcher import RELEVANT

@@ -11,7 +11,6 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.operations import memory_forms as forms
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
-from slumberd.operations.change_report import is_of
 from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.firing_forms import (
     DeltasForm,
@@ -23,6 +22,7 @@ from slumberd.operations.firing_forms import (
 )
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.protocols import Facts
+from slumberd.operations.reads.change_report import is_of
 from slumberd.operations.scopes import reading_scope
 
 

@@ -13,8 +13,8 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.operations.explanations import ExplainedFact, Versions, would_change
 from slumberd.operations.protocols import Episodes, Facts
+from slumberd.operations.reads.explanations import ExplainedFact, Versions, would_change
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
 _NEWEST = 2**63 - 1

@@ -6,9 +6,9 @@ import asyncio
 from collections import OrderedDict
 from datetime import datetime
 
-from slumberd.operations.change_report import PAGE_ROWS, ChangeCounter, ChangeReport
 from slumberd.operations.ledger_reader import LedgerReader
 from slumberd.operations.memory_forms import MOST
+from slumberd.operations.reads.change_report import PAGE_ROWS, ChangeCounter, ChangeReport
 
 _TIMES = 4
 """So many lengths of time are kept; a further one replaces the least recently used."""

@@ -11,9 +11,6 @@ from slumberd.model.cadence import Cadence, Cron, cadence_of
 from slumberd.observability.line_format import printable
 from slumberd.scheduling.cron_text import Note, Timetable, in_words, timetable
 
-MOST_INSTANTS = 100
-"""The most instants of one rule that are computed."""
-
 Scheduled = Mapping[str, Any]
 """A rule in the form that `list_cadences` returns."""
 

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode
-from slumberd.operations.explainer import read_newest_of
 from slumberd.operations.protocols import Episodes
+from slumberd.operations.reads.explainer import read_newest_of
 
 
 class PutOnce(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Any
 from slumberd.model.store_status import MOST_AGENTS
 from slumberd.operations.handlers import Answer
 from slumberd.operations.operator_forms import QuarantinedForm, QuarantineEntry, UsersForm
-from slumberd.operations.operator_reads import cursor_after
 from slumberd.operations.page_cursors import write_cursor
+from slumberd.operations.reads.operator_reads import cursor_after
 
 Request = Mapping[str, Any]
 Answers = Sequence[Answer]

@@ -19,7 +19,7 @@ from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import Answer
 from slumberd.operations.responses import certificate, plan_hash
 from slumberd.operations.stores import Stores
-from slumberd.operations.turn import Turn
+from slumberd.operations.writes.turn import Turn
 from slumberd.storage.episodes.erasure import Found
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
 

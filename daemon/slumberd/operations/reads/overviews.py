@@ -8,7 +8,6 @@ from slumberd.clock import Clock
 from slumberd.errors import UsageError
 from slumberd.operations import table
 from slumberd.operations.caller import Caller
-from slumberd.operations.change_report import ChangeReport, Changes, LargestBy, read_changes
 from slumberd.operations.handlers import Answer, Handler, typed_handler
 from slumberd.operations.memory_forms import ContextText
 from slumberd.operations.overview_forms import (
@@ -16,12 +15,14 @@ from slumberd.operations.overview_forms import (
     BatchReport,
     ChangeCounts,
     DayReport,
+    LargestBy,
     ProfileForm,
     ReportForm,
     ScopeReport,
 )
 from slumberd.operations.protocols import Facts
-from slumberd.operations.recent_changes import RecentChanges
+from slumberd.operations.reads.change_report import ChangeReport, Changes, read_changes
+from slumberd.operations.reads.recent_changes import RecentChanges
 from slumberd.operations.scopes import reading_scope
 from slumberd.retrieval.searcher import Searcher
 

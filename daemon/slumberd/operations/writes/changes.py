@@ -25,9 +25,7 @@ from slumberd.model.report import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import forms, table
 from slumberd.operations.caller import Caller
-from slumberd.operations.erasures import Erasures
 from slumberd.operations.handlers import Answer, Handler, typed_handler
-from slumberd.operations.model_worker import ModelWorker
 from slumberd.operations.requests import (
     assertion_of,
     choose_rules,
@@ -45,9 +43,11 @@ from slumberd.operations.responses import (
     report_recording,
     report_undo,
 )
-from slumberd.operations.rule_runner import RuleRunner
 from slumberd.operations.stores import Stores
-from slumberd.operations.turn import Turn
+from slumberd.operations.writes.erasures import Erasures
+from slumberd.operations.writes.model_worker import ModelWorker
+from slumberd.operations.writes.rule_runner import RuleRunner
+from slumberd.operations.writes.turn import Turn
 from slumberd.storage.ledger.undo import Undoer, Wanted
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12

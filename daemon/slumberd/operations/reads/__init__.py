@@ -1,0 +1,1 @@
+"""Read what the stores keep: facts and their histories, the ledger, rules, and reports."""

@@ -1,0 +1,1 @@
+"""Answer an operation from several shards: ask each, and join their answers."""

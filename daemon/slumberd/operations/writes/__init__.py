@@ -1,0 +1,1 @@
+"""Change facts and episodes: firings, corrections, undos and erasures, one at a time."""
